@@ -1,4 +1,4 @@
-"""Where untrusted or unbounded work runs.
+"""Isolated execution of untrusted programs and unbounded work.
 
 Untrusted text is never evaluated outside this room. `Sandbox` judges programs by their tests under
 the best isolation that the machine offers; `WorkerPool` gives trusted code with hostile data a

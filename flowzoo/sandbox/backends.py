@@ -1,4 +1,4 @@
-"""How a box is started, under each tier: the one place that knows about processes and engines.
+"""Protocols of sandbox backends, which start boxes, and of connections to boxes.
 
 A box is a process somewhere that runs the runner (`flowzoo/sandbox/runner`) and speaks its frames
 over one byte stream. A `Backend` starts them; a `BoxConnection` is the host's end of one. Three
@@ -17,7 +17,7 @@ LocalTier = Literal["namespaces", "landlock", "unsafe"]
 
 RUNNER = Path(__file__).parent / "runner"
 FLAGS = ("-s", "-P", "-S", "-B")
-"""Of the interpreter: as -I, but that would ignore PYTHONHASHSEED; the environment is ours."""
+"""Flags of the interpreter: as -I, which would also ignore PYTHONHASHSEED."""
 READ_BYTES = 1 << 16
 LEAST_MEMORY_MB = 32
 STDERR_BYTES = 4096
@@ -58,11 +58,11 @@ class BoxConnection(Protocol):
         ...
 
     async def kill(self) -> None:
-        """End the box whatever it does; returns when nothing is left. May be called again."""
+        """Kill the box; returns when nothing is left. May be called again."""
         ...
 
     def exit_summary(self) -> str:
-        """What is known about its end, in a line: exit status, engine's reason, end of stderr."""
+        """Describe its end in a line: exit status, reason of the engine, end of stderr."""
         ...
 
     def forget(self) -> None:
@@ -98,7 +98,7 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Remove whatever is left of all boxes; called from any thread once no loop uses them."""
+        """Remove all boxes; called from any thread once no loop uses them."""
         ...
 
     def forget(self) -> None:

@@ -45,7 +45,7 @@ _SMALL.maxstring = _SMALL.maxother = _SMALL.maxlong = 1000
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """What happened to one test in the box: the fields of a CASE frame, checked."""
+    """Result of one test in the box: the checked fields of a CASE frame."""
 
     name: OutcomeName
     code: int
@@ -113,23 +113,25 @@ def judge_call(outcome: CaseOutcome, test: CallTest) -> Case:
     return _case(outcome, "AC" if matches else "WA", "", show_value(value))
 
 
-def fault(outcome: CaseOutcome, shown: str) -> Case:
+def fault(outcome: CaseOutcome, output: str) -> Case:
     """The case of an outcome that no comparison can save."""
     name, detail = outcome.name, outcome.detail
     if name in LIMIT_STATUS:
-        return _case(outcome, LIMIT_STATUS[name], name, shown)
+        return _case(outcome, LIMIT_STATUS[name], name, output)
     if name == "unplain":
         return _case(outcome, "WA", f"returned {detail or 'an object'}, which is no plain data", "")
     if name == "compile":
-        return _case(outcome, "CE", detail or last_line(outcome.stderr), shown)
+        return _case(outcome, "CE", detail or last_line(outcome.stderr), output)
     if name in ("setup", "shot"):
-        return _case(outcome, "SE", detail or "the box failed before the program started", shown)
+        return _case(outcome, "SE", detail or "the box failed before the program started", output)
     if name == "raised":
-        return _case(outcome, "RE", detail or last_line(outcome.stderr), shown)
+        return _case(outcome, "RE", detail or last_line(outcome.stderr), output)
     if name == "signaled":
-        return _case(outcome, "RE", f"signal {outcome.signal}", shown)
-    said = last_line(outcome.stderr)
-    return _case(outcome, "RE", f"exit code {outcome.code}" + (f": {said}" if said else ""), shown)
+        return _case(outcome, "RE", f"signal {outcome.signal}", output)
+    message = last_line(outcome.stderr)
+    return _case(
+        outcome, "RE", f"exit code {outcome.code}" + (f": {message}" if message else ""), output
+    )
 
 
 def judge_server(server: CaseOutcome) -> Case:
@@ -140,7 +142,7 @@ def judge_server(server: CaseOutcome) -> Case:
 
 
 def judge_checker(checker: CaseOutcome, raised: Collection[str], answered: bool) -> Case:
-    """The case of a check whose test code came to its end, while the program served it.
+    """The case of a check whose test code ended while the program served it.
 
     What becomes of the test's code after it has got an answer may be the answer's doing (`eval` of
     it, say), and is never a failure of the sandbox; before, it cannot be the program's.
@@ -168,7 +170,7 @@ def judge_checker(checker: CaseOutcome, raised: Collection[str], answered: bool)
 
 
 def own_failure(checker: CaseOutcome, detail: str) -> Case:
-    """The case of a check whose test cannot be passed or failed, whatever the program does."""
+    """The case of a check whose test no program can pass or fail."""
     if checker.name in LIMIT_STATUS:
         detail = f"of {checker.cpu_s:.1f} CPU seconds" if checker.name == "cpu" else ""
         detail = f"it does not end before it meets a limit ({checker.name}) {detail}".rstrip()
@@ -185,12 +187,12 @@ def settle(
     status: Status = "AC" if first is None else cases[first].status
     if any(case.status == "SE" for case in cases):
         status = "SE"
-    kept = cases[: first + 1] if stop and first is not None else cases
-    return Verdict(status, tuple(kept), total, tier, facts)
+    judged = cases[: first + 1] if stop and first is not None else cases
+    return Verdict(status, tuple(judged), total, tier, facts)
 
 
 def is_clean_exit(outcome: CaseOutcome) -> bool:
-    """Whether the program ended by itself with code 0."""
+    """True if the program ended by itself with code 0."""
     return outcome.name == "exited" and outcome.code == 0
 
 
@@ -201,7 +203,7 @@ def show_text(output: bytes) -> str:
 
 
 def show_value(value: Any) -> str:
-    """A bounded repr of plain data; ints too long for decimal digits are told by their size."""
+    """Bounded repr of plain data; of ints too long for decimal digits, the size."""
     try:
         text = _SMALL.repr(value)
     except ValueError:  # an int above the interpreter's limit of digits
@@ -221,11 +223,11 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in flat)[:LINE]
 
 
-def _case(outcome: CaseOutcome, status: Status, detail: str, shown: str) -> Case:
+def _case(outcome: CaseOutcome, status: Status, detail: str, output: str) -> Case:
     return Case(
         status=status,
         detail=detail,
-        stdout=shown,
+        stdout=output,
         stderr=outcome.stderr.decode("utf-8", "replace"),
         wall_s=outcome.wall_s,
         cpu_s=outcome.cpu_s,

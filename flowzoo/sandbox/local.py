@@ -31,11 +31,11 @@ from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import backend_spec
 
 EXIT_STATUS_SECONDS = 0.3
-"""How long the end of a box's stream waits for the status of its process."""
+"""Seconds to wait for the exit status of a box whose stream has ended."""
 FOLDER_SECONDS = 2.0
-"""How long the removal of a box's files may be tried."""
+"""Seconds to try to remove the files of a box."""
 END_SECONDS = 10.0
-"""How long a killed process may take to be gone; the kernel needs milliseconds."""
+"""Seconds for a killed process to disappear; the kernel needs milliseconds."""
 
 
 class LocalBackend:
@@ -85,10 +85,10 @@ class LocalBackend:
         return {"python": ".".join(map(str, sys.version_info[:3]))}
 
     def close(self) -> None:
-        """Nothing is left once the processes are killed."""
+        """No-op: killed processes leave nothing behind."""
 
     def forget(self) -> None:
-        """Nothing is held."""
+        """No-op."""
 
 
 def remove_folder(folder: str | None) -> None:
@@ -113,13 +113,13 @@ class ProcessConnection:
         self._loop = asyncio.get_running_loop()
         self._stderr = bytearray()
         near, far = socket.socketpair()
-        heard, said = os.pipe()
+        read_end, write_end = os.pipe()
         try:
             self.process = subprocess.Popen(
                 command,
                 stdin=far.fileno(),
                 stdout=far.fileno(),
-                stderr=said,
+                stderr=write_end,
                 env=ENVIRONMENT,
                 cwd="/",
                 close_fds=True,
@@ -127,24 +127,24 @@ class ProcessConnection:
             )
         except BaseException:
             near.close()
-            os.close(heard)
+            os.close(read_end)
             raise
         finally:
             far.close()
-            os.close(said)
+            os.close(write_end)
         near.setblocking(False)
-        os.set_blocking(heard, False)
+        os.set_blocking(read_end, False)
         self._socket: socket.socket | None = near
-        self._heard = heard
-        self._loop.add_reader(heard, self._read_stderr)
+        self._stderr_fd = read_end
+        self._loop.add_reader(read_end, self._read_stderr)
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id of the box."""
         return self.process.pid
 
     async def read(self) -> bytes:
-        """See `BoxConnection`."""
+        """Return the next bytes from the box, or b"" at its end."""
         if self._socket is None:
             return b""
         try:
@@ -153,17 +153,17 @@ class ProcessConnection:
             data = b""
         end = time.monotonic() + EXIT_STATUS_SECONDS
         while not data and self._status() is None and time.monotonic() < end:
-            await asyncio.sleep(0.01)  # its stream is at its end, so it is dying: learn how
+            await asyncio.sleep(0.01)  # its stream has ended, so its status comes soon
         return data
 
     async def write(self, data: bytes) -> None:
-        """See `BoxConnection`."""
+        """Send bytes to the box."""
         if self._socket is None:
             raise BrokenPipeError("the box was killed")
         await self._loop.sock_sendall(self._socket, data)
 
     async def kill(self) -> None:
-        """See `BoxConnection`; its process group goes with it."""
+        """Kill the process and its group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.process.returncode is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -174,14 +174,14 @@ class ProcessConnection:
             pause = min(2 * pause, 0.05)
         remove_folder(self._folder)
         self._read_stderr()
-        for fd in (self._heard, self._socket):
+        for fd in (self._stderr_fd, self._socket):
             if fd != -1 and fd is not None:
                 self._loop.remove_reader(fd)
                 self._loop.remove_writer(fd)
         self.forget()
 
     def exit_summary(self) -> str:
-        """See `BoxConnection`."""
+        """Describe the end of the process in one line."""
         status = self._status()
         if status is None:
             ended = "its process still runs"
@@ -194,16 +194,16 @@ class ProcessConnection:
         return f"{ended}: {text[-600:]}" if text else ended
 
     def forget(self) -> None:
-        """See `BoxConnection`."""
-        if self._heard >= 0:
-            os.close(self._heard)
-            self._heard = -1
+        """Close the descriptors."""
+        if self._stderr_fd >= 0:
+            os.close(self._stderr_fd)
+            self._stderr_fd = -1
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def _status(self) -> int | None:
-        """How the process ended, as Popen tells it; None while it runs.
+        """Exit status of the process as Popen gives it; None while it runs.
 
         It is not reaped: as long as it is a zombie its group can be killed by its number.
         """
@@ -217,10 +217,10 @@ class ProcessConnection:
 
     def _read_stderr(self) -> None:
         """Take what came on stderr, keep its end."""
-        if self._heard < 0:
+        if self._stderr_fd < 0:
             return
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._heard, 65_536):
+            while data := os.read(self._stderr_fd, 65_536):
                 self._stderr += data
                 del self._stderr[:-STDERR_BYTES]
-            self._loop.remove_reader(self._heard)
+            self._loop.remove_reader(self._stderr_fd)

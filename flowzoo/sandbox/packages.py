@@ -14,7 +14,7 @@ from pathlib import Path
 from flowzoo.errors import UsageError, check_choice
 
 PACKAGES = ("numpy",)
-"""Those that have been tried: they start no thread, and need no files when they are used."""
+"""Supported packages: they start no threads and read no files after their import."""
 
 
 def package_names(text: str) -> tuple[str, ...]:
@@ -59,21 +59,21 @@ def package_versions(names: Iterable[str]) -> dict[str, str]:
     """Name -> version of installed packages."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            versions[name] = "unknown"
+    return versions
 
 
 def package_remedy(missing: Collection[str]) -> str:
-    """What to do where tests need these modules."""
-    known = ",".join(sorted(set(missing) & set(PACKAGES)))
-    if not known:
+    """Advice for tests that need these modules."""
+    names = ",".join(sorted(set(missing) & set(PACKAGES)))
+    if not names:
         return f"A sandbox can have {', '.join(PACKAGES)}, and nothing else."
     return (
-        f"Give it to programs and tests with --options packages={known} (an image of your own: "
-        f"flowzoo sandbox build --with {known})."
+        f"Give it to programs and tests with --options packages={names} (an image of your own: "
+        f"flowzoo sandbox build --with {names})."
     )

@@ -1,6 +1,6 @@
 """Programs, tests, limits and verdicts: what goes into the sandbox and what comes back.
 
-Expected values stand in the tests and never enter a box: a box is given the program and the inputs,
+Expected values belong to the tests and never enter a box: a box gets the program and the inputs,
 and the comparison happens outside, on plain data of exact types.
 """
 
@@ -26,7 +26,7 @@ Mode = Literal["exact", "tokens", "number"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What each run of a program may use.
+    """Limits of each run of a program.
 
     Raises:
         UsageError: a number out of range.
@@ -93,7 +93,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """How an output is compared with the expected one.
+    """Rule by which an output is compared with the expected one.
 
     `exact`: equal text (stdin style), equal values of equal types (call style). `tokens`: equal
     after splitting at white space. `number`: as tokens, but tokens that are both numbers (call
@@ -159,7 +159,7 @@ class CheckTest:
     """Test code that is run in a second box and calls the program's entry through the host.
 
     `code` is executed in a namespace in which `candidate` and the entry's own name are the entry;
-    then `call` is executed (HumanEval: `check(candidate)`; MBPP: nothing, the asserts stand in
+    then `call` is executed (HumanEval: `check(candidate)`; MBPP: nothing, the asserts are in
     `code`). `setup` is executed first, before the entry's name is bound: helpers that the test
     code expects. An AssertionError means WA. The program never sees any of this text.
     """
@@ -174,13 +174,13 @@ Test = StdinTest | CallTest | CheckTest
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What one test came to."""
+    """Result of one test."""
 
     status: Status
     detail: str = ""
     """One line: `exit code 1`, `signal 9`, `cpu`, `wall`, the exception's last line …"""
     stdout: str = ""
-    """What was printed (stdin style) or the returned value's repr (call style), truncated."""
+    """Printed text (stdin style) or repr of the returned value (call style), truncated."""
     stderr: str = ""
     """The end of what was printed to stderr."""
     wall_s: float = 0.0
@@ -191,7 +191,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a program came to: the cases of its tests in order, up to the last one that was run."""
+    """Result of a program: the cases of its tests in order, up to the last one that ran."""
 
     status: Status
     """AC if every test passed, else that of the first failing case."""
@@ -199,7 +199,7 @@ class Verdict:
     total: int
     """Number of tests, run or not."""
     tier: str = ""
-    """The isolation it ran under; see `flowzoo.sandbox.TRUST`."""
+    """The isolation it ran under; see `flowzoo.sandbox.BACKENDS`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -7,7 +7,7 @@
 | backend | a program runs in | chosen by `auto` |
 |---|---|---|
 | docker | a warm container | first, where an engine answers |
-| namespaces | a process in namespaces of its own | next |
+| namespaces | a process in new namespaces | next |
 | landlock | a process under Landlock and seccomp | next |
 | unsafe | a process with limits only | never: by name |
 
@@ -77,7 +77,9 @@ class Sandbox:
         self.packages = check_packages(packages)
         spec = None if backend == AUTO else backend_spec(backend)
         if options and not (spec and spec.options):
-            names = ", ".join(repr(known.name) for known in BACKENDS.values() if known.options)
+            names = ", ".join(
+                repr(spec_row.name) for spec_row in BACKENDS.values() if spec_row.options
+            )
             raise UsageError(f"options are for backend={names}, not for {backend!r}")
         if (workers is not None and workers < 1) or recycle_after < 1 or cache < 0:
             raise UsageError(
@@ -135,7 +137,7 @@ class Sandbox:
 
         Args:
             programs: untrusted.
-            tests: `tests[i]` are those of `programs[i]`, at least one.
+            tests: `tests[i]` belongs to `programs[i]`, at least one.
             limits: for every run of a program; one for all, or one per program.
             stop: leave out a program's tests after its first failing one.
             on_error: what becomes of programs that the sandbox failed to judge twice: `raise`
@@ -144,7 +146,7 @@ class Sandbox:
         Raises:
             UsageError: wrong arguments, a closed sandbox, no isolation on this machine, or limits
                 that the tier cannot enforce.
-            SandboxError: the sandbox failed; its `verdicts` holds those of the whole batch.
+            SandboxError: the sandbox failed; its `verdicts` are for the whole batch.
         """
         _check_on_error(on_error)
         backend = await asyncio.wrap_future(follow(self._running().opened))
@@ -182,8 +184,8 @@ class Sandbox:
         engine = self._engine
         if engine is None or engine.owner != os.getpid():
             return []
-        found = [getattr(box.wire, "pid", None) for box in engine.boxes()]
-        return [pid for pid in found if pid is not None]
+        pids = [getattr(box.wire, "pid", None) for box in engine.boxes()]
+        return [pid for pid in pids if pid is not None]
 
     async def close(self) -> None:
         """End all boxes; what is under way raises SandboxError. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""Conformance check of sandbox backends, for packages that bring one of their own.
+"""Conformance check of sandbox backends, for packages that bring one.
 
     from flowzoo.sandbox.testing import check_backend
 

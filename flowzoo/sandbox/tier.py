@@ -38,8 +38,8 @@ PING_TIMEOUT = 2
 _LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture Python 3.11 runs on
 _LANDLOCK_VERSION_FLAG = 1
 
-# Runs in a child of its own: unshare cannot be undone. With NEWUSER the process is root in a user
-# namespace of its own. The mount is part of the test because Ubuntu 24.04 grants an unprivileged
+# Runs in a child process: unshare cannot be undone. With NEWUSER the process is root in a user
+# namespace. The mount is part of the test because Ubuntu 24.04 grants an unprivileged
 # user the namespaces and then refuses every operation inside them.
 _NAMESPACE_TEST = """
 import ctypes, os, sys
@@ -94,7 +94,7 @@ class BackendSpec:
     confines: bool = True
     """False if harmful probes must not run on it."""
     options: bool = False
-    """True if it takes options of its own."""
+    """True if it takes options."""
     module: str = ""
     """Optional module that it needs."""
     remedy: str = ""
@@ -130,7 +130,7 @@ def probe() -> Tier:
 
 
 def backend_names() -> list[str]:
-    """Names that a sandbox accepts: `auto`, flowzoo's backends and those of installed packages."""
+    """Names that a sandbox accepts, with the backends of installed packages."""
     return [AUTO, *BACKENDS, *(plugin.name for plugin in plugins(SANDBOX_GROUP))]
 
 
@@ -302,7 +302,7 @@ _KERNEL = Limitation(
     'options={"runtime": "runsc"} puts another kernel in between)'
 )
 _TIMING = Limitation("programs can measure how busy the machine is")
-_MEMORY = Limitation("memory is bounded per process and by watching, not by a cgroup of its own")
+_MEMORY = Limitation("memory is bounded per process and by watching, not by a separate cgroup")
 _LOCAL = "flowzoo.sandbox.local:LocalBackend"
 
 BACKENDS: dict[str, BackendSpec] = {

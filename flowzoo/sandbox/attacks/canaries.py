@@ -26,20 +26,20 @@ from flowzoo.sandbox.program import CallTest, StdinTest, Test
 LEFTOVER_FILES = tuple(
     f"{folder}/flowzoo-probe*" for folder in ("", "/tmp", "/var/tmp", "/dev/shm", "/run", ".")
 )
-"""Where files that probes make would lie if they came out of a box."""
+"""Patterns of files that probes would leave if they got out of a box."""
 RUNNER = "flowzoo/sandbox/runner"
 SETTLED_S = 20.0
-"""How long runners that nobody owns may take to end, on a machine that is busy."""
+"""Seconds for orphaned runners to end on a busy machine."""
 _SLEEPER = "import time; time.sleep(3600)"
 
 
 class ResourceCounts(NamedTuple):
-    """What the suite may not make grow."""
+    """Resources that the suite must not leave in use."""
 
     fds: int
     """Open descriptors of this process."""
     orphans: int
-    """Processes of a runner that nobody owns."""
+    """Orphaned processes of a runner."""
     leftovers: int
     """Files of probes outside of any box."""
 
@@ -58,9 +58,9 @@ def settled_resources(before: ResourceCounts, within: float = SETTLED_S) -> Reso
     What has lost its owner a moment ago, here or beside this program, may not be dead yet.
     """
     deadline = time.monotonic() + within
-    while (found := count_resources()).orphans > before.orphans and time.monotonic() < deadline:
+    while (counts := count_resources()).orphans > before.orphans and time.monotonic() < deadline:
         time.sleep(0.05)
-    return found
+    return counts
 
 
 def _count_orphans() -> int:
@@ -135,12 +135,12 @@ class Canaries:
         return test
 
     def _put(self, text: str) -> str:
-        for place, value in self._values.items():
-            text = text.replace(place, value)
+        for mark, value in self._values.items():
+            text = text.replace(mark, value)
         return text
 
     def touched(self) -> list[str]:
-        """What has changed since the last look; empty where all is well."""
+        """Return the changes since the last call; empty if there are none."""
         now = self._look()
         changed = [name for name, value in now.items() if value != self._before[name]]
         fresh = [name for name in changed if name not in self._reported]
@@ -170,14 +170,14 @@ class Canaries:
         return facts
 
     def _visitors(self) -> list[str]:
-        """The listeners that somebody has connected to since the last look."""
-        found = []
+        """Return the listeners that got a connection since the last call."""
+        addresses = []
         for listener in self.listeners:
             with contextlib.suppress(BlockingIOError):
                 while True:
                     listener.accept()[0].close()
-                    found.append(str(listener.getsockname()))
-        return found
+                    addresses.append(str(listener.getsockname()))
+        return addresses
 
 
 def _listen(family: int, address: Any) -> socket.socket:

@@ -1,4 +1,4 @@
-"""What a probe is: a program, the verdicts that are in order, and how it shows a leak.
+"""Probes: programs with their allowed verdicts, and a way to show a leak.
 
 Every stdin probe has the same task: read n, print n + 1. A probe that tries to reach something it
 must not reach prints `leak` and what it reached instead of the answer, so that a leak is a wrong
@@ -35,7 +35,7 @@ HEAD = '''
 import os, sys
 n = int(sys.stdin.readline())
 def tries(*actions, passes=(OSError,)):
-    """Print `leak` and the actions that came to their end, or the answer where all were refused."""
+    """Print `leak` and the actions that succeeded, or the answer where all were refused."""
     done = []
     for action in actions:
         try:
@@ -62,7 +62,7 @@ class AttackProbe:
     entry: str | None = None
     limits: Limits = QUICK
     control: bool = False
-    """Whether it prints `leak` when it runs outside of any box."""
+    """True if it prints `leak` when it runs outside of any box."""
     harmful: bool = False
     """Not run under `unsafe`, where it would harm the machine, or send something out of it."""
 
@@ -86,7 +86,7 @@ def stdin(
         name: unique.
         allowed: statuses, separated by blanks.
         source: the program, indented as is convenient.
-        tests: what it is judged by.
+        tests: of the program.
         limits: of each run.
         control: see `AttackProbe`.
         harmful: see `AttackProbe`.
@@ -134,5 +134,5 @@ def _flush(source: str) -> str:
 
 
 def _statuses(listing: str) -> frozenset[Status]:
-    known: dict[str, Status] = {name: name for name in get_args(Status)}
-    return frozenset(known[name] for name in listing.split())
+    statuses: dict[str, Status] = {name: name for name in get_args(Status)}
+    return frozenset(statuses[name] for name in listing.split())

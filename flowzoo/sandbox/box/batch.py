@@ -16,7 +16,7 @@ class ProgramJob:
     """One program of a batch."""
 
     row: int
-    """Its place among the programs of the call."""
+    """Index among the programs of the call."""
     program: Program
     plan: TestPlan
     limits: Limits
@@ -57,8 +57,8 @@ def cache_keys(
     works: Sequence[ProgramJob], tests: Sequence[Sequence[Test]], stop: bool
 ) -> list[bytes]:
     """Keys under which a cache keeps verdicts; a tests object that is shared is read once."""
-    known = {id(own): own for own in tests}
-    digests = {place: digest_tests(own) for place, own in known.items()}
+    by_id = {id(program_tests): program_tests for program_tests in tests}
+    digests = {key: digest_tests(program_tests) for key, program_tests in by_id.items()}
     return [
         job_key(work.program, digests[id(tests[work.row])], work.limits, stop) for work in works
     ]
@@ -88,7 +88,7 @@ class ProgramQueue:
 
     def drain(self) -> Iterable[tuple[ProgramBatch, ProgramJob]]:
         """Take everything that waits now."""
-        taken = []
-        while (found := self.take()) is not None:
-            taken.append(found)
-        return taken
+        jobs = []
+        while (job := self.take()) is not None:
+            jobs.append(job)
+        return jobs

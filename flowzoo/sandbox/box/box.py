@@ -16,11 +16,11 @@ from flowzoo.sandbox.runner.wire import BROKEN, READY, Frame, FrameDecoder, Fram
 _log = logging.getLogger(__name__)
 
 START_SECONDS = 60.0
-"""How long a box may take to be ready: a container on a busy machine needs seconds."""
+"""Seconds for a box to become ready; a container on a busy machine needs several."""
 START_PAUSES = (0.0, 0.05, 0.5)
 """Seconds before each try to start a box."""
 SEND_SECONDS = 30.0
-"""How long a box may take to read a frame."""
+"""Seconds for a box to read a frame."""
 AHEAD = 64
 """Most frames that wait on the host's side; a box that sends more has to wait itself."""
 
@@ -45,9 +45,9 @@ class Box:
         self.served = 0
         """Programs it has run."""
         self.dirty = False
-        """It said that it could not restore itself, or broke the protocol."""
+        """True if it reported that it could not restore itself, or broke the protocol."""
         self.inbox: Inbox = asyncio.Queue(AHEAD)
-        """Where its frames go; the two boxes of a check share one."""
+        """Receiver of its frames; the two boxes of a check share one."""
         self._trouble = ""
         self._ended = False
         # Numbers that a program cannot guess: a frame it forged would carry the wrong one.
@@ -56,7 +56,7 @@ class Box:
 
     @property
     def reusable(self) -> bool:
-        """Whether it can take another program."""
+        """True if it can take another program."""
         return not (self._ended or self.dirty or self.inbox.qsize())
 
     def next_id(self) -> int:
@@ -131,7 +131,7 @@ class Box:
 
 
 class BoxSet:
-    """Boxes of one kind, kept warm between programs. Whoever leases bounds their number.
+    """Boxes of one kind, kept warm between programs. The lessee bounds their number.
 
     Args:
         backend: starts them.
@@ -142,7 +142,7 @@ class BoxSet:
         self.boxes: set[Box] = set()
         """All that run, idle or leased."""
         self.started = 0
-        """How many have become ready so far."""
+        """Number of boxes that have become ready so far."""
         self._backend = backend
         self._recycle_after = recycle_after
         self._idle: list[Box] = []
@@ -205,11 +205,11 @@ class BoxSet:
 
 
 async def start_box(backend: Backend, boxes: set[Box], once: bool = False) -> Box:
-    """A box that is ready; one that ends, as somebody may kill it, is replaced by another.
+    """A box that is ready; one that ends, e.g. killed from outside, is replaced by another.
 
     Args:
         backend: starts it.
-        boxes: it stands there from before its first breath to its end.
+        boxes: it is registered there before it starts, so that `close` can always kill it.
         once: a box that says why it cannot be made is believed at once.
 
     Raises:

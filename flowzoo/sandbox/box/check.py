@@ -76,7 +76,7 @@ class CheckSession:
         self.ahead, self.believed = ahead, believed
         self.ids = {box: box.next_id(), checker: checker.next_id()}
         self.outcomes: dict[Box, CaseOutcome] = {}
-        """Of the halves that ended by themselves."""
+        """Results of the halves that ended by themselves."""
         self.running = {box, checker}
         self.raised: set[str] = set()
         """Names of the exceptions that calls of the program raised."""
@@ -86,7 +86,7 @@ class CheckSession:
         self.blames_answers = False
         """The test's code met a limit after it had got an answer."""
         self.ended: Case | None = None
-        """What a half did that ends the check."""
+        """Event in a half that ends the check."""
 
     async def run(self, source: bytes, entry: str | None, step: TestGroup) -> Case | None:
         """The case of the check; None where it has to be made again without looking ahead.
@@ -108,14 +108,14 @@ class CheckSession:
         return None if self.departed else self._case()
 
     def _case(self) -> Case:
-        """What the ends of the two halves come to."""
+        """Verdict from the ends of the two halves."""
         server, checker = self.outcomes.get(self.box), self.outcomes.get(self.checker)
         if self.ended is not None:
             return self.ended
         if server is not None and (checker is None or checker.name == "exited" or not self.answers):
             return judge_server(server)  # it ended, instead of serving until it is stopped
         if checker is None:
-            raise BoxError("neither half of a check came to an end")
+            raise BoxError("no half of a check ended")
         self.blames_answers = checker.name in LIMIT_STATUS and bool(self.answers)
         return judge_checker(checker, self.raised, bool(self.answers))
 
@@ -195,7 +195,7 @@ class CheckSession:
         if largest > MOST_MESSAGE:
             self.ended = Case("OLE", f"a result of {largest} bytes")
         elif self.answers > self.calls:
-            self.ended = Case("RE", "it answered a call that nobody had made")
+            self.ended = Case("RE", "it answered a call that was not made")
         elif not kinds <= {RETURNED, UNPLAIN, RAISED}:
             self.ended = UNREADABLE_CASE
         elif RAISED in kinds:

@@ -1,6 +1,6 @@
-"""The engine of a sandbox: one thread with an event loop of its own that drives all boxes.
+"""The engine of a sandbox: one thread with an event loop that drives all boxes.
 
-Whoever submits leaves a batch and gets a future, so it makes no difference whether the caller has
+A caller submits a batch and gets a future, so it makes no difference whether the caller has
 a loop, which one, or a hundred threads. A program is a task on the engine's loop while it has a
 box, and an entry in a queue before: no thread waits for it, and what is sent into boxes is made
 only when one is free.
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 TRIES = 2
 """Boxes that may fail a program before it has no verdict."""
 CLOSE_SECONDS = 30.0
-"""How long `close` waits for the engine's thread."""
+"""Seconds that `close` waits for the thread of the engine."""
 
 Opener = Callable[[set[Box]], Awaitable[tuple[Backend, Box]]]
 """Chooses a backend and starts its first box, which it enters in the set."""
@@ -55,7 +55,7 @@ class SandboxEngine:
 
     Args:
         opener: finds the backend; runs first thing on the engine's loop.
-        workers: most programs in flight, each in a box of its own.
+        workers: most programs in flight, each in its own box.
         recycle_after: programs after which a box is replaced.
     """
 
@@ -93,7 +93,7 @@ class SandboxEngine:
 
     @property
     def ended(self) -> bool:
-        """Whether it takes no batches any more."""
+        """True if it accepts no more batches."""
         return self._ended
 
     def boxes(self) -> list[Box]:
@@ -188,10 +188,10 @@ class SandboxEngine:
         if not self._sets:
             return  # the backend is not open yet
         while len(self._tasks) < self._workers:
-            found = self._turns.take()
-            if found is None:
+            turn = self._turns.take()
+            if turn is None:
                 break
-            task = self._loop.create_task(self._serve(*found))
+            task = self._loop.create_task(self._serve(*turn))
             self._tasks.add(task)
             task.add_done_callback(self._served)
 
@@ -204,7 +204,7 @@ class SandboxEngine:
         """Judge one program: a box that fails is given one more chance.
 
         A program that a signal ended is asked again in other boxes, once: where the same happens
-        there, nobody else is to blame.
+        there, it is the cause.
         """
         boxes, checkers = self._sets
         trouble, failures, was_killed = "", 0, False
@@ -262,17 +262,17 @@ def _lost(trouble: str) -> list[Case]:
 
 
 def follow(future: Future[Backend]) -> Future[Backend]:
-    """A future of its own for one waiter: cancelling it does not cancel the others'."""
-    own: Future[Backend] = Future()
+    """Return a separate future for one waiter: canceling it does not cancel the others."""
+    waiter: Future[Backend] = Future()
 
     def copy(done: Future[Backend]) -> None:
-        if not own.set_running_or_notify_cancel():
+        if not waiter.set_running_or_notify_cancel():
             return
         error = done.exception()
         if error is not None:
-            own.set_exception(error)
+            waiter.set_exception(error)
         else:
-            own.set_result(done.result())
+            waiter.set_result(done.result())
 
     future.add_done_callback(copy)
-    return own
+    return waiter

@@ -1,4 +1,4 @@
-"""What a caller asked, checked and put into the form of the wire.
+"""Jobs: the arguments of a call, checked and encoded for the wire.
 
 Everything wrong with tests is found here, before anything runs: it is the caller's mistake and
 raises. A program is a model's output, and nothing in it raises, here or later.
@@ -26,14 +26,14 @@ MOST_OUTPUT = 32 * 2**20
 """Bytes of output that a program may be allowed: it rides in one frame."""
 
 _SURELY_FITS = 1 << 14
-"""Characters up to which nobody counts the blanks of an expected output."""
+"""Characters up to which blanks of an expected output are not counted."""
 
 _STYLE: dict[type, TestStyle] = {StdinTest: "stdin", CallTest: "call", CheckTest: "check"}
 
 
 @dataclass(frozen=True, slots=True)
 class TestGroup:
-    """Consecutive tests of one style that ride in one job; a check is a job of its own."""
+    """Consecutive tests of one style that share one job; a check is a separate job."""
 
     style: TestStyle
     tests: tuple[Any, ...]
@@ -67,14 +67,14 @@ def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> 
             f"tests[i] belongs to programs[i], so as many lists of tests as programs are needed; "
             f"got {len(programs)} programs and {len(tests)} lists of tests"
         )
-    known: dict[tuple[int, str | None], TestPlan] = {}
+    plans_by_key: dict[tuple[int, str | None], TestPlan] = {}
     plans = []
-    for row, (program, own) in enumerate(zip(programs, tests, strict=True)):
+    for row, (program, program_tests) in enumerate(zip(programs, tests, strict=True)):
         _check_program(program, row)
-        key = id(own), program.entry
-        if key not in known:
-            known[key] = _make_plan(program.entry, own, row)
-        plans.append(known[key])
+        key = id(program_tests), program.entry
+        if key not in plans_by_key:
+            plans_by_key[key] = _make_plan(program.entry, program_tests, row)
+        plans.append(plans_by_key[key])
     return plans
 
 
@@ -87,11 +87,11 @@ def make_limits(limits: Limits | Sequence[Limits], count: int) -> list[Limits]:
     listed = [limits] * count if isinstance(limits, Limits) else list(limits)
     if len(listed) != count:
         raise UsageError(f"limits: one for all or one per program; got {len(listed)} for {count}")
-    for one in listed:
-        if not isinstance(one, Limits):
-            raise UsageError(f"limits are of the class Limits, got {type(one).__name__}")
-        if one.output_bytes > MOST_OUTPUT:
-            raise UsageError(f"output_bytes may be at most {MOST_OUTPUT}, got {one.output_bytes}")
+    for limit in listed:
+        if not isinstance(limit, Limits):
+            raise UsageError(f"limits are of the class Limits, got {type(limit).__name__}")
+        if limit.output_bytes > MOST_OUTPUT:
+            raise UsageError(f"output_bytes may be at most {MOST_OUTPUT}, got {limit.output_bytes}")
     return listed
 
 
@@ -101,7 +101,7 @@ def source_bytes(program: Program) -> bytes:
 
 
 def limits_head(limits: Limits, style: str) -> dict[str, Any]:
-    """The limits as they stand in a JOB frame."""
+    """Limits as a JOB frame holds them."""
     whole = {"session_s": limits.session_s} if style == "serve" else {}
     test = {"check": limits.session_s, "lockstep": limits.session_s, "alone": limits.alone_s}
     return whole | {
@@ -176,7 +176,7 @@ def _make_plan(entry: str | None, tests: Sequence[Test], row: int) -> TestPlan:
 
 
 def least_output(test: Test) -> int:
-    """Bytes that a right output has at least (of a check: 0, which nobody knows)."""
+    """Bytes that a right output has at least (of a check: 0, since it is unknown)."""
     if isinstance(test, StdinTest):
         size = len(test.expected)
         if size <= _SURELY_FITS or test.compare.mode == "exact":

@@ -22,20 +22,20 @@ def make_program_jobs(
     tests: Sequence[Sequence[Test]],
     limits: Limits | Sequence[Limits],
 ) -> list[ProgramJob]:
-    """What is to be run, checked.
+    """Programs to run, checked.
 
     Raises:
         UsageError: wrong arguments, or limits that the tier cannot enforce.
     """
     plans = make_plans(programs, tests)
     each = make_limits(limits, len(programs))
-    for one in set(each):
-        backend.check(one)
-    for row, (plan, one) in enumerate(zip(plans, each, strict=True)):
-        if plan.longest > one.output_bytes:
+    for limit in set(each):
+        backend.check(limit)
+    for row, (plan, limit) in enumerate(zip(plans, each, strict=True)):
+        if plan.longest > limit.output_bytes:
             raise UsageError(
                 f"tests[{row}] expect {plan.longest} bytes of output, and output_bytes="
-                f"{one.output_bytes} lets no program print them: allow as many"
+                f"{limit.output_bytes} lets no program print them: allow as many"
             )
     rows = zip(programs, plans, each, strict=True)
     return [ProgramJob(row, *rest) for row, rest in enumerate(rows)]
@@ -68,14 +68,14 @@ def rounds(
 
 
 def finish(
-    programs: Sequence[Program], found: dict[int, Verdict], on_error: OnError
+    programs: Sequence[Program], by_index: dict[int, Verdict], on_error: OnError
 ) -> list[Verdict]:
     """The verdicts in order.
 
     Raises:
         SandboxError: some are none, and `on_error` is not `verdict`.
     """
-    verdicts = [found[row] for row in range(len(programs))]
+    verdicts = [by_index[row] for row in range(len(programs))]
     lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
     if not lost or on_error == "verdict":
         return verdicts
@@ -93,8 +93,8 @@ def finish(
 def _recall(cache: VerdictCache, keys: list[bytes], verdicts: dict[int, Verdict]) -> None:
     """Fill in what the cache knows."""
     for row, key in enumerate(keys):
-        if row not in verdicts and (known := cache.get(key)) is not None:
-            verdicts[row] = known
+        if row not in verdicts and (cached := cache.get(key)) is not None:
+            verdicts[row] = cached
 
 
 def _batches(works: list[ProgramJob], stop: bool) -> Iterator[ProgramBatch]:

@@ -182,7 +182,7 @@ def _accepted(outcome: CaseOutcome, step: TestGroup, row: int) -> bool:
 
 
 async def _judge(outcomes: Sequence[CaseOutcome], step: TestGroup) -> list[Case]:
-    """Compare; many bytes in a thread of their own, so that the other boxes need not wait."""
+    """Compare; many bytes in a separate thread, so that the other boxes need not wait."""
     judge = _judge_call if step.style == "call" else judge_stdin
     tests = step.tests[: len(outcomes)]
     if sum(len(outcome.output) for outcome in outcomes) < LARGE:

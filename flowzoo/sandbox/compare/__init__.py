@@ -1,1 +1,1 @@
-"""Whether outputs are the expected ones, compared outside the box."""
+"""Comparison of outputs with expected ones, outside the box."""

@@ -26,7 +26,7 @@ _MOST_DIGITS: Final = 18
 WHOLE: Final = 2.0**53
 """Up to here a double holds every whole number."""
 NEAR_WHOLE: Final = 1e-3
-"""How far a relative tolerance reaches around a whole number."""
+"""Distance that a relative tolerance allows around a whole number."""
 _POWERS: Final = tuple(10.0**n for n in range(_EXACT_POWER + 1))
 
 
@@ -61,7 +61,7 @@ def match_rows(
 
 
 def is_loaded() -> bool:
-    """Whether this process has paid for the kernel already."""
+    """True if this process has compiled the kernel already."""
     return _kernel.cache_info().currsize > 0
 
 
@@ -87,7 +87,7 @@ def _kernel() -> Callable[..., None]:
 
 
 def _same(a: np.ndarray, i: int, end: int, b: np.ndarray, j: int, stop: int) -> bool:
-    """Whether two slices hold the same bytes."""
+    """True if two slices hold the same bytes."""
     if end - i != stop - j:
         return False
     for k in range(end - i):  # noqa: SIM110 - numba compiles no generator expression
@@ -97,21 +97,21 @@ def _same(a: np.ndarray, i: int, end: int, b: np.ndarray, j: int, stop: int) -> 
 
 
 def _skip(a: np.ndarray, i: int, end: int) -> int:
-    """Where the white space at `i` ends."""
+    """End of the white space at `i`."""
     while i < end and (a[i] == 32 or 9 <= a[i] <= 13):
         i += 1
     return i
 
 
 def _stop(a: np.ndarray, i: int, end: int) -> int:
-    """Where the token at `i` ends."""
+    """End of the token at `i`."""
     while i < end and not (a[i] == 32 or 9 <= a[i] <= 13):
         i += 1
     return i
 
 
 def _scan(a: np.ndarray, i: int, end: int) -> tuple[int, float]:
-    """What kind of number a token is, and its value where it is one that is read exactly."""
+    """Classify a token as a number, with its value if it can be read exactly."""
     negative = a[i] == 45
     if negative or a[i] == 43:
         i += 1
@@ -159,7 +159,7 @@ def _scan(a: np.ndarray, i: int, end: int) -> tuple[int, float]:
 
 
 def _same_whole(a: np.ndarray, i: int, end: int, b: np.ndarray, j: int, stop: int) -> bool:
-    """Whether two whole numbers of any length are equal."""
+    """True if two whole numbers of any length are equal."""
     below, under = a[i] == 45, b[j] == 45
     while i < end and not 49 <= a[i] <= 57:
         i += 1
@@ -180,19 +180,19 @@ def _same_number(
 ) -> int:
     """The answer for two tokens of different bytes."""
     kind, value = _scan(a, i, end)
-    wanted_kind, wanted = _scan(b, j, stop)
-    if kind == _NO_NUMBER or wanted_kind == _NO_NUMBER:
+    kind_b, number_b = _scan(b, j, stop)
+    if kind == _NO_NUMBER or kind_b == _NO_NUMBER:
         return DIFFERENT
-    if kind == _WHOLE and wanted_kind == _WHOLE:
+    if kind == _WHOLE and kind_b == _WHOLE:
         return EQUAL if _same_whole(a, i, end, b, j, stop) else DIFFERENT
-    if value != value or wanted != wanted:
+    if value != value or number_b != number_b:
         return LEFT
-    if (wanted_kind == _WHOLE or abs(wanted) <= WHOLE) and value % 1 == 0 and wanted % 1 == 0:
-        return EQUAL if value == wanted else DIFFERENT
-    share = relative * abs(wanted)
-    if wanted_kind == _WHOLE:
+    if (kind_b == _WHOLE or abs(number_b) <= WHOLE) and value % 1 == 0 and number_b % 1 == 0:
+        return EQUAL if value == number_b else DIFFERENT
+    share = relative * abs(number_b)
+    if kind_b == _WHOLE:
         share = min(share, NEAR_WHOLE)
-    return EQUAL if abs(value - wanted) <= max(absolute, share) else DIFFERENT
+    return EQUAL if abs(value - number_b) <= max(absolute, share) else DIFFERENT
 
 
 def _match(
@@ -217,11 +217,11 @@ def _match(
                 break
             i_end, j_end = _stop(a, i, end), _stop(b, j, stop)
             if not _same(a, i, i_end, b, j, j_end):
-                found = DIFFERENT
+                result = DIFFERENT
                 if numeric[row]:
-                    found = _same_number(a, i, i_end, b, j, j_end, absolute[row], relative[row])
-                if found != EQUAL:
-                    answer = found
+                    result = _same_number(a, i, i_end, b, j, j_end, absolute[row], relative[row])
+                if result != EQUAL:
+                    answer = result
             i, j = i_end, j_end
         out[row] = answer
         i, j = end, stop

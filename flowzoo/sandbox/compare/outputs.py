@@ -1,4 +1,4 @@
-r"""Whether outputs are the expected ones: texts in whole batches, returned values one by one.
+r"""Comparison of outputs: texts in whole batches, returned values one by one.
 
     texts_match(outputs, expected, rules) -> list[bool]
     values_match(value, expected, rule) -> bool
@@ -11,7 +11,7 @@ nothing: there is no replacement character in between.
   is text.
 - `number`: as `tokens`, but two different tokens are also equal where both are finite decimal
   numbers (`-1`, `.5`, `1e-3`; no `_`, no hexadecimal, no nan or inf) and differ by at most
-  `max(absolute, relative * |expected|)`. Two whole numbers must be equal, whatever their length
+  `max(absolute, relative * |expected|)`. Two whole numbers must be equal, of any length
   and spelling (`1e9` is not `1000000007`): a tolerance is for what was rounded. Beyond 2**53, where
   doubles no longer hold them all, a float must be the nearest double to a number in digits, and two
   floats may differ again. Around a number in digits alone the relative part ends at 0.001.
@@ -50,7 +50,7 @@ _NUMBER: Final = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 def texts_match(
     outputs: Sequence[str | bytes], expected: Sequence[str], rules: Sequence[Compare]
 ) -> list[bool]:
-    """Whether each output matches the expected text beside it.
+    """Compare each output with its expected text.
 
     Args:
         outputs: what was printed, best as the bytes that came; a string with a lone surrogate
@@ -67,19 +67,19 @@ def texts_match(
             f"{len(outputs)}, {len(expected)} and {len(rules)}"
         )
     got = [_utf8(text) for text in outputs]
-    wanted = [_utf8(text) for text in expected]
+    targets = [_utf8(text) for text in expected]
     answers: dict[int, bool] = {}
-    rows = [row for row, rule in enumerate(rules) if _is_slow(got[row], wanted[row], rule)]
+    rows = [row for row, rule in enumerate(rules) if _is_slow(got[row], targets[row], rule)]
     if _pays(sum(len(got[row] or b"") for row in rows)):
-        answers = _compiled(rows, got, wanted, rules)
+        answers = _compiled(rows, got, targets, rules)
     return [
-        answers[row] if row in answers else text_matches(got[row], wanted[row], rule)
+        answers[row] if row in answers else text_matches(got[row], targets[row], rule)
         for row, rule in enumerate(rules)
     ]
 
 
 def _is_slow(output: bytes | None, expected: bytes | None, rule: Compare) -> bool:
-    """Whether a row takes Python noticeably longer than the kernel."""
+    """True if a row takes Python noticeably longer than the kernel."""
     if output is None or rule.mode == "exact" or output == expected:
         return False
     return expected is not None and (rule.mode == "number" or len(output) >= LONG)
@@ -89,7 +89,7 @@ _compared = 0  # bytes of slow rows that Python has compared in this process
 
 
 def _pays(size: int) -> bool:
-    """Whether a batch with `size` bytes of slow rows should take the kernel."""
+    """True if a batch with `size` bytes of slow rows should use the kernel."""
     global _compared
     if size < BATCH_ABOVE:
         return False
@@ -101,18 +101,18 @@ def _pays(size: int) -> bool:
 def _compiled(
     rows: Sequence[int],
     got: Sequence[bytes | None],
-    wanted: Sequence[bytes | None],
+    targets: Sequence[bytes | None],
     rules: Sequence[Compare],
 ) -> dict[int, bool]:
     """The kernel's answers by row, without the rows that it leaves."""
-    found = compare_kernel.match_rows(
+    matches = compare_kernel.match_rows(
         [got[row] or b"" for row in rows],
-        [wanted[row] or b"" for row in rows],
+        [targets[row] or b"" for row in rows],
         [rules[row].mode == "number" for row in rows],
         [rules[row].absolute for row in rows],
         [rules[row].relative for row in rows],
     )
-    pairs = zip(rows, found, strict=True)
+    pairs = zip(rows, matches, strict=True)
     return {
         row: answer == compare_kernel.EQUAL
         for row, answer in pairs
@@ -126,29 +126,29 @@ def text_matches(output: bytes | None, expected: bytes | None, rule: Compare) ->
         return False
     if rule.mode == "exact":
         return output == expected
-    tokens, wanted = output.split(), expected.split()
-    if rule.mode == "tokens" or len(tokens) != len(wanted):
-        return tokens == wanted
+    tokens, targets = output.split(), expected.split()
+    if rule.mode == "tokens" or len(tokens) != len(targets):
+        return tokens == targets
     return all(
         token == other or _numbers_match(token, other, rule)
-        for token, other in zip(tokens, wanted, strict=True)
+        for token, other in zip(tokens, targets, strict=True)
     )
 
 
 def _numbers_match(token: bytes, expected: bytes, rule: Compare) -> bool:
-    """Whether two different tokens are numbers close enough to each other."""
+    """True if two different tokens are numbers within the tolerance."""
     if _NUMBER.fullmatch(token) is None or _NUMBER.fullmatch(expected) is None:
         return False
     if token.lstrip(b"+-").isdigit() and expected.lstrip(b"+-").isdigit():
         return _signed(token) == _signed(expected)
-    value, wanted = float(token), float(expected)
-    if math.isinf(value) or math.isinf(wanted):
+    value, target = float(token), float(expected)
+    if math.isinf(value) or math.isinf(target):
         return False
-    return floats_match(value, wanted, expected.lstrip(b"+-").isdigit(), rule)
+    return floats_match(value, target, expected.lstrip(b"+-").isdigit(), rule)
 
 
 def _signed(whole: bytes) -> tuple[bool, bytes]:
-    """Whether it is below zero, and its digits: Python reads no more than 4,300 as an int."""
+    """Sign (True: negative) and digits; Python reads at most 4,300 digits as an int."""
     digits = whole.lstrip(b"+-0")
     return whole[:1] == b"-" and digits != b"", digits
 

@@ -1,4 +1,4 @@
-"""Whether a returned value is the expected one; both are plain data of exact builtin types.
+"""Comparison of returned values; both sides are plain data of exact builtin types.
 
 - `exact`: equal values of equal types at every depth: a tuple is no list, True is not 1, 1 is not
   1.0. NaN equals NaN (a program that must return it could not be judged otherwise), -0.0 equals
@@ -26,7 +26,7 @@ from flowzoo.sandbox.program import Compare
 
 
 def values_match(value: Any, expected: Any, rule: Compare) -> bool:
-    """Whether `value` is `expected` under `rule`.
+    """True if `value` matches `expected` under `rule`.
 
     Args:
         value: decoded from what a box returned: plain data, never an object of the program.
@@ -46,7 +46,7 @@ def values_match(value: Any, expected: Any, rule: Compare) -> bool:
         return _tokens(value) == _tokens(expected)
     if isinstance(value, list | tuple | deque):
         return len(value) == len(expected) and all(
-            values_match(one, other, rule) for one, other in zip(value, expected, strict=True)
+            values_match(member, other, rule) for member, other in zip(value, expected, strict=True)
         )
     if isinstance(value, set | frozenset):
         return _sets_match(value, expected, rule)
@@ -56,23 +56,23 @@ def values_match(value: Any, expected: Any, rule: Compare) -> bool:
 
 
 def _dicts_match(value: dict[Any, Any], expected: dict[Any, Any], rule: Compare) -> bool:
-    """Whether the same keys, in any order, lead to matching values."""
-    found = {_typed(key): item for key, item in value.items()}
-    wanted = {_typed(key): item for key, item in expected.items()}
-    return found.keys() == wanted.keys() and all(
-        values_match(found[key], item, rule) for key, item in wanted.items()
+    """True if both have the same keys, in any order, with matching values."""
+    items = {_typed(key): item for key, item in value.items()}
+    targets = {_typed(key): item for key, item in expected.items()}
+    return items.keys() == targets.keys() and all(
+        values_match(items[key], item, rule) for key, item in targets.items()
     )
 
 
 def _sets_match(
     value: set[Any] | frozenset[Any], expected: set[Any] | frozenset[Any], rule: Compare
 ) -> bool:
-    """Whether two sets have the same members; numbers under a tolerance are paired in order."""
+    """True if two sets have the same members; with a tolerance numbers are paired in order."""
     if len(value) != len(expected):
         return False
     if rule.mode == "number" and all(map(_is_ordered, (*value, *expected))):
         pairs = zip(sorted(value), sorted(expected), strict=True)
-        return all(values_match(one, other, rule) for one, other in pairs)
+        return all(values_match(member, other, rule) for member, other in pairs)
     return {_typed(item) for item in value} == {_typed(item) for item in expected}
 
 
@@ -90,7 +90,7 @@ def _typed(value: Any) -> Any:
 
 
 def _tokens(text: str) -> list[bytes]:
-    """The pieces between ASCII white space; lone surrogates stay what they are."""
+    """The pieces between ASCII white space; lone surrogates stay."""
     return text.encode("utf-8", "surrogatepass").split()
 
 
@@ -108,20 +108,20 @@ def _is_nan(value: Any) -> bool:
 
 
 def _reals_match(value: Any, expected: Any, rule: Compare) -> bool:
-    """Whether two real numbers are near enough."""
+    """True if two real numbers are within the tolerance."""
     try:
-        found, wanted = float(value), float(expected)
+        number, target = float(value), float(expected)
     except OverflowError:  # an int beyond the floats
         return type(value) is type(expected) and value == expected
-    if math.isinf(found) or math.isinf(wanted):
-        return found == wanted
-    if math.isnan(found) or math.isnan(wanted):
+    if math.isinf(number) or math.isinf(target):
+        return number == target
+    if math.isnan(number) or math.isnan(target):
         return False
-    return floats_match(found, wanted, type(expected) is int, rule)
+    return floats_match(number, target, type(expected) is int, rule)
 
 
-def floats_match(value: float, wanted: float, is_whole: bool, rule: Compare) -> bool:
-    """Whether two different spellings of finite numbers are near enough; see `outputs`.
+def floats_match(value: float, target: float, is_whole: bool, rule: Compare) -> bool:
+    """True if two spellings of finite numbers are within the tolerance; see `outputs`.
 
     Args:
         value: what came.
@@ -129,10 +129,10 @@ def floats_match(value: float, wanted: float, is_whole: bool, rule: Compare) -> 
         is_whole: it was a whole number by its type or spelling.
         rule: has the tolerances.
     """
-    if (is_whole or abs(wanted) <= WHOLE) and value.is_integer() and wanted.is_integer():
-        return value == wanted
-    share = rule.relative * abs(wanted)
-    return abs(value - wanted) <= max(rule.absolute, min(share, NEAR_WHOLE) if is_whole else share)
+    if (is_whole or abs(target) <= WHOLE) and value.is_integer() and target.is_integer():
+        return value == target
+    share = rule.relative * abs(target)
+    return abs(value - target) <= max(rule.absolute, min(share, NEAR_WHOLE) if is_whole else share)
 
 
 def _is_ordered(value: Any) -> bool:
@@ -140,7 +140,7 @@ def _is_ordered(value: Any) -> bool:
 
 
 def _close(value: complex, expected: complex, rule: Compare) -> bool:
-    """Whether two numbers are near enough; two ints must be equal."""
+    """True if two numbers are within the tolerance; two ints must be equal."""
     if type(value) is int and type(expected) is int:
         return value == expected
     if complex in (type(value), type(expected)):

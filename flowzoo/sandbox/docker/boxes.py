@@ -1,6 +1,6 @@
 """Boxes that are containers of the Docker engine: the tier `docker`.
 
-A container runs the runner and nothing else, as `docker_container` describes it. Its stdin and
+A container runs the runner and nothing else, as `container_config` describes it. Its stdin and
 stdout are attached to one connection of the engine, over which the frames run; when that
 connection ends, so does the container, and the engine removes it.
 """
@@ -53,9 +53,9 @@ class DockerBackend:
         packages: that its boxes have; an `image` of your own must hold them.
         user: `root`: the runner is root without capabilities but three, and programs are another
             user; `nonroot`: nothing in the container is root, runner and program are one user.
-        parent: control group that containers stand in. None: the root, so that each has the share
+        parent: control group of the containers. None: the root, so that each has the share
             of a core that any process has (the engine's own group has that share for all its
-            containers together); under the driver `systemd` the engine's choice.
+            containers together); under the systemd driver the engine's choice.
 
     Raises:
         MissingExtraError: the Python module `docker` is not installed.
@@ -178,7 +178,7 @@ class DockerBackend:
             return container, connection
 
     def _create(self) -> str:
-        """Create the container; an image that was removed meanwhile is built again."""
+        """Create the container; a removed image is built again."""
         for last in (False, True):
             config = container_config(
                 self.image.id,
@@ -217,7 +217,7 @@ class DockerBackend:
             remove(self._client, container)
 
     def _discard(self, work: Future[tuple[str, socket.socket]]) -> None:
-        """Nobody waits for this container any more."""
+        """Remove a container whose caller was canceled."""
         if work.cancelled() or work.exception() is not None:
             return
         container, connection = work.result()

@@ -24,19 +24,19 @@ class Demultiplexer:
         """Take `data`; returns what is stdout in it, keeps the end of stderr."""
         buffer = self._buffer
         buffer += data
-        out, place = bytearray(), 0
-        while len(buffer) - place >= _STREAM.size:
-            stream, length = _STREAM.unpack_from(buffer, place)
-            end = place + _STREAM.size + length
+        out, offset = bytearray(), 0
+        while len(buffer) - offset >= _STREAM.size:
+            stream, length = _STREAM.unpack_from(buffer, offset)
+            end = offset + _STREAM.size + length
             if len(buffer) < end:
                 break
-            piece = buffer[place + _STREAM.size : end]
+            piece = buffer[offset + _STREAM.size : end]
             if stream == _STDOUT:
                 out += piece
             else:
                 self.stderr = (self.stderr + piece)[-STDERR_BYTES:]
-            place = end
-        del buffer[:place]
+            offset = end
+        del buffer[:offset]
         return bytes(out)
 
 
@@ -62,7 +62,7 @@ class DockerConnection:
         self.container = container
 
     async def read(self) -> bytes:
-        """See `Wire`."""
+        """Return the next bytes from the box, or b"" at its end."""
         while self._connection is not None:
             try:
                 data = await self._loop.sock_recv(self._connection, READ_BYTES)
@@ -75,13 +75,13 @@ class DockerConnection:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """See `Wire`."""
+        """Send bytes to the box."""
         if self._connection is None:
             raise BrokenPipeError("the box was killed")
         await self._loop.sock_sendall(self._connection, data)
 
     async def kill(self) -> None:
-        """See `Wire`."""
+        """Kill the box and wait for its end."""
         if self._connection is not None:
             self._loop.remove_reader(self._connection)
             self._loop.remove_writer(self._connection)
@@ -89,14 +89,14 @@ class DockerConnection:
         await self._remove(self.container)
 
     def exit_summary(self) -> str:
-        """See `Wire`; the engine has removed a container that ended, and its status with it."""
+        """Describe the end; the engine removes a container that ended, with its status."""
         lines = bytes(self._streams.stderr).decode("utf-8", "replace").split("\n")
         text = " | ".join(line.strip() for line in lines if line.strip())
         ended = f"its container {self.container[:12]} ended, or the engine did"
         return f"{ended}: {text[-600:]}" if text else ended
 
     def forget(self) -> None:
-        """See `Wire`; the last one to close it ends the container, which sees its stdin end."""
+        """Close the copy; the last process to close it ends the container."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

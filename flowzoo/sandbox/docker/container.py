@@ -1,8 +1,8 @@
-"""What a sandbox container is: everything that the engine is asked for, in one place.
+"""Configuration of sandbox containers.
 
 No network, a read-only root, a small private /tmp, no capabilities but the three with which the
 runner becomes another user and ends programs, no new privileges, the system calls of
-`docker_seccomp`, and limits of memory, swap, processes and CPU. Nothing of the host is mounted and
+`seccomp`, and limits of memory, swap, processes and CPU. Nothing of the host is mounted and
 nothing is logged.
 """
 
@@ -41,7 +41,7 @@ _MASKED = [
 _READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 _MEGABYTE = 2**20
 PACKAGE_FOLDER = "/packages"
-"""Where an image has the packages that programs may import."""
+"""Folder of an image with the packages that programs may import."""
 
 
 def container_config(

@@ -76,7 +76,7 @@ def unfit(info: Mapping[str, Any]) -> str:
     where = f"the Docker engine at {engine_host()}"
     if info.get("OSType", "linux") != "linux":
         return f"{where} runs {info['OSType']} containers; switch it to Linux containers."
-    missing = [words for name, words in _LIMITS.items() if not info.get(name)]
+    missing = [lack for name, lack in _LIMITS.items() if not info.get(name)]
     if missing:
         return (
             f"{where} cannot {', '.join(missing)}. A rootless engine needs cgroup v2 with the "
@@ -101,10 +101,10 @@ def explained(doing: str) -> Iterator[None]:
 
 
 def explain(error: BaseException, doing: str) -> str:
-    """What went wrong with the engine and what to do about it, in one line."""
+    """Describe an error of the engine and its remedy in one line."""
     # Of a refused request only the engine's own words: the client puts the whole URL before them.
-    words = " ".join(str(getattr(error, "explanation", None) or error).split())
-    said, low = words[:300] or type(error).__name__, words.lower()
+    text = " ".join(str(getattr(error, "explanation", None) or error).split())
+    summary, low = text[:300] or type(error).__name__, text.lower()
     code = errno_of(error)
     host = engine_host()
     if code == errno.EACCES:
@@ -120,21 +120,21 @@ def explain(error: BaseException, doing: str) -> str:
             f"systemctl start docker, or Docker Desktop), set DOCKER_HOST, {_OTHER}."
         )
     if "no space left" in low or "enospc" in low or code == errno.ENOSPC:
-        return f"the disk is full while {doing} ({said}): free space, e.g. docker image prune."
+        return f"the disk is full while {doing} ({summary}): free space, e.g. docker image prune."
     if "invalid reference format" in low:
         return (
-            f"an image's name is not one while {doing} ({said}): expected NAME or NAME:TAG, in "
+            f"an image's name is not one while {doing} ({summary}): expected NAME or NAME:TAG, in "
             "lower case."
         )
     if "unknown or invalid runtime" in low or "unknown runtime" in low:
-        return f"the engine does not know the runtime ({said}): install it or leave it out."
+        return f"the engine does not know the runtime ({summary}): install it or leave it out."
     if _is_broken(error):
-        return f"the Docker engine at {host} went away while {doing} ({said}): start it again."
-    return f"the Docker engine at {host} failed while {doing}: {said}"
+        return f"the Docker engine at {host} went away while {doing} ({summary}): start it again."
+    return f"the Docker engine at {host} failed while {doing}: {summary}"
 
 
 def is_missing_image(error: BaseException) -> bool:
-    """Whether the engine says that it does not have the image."""
+    """True if the engine reports a missing image."""
     from docker.errors import ImageNotFound, NotFound
 
     return isinstance(error, ImageNotFound) or (
@@ -143,7 +143,7 @@ def is_missing_image(error: BaseException) -> bool:
 
 
 def _is_broken(error: BaseException) -> bool:
-    """Whether a connection that had worked broke."""
+    """True if an established connection broke."""
     broken = {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
     return errno_of(error) in broken or any(
         type(item).__name__ in {"RemoteDisconnected", "ProtocolError"}

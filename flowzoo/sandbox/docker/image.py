@@ -4,7 +4,7 @@ By default it is made from the running interpreter (`docker_rootfs`), which need
 `base` it is built from a Python image of a registry by the Dockerfile beside this file. The tag
 holds a digest of the runner, the recipe and the interpreter's version, so that a changed runner or
 another Python is another image; a label holds the runner's digest, so that an image under any
-other name is recognised or refused.
+other name is recognized or refused.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SandboxImage:
     size: int
     """Bytes."""
     seconds: float = 0.0
-    """What building it took; 0 if it was there."""
+    """Seconds that building it took; 0 if it existed."""
 
 
 def runner_digest(runner: Mapping[str, bytes]) -> str:
@@ -110,25 +110,25 @@ def ensure_image(
     machine's interpreter, and is given the base image of the same Python version.
     """
     if name is not None:
-        found = find_image(client, name)
-        if found is None:
+        existing = find_image(client, name)
+        if existing is None:
             raise DockerError(
                 f"the engine has no image {name!r}: pull it (docker pull {name}), build it "
                 f"(flowzoo sandbox build --tag {name}), or leave out `image` to have one built."
             )
-        return found
+        return existing
     base = None if runs_this_interpreter(info) else f"python:{docker_rootfs.VERSION}-slim"
     with _building:
         name = image_tag(docker_rootfs.read_runner(), base, packages)
-        found = find_image(client, name)
-        if found is not None:
-            return found
+        existing = find_image(client, name)
+        if existing is not None:
+            return existing
         _log.warning("building the sandbox image %s (once; a few seconds)", name)
         return build_image(client, base, packages=packages)
 
 
 def runs_this_interpreter(info: Mapping[str, Any]) -> bool:
-    """Whether containers of this engine can execute this machine's binaries."""
+    """True if containers of this engine can execute the binaries of this machine."""
     machine = info.get("Architecture", "")
     same = _MACHINES.get(machine, machine) == platform.machine()
     return sys.platform == "linux" and same
@@ -167,7 +167,7 @@ def build_image(
 
 def _remove_superseded(client: Any, name: str) -> None:
     """Remove what `name` takes the place of: the same Python with another runner, and what a
-    failed build left. Images that a container uses stay; whoever misses one builds it again.
+    failed build left. Images that a container uses stay; a missing one is built again.
     """
     from docker.errors import APIError
 
@@ -210,7 +210,9 @@ def _build_from(
     context, recipe = io.BytesIO(), DOCKERFILE.read_text(encoding="utf-8")
     arguments = {"BASE": base, "PACKAGES": _pinned(packages)}
     if not packages:  # a base may have no shell, which installing them takes
-        recipe = "".join(one for one in recipe.splitlines(keepends=True) if "PACKAGES" not in one)
+        recipe = "".join(
+            line for line in recipe.splitlines(keepends=True) if "PACKAGES" not in line
+        )
         del arguments["PACKAGES"]
     with tarfile.open(fileobj=context, mode="w") as tar:
         docker_rootfs.add_bytes(tar, "Dockerfile", recipe.encode())

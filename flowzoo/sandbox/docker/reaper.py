@@ -22,11 +22,11 @@ from flowzoo.sandbox.docker.engine import DockerError
 
 MACHINE, OWNER, NONCE = "flowzoo.machine", "flowzoo.owner", "flowzoo.nonce"
 GONE_SECONDS = 15.0
-"""How long a killed container may take to be gone; about 0.1 s is usual."""
+"""Seconds for a killed container to disappear; about 0.1 s is usual."""
 
 
 def machine_id() -> str:
-    """Where process ids mean the same: this boot of this machine, in this process namespace."""
+    """Scope of process ids: this boot of this machine, in this process namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -60,7 +60,7 @@ def owner_labels(nonce: str) -> dict[str, str]:
 
 
 def is_orphan(labels: Mapping[str, str]) -> bool:
-    """Whether a container's owner is known to be dead; one of another machine is not judged."""
+    """True if the owner of a container is dead; False if it is on another machine."""
     if labels.get(MACHINE) != machine_id():
         return False
     pid, _, born = labels.get(OWNER, "").partition(" ")
@@ -69,8 +69,8 @@ def is_orphan(labels: Mapping[str, str]) -> bool:
 
 def remove_orphans(client: Any) -> int:
     """Remove the containers of dead owners on this machine; returns how many there were."""
-    found = client.api.containers(all=True, filters={"label": f"{MACHINE}={machine_id()}"})
-    orphans = [row["Id"] for row in found if is_orphan(row.get("Labels") or {})]
+    containers = client.api.containers(all=True, filters={"label": f"{MACHINE}={machine_id()}"})
+    orphans = [row["Id"] for row in containers if is_orphan(row.get("Labels") or {})]
     for container in orphans:
         remove(client, container)
     return len(orphans)
@@ -82,13 +82,13 @@ def remove_all(client: Any, nonce: str) -> None:
     Raises:
         DockerError: one did not go away.
     """
-    found = client.api.containers(all=True, filters={"label": f"{NONCE}={nonce}"})
-    for row in found:
+    containers = client.api.containers(all=True, filters={"label": f"{NONCE}={nonce}"})
+    for row in containers:
         remove(client, row["Id"])
 
 
 def remove(client: Any, container: str) -> None:
-    """Kill and remove one container; returns when it is gone, whoever removed it.
+    """Kill and remove one container; returns when it is gone.
 
     Raises:
         DockerError: it is still there after `GONE_SECONDS`.

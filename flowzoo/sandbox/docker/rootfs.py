@@ -28,7 +28,7 @@ PREFIX = "python"
 """Folder of the interpreter; it finds its library from its own place, so that any will do."""
 ENTRYPOINT = [f"/{PREFIX}/bin/python{VERSION}", *FLAGS, "/runner"]
 LIBRARY_PATH = "/lib"
-"""Where all shared libraries are put; the image sets LD_LIBRARY_PATH, since loaders' defaults
+"""Folder of all shared libraries; the image sets LD_LIBRARY_PATH, since loaders' defaults
 differ between distributions."""
 
 _PASSWD = (
@@ -65,8 +65,8 @@ def write_rootfs(
     library = Path(sysconfig.get_path("stdlib"))
     files = list(library_files(library))
     extra = {folder: list(package_files(folder)) for folder in packages}
-    own = [path for paths in extra.values() for path in paths]
-    binaries = [program, *(path for path in (*files, *own) if ".so" in path.suffixes)]
+    package_paths = [path for paths in extra.values() for path in paths]
+    binaries = [program, *(path for path in (*files, *package_paths) if ".so" in path.suffixes)]
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
         _add_folder(tar, "tmp", 0o1777)  # what is mounted there takes this mode, not its own
         for folder in ("proc", "sys", "dev", "etc"):
@@ -74,13 +74,13 @@ def write_rootfs(
         add_bytes(tar, "etc/passwd", _PASSWD)
         add_bytes(tar, "etc/group", _GROUP)
         _add_file(tar, program, ENTRYPOINT[0][1:], 0o755)
-        for place, path in sorted(shared_libraries(binaries).items()):
+        for target, path in sorted(shared_libraries(binaries).items()):
             if path.resolve().parent not in packages:  # found from where they lie
-                _add_file(tar, path, place, 0o755)
+                _add_file(tar, path, target, 0o755)
         for folder, paths in extra.items():
             for path in paths:
-                place = f"{PACKAGE_FOLDER[1:]}/{folder.name}/{path.relative_to(folder)}"
-                _add_file(tar, path, place, 0o644)
+                target = f"{PACKAGE_FOLDER[1:]}/{folder.name}/{path.relative_to(folder)}"
+                _add_file(tar, path, target, 0o644)
         for path in sorted(Path(TIME_ZONES).rglob("*")):
             if path.is_file() and path.suffix not in (".zi", ".tab", ".list"):
                 _add_file(tar, path, str(path)[1:], 0o644)
@@ -126,20 +126,20 @@ def shared_libraries(binaries: Iterable[Path]) -> dict[str, Path]:
     if "not found" in done.stdout:
         line = next(line for line in done.stdout.splitlines() if "not found" in line)
         raise DockerError(f"{_REMEDY} (ldd: {line.strip()})")
-    found: dict[str, Path] = {}
+    libraries: dict[str, Path] = {}
     for match in _LIBRARY.finditer(done.stdout):
         name, path = match["name"], match["path"]
         if path:
-            found[f"{LIBRARY_PATH[1:]}/{os.path.basename(name)}"] = Path(path)
+            libraries[f"{LIBRARY_PATH[1:]}/{os.path.basename(name)}"] = Path(path)
         elif name.startswith("/"):
-            found[name[1:]] = Path(name)
-    if not found:
+            libraries[name[1:]] = Path(name)
+    if not libraries:
         raise DockerError(f"{_REMEDY} (ldd: {' '.join(done.stderr.split())[:200] or 'no answer'})")
-    return found
+    return libraries
 
 
 def read_runner() -> dict[str, bytes]:
-    """The modules of the runner, by name; read once for an image, whatever happens to the files."""
+    """Modules of the runner by name, read once per image."""
     return {path.name: path.read_bytes() for path in sorted(RUNNER.glob("*.py"))}
 
 
@@ -149,24 +149,24 @@ _REMEDY = (
 )
 
 
-def _add_folder(tar: tarfile.TarFile, place: str, mode: int) -> None:
+def _add_folder(tar: tarfile.TarFile, target: str, mode: int) -> None:
     """An empty folder, a place to mount on."""
-    entry = tarfile.TarInfo(place)
+    entry = tarfile.TarInfo(target)
     entry.type, entry.mode = tarfile.DIRTYPE, mode
     tar.addfile(entry)
 
 
-def add_bytes(tar: tarfile.TarFile, place: str, content: bytes) -> None:
+def add_bytes(tar: tarfile.TarFile, target: str, content: bytes) -> None:
     """Add a small file that everybody may read."""
-    entry = tarfile.TarInfo(place)
+    entry = tarfile.TarInfo(target)
     entry.size, entry.mode = len(content), 0o644
     tar.addfile(entry, io.BytesIO(content))
 
 
-def _add_file(tar: tarfile.TarFile, path: Path, place: str, mode: int) -> None:
+def _add_file(tar: tarfile.TarFile, path: Path, target: str, mode: int) -> None:
     """A file of this machine, owned by root; its time stays, which compiled caches depend on."""
     with open(path, "rb") as source:
         facts = os.fstat(source.fileno())
-        entry = tarfile.TarInfo(place)
+        entry = tarfile.TarInfo(target)
         entry.size, entry.mode, entry.mtime = facts.st_size, mode, int(facts.st_mtime)
         tar.addfile(entry, source)

@@ -1,1 +1,1 @@
-"""What runs inside a box. Standard library only: a box holds no other package, and no flowzoo."""
+"""The program inside a box. It uses the standard library alone and nothing of flowzoo."""

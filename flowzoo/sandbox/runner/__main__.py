@@ -1,6 +1,6 @@
 """Start the runner: `python -I -S -B flowzoo/sandbox/runner MODE [OPTIONS]`; see `start`.
 
-This frame is the only one above a program's: what stands in it a program can see, so there is
+This frame is the only one above a program's: a program can see its variables, so there is
 nothing of the runner but the functions that end the program.
 """
 

@@ -1,4 +1,4 @@
-"""How a loaded program is called, by a job or in a session."""
+"""Calls of a loaded program, by a job or in a session."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ from inside import (
 from wire import EFFECT, RAISED, RECORD, RETURNED, UNPLAIN
 
 _heard, _place = b"", 0
-"""What has been read of the session's messages, and where the next one begins."""
+"""Buffer of the messages of the session, and the offset of the next one."""
 _CONTENT = RECORD.size + 1
 """Bytes of a record before its content."""
 DICTS = (dict, Counter, OrderedDict, defaultdict)
-"""What a program may return for a dict: the library's own, which equal one of the same items."""
+"""Types that a program may return for a dict: types of the library that compare equal."""
 
 
 def find_entry(scope: dict[str, Any], entry: str) -> Callable[..., Any]:
-    """What calls call: a name, or `Class.method`, for which each call makes an instance."""
+    """Entry of calls: a name, or `Class.method`, for which each call makes an instance."""
     first, _, rest = entry.partition(".")
     if first not in scope:
         raise NameError(f"name '{first}' is not defined")
-    found = scope[first]
+    function = scope[first]
     if not rest:
-        return found
-    return lambda *args, **kwargs: getattr(found(), rest)(*args, **kwargs)
+        return function
+    return lambda *args, **kwargs: getattr(function(), rest)(*args, **kwargs)
 
 
 def load(code: types.CodeType, scope: dict[str, Any], entry: str) -> Callable[..., Any] | None:
     """Run the program and find its entry; None, and a record, where that fails."""
     try:
         exec(code, scope)
-        found = find_entry(scope, entry)
+        function = find_entry(scope, entry)
     except BaseException as error:
         print_trace(error)
         say(b"M" if isinstance(error, MemoryError) else b"E", one_line(error))
         return None
     say(b"L")
-    return found
+    return function
 
 
-def answer_calls(found: Callable[..., Any], places: list[tuple[int, int]], most: int) -> None:
+def answer_calls(function: Callable[..., Any], places: list[tuple[int, int]], most: int) -> None:
     """Run the calls that lie at these places of the job, and say what each came to."""
     for start, size in places:
         args, kwargs = codec.decode(os.pread(JOB, size, start))
         kind, content = b"R", b""
         try:
-            content = codec.encode(found(*args, **kwargs), most, DICTS)
+            content = codec.encode(function(*args, **kwargs), most, DICTS)
         except codec.EncodingTooLargeError:
             kind = b"O"
         except codec.UnsupportedTypeError as error:
@@ -72,7 +72,7 @@ def answer_calls(found: Callable[..., Any], places: list[tuple[int, int]], most:
         say(kind, PEAK.pack(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) + content)
 
 
-def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
+def serve(function: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
     """Answer calls as they come: see `wire` for the messages."""
 
     def make(name: str, args: tuple[Any, ...] | None, kwargs: dict[str, Any]) -> Any:
@@ -91,7 +91,7 @@ def serve(found: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
             given = codec.decode(call, make)
             args, kwargs = (given, kwargs) if type(given) is tuple else given
             args = join_shared(args)
-            result = found(*args, **kwargs)
+            result = function(*args, **kwargs)
             try:
                 reply = RETURNED + codec.encode(result, most, DICTS)
             except codec.UnsupportedTypeError as error:

@@ -1,11 +1,11 @@
-"""Arguments that a program changed in place: found where it runs, repeated where the test stands.
+"""Arguments that a program changed in place: found where it runs, repeated where the test runs.
 
 The program gets copies, so a test would never see `a.sort()`. Where a test makes a call for its
-effect alone, as a statement of its own or as `f(a) is None`, the arguments are encoded again after
+effect alone, as a separate statement or as `f(a) is None`, the arguments are encoded again after
 the call; what differs goes back in front of the
 answer: a list of (place, is plain data, value or name of the type), where a place is the position
 or the keyword of an argument. There the content is replaced, and the object stays the test's own.
-One object in the place of several arguments is one object in the program, too. What stands inside
+One object in the place of several arguments is one object in the program, too. What is inside
 of an argument is replaced whole; an argument that holds objects of the program's classes, of which
 the test has the names only, stays as it is.
 
@@ -40,36 +40,36 @@ Change = tuple[int | str, bool, Any]
 
 
 def is_for_effect(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bool:
-    """Whether a call in `frame` can change arguments, and its result is not used."""
+    """True if a call in `frame` can change arguments and its result is not used."""
     if _MAY_HOLD.isdisjoint(map(type, args)) and _MAY_HOLD.isdisjoint(map(type, kwargs.values())):
         return False
     key = id(frame.f_code), frame.f_lasti
     if key not in _known:
-        steps, place = frame.f_code.co_code, frame.f_lasti + 2
-        while place < len(steps) and steps[place] == _CACHE:
-            place += 2
-        _known[key] = frame.f_code, place < len(steps) and steps[place] in _USELESS
+        steps, index = frame.f_code.co_code, frame.f_lasti + 2
+        while index < len(steps) and steps[index] == _CACHE:
+            index += 2
+        _known[key] = frame.f_code, index < len(steps) and steps[index] in _USELESS
     return _known[key][1]
 
 
 class SharedArgument:
-    """Stands for an argument that is the same object as an earlier one."""
+    """Placeholder for an argument that is the same object as an earlier one."""
 
-    def __init__(self, place: int) -> None:
-        self.place = place
+    def __init__(self, index: int) -> None:
+        self.place = index
 
 
 def mark_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments, as they are sent: what came before under another position is named by that."""
-    own = [id(arg) for arg in args if type(arg) in CHANGEABLE]
-    if len(own) == len(set(own)):
+    ids = [id(arg) for arg in args if type(arg) in CHANGEABLE]
+    if len(ids) == len(set(ids)):
         return args
     first: dict[int, int] = {}
     return tuple(
         codec.Remote("", (first[id(arg)],))
-        if type(arg) in CHANGEABLE and first.setdefault(id(arg), place) != place
+        if type(arg) in CHANGEABLE and first.setdefault(id(arg), index) != index
         else arg
-        for place, arg in enumerate(args)
+        for index, arg in enumerate(args)
     )
 
 
@@ -83,7 +83,7 @@ def join_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def describe_changes(
     call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], most: int
 ) -> bytes:
-    """What stands in front of the answer to a call; nothing where no argument was changed.
+    """Prefix of the answer to a call; empty if no argument was changed.
 
     Args:
         call: the arguments as they came, encoded.
@@ -103,16 +103,16 @@ def describe_changes(
     old_args, old_kwargs = (sent, {}) if type(sent) is tuple else sent
     changes: list[Change] = []
     pairs = [*enumerate(zip(old_args, args, strict=True))]
-    for place, (old, new) in [*pairs, *((key, (old_kwargs[key], kwargs[key])) for key in kwargs)]:
+    for index, (old, new) in [*pairs, *((key, (old_kwargs[key], kwargs[key])) for key in kwargs)]:
         if type(new) not in _MAY_HOLD or _holds_names(old):
             continue
         try:
             content = codec.encode(new, most)
         except codec.UnsupportedTypeError as error:
-            changes.append((place, False, str(error)))
+            changes.append((index, False, str(error)))
         else:
             if content != codec.encode(old):
-                changes.append((place, True, codec.decode(content)))
+                changes.append((index, True, codec.decode(content)))
     if not changes:
         return b""
     content = codec.encode(changes, most)
@@ -120,7 +120,7 @@ def describe_changes(
 
 
 def _holds_names(value: Any) -> bool:
-    """Whether something in it is an object of the program, or another argument."""
+    """True if it contains an object of the program, or another argument."""
     if type(value) is dict:
         return any(map(_holds_names, value)) or any(map(_holds_names, value.values()))
     if type(value) in _MAY_HOLD or type(value) is frozenset:
@@ -140,11 +140,11 @@ def repeat_changes(content: bytes, args: Sequence[Any], kwargs: Mapping[str, Any
     for change in changes:
         if type(change) is not tuple or len(change) != 3:
             raise ValueError("no change")
-        place, plain, value = change
-        if type(place) is int and 0 <= place < len(args):
-            old = args[place]
-        elif type(place) is str and place in kwargs:
-            old = kwargs[place]
+        index, plain, value = change
+        if type(index) is int and 0 <= index < len(args):
+            old = args[index]
+        elif type(index) is str and index in kwargs:
+            old = kwargs[index]
         else:
             raise ValueError("a change of no argument")
         _replace(old, value) if plain is True else _spoil(old, str(value)[:100])
@@ -158,9 +158,9 @@ def _replace(old: Any, new: Any) -> None:
     if kind is tuple:
         if len(old) != len(new):
             raise ValueError("a tuple of another length")
-        for own, other in zip(old, new, strict=True):
-            if type(own) in _MAY_HOLD:
-                _replace(own, other)
+        for item, other in zip(old, new, strict=True):
+            if type(item) in _MAY_HOLD:
+                _replace(item, other)
     elif kind is list or kind is bytearray:
         old[:] = new
     else:
@@ -171,8 +171,8 @@ def _replace(old: Any, new: Any) -> None:
 def _spoil(old: Any, name: str) -> None:
     """The same where the new content is no plain data: it equals nothing that a test expects."""
     if isinstance(old, tuple):
-        for own in old:
-            _spoil(own, name)
+        for item in old:
+            _spoil(item, name)
     elif type(old) is dict:
         old.clear()
         old[OpaqueResult(name, True)] = None

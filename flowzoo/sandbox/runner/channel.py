@@ -22,7 +22,7 @@ class ByteBuffer:
     def __init__(self) -> None:
         self.bytes = bytearray()
         self.size = 0
-        """How much is filled."""
+        """Number of bytes filled."""
 
     def ensure(self, capacity: int) -> None:
         """Have room for `capacity` bytes in all; what is filled stays."""
@@ -86,7 +86,7 @@ class HostChannel:
         self.target = target
         self._read = b""
         self._place = 0
-        """Where in what was read the next frame goes on."""
+        """Offset of the next frame in the buffer."""
         self._held: list[bytes | memoryview] = []
 
     @property

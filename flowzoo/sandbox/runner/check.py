@@ -1,4 +1,4 @@
-"""How a test's code runs, in a box of its own, and calls the program in the other one."""
+"""Runs the code of a test in a box, which calls the program in another box."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], style: str) 
         entry: the entry's name.
         scope: the namespace they run in.
         style: `check`: calls may be sent before the ones in front of them have been answered;
-            `lockstep`: they may not; `alone`: there is nobody who answers.
+            `lockstep`: they may not; `alone`: no program answers.
     """
     codes = [compile_program(blob) for blob in blobs]
     if any(code is None for code in codes):
@@ -102,14 +102,14 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], style: str) 
 
 
 def missing_names(codes: Iterable[types.CodeType], names: dict[str, Any]) -> set[str]:
-    """Names that code uses and nobody defines: the program has them, modules or its own classes."""
-    found: set[str] = set()
+    """Names that code uses without defining them: the program has them, modules or its classes."""
+    missing: set[str] = set()
     waiting = list(codes)
     while waiting:
         code = waiting.pop()
-        found.update(code.co_names)
-        waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
-    return {name for name in found if name not in names and not hasattr(builtins, name)}
+        missing.update(code.co_names)
+        waiting += [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    return {name for name in missing if name not in names and not hasattr(builtins, name)}
 
 
 class Caller:
@@ -127,7 +127,7 @@ class Caller:
         self._alone, self._patience = 0, ALONE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the program's entry returns for these arguments.
+        """Return the result of the program's entry for these arguments.
 
         Raises:
             TypeError: an argument is no plain data.
@@ -168,7 +168,7 @@ class Caller:
 
 
 def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bytes:
-    """The message of a call that stands in `frame`.
+    """Message of the call in `frame`.
 
     Raises:
         UnsupportedTypeError: an argument is no plain data.
@@ -197,7 +197,7 @@ def read_answer(answer: bytes, call: bytes, args: tuple[Any, ...], kwargs: dict[
     if changes:
         try:
             if call[:1] != EFFECT:
-                raise ValueError("changes that nobody asked for")
+                raise ValueError("changes that were not requested")
             repeat_changes(changes, args, kwargs)
         except ValueError:
             give_up(UNREADABLE)
@@ -224,8 +224,8 @@ def read_answer(answer: bytes, call: bytes, args: tuple[Any, ...], kwargs: dict[
 
 
 def is_raised(value: Any) -> bool:
-    """Whether a decoded value is the name of a class and a message."""
-    return type(value) is tuple and len(value) == 2 and all(type(one) is str for one in value)
+    """True if a decoded value is the name of a class and a message."""
+    return type(value) is tuple and len(value) == 2 and all(type(part) is str for part in value)
 
 
 def give_up(why: bytes) -> NoReturn:

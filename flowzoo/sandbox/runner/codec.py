@@ -30,7 +30,7 @@ DEEPEST = 50
 MOST_COLLISIONS = 64
 """Most keys with one hash: ints are easily made to collide, and many that do cost their square."""
 
-_NAME = type.__dict__["__name__"].__get__  # the real one, whatever a metaclass says
+_NAME = type.__dict__["__name__"].__get__  # the real one, which no metaclass can replace
 _LENGTH, _INT = struct.Struct("<I"), struct.Struct("<cI")
 _SHORT_INT, _J = struct.Struct("<cq"), ord("J")
 _LEAST_SHORT, _MOST_SHORT = -(2**63), 2**63 - 1
@@ -44,16 +44,16 @@ TYPES = frozenset(
     (bool, bytes, complex, dict, float, frozenset, int, list, object, set, str, tuple, type(None))
 )
 """Builtin types that are values themselves."""
-_TYPES = {one.__name__: one for one in TYPES}
+_TYPES = {cls.__name__: cls for cls in TYPES}
 LONGEST_FRACTION, LONGEST_DECIMAL = 32_768, 400
 """Bits of a Fraction's parts, and characters of a Decimal: their arithmetic takes the square."""
 
 Make = Callable[[str, "tuple[Any, ...] | None", "dict[str, Any]"], Any]
-"""What a name stands for, or what calling it makes."""
+"""Object of a name, or the result of calling it."""
 
 
 class Remote:
-    """Something that only the other side has: what a name stands for there, or a call of it."""
+    """Object that only the other side has: the value of a name there, or of a call of it."""
 
     def __init__(
         self, name: str, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
@@ -61,7 +61,7 @@ class Remote:
         self._flowzoo_parts = name, args, kwargs or {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Remote:
-        """What calling it makes there."""
+        """Result of calling it there."""
         name, given, _ = self._flowzoo_parts
         if given is not None:
             raise TypeError(f"only {name} itself can be called from here, not what it made")
@@ -101,19 +101,19 @@ def decode(data: bytes | memoryview, make: Make | None = None) -> Any:
 
     Args:
         data: the bytes.
-        make: gives what a `Remote` stands for; None: there are none.
+        make: returns the object of a `Remote`; None: there are none.
 
     Raises:
         ValueError: `data` is not what `encode` makes.
     """
     try:
-        value, place = _take(bytes(data), 0, 0, make)
+        value, offset = _take(bytes(data), 0, 0, make)
     except ValueError:
         raise
     except (struct.error, IndexError, KeyError, TypeError, ArithmeticError) as error:
         raise ValueError(f"no encoded value: {type(error).__name__}") from None
-    if place != len(data):
-        raise ValueError(f"{len(data) - place} bytes after the value")
+    if offset != len(data):
+        raise ValueError(f"{len(data) - offset} bytes after the value")
     return value
 
 
@@ -190,56 +190,56 @@ def _put_bytes(out: bytearray, tag: bytes, content: bytes, most: int) -> None:
     out += tag + _LENGTH.pack(len(content)) + content
 
 
-def _take(data: bytes, place: int, depth: int, make: Make | None) -> tuple[Any, int]:
+def _take(data: bytes, offset: int, depth: int, make: Make | None) -> tuple[Any, int]:
     """The value at `place`, and the place after it."""
-    if data[place] == _J:  # also below, without a call
-        return _SHORT_INT.unpack_from(data, place)[1], place + 9
-    tag = data[place : place + 1]
-    place += 1
+    if data[offset] == _J:  # also below, without a call
+        return _SHORT_INT.unpack_from(data, offset)[1], offset + 9
+    tag = data[offset : offset + 1]
+    offset += 1
     if tag in _CONSTANTS:
-        return _CONSTANTS[tag], place
+        return _CONSTANTS[tag], offset
     if tag == b"D":
-        return _DOUBLE.unpack_from(data, place)[0], place + 8
+        return _DOUBLE.unpack_from(data, offset)[0], offset + 8
     if tag == b"C":
-        return complex(*_COMPLEX.unpack_from(data, place)), place + 16
+        return complex(*_COMPLEX.unpack_from(data, offset)), offset + 16
     if tag in (b"Q", b"O"):
         if depth >= DEEPEST:
             raise ValueError(f"nested more than {DEEPEST} deep")
-        parts, place = _take(data, place, depth + 1, make)
-        return _fraction(*parts) if tag == b"Q" else _remote(make, *parts), place
-    (size,) = _LENGTH.unpack_from(data, place)
-    place += 4
-    if size > len(data) - place:  # also of containers: a member has one byte at least
-        raise ValueError(f"a length of {size} with {len(data) - place} bytes left")
+        parts, offset = _take(data, offset, depth + 1, make)
+        return _fraction(*parts) if tag == b"Q" else _remote(make, *parts), offset
+    (size,) = _LENGTH.unpack_from(data, offset)
+    offset += 4
+    if size > len(data) - offset:  # also of containers: a member has one byte at least
+        raise ValueError(f"a length of {size} with {len(data) - offset} bytes left")
     if tag in (b"S", b"B", b"I", b"V", b"X", b"Y"):
-        return _scalar(tag, data[place : place + size]), place + size
+        return _scalar(tag, data[offset : offset + size]), offset + size
     if depth >= DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} deep")
     if tag == b"M":
-        return _take_dict(data, place, size, depth, make)
+        return _take_dict(data, offset, size, depth, make)
     members = []
     for _ in range(size):
-        if data[place] == _J:
-            member, place = _SHORT_INT.unpack_from(data, place)[1], place + 9
+        if data[offset] == _J:
+            member, offset = _SHORT_INT.unpack_from(data, offset)[1], offset + 9
         else:
-            member, place = _take(data, place, depth + 1, make)
+            member, offset = _take(data, offset, depth + 1, make)
         members.append(member)
     if tag in (b"E", b"Z"):
         _check_keys(members)
-    return _MAKERS[tag](members), place
+    return _MAKERS[tag](members), offset
 
 
 def _take_dict(
-    data: bytes, place: int, size: int, depth: int, make: Make | None
+    data: bytes, offset: int, size: int, depth: int, make: Make | None
 ) -> tuple[dict, int]:
     keys, values = [], []
     for _ in range(size):
-        key, place = _take(data, place, depth + 1, make)
-        value, place = _take(data, place, depth + 1, make)
+        key, offset = _take(data, offset, depth + 1, make)
+        value, offset = _take(data, offset, depth + 1, make)
         keys.append(key)
         values.append(value)
     _check_keys(keys)
-    return dict(zip(keys, values, strict=True)), place
+    return dict(zip(keys, values, strict=True)), offset
 
 
 def _scalar(tag: bytes, content: bytes) -> Any:

@@ -1,7 +1,7 @@
-"""How a fresh process gives everything up before it runs a program.
+"""Confinement of a fresh process before it runs a program.
 
 It is the copy of a warm interpreter, and every page that it writes to is copied first: that is most
-of what a program costs. So whatever can be made before the fork is (arguments, filter, limits that
+of what a program costs. So everything that can be made before the fork is (arguments, filter, limits that
 are the same for all), and what is left runs through one function that reads plain globals.
 
 The order matters: user and capabilities first, then the filters, which forbid the steps before them.
@@ -36,7 +36,7 @@ class BoxMode(NamedTuple):
     container: bool = False
     """A container engine made the box, and this process is process 1 of it."""
     namespaces: bool = False
-    """This process makes the box, of namespaces of its own."""
+    """This process makes the box, of new namespaces."""
     root: bool = False
     """The runner is root of the container, and programs are another user."""
 
@@ -68,11 +68,11 @@ class Confinement(NamedTuple):
     program: bytearray
     """The filter; it names the process that is under it."""
     places: list[int]
-    """Where in the filter the id of that process stands."""
+    """Offsets in the filter of the id of that process."""
 
 
 class ConfinementPlan:
-    """How programs are confined here; from it a `Confinement` is made.
+    """Settings of the confinement, from which a `Confinement` is made.
 
     Args:
         mode: of the box.
@@ -160,8 +160,8 @@ def confine(confinement: Confinement) -> None:
         setresgid(user, user, user)
         setresuid(user, user, user)
     pid = getpid()
-    for place in places:
-        pack_number(program, place, pid)
+    for offset in places:
+        pack_number(program, offset, pid)
     for name, function, arguments in calls:
         if function(*arguments) < 0:
             linux.fail(name)

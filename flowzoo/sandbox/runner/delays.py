@@ -29,7 +29,7 @@ class RunDelay:
         self._start = self._read()
 
     def seconds(self) -> float:
-        """What came together since `reset`, or since the process was made."""
+        """Seconds of delay since `reset`, or since the process started."""
         waited = {OWN: 0, str(self._pid): 0}
         for (process, thread), total in self._read().items():
             more = total - self._start.get((process, thread), 0)

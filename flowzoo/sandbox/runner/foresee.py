@@ -1,4 +1,4 @@
-"""Which calls a test is going to make: found by running its code with stand-ins for the results.
+"""Predicts the calls of a test by running its code with stand-ins for the results.
 
 A test mostly calls, compares and goes on, so that its later calls do not depend on earlier results.
 Where they do, the prediction is wrong or ends early, and nothing else: the test itself is run with
@@ -29,7 +29,7 @@ _CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
 told again, where the code swallows what ends it."""
 
 Call = Callable[[tuple[Any, ...], dict[str, Any], types.FrameType], bytes]
-"""Encodes a call that stands in this frame; raises where an argument is no plain data, as stand-ins
+"""Encodes the call in this frame; raises where an argument is no plain data, as stand-ins
 are none."""
 Read = Callable[[bytes, bytes, "tuple[Any, ...]", "dict[str, Any]"], Any]
 """Reads the answer to a call with these arguments: a result, or an exception that is raised."""
@@ -45,7 +45,7 @@ class _EnoughError(BaseException):
 
 
 class StandIn:
-    """What a call that has no result yet returns: it agrees with everything."""
+    """Stand-in for a result that is not there yet: it agrees with everything."""
 
     def __getattr__(self, name: str) -> StandIn:
         if name.startswith("__"):
@@ -123,12 +123,12 @@ def mortal_stand_in(uses: int) -> StandIn:
 
         return use
 
-    own = {name: counted(what) for name, what in vars(StandIn).items() if callable(what)}
-    return type("StandIn", (StandIn,), own)()
+    methods = {name: counted(what) for name, what in vars(StandIn).items() if callable(what)}
+    return type("StandIn", (StandIn,), methods)()
 
 
 class Listener:
-    """Stands for the program's entry, and keeps the calls.
+    """Stand-in for the program's entry; records the calls.
 
     Args:
         known: the test's first calls, with their answers.
@@ -139,42 +139,42 @@ class Listener:
     """
 
     def __init__(
-        self, known: Sequence[tuple[bytes, bytes]], encode: Call, read: Read, tell: Tell,
+        self, results: Sequence[tuple[bytes, bytes]], encode: Call, read: Read, tell: Tell,
         result: StandIn = _STAND_IN,
     ) -> None:  # fmt: skip
-        self.known, self.encode, self.read, self.tell = known, encode, read, tell
+        self.known, self.encode, self.read, self.tell = results, encode, read, tell
         self.calls: list[bytes] = []
         self.result = result
-        self.told = self.start = len(known)
+        self.told = self.start = len(results)
         self.ended = False
         self._at_once = AT_ONCE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Note the call; its known result, or a stand-in."""
-        place = len(self.calls)
-        if self.ended or place >= self.start + MOST_CALLS:
+        index = len(self.calls)
+        if self.ended or index >= self.start + MOST_CALLS:
             raise _EnoughError
         try:
             call = self.encode(args, kwargs, sys._getframe(1))
         except BaseException:
             self.ended = True
             raise _EnoughError from None
-        if place < self.start:
-            if self.known[place][0] != call:
+        if index < self.start:
+            if self.known[index][0] != call:
                 self.ended = True
                 raise _EnoughError
             self.calls.append(call)
-            return self.read(self.known[place][1], call, args, kwargs)
+            return self.read(self.known[index][1], call, args, kwargs)
         self.calls.append(call)
-        if place >= self.told + self._at_once:
+        if index >= self.told + self._at_once:
             self.tell_rest()
             self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
         return self.result
 
     def tell_rest(self) -> None:
         """Hand on what has been found since the last time."""
-        found, self.told = self.calls[self.told :], len(self.calls)
-        self.tell(found)
+        fresh, self.told = self.calls[self.told :], len(self.calls)
+        self.tell(fresh)
 
 
 class Foresight:
@@ -190,26 +190,26 @@ class Foresight:
         self.run, self.encode, self.read = run, encode, read
         self._start = _random_states()
 
-    def look(self, known: Sequence[tuple[bytes, bytes]], tell: Tell) -> None:
+    def look(self, results: Sequence[tuple[bytes, bytes]], tell: Tell) -> None:
         """Find the calls that come after the `known` ones."""
         now, sleep = _random_states(), time.sleep
         time.sleep = _do_not_sleep
-        told: list[bytes] = []
+        keys: list[bytes] = []
 
         clock = _Clock()
 
-        def tell_new(found: list[bytes]) -> None:
+        def tell_new(fresh: list[bytes]) -> None:
             rings, clock.rings = clock.rings, False  # half a message would be worse than none
-            told.extend(found)
-            tell(found)
+            keys.extend(fresh)
+            tell(fresh)
             clock.rings = rings
 
         for lenient in (False, True):
             for restore, state in self._start:
                 restore(state)
-            listener = Listener(known, self.encode, self.read, tell_new)
+            listener = Listener(results, self.encode, self.read, tell_new)
             if lenient:  # what it finds again need not be told
-                listener.told += len(told)
+                listener.told += len(keys)
             clock.rings = True
             try:
                 try:
@@ -222,7 +222,7 @@ class Foresight:
             except BaseException:
                 clock.stop()
                 ended = False
-            if listener.calls[len(known) :][: len(told)] == told:
+            if listener.calls[len(results) :][: len(keys)] == keys:
                 listener.tell_rest()
             if ended:
                 break
@@ -288,7 +288,7 @@ def _wrapped(node: ast.stmt) -> ast.Try:
 
 
 def _random_states() -> list[tuple[Callable[[Any], None], Any]]:
-    """What sets the sources of random numbers back to where they are now."""
+    """Return a function that restores the random number generators."""
     states: list[tuple[Callable[[Any], None], Any]] = [(random.setstate, random.getstate())]
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:

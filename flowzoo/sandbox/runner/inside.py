@@ -1,4 +1,4 @@
-"""What happens in the process of a program, after it has been confined.
+"""The process of a program, after it has been confined.
 
 It speaks to the runner over one descriptor, in records `length: u32, kind: 1 byte, content`:
 
@@ -53,7 +53,7 @@ SAYS, JOB, HEARS = 3, 4, 5
 """Descriptors: records to the runner, the job's blobs, messages of a session."""
 PROGRAM = "<program>"
 FILE = "program.py"
-"""What a program is told of where it stands: `__file__` and `sys.argv[0]`."""
+"""Path that a program sees as `__file__` and `sys.argv[0]`."""
 LINE = 300
 THREAD_STACK = 2 * 2**20
 _reseed, _random_source = _random.Random.seed, random._inst
@@ -78,7 +78,7 @@ def plain_line(text: str) -> bytes:
 
 
 def type_name(value: object) -> str:
-    """The name of a value's class, whatever its metaclass says."""
+    """The real name of a value's class, regardless of its metaclass."""
     return type.__dict__["__name__"].__get__(type(value))
 
 
@@ -100,7 +100,7 @@ def one_line(error: BaseException) -> bytes:
 def prepare(path: list[str]) -> dict[str, Any]:
     """Make the interpreter look as if it had just started; the namespace of `__main__`.
 
-    Done once, with descriptors like those of a program in place.
+    Done once, with the descriptors of a program in place.
     """
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
@@ -121,7 +121,7 @@ def prepare(path: list[str]) -> dict[str, Any]:
 
 
 def open_streams() -> None:
-    """Standard input and output, on the descriptors that stand in their places now."""
+    """Standard input and output, on the current descriptors."""
     sys.stdin = sys.__stdin__ = _text(0, "r", "<stdin>")
     sys.stdout = sys.__stdout__ = _text(1, "w", "<stdout>")
     sys.stderr = sys.__stderr__ = _text(2, "w", "<stderr>")
@@ -206,7 +206,7 @@ def finish(code: int) -> None:
 
 
 def print_trace(error: BaseException) -> None:
-    """The traceback on stderr, for a person; whatever it may do."""
+    """Write the traceback to stderr; no error in it may escape."""
     try:
         sys.__excepthook__(type(error), error, without_own_frame(error))
         sys.__stderr__.flush()  # type: ignore[union-attr]

@@ -22,7 +22,7 @@ _DIED_EARLY = "the process ended before it was confined"
 _PARTS = 16
 """Parts of a job that are written at once."""
 QUIET = 0.02
-"""Seconds for which nobody looks at what a stdin program says: most have ended by then."""
+"""Seconds before the output of a stdin program is read: most have ended by then."""
 _GATHER_EACH, _GATHER_MOST = 20e-6, 0.002
 """Seconds for which answers gather, for each call that is under way and at most: a frame costs more
 than many answers."""
@@ -31,7 +31,7 @@ _MOST_CALL = 1 << 24
 
 
 class BoxContext:
-    """What all jobs of a box share.
+    """State that all jobs of a box share.
 
     Args:
         channel: to the host.
@@ -75,10 +75,10 @@ class RunnerJob:
         start = pack_head(self.style, head.get("entry") or "", most, limits, sizes)
         self.places: list[tuple[int, int]] = []
         """Offset and size of the blobs in the job's file."""
-        place = len(start)
+        offset = len(start)
         for size in sizes:
-            self.places.append((place, size))
-            place += size
+            self.places.append((offset, size))
+            offset += size
         self._file = make_file()
         parts: list[bytes | memoryview] = [start]
         for size in sizes:
@@ -90,7 +90,7 @@ class RunnerJob:
         write_all(self._file, parts)
         seal_file(self._file)
         self.index = 0
-        """Of the next test."""
+        """Index of the next test."""
         self._started = False
         self._compiled = False
         self._loaded = False
@@ -101,11 +101,11 @@ class RunnerJob:
         self._under_way = 0
         """Calls that wait for their answer."""
         self.clean = True
-        """Nothing is left of its processes."""
+        """True if none of its processes is left."""
 
     @property
     def is_test(self) -> bool:
-        """Whether it is the half of a check that makes the calls."""
+        """True if it is the half of a check that makes the calls."""
         return self.session and self.style != "serve"
 
     def run(self) -> None:
@@ -120,19 +120,19 @@ class RunnerJob:
         own_in = self._stdin() if self.style == "stdin" else null
         out = os.pipe() if self.style == "stdin" else (-1, null)
         err, says = os.pipe(), os.pipe()
-        hears = os.pipe() if self.session else (-1, -1)
-        theirs = [own_in, out[1], err[1], says[1], self._file]
+        inbox = os.pipe() if self.session else (-1, -1)
+        child_fds = [own_in, out[1], err[1], says[1], self._file]
         cases = self.tests - self.index if self.style == "call" else 1
         self.box.zygote.start(
             1 + self.index,
             int(self.limits.get("session_s") or self.limits["cpu_s"] * cases) + 2,
-            [*theirs, hears[0]] if self.session else theirs,
+            [*child_fds, inbox[0]] if self.session else child_fds,
             int(self.limits["files_mb"]),
         )
-        for fd in {own_in, out[1], err[1], says[1], hears[0]} - {-1}:
+        for fd in {own_in, out[1], err[1], says[1], inbox[0]} - {-1}:
             os.close(fd)
         watch = ProcessMonitor(
-            self.box.zygote, out[0], err[0], says[0], hears[1], self.limits, self.box.buffers,
+            self.box.zygote, out[0], err[0], says[0], inbox[1], self.limits, self.box.buffers,
             _MOST_CALL if self.is_test else 0, self.box.plan.proc,
         )  # fmt: skip
         if self.style == "stdin":
@@ -190,12 +190,12 @@ class RunnerJob:
 
     def _take_messages(self, watch: ProcessMonitor) -> None:
         """Calls of a test, or answers to them."""
-        found, count = watch.messages()
-        self._messages += found
+        messages, count = watch.messages()
+        self._messages += messages
         if self.is_test:
             self._count(watch, count)
         elif count:
-            if self._loaded and count <= self._under_way:  # no clock for what nobody asked
+            if self._loaded and count <= self._under_way:  # no clock for a call that was not made
                 watch.begin_call()
             self._count(watch, -count)
 
@@ -236,7 +236,7 @@ class RunnerJob:
             watch.go_on()
 
     def _take_result(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
-        """What a call came to; or loading, which then no later process can do better."""
+        """Record the result of a call, or a load failure, which is final."""
         outcome = _CALL_RESULTS[kind]
         if self.style == "call" and self._loaded:
             watch.peak = int.from_bytes(content[: PEAK.size], "little") * PEAK_UNIT
@@ -282,14 +282,14 @@ class RunnerJob:
         self._over = self.stop and not (outcome == "exited" and code == 0)
 
     def _is_out_of_memory(self, status: int) -> tuple[bool, bool]:
-        """Whether the kernel killed it for want of memory: of the box's own, of the machine's."""
+        """True if the kernel killed it for lack of memory, of the box or of the machine."""
         if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
             return False, False
-        own, all_of_them = self.box.kills, self.box.shots.more()
-        return own is not None and own.more(), all_of_them
+        box_kills, all_of_them = self.box.kills, self.box.shots.more()
+        return box_kills is not None and box_kills.more(), all_of_them
 
     def _ends_with_memory_error(self, watch: ProcessMonitor) -> bool:
-        """Whether the last line on stderr is that of a MemoryError."""
+        """True if the last line on stderr is that of a MemoryError."""
         err = watch.err
         last = err.bytes.rfind(b"\n", 0, max(0, err.size - 1)) + 1
         return err.bytes.startswith(b"MemoryError", last, err.size)

@@ -1,5 +1,6 @@
-"""Which files a program may touch, as a Landlock ruleset: the second wall, and the only one where
-no namespaces can be had. Rights and versions: the kernel's `linux/landlock.h`.
+"""Landlock rulesets: a second barrier in namespaces, and the only one without them.
+
+Source for rights and versions: the kernel's `linux/landlock.h`.
 """
 
 from __future__ import annotations

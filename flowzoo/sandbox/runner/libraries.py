@@ -1,4 +1,4 @@
-"""What a Python program needs from the disk: the standard library and the shared libraries."""
+"""Files that a Python program needs: the standard library and shared libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 
 THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
-"""Libraries that are told how many threads to have."""
+"""Libraries that read their number of threads from the environment."""
 
 
 def import_packages(folders: list[str]) -> None:
@@ -42,7 +42,7 @@ def shared_libraries(packages: list[str]) -> list[str]:
     """Paths of all libraries that the interpreter, its extension modules and packages load, under
     every name.
 
-    Found by loading them in a process of its own and asking the kernel what is mapped; the names
+    Found by loading them in a separate process and asking the kernel what is mapped; the names
     beside a file that link to it are those by which the loader looks for it.
     """
     reader, writer = os.pipe()
@@ -59,7 +59,7 @@ def shared_libraries(packages: list[str]) -> list[str]:
 
 
 def _mapped_after_loading(packages: list[str]) -> set[str]:
-    with contextlib.suppress(ImportError):  # which is told where they are needed
+    with contextlib.suppress(ImportError):  # reported when they are needed
         import_packages(packages)
     folder = os.path.join(STDLIB, "lib-dynload")
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -85,7 +85,7 @@ def _names(path: str) -> set[str]:
 
 
 def library_entries() -> list[str]:
-    """What of the library folder programs may read: the folder, or its entries but the hidden."""
+    """Return the readable paths of the library: its folder, or the entries not in `HIDDEN`."""
     names = os.listdir(STDLIB)
     if not set(names) & set(HIDDEN):
         return [STDLIB]

@@ -85,7 +85,7 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""
 
 
 def unmount(target: str) -> None:
-    """Take a mount out of the tree at once; it goes when nobody uses it."""
+    """Take a mount out of the tree at once; it ends with its last user."""
     _need(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
@@ -104,8 +104,8 @@ LibcCall = tuple[str, Callable[..., int], tuple[Any, ...]]
 
 def prctl_call(option: int, value: int, address: int = 0) -> LibcCall:
     """`prctl`, to be made later."""
-    words = [ctypes.c_ulong(word) for word in (value, address, 0, 0)]
-    return f"prctl {option}", _libc.prctl, (ctypes.c_int(option), *words)
+    longs = [ctypes.c_ulong(word) for word in (value, address, 0, 0)]
+    return f"prctl {option}", _libc.prctl, (ctypes.c_int(option), *longs)
 
 
 def capset_call() -> LibcCall:

@@ -22,7 +22,7 @@ SLACK = 8192
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes in the unit of `ru_maxrss`."""
 START_SECONDS = 60.0
-"""How long a process may take to say that it starts, which is the machine's doing alone."""
+"""Seconds for a process to report its start, which only the machine can delay."""
 MOST_DELAY = 600.0
 """Seconds of waiting for a processor that are made up for, at most."""
 _SHORT = 0.05
@@ -30,7 +30,7 @@ _SHORT = 0.05
 
 
 def cpu_clock(pid: int) -> int:
-    """The clock id of a process's CPU time (`MAKE_PROCESS_CPUCLOCK` of the kernel's headers)."""
+    """The clock id of a process's CPU time (MAKE_PROCESS_CPUCLOCK of the kernel's headers)."""
     return (~pid << 3) | 2
 
 
@@ -42,7 +42,7 @@ class ProcessMonitor:
         out: descriptor of its stdout, or -1.
         err: of its stderr.
         says: of its records.
-        hears: of the messages to it, or -1.
+        inbox: descriptor of the messages to it, or -1.
         limits: of the job.
         buffers: for stdout, stderr, records and messages.
         largest: bytes of its largest record, where that is more than the output allowed.
@@ -50,7 +50,7 @@ class ProcessMonitor:
     """
 
     def __init__(
-        self, zygote: Zygote, out: int, err: int, says: int, hears: int, limits: dict,
+        self, zygote: Zygote, out: int, err: int, says: int, inbox: int, limits: dict,
         buffers: tuple[ByteBuffer, ByteBuffer, ByteBuffer, ByteBuffer], largest: int = 0,
         proc: int | None = None,
     ) -> None:  # fmt: skip
@@ -72,16 +72,16 @@ class ProcessMonitor:
         self.peak = 0
         """Peak memory in bytes, once it has ended."""
         self.clean = True
-        """Nothing is left of it, once it has ended."""
+        """True if nothing is left of it after its end."""
         self.fault = ""
         """Why it was killed: cpu, wall or output."""
         self.was_delayed = False
-        """It was given more time than its clock on the wall had, since somebody last looked."""
+        """True if its deadline has passed since the last check."""
         self.err_total = 0
         self._pid = 0
         self._proc, self._delay = proc, RunDelay(None, 0)
         self._cpu_total = 0.0
-        self._hears, self._end = hears, zygote.fileno()
+        self._inbox, self._end = inbox, zygote.fileno()
         self._fds = {fd: buffer for fd, buffer in ((out, self.out), (err, self.err)) if fd >= 0}
         self._fds[says] = self.records
         self._poll = select.poll()
@@ -89,17 +89,17 @@ class ProcessMonitor:
             self._poll.register(fd, select.POLLIN)
         for fd in self._fds:
             os.set_blocking(fd, False)
-        if hears >= 0:
-            os.set_blocking(hears, False)
+        if inbox >= 0:
+            os.set_blocking(inbox, False)
         self._wall_start, self._wall_end, self._cpu_start = time.monotonic(), 0.0, 0.0
         self._call_cpu, self._call_wall = 0.0, 0.0
-        """What had been used when the last call was answered."""
+        """CPU seconds used when the last call was answered."""
         self._waited, self._call_waited = 0.0, 0.0
         """Seconds for a processor, as far as they are known: of the test, and before this call."""
         self._rests = 0.0
-        """Since when it waits for somebody else; 0: it does not."""
+        """Time since which it waits for another process; 0: it does not wait."""
         self._deaf_until = 0.0
-        """Until when nobody looks at its pipes; 0: they are looked at."""
+        """Time until which its pipes are not read; 0: they are read."""
 
     def begin(self, pid: int, number: int, cpu: float, at: float) -> None:
         """The process has said that it starts: its ids and its clocks at that time."""
@@ -163,7 +163,7 @@ class ProcessMonitor:
             return host in ready
         for fd in self._fds.keys() & ready:
             self._read(fd)
-        if self._hears in ready:
+        if self._inbox in ready:
             self._write()
         if not self.fault:
             self._check_clocks()
@@ -182,7 +182,7 @@ class ProcessMonitor:
         """The same, but its pipes count as ready once the time has come, and not before."""
         left = max(0.0, self._deaf_until - time.monotonic())
         sources = (self._end,) if host < 0 else (self._end, host)
-        targets = (self._hears,) if self.outbox.size else ()
+        targets = (self._inbox,) if self.outbox.size else ()
         readable, writable, _ = select.select(sources, targets, (), left)
         if readable or writable:
             return {*readable, *writable}
@@ -244,7 +244,7 @@ class ProcessMonitor:
             self.kill("output")
 
     def drain_errors(self) -> None:
-        """Take what it has written to stderr by now: it may stand there since before a record."""
+        """Take what it has written to stderr by now: it may be older than a record."""
         for fd, buffer in list(self._fds.items()):
             total = -1
             while buffer is self.err and fd in self._fds and self.err_total != total:
@@ -282,30 +282,30 @@ class ProcessMonitor:
             return b"", 0
         end = places[-1][1]
         with records.view(0, end) as view:
-            found = bytes(view)
+            line = bytes(view)
         records.drop(end)
-        return found, len(places)
+        return line, len(places)
 
     def next_record(self) -> None:
         """Drop the record that `record` gave, whose view has been released."""
         self.records.drop(self._record_size())
 
     def send(self) -> None:
-        """Send what stands in `outbox`, as far as it fits; `step` sends the rest."""
-        self._poll.register(self._hears, select.POLLOUT)
+        """Send as much of `outbox` as fits; `step` sends the rest."""
+        self._poll.register(self._inbox, select.POLLOUT)
         self._write()
 
     def _write(self) -> None:
         try:
             with self.outbox.view(0, self.outbox.size) as view:
-                count = os.write(self._hears, view[:BLOCK])
+                count = os.write(self._inbox, view[:BLOCK])
             self.outbox.drop(count)
         except BlockingIOError:
             return
-        except OSError:  # nobody reads any more
+        except OSError:  # the reader is gone
             self.outbox.size = 0
         if not self.outbox.size:
-            self._poll.unregister(self._hears)
+            self._poll.unregister(self._inbox)
 
     def kill(self, fault: str = "stopped") -> None:
         """End the process, for this reason; `step` will see its end."""
@@ -341,7 +341,7 @@ class ProcessMonitor:
         if self.status is None:
             self.kill()
             self._take_end()
-        for fd in (*self._fds, self._hears):
+        for fd in (*self._fds, self._inbox):
             if fd >= 0:
                 os.close(fd)
         self._fds.clear()

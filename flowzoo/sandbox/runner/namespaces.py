@@ -1,8 +1,8 @@
-"""A box made of namespaces, without any engine: a tree of files, processes and a network of its own.
+"""A box made of namespaces, without an engine: its own tree of files, processes and network.
 
 The tree is a small read-only tmpfs with the standard library, the shared libraries and four devices
 bound into it at their usual paths, and nothing else of the host: no /proc, /sys, /etc or /home.
-"""  # noqa: E501 - the first line is one sentence
+"""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def leave_host(root: bool) -> bool:
 def build_root(libraries: list[str], packages: list[str]) -> list[str]:
     """Replace the whole tree of files; call as process 1, before there are threads.
 
-    Returns where the folders of packages stand in the new tree.
+    Returns the folders of packages in the new tree.
     """
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-    wanted = (STDLIB, TIME_ZONES, *libraries, LINKER_CACHE, *DEVICES)
-    paths = [path for path in wanted if os.path.exists(path)]
+    visible = (STDLIB, TIME_ZONES, *libraries, LINKER_CACHE, *DEVICES)
+    paths = [path for path in visible if os.path.exists(path)]
     # Opened before the new tree covers a part of the old one.
     places = {path: path for path in paths}
     places |= {f"{_PACKAGES}/{os.path.basename(path)}": path for path in packages}
@@ -108,7 +108,7 @@ def _bind(source: int, path: str) -> None:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
     linux.mount(link, target, None, linux.MS_BIND | linux.MS_REC)
     given = os.statvfs(target).f_flag
-    flags = sum(kept for flag, kept in _KEPT.items() if given & flag) | linux.MS_NOSUID
+    flags = sum(flag_value for flag, flag_value in _KEPT.items() if given & flag) | linux.MS_NOSUID
     if not path.startswith("/dev/"):
         flags |= linux.MS_NODEV | linux.MS_RDONLY
     linux.mount("none", target, None, linux.MS_REMOUNT | linux.MS_BIND | flags)

@@ -1,7 +1,7 @@
 """Warming up: imports, and a rehearsal of what each copy of the zygote does.
 
 A copy pays for each page that it writes to. Much of that is what the interpreter notes down when it
-sees code, names and types for the first time: lookups, specialised instructions, encoders. Done
+sees code, names and types for the first time: lookups, specialized instructions, encoders. Done
 here, it is there in all copies. A fork copies an entry for every page that the runner has, and an
 import that is missing costs each program that needs it: `dataclasses`, `decimal`, `fractions` and
 `datetime` would make all programs slower by 5 to 10 %, for the few that use them.
@@ -41,7 +41,7 @@ loop(3)(4), Sample().method(3)
 """
 """Code that has the compiler and the interpreter touch what they set up at first use."""
 _ROUNDS = 12
-"""The interpreter specialises code that it has seen eight times."""
+"""The interpreter specializes code that it has seen eight times."""
 _INPUT = b"41\n1 2 3\n4 5\n6\n"
 _SOURCE = b"""
 import sys
@@ -102,7 +102,7 @@ def _play() -> None:
 @contextlib.contextmanager
 def streams_in_place(text: bytes = b"", job: int = -1) -> Iterator[None]:
     """A file as 0, pipes as 1, 2 and 3 and the job as 4, as a program finds them; for a while."""
-    kept = [os.dup(fd) for fd in range(inside.HEARS)]
+    saved = [os.dup(fd) for fd in range(inside.HEARS)]
     file, (reader, writer) = make_file(), os.pipe()
     os.write(file, text)
     os.lseek(file, 0, os.SEEK_SET)
@@ -111,7 +111,7 @@ def streams_in_place(text: bytes = b"", job: int = -1) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, fd in enumerate(kept):
+        for number, fd in enumerate(saved):
             os.dup2(fd, number, inheritable=number == 2)
-        for fd in (*kept, file, reader, writer):
+        for fd in (*saved, file, reader, writer):
             os.close(fd)

@@ -15,7 +15,7 @@ import errno
 import os
 import struct
 
-# Numbers on x86_64 and aarch64, -1 where there is none, by what they are for. Sources: the kernel's
+# Numbers on x86_64 and aarch64, -1 where there is none, by purpose. Sources: the kernel's
 # `asm/unistd_64.h` and `asm-generic/unistd.h`.
 X86_64, AARCH64 = 0, 1
 # fmt: off
@@ -39,7 +39,7 @@ CHANGES: dict[str, tuple[int, int]] = {
     "unlinkat": (263, 35), "rename": (82, -1), "renameat": (264, 38), "renameat2": (316, 276),
     "link": (86, -1), "linkat": (265, 37), "symlink": (88, -1), "symlinkat": (266, 36),
 }
-"""Only where a program has files of its own; elsewhere there is nothing it could be for."""
+"""Only if programs have files; otherwise they are of no use."""
 MODES_AND_TIMES: dict[str, tuple[int, int]] = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "utime": (132, -1),
     "utimes": (235, -1), "utimensat": (280, 88), "futimesat": (261, -1),
@@ -102,7 +102,7 @@ CONDITIONAL: dict[str, tuple[int, int]] = {
 ALLOWED = FILES | MEMORY | THREADS | SIGNALS | CLOCKS | FACTS | WAITING
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-_JUMP, _FARTHEST = 0x05, 255  # a condition skips so many steps at most
+_JUMP, _FARTHEST = 0x05, 255  # a condition skips at most this many steps
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in `struct seccomp_data`
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
@@ -111,7 +111,7 @@ _FIRST_NEW = 424
 """From here on numbers are the same everywhere, and libraries expect that they may be absent."""
 
 _PID = 0xFFFF_FFFE
-"""Stands in a filter for the id of the process that will be under it."""
+"""Placeholder in a filter for the id of its process."""
 _CLONE_THREAD, _CLONE_NEW_ANY = 0x00010000, 0x7E020080  # the latter: all namespaces
 _SOCKET_TYPE, _SOCK_STREAM, _AF_UNIX = 0xF, 1, 1
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
@@ -132,21 +132,21 @@ def _refuse(number: int) -> BpfStep:
 _OK: BpfStep = (_RETURN, 0, 0, _ALLOW)
 
 
-def _if_one_of(place: int, values: tuple[int, ...]) -> list[BpfStep]:
-    """Allow if the low word of argument `place` is one of `values`."""
-    steps: list[BpfStep] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * place)]
+def _if_one_of(index: int, values: tuple[int, ...]) -> list[BpfStep]:
+    """Allow if the low word of argument `index` is one of `values`."""
+    steps: list[BpfStep] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * index)]
     for value in values:
         steps += [(_EQUAL, 0, 1, value), _OK]
     return [*steps, _refuse(errno.EPERM)]
 
 
-def _unless_truncated(place: int) -> list[BpfStep]:
-    """Allow to open, with the flags in argument `place`, unless reading truncates the file.
+def _unless_truncated(index: int) -> list[BpfStep]:
+    """Allow to open, with the flags in argument `index`, unless reading truncates the file.
 
     The first versions of Landlock let that pass.
     """
     return [
-        (_LOAD, 0, 0, _ARGUMENTS + 8 * place),
+        (_LOAD, 0, 0, _ARGUMENTS + 8 * index),
         (_AND, 0, 0, os.O_TRUNC | os.O_ACCMODE),
         (_EQUAL, 0, 1, os.O_TRUNC | os.O_RDONLY),
         _refuse(errno.EPERM),
@@ -155,7 +155,7 @@ def _unless_truncated(place: int) -> list[BpfStep]:
 
 
 def _conditions() -> dict[str, list[BpfStep]]:
-    """What decides about a call whose arguments matter."""
+    """Instructions for a call whose arguments matter."""
     load_first: BpfStep = (_LOAD, 0, 0, _ARGUMENTS)
     no = _refuse(errno.EPERM)
     return {
@@ -188,7 +188,7 @@ def _conditions() -> dict[str, list[BpfStep]]:
 
 
 def _answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
-    """What the listed system calls get, by number."""
+    """Actions by number of the listed system calls."""
     allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
     answers: dict[int, list[BpfStep]] = {}
     for numbers in allowed.values():
@@ -202,7 +202,7 @@ def _answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
 
 
 def _runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfStep]]]:
-    """The answers to all numbers: each stands with the first of those that it is for."""
+    """Answers to all numbers, as ranges with one answer each."""
     runs: list[tuple[int, list[BpfStep]]] = []
     for number in range(max(_FIRST_NEW, *answers) + 2):
         unlisted = errno.ENOSYS if number >= _FIRST_NEW else errno.EPERM
@@ -245,7 +245,7 @@ class Filter:
     """The filter for this machine, to be completed for each process.
 
     Args:
-        keeps_files: programs may have files of their own, and name, move and remove them.
+        keeps_files: programs may have files, and name, move and remove them.
 
     Raises:
         OSError: the architecture is neither x86_64 nor aarch64.
@@ -258,4 +258,4 @@ class Filter:
         steps = _steps(machine, keeps_files)
         self.program = b"".join(struct.pack("=HBBI", *step) for step in steps)
         self.places = [8 * row + 4 for row, step in enumerate(steps) if step[3] == _PID]
-        """Where the id of the process goes, as its own namespace counts: four bytes each."""
+        """Offsets of the process id in its own namespace; four bytes each."""

@@ -27,7 +27,7 @@ from zygote import Zygote, ZygoteServer
 
 CONTAINER_USER = 10001
 FIRST_OWN_USER = 1 << 30
-"""Boxes of root have users from here on, one each: nobody else's processes count against theirs."""
+"""First user of root's boxes, one each, so that no other processes count against their limit."""
 UNKNOWN_BASE = 64 * 2**20
 """Taken for the runner's address space where there is no /proc to ask."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -70,7 +70,9 @@ class BoxServer:
         libraries = shared_libraries(self._packages) if self.mode.confined else []
         owned_tmp = self.mode.namespaces and self._enter_namespaces(libraries)
         if self.mode.container and not owns_processes():
-            raise OSError(f"mode {self.mode.name} is for a container of its own, and this is none")
+            raise OSError(
+                f"mode {self.mode.name} needs a container of its own: start it as process 1 of one"
+            )
         if self.plan.proc is None and sys.platform == "linux":
             with contextlib.suppress(OSError):
                 self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
@@ -158,9 +160,9 @@ class BoxServer:
         elif self.mode.namespaces:
             plan.user, plan.drops = (None, True) if single_user else (self._uid, False)
         elif self.mode.confined and not self.mode.separate and os.geteuid() == 0:
-            own = FIRST_OWN_USER + os.getpid()
-            plan.own_user = can_do(own, lambda: os.listdir(STDLIB))
-            plan.user, plan.drops = (own, False) if plan.own_user else (None, True)
+            user = FIRST_OWN_USER + os.getpid()
+            plan.own_user = can_do(user, lambda: os.listdir(STDLIB))
+            plan.user, plan.drops = (user, False) if plan.own_user else (None, True)
 
     def _build_confinement(self, libraries: list[str]) -> None:
         """Everything that is made once and put on by each process."""
@@ -188,7 +190,7 @@ class BoxServer:
             return int(file.read().split()[0]) * _PAGE
 
     def _facts(self) -> dict[str, Any]:
-        """What the host is told about the box."""
+        """Facts about the box for the host."""
         plan = self.plan
         return {
             "mode": self.mode.name,
@@ -204,7 +206,7 @@ class BoxServer:
 
 
 def can_do(user: int, work: Callable[[], object] = lambda: None) -> bool:
-    """Whether this process can become a user without any rights, who can do `work`.
+    """True if this process can become a user without any rights that can do `work`.
 
     Root of a user namespace may find there no other user to become.
     """

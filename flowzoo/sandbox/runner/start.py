@@ -7,7 +7,7 @@
 | docker | a locked-down container, made by the engine | `uid`, default 10001 |
 | container-user | the same, started as another user than root | that user |
 | namespaces | made by this process, see `namespaces` | a user of the box's own; not as root: root of a user namespace, without capabilities |
-| landlock | Landlock and the filter of system calls only | root's boxes: a user of their own if it can read the library; else the caller |
+| landlock | Landlock and the filter of system calls only | root's boxes: a new user if it can read the library; else the caller |
 | unsafe | none: limits only | the caller |
 
 It speaks the frames of `wire` on stdin and stdout: READY (or BROKEN) once, then one job at a time.
@@ -61,7 +61,7 @@ def main() -> LoadedProgram:
         if isinstance(side, Zygote):
             server.serve(side)
             os._exit(0)
-    except BaseException as error:  # the host is told whatever it is, and starts another box
+    except BaseException as error:  # the host gets every error, and starts another box
         text = inside.plain_line(f"{type(error).__name__}: {error}")
         try:
             channel.send(BROKEN, {}, detail=text)
@@ -91,11 +91,11 @@ def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
     if task.style == "stdin":
         os.closerange(inside.SAYS, inside.HEARS + 1)
         return code
-    found = calls.load(code, scope, task.entry)
-    if found is not None and task.style == "call":
-        calls.answer_calls(found, task.blobs[1:], task.most)
-    elif found is not None:
-        calls.serve(found, scope, task.most)
+    function = calls.load(code, scope, task.entry)
+    if function is not None and task.style == "call":
+        calls.answer_calls(function, task.blobs[1:], task.most)
+    elif function is not None:
+        calls.serve(function, scope, task.most)
     os._exit(0)
 
 

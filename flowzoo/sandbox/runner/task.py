@@ -18,7 +18,7 @@ _FIRST_LOOK = 1024
 
 
 class ProcessTask(NamedTuple):
-    """What a process is to do."""
+    """Task of a process."""
 
     style: str
     entry: str
@@ -33,7 +33,7 @@ class ProcessTask(NamedTuple):
 def pack_head(
     style: str, entry: str, most: int, limits: tuple[int, int, int], sizes: list[int]
 ) -> bytes:
-    """What stands in the file before the blobs."""
+    """Pack the head of the file, which precedes the blobs."""
     memory, files, threads = limits
     name = entry.encode("utf-8", "surrogatepass")
     head = HEAD.pack(STYLES.index(style), threads, memory, files, most, len(sizes), len(name))
@@ -45,14 +45,14 @@ def read_task(first: int) -> ProcessTask:
     data = pread(JOB, _FIRST_LOOK, 0)
     number, threads, memory, files, most, count, length = HEAD.unpack_from(data)
     start = HEAD.size + length
-    place = start + 8 * count
-    if place > len(data):
-        data = pread(JOB, place, 0)
+    offset = start + 8 * count
+    if offset > len(data):
+        data = pread(JOB, offset, 0)
     style = STYLES[number]
     blobs = []
     for row, size in enumerate(struct.unpack_from(f"<{count}Q", data, start)):
         if not row or (row >= first and style != "stdin"):
-            blobs.append((place, size))
-        place += size
+            blobs.append((offset, size))
+        offset += size
     entry = data[HEAD.size : start].decode("utf-8", "surrogatepass")
     return ProcessTask(style, entry, blobs, most, (memory, files, threads))

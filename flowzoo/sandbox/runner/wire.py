@@ -1,13 +1,13 @@
 """Frames between the host and the runner in a box; the one module that both sides import.
 
 A frame is `length: u32, kind: u8` and a body of that length: `head length: u32`, the head as a
-JSON object, then the blobs whose sizes stand in `head["blobs"]`. Nothing else ever crosses: no
+JSON object, then the blobs whose sizes are `head["blobs"]`. Nothing else ever crosses: no
 pickle, no paths, no expected value.
 
 | kind | direction | head | blobs |
 |---|---|---|---|
 | JOB | to the box | `id style entry tests stop limits` | source, then one per test |
-| DATA | both ways | `id`; to the box also `count` | messages of a session, so many |
+| DATA | both ways | `id`; to the box also `count` | messages of a session, `count` of them |
 | STOP | to the box | `id` | |
 | READY | from the box | facts about the confinement | |
 | CASE | from the box | `id index outcome code signal detail started cpu_s wall_s memory truncated` | output, stderr |
@@ -23,7 +23,7 @@ and whose code is run with stand-ins for the results.
 
 The messages of a session are one blob: each a record `length: u32 little endian, Q, message`, as
 processes write and read them, so that runners hand on what they get without taking it apart. They
-begin with a byte that says what they are:
+begin with a byte for their kind:
 
 | message | from | content |
 |---|---|---|
@@ -39,7 +39,7 @@ begin with a byte that says what they are:
 | exited | ended by itself, with `code`; under `call` and `serve`: instead of answering |
 | signaled | killed by `signal` |
 | returned | (call) the output is the encoded value; (check) the test ran to its end |
-| raised | (call, serve, check) `detail` is `Class: message`; AssertionError is told for its subclasses |
+| raised | (call, serve, check) `detail` is `Class: message`; AssertionError for its subclasses |
 | unplain | (call) what was returned is no plain data; `detail` names the type |
 | cpu, wall, memory, output | a limit; a stdin or call test each has its own clocks, a session one, which stands still while it waits for its other half, and under `serve` each call one of CPU time |
 | compile | the source does not compile |
@@ -49,11 +49,11 @@ begin with a byte that says what they are:
 A program that does not compile, or under `call` does not run to its end, has the same outcome for
 all its tests without being run again. After `clean: false` the box must be thrown away.
 
-DELAYED says that the process in front waited for a processor, and that its clock on the wall stood
-still meanwhile: the host has to wait longer, too.
+DELAYED says that the process in front waited for a processor, and that its clock on the wall was
+stopped: the host has to wait longer, too.
 
 STOP ends the job with that id, early: what runs is killed and DONE follows, without a CASE for
-what had not ended; but under `serve` the program first comes to the end of its loading, and has its
+what had not ended; but under `serve` the program first ends its loading, and has its
 CASE if that fails. A STOP (or DATA) whose job is over already is ignored.
 """  # noqa: E501 - rows of a table
 
@@ -123,16 +123,16 @@ def unpack_body(kind: int, body: bytes | memoryview) -> Frame:
         (size,) = LENGTH.unpack_from(body)
         head = json.loads(bytes(body[4 : 4 + size]))
         sizes = head.pop("blobs")
-        place, blobs = 4 + size, []
+        offset, blobs = 4 + size, []
         for count in sizes:
             if type(count) is not int or count < 0:
                 raise FrameError(f"a blob of size {count!r}")
-            blobs.append(bytes(body[place : place + count]))
-            place += count
+            blobs.append(bytes(body[offset : offset + count]))
+            offset += count
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FrameError(f"unreadable body: {type(error).__name__}") from error
-    if place != len(body):
-        raise FrameError(f"a body of {len(body)} bytes with {place} bytes of content")
+    if offset != len(body):
+        raise FrameError(f"a body of {len(body)} bytes with {offset} bytes of content")
     return Frame(kind, head, blobs)
 
 
@@ -149,14 +149,14 @@ def find_messages(data: bytes | bytearray, size: int) -> list[tuple[int, int]]:
 
     It ends before one that is no message, or not whole.
     """
-    places, place = [], 0
+    places, offset = [], 0
     kind, read_length = MESSAGE[0], RECORD.unpack_from
-    while place + _CONTENT <= size and data[place + _KIND] == kind:
-        end = place + RECORD.size + read_length(data, place)[0]
-        if not place + _CONTENT <= end <= size:
+    while offset + _CONTENT <= size and data[offset + _KIND] == kind:
+        end = offset + RECORD.size + read_length(data, offset)[0]
+        if not offset + _CONTENT <= end <= size:
             break
-        places.append((place + _CONTENT, end))
-        place = end
+        places.append((offset + _CONTENT, end))
+        offset = end
     return places
 
 
@@ -185,15 +185,15 @@ class FrameDecoder:
         """
         buffer = self._buffer
         buffer += data
-        frames, place = [], 0
-        while len(buffer) - place >= HEADER.size:
-            length, kind = HEADER.unpack_from(buffer, place)
+        frames, offset = [], 0
+        while len(buffer) - offset >= HEADER.size:
+            length, kind = HEADER.unpack_from(buffer, offset)
             if length > LARGEST:
                 raise FrameError(f"a frame of {length} bytes; at most {LARGEST} are allowed")
-            end = place + HEADER.size + length
+            end = offset + HEADER.size + length
             if len(buffer) < end:
                 break
-            frames.append(unpack_body(kind, bytes(buffer[place + HEADER.size : end])))
-            place = end
-        del buffer[:place]
+            frames.append(unpack_body(kind, bytes(buffer[offset + HEADER.size : end])))
+            offset = end
+        del buffer[:offset]
         return frames

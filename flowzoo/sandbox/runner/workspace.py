@@ -1,4 +1,4 @@
-"""Where programs stand, and how it is as new for the next one: processes and files."""
+"""Working folder and processes of programs, restored for the next program."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import namespaces
 from confine import BoxMode
 
 REAP_SECONDS = 2.0
-"""How long killed processes may take to be gone."""
+"""Seconds for killed processes to disappear."""
 CLEAN_SECONDS = 1
-"""How long emptying a folder may take; a program can make more than can be removed."""
+"""Seconds for emptying a folder; a program can make more than can be removed."""
 TMP = "/tmp"
 OF_CGROUP = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-"""Where a container's own kills are counted."""
+"""Counters of the kills in a container."""
 OF_MACHINE = ("vmstat",)
 """In /proc: where all are."""
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 def owns_processes() -> bool:
-    """Whether all processes that this one sees belong to the box, so that it may kill them all."""
+    """True if all visible processes belong to the box, so that it may kill them all."""
     if os.getpid() == 1:
         return True
     return os.getppid() == 1 and any(map(os.path.exists, _CONTAINER_MARKS))
@@ -33,7 +33,7 @@ def owns_processes() -> bool:
 def kill_rest(pid: int, everybody: bool) -> bool:
     """Kill what a program left behind and collect it; whether nothing is left.
 
-    This process adopts whatever loses its parent, so having no children proves it.
+    This process adopts processes that lose their parent, so having no children proves it.
 
     Args:
         pid: of the program's process, which has ended and led a process group.
@@ -64,7 +64,7 @@ def _children() -> list[int]:
 
 
 def empty_folder(folder: str, user: int | None) -> None:
-    """Remove what stands in `folder`, in a process of the user that made it."""
+    """Empty `folder`, in a process of the user that made its content."""
     pid = os.fork()
     if not pid:
         with contextlib.suppress(BaseException):
@@ -77,9 +77,9 @@ def empty_folder(folder: str, user: int | None) -> None:
 
 
 def remove_all(folder: str) -> None:
-    """Remove what stands in `folder`, however deep, without recursion or long paths.
+    """Empty `folder`, however deep, without recursion or long paths.
 
-    What is found in a folder beneath it is moved up to the top under a name nobody can have used.
+    What is found in a folder beneath it is moved up to the top under a random name.
 
     Raises:
         OSError: something cannot be removed.
@@ -104,7 +104,7 @@ def remove_all(folder: str) -> None:
 
 
 class OomKills:
-    """How many processes the kernel has killed for want of memory, by one of its counters.
+    """Counts processes that the kernel killed for lack of memory.
 
     Args:
         paths: of the counter; the first that can be read counts.
@@ -120,7 +120,7 @@ class OomKills:
         self._count = self._read()
 
     def more(self) -> bool:
-        """Whether it has killed any since the last time; never where that is not known."""
+        """True if it killed any since the last call; False if that is unknown."""
         before, self._count = self._count, self._read()
         return self._count > before
 
@@ -134,14 +134,14 @@ class OomKills:
 
 
 class Workspace:
-    """The folder programs stand in, and their processes.
+    """Working folder of programs, and their processes.
 
     Args:
         mode: of the box.
         user: whom programs run as; None: the runner's user.
         owner_may_mark: programs own /tmp, so that being empty does not prove that it is untouched.
         everybody: all processes but this one and process 1 belong to programs.
-        folder: in which programs have folders of their own, under `unsafe`.
+        folder: in which each program of an unconfined box makes a folder.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Workspace:
         """Size in MB of the /tmp that is mounted; -1: none."""
         self._touched = False
         self.private = ""
-        """How the path of a process's own folder begins, which it makes itself; under `unsafe`."""
+        """Prefix of the folder that each process makes for itself; only in an unconfined box."""
         if not mode.confined:
             self.private = os.path.join(folder, "")
         self.writable = mode.namespaces or (mode.container and os.access(TMP, os.W_OK))

@@ -34,7 +34,7 @@ from workspace import Workspace
 TASK = struct.Struct("<QII")
 """For which copy it is, which of the job's blobs is the first test's, seconds of CPU time."""
 ORDER = struct.Struct("<cQ")
-"""To the zygote: K, kill the copy with this number; F, give copies so many megabytes of files."""
+"""To the zygote: K, kill the copy with this number; F, give copies this many megabytes of files."""
 END = struct.Struct("<cidQ?")
 """From it: E, wait status, CPU seconds, peak memory, whether nothing is left; F, done; or X and
 the length of the text that follows: it cannot go on."""
@@ -50,7 +50,7 @@ _TICK = 0.002
 
 
 class ProcessExit(NamedTuple):
-    """How the process of a program ended."""
+    """End of the process of a program."""
 
     status: int
     """As `wait` tells it."""
@@ -59,7 +59,7 @@ class ProcessExit(NamedTuple):
     peak: int
     """`ru_maxrss`."""
     clean: bool
-    """Nothing is left of it."""
+    """True if nothing is left of it."""
 
 
 class Zygote:
@@ -113,7 +113,7 @@ class Zygote:
         return self._control.fileno()
 
     def end(self) -> ProcessExit:
-        """Its end, for which this waits.
+        """Wait for its end.
 
         Raises:
             OSError: the zygote has died.
@@ -142,11 +142,11 @@ class ZygoteServer:
     """
 
     def __init__(
-        self, jobs: _socket.socket, control: _socket.socket, place: Workspace,
+        self, jobs: _socket.socket, control: _socket.socket, workspace: Workspace,
         confinement: Confinement, proc: int | None,
     ) -> None:  # fmt: skip
         self._jobs, self._control = jobs, control
-        self._place, self._confinement = place, confinement
+        self._place, self._confinement = workspace, confinement
         self._number = 0
         self._files_mb = 0
         self._proc = proc
@@ -230,18 +230,22 @@ def open_score(proc: int | None) -> tuple[int, bytes]:
     score = -1
     try:
         score = os.open("self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC, dir_fd=proc)
-        own = os.read(score, 16).strip()
+        own_id = os.read(score, 16).strip()
         os.write(score, b"1000")
-        os.write(score, own)
+        os.write(score, own_id)
     except OSError:
         if score >= 0:
             os.close(score)
         return -1, b""
-    return score, own
+    return score, own_id
 
 
 def await_task(
-    receive: Callable[..., Any], confinement: Confinement, own: int, private: str, proc: int | None
+    receive: Callable[..., Any],
+    confinement: Confinement,
+    own_id: int,
+    private: str,
+    proc: int | None,
 ) -> ProcessTask:
     """In the copy with the number `own`: be confined, wait for a job, take what it brings.
 
@@ -256,8 +260,8 @@ def await_task(
         data, ancillary, _, _ = receive(_TASK_SIZE, _SPACE)
         if not data:
             os._exit(0)  # the runner is gone
-        meant, first, seconds = unpack_task(data)
-        if meant == own:  # else it was for an earlier copy, which was stopped before it took it
+        target, first, seconds = unpack_task(data)
+        if target == own_id:  # else it was for an earlier copy, which was stopped before it took it
             break
     ((_, _, rights),) = ancillary
     number = 0
