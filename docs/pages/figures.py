@@ -68,7 +68,7 @@ def rendered(name: str) -> str:
     """What stands between the marks of `name`."""
     kind, _, rest = name.partition("/")
     if kind == "bench":
-        return "\n\n".join([*map(bench_table, bench_rows(rest)), circumstances(rest)])
+        return f"{bench_table(bench_rows(rest))}\n\n{circumstances(rest)}"
     if kind == "exponents":
         return exponents(rest)
     data = load(name)
@@ -98,45 +98,61 @@ def circumstances(name: str) -> str:
         return f"Not measured yet: `python -m benchmarks.speed {name} --out docs/data/bench.json`."
     share = "" if found["scale"] == 1 else f", {found['scale']:g} of the usual work"
     busy = found["others_during"]
-    said = "" if busy is None else f"; others used {busy:g} of {found['machine']['cores']} cores"
-    return f"`python -m benchmarks.speed {name}`, {found['rounds']} rounds{share}{said}."
+    quiet = busy is None or busy <= QUIET
+    others = "" if quiet else f"; others used {busy:g} of {found['machine']['cores']} cores"
+    return f"`{name}`: {found['rounds']} rounds{share}{others}."
 
 
-def bench_table(row: Mapping[str, Any]) -> str:
-    """A race as a table: microseconds a unit, and the ratio to the first."""
-    first = next(iter(row["contenders"]))
-    columns = [
-        row["case"],
-        f"CPU, µs per {row['unit']}",
-        f"times {first}",
-        "wall, µs",
-        f"times {first}",
-    ]
-    rows = []
-    for name, one in row["contenders"].items():
-        cells = [name]
-        for clock in ("cpu", "wall"):
-            cells += [shown(one[f"{clock}_us"]["median"]), between(one.get(f"{clock}_ratio"))]
-        rows.append(cells)
-    rows += [[name, why, "", "", ""] for name, why in row.get("absent", {}).items()]
-    return table(columns, rows, "|---|--:|--:|--:|--:|")
+QUIET = 0.05
+"""Cores in use by others that a page does not mention."""
+WALL_APART = 0.15
+"""Relative difference of wall time and CPU time from which a table has both."""
+
+
+def bench_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All races of a benchmark as one table: microseconds per unit, and ratios to the first."""
+    units = {row["unit"] for row in rows}
+    wall = any(
+        abs(times["wall_us"]["median"] / times["cpu_us"]["median"] - 1) > WALL_APART
+        for row in rows
+        for times in row["contenders"].values()
+    )
+    clocks = ("cpu", "wall") if wall else ("cpu",)
+    unit = f"per {units.pop()}" if len(units) == 1 else "per unit"
+    columns = [""]
+    for clock in clocks:
+        columns += [f"{'CPU' if clock == 'cpu' else 'wall'}, µs {unit}", "ratio"]
+    lines = []
+    for row in rows:
+        case = row["case"] if len(row["contenders"]) > 1 or len(rows) > 1 else ""
+        for name, times in row["contenders"].items():
+            label = [case] if case else []
+            label += [name] if len(row["contenders"]) > 1 else []
+            cells = [": ".join(label)]
+            for clock in clocks:
+                cells += [shown(times[f"{clock}_us"]["median"]), span(times.get(f"{clock}_ratio"))]
+            lines.append(cells)
+            case = ""
+        blanks = [""] * (len(columns) - 2)
+        lines += [[name, why, *blanks] for name, why in row.get("absent", {}).items()]
+    return table(columns, lines, f"|---|{'--:|' * (len(columns) - 1)}")
+
+
+def span(values: Mapping[str, float] | None) -> str:
+    """A median with its quartiles, for a cell."""
+    if values is None:
+        return ""
+    return f"{shown(values['median'])} ({shown(values['low'])}–{shown(values['high'])})"
 
 
 def exponents(name: str) -> str:
     """What was fitted to the curves of a bench."""
     rows = [
-        [row["case"], row["what"], f"{row['expected']:g}", between(row["exponent"])]
+        [row["case"], row["what"], f"{row['expected']:g}", span(row["exponent"])]
         for row in bench_rows(name)
     ]
-    made = table(["curve", "what grows", "expected", "found (range)"], rows, "|---|---|--:|--:|")
-    return f"{made}\n\n{circumstances(name)}"
-
-
-def between(found: Mapping[str, float] | None) -> str:
-    """A median with its quartiles."""
-    if found is None:
-        return ""
-    return f"{shown(found['median'])} ({shown(found['low'])} to {shown(found['high'])})"
+    text = table(["curve", "size", "expected", "fitted (range)"], rows, "|---|---|--:|--:|")
+    return f"{text}\n\n{circumstances(name)}"
 
 
 def shown(value: float) -> str:
