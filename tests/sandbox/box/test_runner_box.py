@@ -678,7 +678,7 @@ def test_end_of_the_stream_ends_a_busy_box(soon):
 @pytest.mark.parametrize(
     ("mode", "options", "message"),
     [
-        ("docker", {}, "for a container of its own"),
+        ("docker", {}, "needs a container of its own"),
         ("nowhere", {}, "unknown mode 'nowhere'"),
         ("unsafe", {"colour": 1}, "unknown options"),
     ],
