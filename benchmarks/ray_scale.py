@@ -37,8 +37,7 @@ from flowzoo.agents.policy import Completion, Request
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch, concat_batches
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.backends.plays import PlayPlan, players_of
-from flowzoo.baselines.backends.shards import Shard, cut_shards
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard, cut_shards, policies_of
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.seeding import key_rng
 
@@ -89,7 +88,7 @@ class SimulatedPlayer:
             dict.fromkeys(self.workflow.roles, TokenPolicy(self.workflow, 0.7))
         )
 
-    def play(self, plan: PlayPlan, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+    def play(self, plan: RolloutSpec, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
         """See `ShardPlayer`."""
         if not self._waits and len(jobs) in self._kept:
             return self._kept[len(jobs)]
@@ -131,15 +130,15 @@ def open_backend(address: str, workers: int, waits: bool, out: str) -> Any:
     return RayRunBackend(config, OpenPlayer(f"{Path(__file__).stem}:SimulatedPlayer", (waits,)))
 
 
-def steps_of(size: int) -> Iterator[tuple[PlayPlan, list[Shard]]]:
+def steps_of(size: int) -> Iterator[tuple[RolloutSpec, list[Shard]]]:
     """One step after another."""
     workflow = make_workflow("voting")
-    players = players_of(PolicyMap(dict.fromkeys(workflow.roles, TokenPolicy(workflow))))
+    players = policies_of(PolicyMap(dict.fromkeys(workflow.roles, TokenPolicy(workflow))))
     stream = ProblemStream("train", 0)
     for step in itertools.count(1):
         problems = stream.take(workflow.task, size // SAMPLES)
         jobs = [EpisodeJob(problem, sample) for problem in problems for sample in range(SAMPLES)]
-        yield PlayPlan("train", players, step), cut_shards(jobs, SHARD_JOBS)
+        yield RolloutSpec("train", players, step), cut_shards(jobs, SHARD_JOBS)
 
 
 def not_here(shard: Shard) -> RolloutBatch:

@@ -122,7 +122,7 @@ def _run(words: tuple[str, ...]) -> int:
             raise
         if "--verbose" in words:
             logging.getLogger("flowzoo").exception("the command failed")
-        if not getattr(error, "told_elsewhere", False):
+        if not getattr(error, "reported_elsewhere", False):
             _print_error(error)
         return 2
 

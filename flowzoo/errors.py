@@ -16,7 +16,7 @@ from flowzoo import extras
 class FlowzooError(Exception):
     """Base of the package's own exceptions."""
 
-    told_elsewhere = False
+    reported_elsewhere = False
     """Whether another process of the same run says it."""
 
 

@@ -3,8 +3,8 @@
     python -m benchmarks.gpu.attention --json attention.json       # one GPU
     python -m benchmarks.gpu.attention --lengths 128 --rows 2      # any CPU
 
-A micro-batch is groups of rows that share a prompt, as GRPO's samples do. `packed` computes each
-prompt once (`flowzoo.baselines.learner.packed_attention`), `flex` does the same with a block mask,
+A microbatch is groups of rows that share a prompt, as GRPO's samples do. `packed` computes each
+prompt once (`flowzoo.baselines.learner.packing`), `flex` does the same with a block mask,
 `varlen` computes every row whole. Time is of a forward and a backward pass of one layer's
 attention; outputs are compared with those of rows alone.
 """
@@ -56,8 +56,7 @@ def ways(length: int, options: Options, device: str) -> tuple[dict[str, Any], An
     """Each way, as a function of (query, key, value); number of tokens; where the rows' lie."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    from flowzoo.baselines.learner.packed_attention import packed_attention
-    from flowzoo.baselines.learner.prefix_tree import grow, lay_out
+    from flowzoo.baselines.learner.packing import grow, lay_out, packed_attention
 
     prompt = int(length * options.shared)
     rows = [[1] * prompt + [2 + number] * (length - prompt) for number in range(options.rows)]

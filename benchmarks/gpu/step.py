@@ -147,7 +147,7 @@ def settings(options: Options, folder: Path, gpu: bool) -> Any:
 
 
 def estimate(config: Any, gpu: bool, tokens: int) -> dict[str, int]:
-    """Bytes that `flowzoo plan` counts for a run whose micro-batches have at most `tokens` tokens.
+    """Bytes that `flowzoo plan` counts for a run whose microbatches have at most `tokens` tokens.
 
     On a GPU the cache is what the engine takes, its share of the card; the least is given here.
     """

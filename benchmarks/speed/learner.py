@@ -10,7 +10,7 @@ GRPO on the pocket model, float32, no KL term, AdamW, eight samples of each prom
   and a reward that costs nothing; ours plays the environment and grades the replies.
 
 Every side is a process that waits for its turn, one step at a time, with the same number of threads
-and of rows in a micro-batch; a unit is a completion token. `flowzoo, padded` is this project's
+and of rows in a microbatch; a unit is a completion token. `flowzoo, padded` is this project's
 learner with rows padded as TRL pads them: what is left of the ratio without common prefixes. TRL
 runs in an environment of its own (`make env-trl`, then `--trl .venv-trl/bin/python`); without it
 only our own sides run. Peak memory is that of the whole process, libraries included.
@@ -43,7 +43,7 @@ HERE = Path(__file__).parent
 OURS, PADDED, TRL = "flowzoo", "flowzoo, padded", "TRL"
 CASES = ("single", "voting", "whole")
 MICROBATCHES = (8, 32, 128)
-"""Rows of a micro-batch; `whole` takes the last."""
+"""Rows of a microbatch; `whole` takes the last."""
 PROBLEMS = 16
 """Problems of a step, eight episodes each."""
 
@@ -277,7 +277,7 @@ def weight_gap(one: dict[str, Any], two: dict[str, Any]) -> float:
 
 
 def measure(workload: Workload) -> Iterator[Row]:
-    """A row for every case and size of a micro-batch."""
+    """A row for every case and size of a microbatch."""
     absent: dict[str, str] = {}
     if workload.trl is None:
         absent[TRL] = "no --trl: `make env-trl` makes an environment for it"

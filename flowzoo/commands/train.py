@@ -108,7 +108,7 @@ def check_settings(config: TrainConfig) -> None:
 
 def start_ranks(ranks: int) -> int:
     """Run this command on `ranks` ranks of this machine; the status of the first that failed."""
-    from flowzoo.baselines.backends.launch import launch
+    from flowzoo.baselines.backends.torchrun import launch
 
     STOP.quiet = True  # the ranks say it
     cores = int(os.environ["OMP_NUM_THREADS"])

@@ -35,7 +35,7 @@ NUMBERS: tuple[str, ...] = ("reward", "immediate", "share", "team", "value")
 NaN where it has none."""
 
 FLAGS: tuple[str, ...] = ("abstained", "executed")
-"""Whether the reply abstained, and whether the episode went on from it."""
+"""True if the reply abstained; true if the episode went on from it."""
 
 
 class _Book(dict[Hashable, int]):
@@ -52,7 +52,7 @@ def team_part(call: Call) -> float:
 
 
 def candidate_value(call: Call) -> float:
-    """What tree sampling found the call to be worth, NaN where nothing was valued."""
+    """Value of the call under tree sampling, NaN if it was not valued."""
     return math.nan if call.value is None else call.value
 
 
@@ -87,16 +87,16 @@ class CallColumns:
 
     def __init__(self, calls: Iterable[Call] = (), keep: Iterable[str] | None = None) -> None:
         """Columns of `calls`, in their order; `keep` names those wanted, default all."""
-        wanted = set(_READERS if keep is None else keep)
-        for name in wanted:
+        names = set(_READERS if keep is None else keep)
+        for name in names:
             if name not in _READERS:
                 raise unknown("column", name, _READERS)
         self._rows = 0
-        self._books = {name: _Book() for name in COLUMNS if name in wanted}
+        self._books = {name: _Book() for name in COLUMNS if name in names}
         types = (
             dict.fromkeys(COLUMNS, "i") | dict.fromkeys(NUMBERS, "d") | dict.fromkeys(FLAGS, "b")
         )
-        self._arrays = {name: array(kind) for name, kind in types.items() if name in wanted}
+        self._arrays = {name: array(kind) for name, kind in types.items() if name in names}
         self.add(calls)
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class CallColumns:
         return list(self._books[name])
 
     def kinds(self, name: str) -> int:
-        """How many distinct ids a column has."""
+        """Number of distinct ids in a column."""
         self._kept(name)
         return len(self._books[name])
 
@@ -135,12 +135,12 @@ class CallColumns:
 
     def where(self, row: int) -> str:
         """Names a row in error messages."""
-        found = {
+        ids = {
             name: list(self._books[name])[self._arrays[name][row]]
             for name in ("problem", "episode", "agent", "turn")
             if name in self._books
         }
-        return f"row {row} ({', '.join(f'{name} {value!r}' for name, value in found.items())})"
+        return f"row {row} ({', '.join(f'{name} {value!r}' for name, value in ids.items())})"
 
     def _kept(self, name: str) -> array[Any]:
         if name not in self._arrays:

@@ -1,28 +1,19 @@
-"""Advantages: how much better a call did than the calls it is compared with.
-
-`compute` is the way in: calls (or their `CallColumns`) and an `AdvantageSpec` give one scalar per
-row. Statistics are taken over the rows as they came, before any filter, padding or truncation rule.
-
-Beside the values, `Advantages.roles` holds the figures of Dr. MAS, Lemma 4.2: how the targets of
-one role's calls on one problem (mean mu_k, deviation sigma_k) differ from those of the problem's
-episodes (mu, sigma). F_k = (sigma_k^2 + (mu_k - mu)^2) / sigma^2 is the factor by which the role's
-squared advantage is inflated when it is normalised by (mu, sigma); b_k = (mu_k - mu) / sigma is
-the shift of its mean. Both use the population deviation.
-"""
+"""Dr. MAS's figures per problem and role (arXiv 2602.08847, Lemma 4.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
 from flowzoo.baselines.advantages.columns import CallColumns, Groups, encode
 from flowzoo.baselines.advantages.grouped_targets import GroupedTargets, GroupedTargetsCache
-from flowzoo.baselines.advantages.roles import RoleStat, RoleStats, role_stats
 from flowzoo.baselines.advantages.running import RunningMean
 from flowzoo.baselines.advantages.segments import (
     Bools,
+    Codes,
     Floats,
     GroupStats,
     baseline_loo,
@@ -40,6 +31,91 @@ from flowzoo.baselines.advantages.targets import (
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.errors import UsageError
 
+ROLE = ("problem", "role")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStat:
+    """Lemma 4.2's figures for one role on one problem (population deviations)."""
+
+    problem: str
+    role: str
+    calls: int
+    mu_k: float
+    sigma_k: float
+    mu: float
+    """Mean over the problem's episodes."""
+    sigma: float
+    inflation: float
+    """F_k; NaN where all episodes of the problem have one return (sigma = 0)."""
+    shift: float
+    """b_k; NaN likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStats(Sequence[RoleStat]):
+    """The figures of every (problem, role), in order of first appearance: each array (pairs,).
+
+    As a sequence it holds one `RoleStat` each, made when it is asked for.
+    """
+
+    problem: Sequence[Hashable]
+    """The distinct problems."""
+    role: Sequence[Hashable]
+    """The distinct roles."""
+    problem_code: Codes
+    """Place of each pair's problem in `problem`."""
+    role_code: Codes
+    calls: Floats
+    mu_k: Floats
+    sigma_k: Floats
+    mu: Floats
+    sigma: Floats
+    inflation: Floats
+    shift: Floats
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    @overload
+    def __getitem__(self, index: int) -> RoleStat: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RoleStat]: ...
+    def __getitem__(self, index: int | slice) -> RoleStat | Sequence[RoleStat]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        problem, role = self.problem[self.problem_code[index]], self.role[self.role_code[index]]
+        arrays = (self.mu_k, self.sigma_k, self.mu, self.sigma, self.inflation, self.shift)
+        figures = (float(array[index]) for array in arrays)
+        return RoleStat(str(problem), str(role), int(self.calls[index]), *figures)
+
+
+def role_stats(pools: GroupedTargetsCache) -> RoleStats:
+    """Lemma 4.2's figures of the targets in `pools`."""
+    groups = pools.groups
+    role, problem = pools.of(ROLE, "call").segments, pools.of(("problem",), "episode")
+    first = groups.by(ROLE).first
+    of_role = problem.codes[first]
+    whole = problem.segments
+    mu = whole.mean[of_role]
+    sigma = np.sqrt(whole.squares / whole.counts)[of_role]
+    sigma_k = np.sqrt(role.squares / role.counts)
+    divisor = np.where(sigma > 0, sigma, np.nan)
+    return RoleStats(
+        problem=groups.columns.ids("problem"),
+        role=groups.columns.ids("role"),
+        problem_code=groups.codes("problem")[first],
+        role_code=groups.codes("role")[first],
+        calls=role.counts,
+        mu_k=role.mean,
+        sigma_k=sigma_k,
+        mu=mu,
+        sigma=sigma,
+        inflation=(sigma_k**2 + (role.mean - mu) ** 2) / divisor**2,
+        shift=(role.mean - mu) / divisor,
+    )
+
+
 __all__ = [
     "PRESETS", "AdvantageSpec", "Advantages", "CallColumns", "RoleStat", "RoleStats", "RunningMean",
     "compute", "encode", "episode_returns",
@@ -48,7 +124,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Advantages:
-    """What `compute` returns; the arrays have one entry per row, in the order of the calls."""
+    """Result of `compute`; the arrays have one entry per row, in the order of the calls."""
 
     values: Floats
     zero_variance: Bools
@@ -60,9 +136,9 @@ class Advantages:
     groups: int
     """Number of groups of the scale (of the baseline without one; 0 without both)."""
     zero_variance_groups: int
-    """How many of them are constant; groups of one are not counted here."""
+    """Number of constant groups; groups of one are not counted."""
     singleton_groups: int
-    """How many of them hold a single item, before any widening."""
+    """Number of groups with a single item, before any widening."""
     roles: RoleStats
     """Dr. MAS's figures, one entry per problem and role."""
 
@@ -101,21 +177,21 @@ def compute(
     columns = calls if isinstance(calls, CallColumns) else CallColumns(calls, columns_for(spec))
     groups = Groups(columns)
     targets = targets_of(groups, spec, returns)
-    own = own_values(groups, spec, targets)
-    start = lowest_outcome(groups, spec, own) if origin is None else origin
+    earned = own_values(groups, spec, targets)
+    start = lowest_outcome(groups, spec, earned) if origin is None else origin
     if extra is not None:
-        targets, own = targets + extra, own + extra
-    pools = scaled = GroupedTargetsCache(groups, targets, own=spec.mean == "loo")
-    values, judge = own, None
-    single, alone = (np.zeros(len(own), np.bool_) for _ in range(2))
+        targets, earned = targets + extra, earned + extra
+    pools = scaled = GroupedTargetsCache(groups, targets, items=spec.mean == "loo")
+    values, judge = earned, None
+    single, alone = (np.zeros(len(earned), np.bool_) for _ in range(2))
     if spec.mean == "running":
-        values = _less_running(own, pools, spec, state, start)
+        values = _less_running(earned, pools, spec, state, start)
     elif spec.mean == "none":
-        values = own - start
+        values = earned - start
     else:
         judge, single = _pool(pools, spec, spec.mean_group, spec.mean_weight)
         alone = judge.rows(judge.segments.counts < 2)
-        values = _less_baseline(own, targets, judge, spec)
+        values = _less_baseline(earned, targets, judge, spec)
     if spec.std != "none":
         if spec.std_of == "difference":
             scaled = GroupedTargetsCache(groups, values)
@@ -127,8 +203,8 @@ def compute(
         values = normalize(values, judge.codes, judge.segments, freedom, spec.eps)
     if alone.any():
         # A group of one has neither baseline nor deviation: what it gets is a choice.
-        values = np.where(alone, own - start if spec.singleton == "raw" else 0.0, values)
-    constant = np.zeros(len(own), np.bool_)
+        values = np.where(alone, earned - start if spec.singleton == "raw" else 0.0, values)
+    constant = np.zeros(len(earned), np.bool_)
     if judge is not None:
         constant = judge.rows(constants(judge.segments))
     return Advantages(values, constant, single, *_counts(scaled, spec), role_stats(pools))
@@ -144,26 +220,26 @@ def _pool(
 
 
 def _less_baseline(
-    own: Floats, targets: Floats, pool: GroupedTargets, spec: AdvantageSpec
+    earned: Floats, targets: Floats, pool: GroupedTargets, spec: AdvantageSpec
 ) -> Floats:
-    """What each row has earned, less the baseline of its group, (rows,)."""
-    if spec.mean == "loo" and pool.own is not None:
+    """Earned value of each row minus the baseline of its group, (rows,)."""
+    if spec.mean == "loo" and pool.items is not None:
         # What a row leaves out is what it has earned: a reply that abstained in an episode that
         # was won would else be compared with fewer won episodes than one that failed.
-        counted = np.where(own < targets, np.minimum(pool.own, own), pool.own)
-        left = own - baseline_loo(pool.codes, counted, pool.segments)
+        counted = np.where(earned < targets, np.minimum(pool.items, earned), pool.items)
+        left = earned - baseline_loo(pool.codes, counted, pool.segments)
     else:
         best = spec.mean == "max"
-        left = own - (pool.segments.high if best else pool.segments.mean)[pool.codes]
+        left = earned - (pool.segments.high if best else pool.segments.mean)[pool.codes]
     drop_rounding(left, pool.codes, pool.segments)
     return left
 
 
 def _less_running(
-    own: Floats, pools: GroupedTargetsCache, spec: AdvantageSpec, state: RunningMean | None,
+    earned: Floats, pools: GroupedTargetsCache, spec: AdvantageSpec, state: RunningMean | None,
     start: float,
 ) -> Floats:  # fmt: skip
-    """What each row has earned, less the mean of earlier batches; this batch moves the means.
+    """Earned value of each row minus the mean of earlier batches; updates the means.
 
     Without earlier batches the mean is `start`.
     """
@@ -175,11 +251,11 @@ def _less_running(
     pool, keys = pools.of(spec.mean_group, spec.mean_weight), pools.groups.keys(spec.mean_group)
     baselines = state.before(spec.mean_group, keys, start)
     state.update(spec.mean_group, keys, pool.segments.mean, spec.decay)
-    return own - baselines[pool.codes]
+    return earned - baselines[pool.codes]
 
 
 def _counts(pools: GroupedTargetsCache, spec: AdvantageSpec) -> tuple[int, int, int]:
-    """How many groups there are, and how many of them are constant or of one item."""
+    """Number of groups, of constant ones and of groups of one item."""
     if spec.std != "none":
         segments: GroupStats = pools.of(spec.std_group, spec.std_weight).segments
     elif spec.mean not in ("none", "running"):

@@ -20,22 +20,22 @@ from flowzoo.baselines.advantages.segments import (
 from flowzoo.baselines.advantages.spec import Weight
 
 EPISODE = ("problem", "episode")
-"""What makes an episode: ids are unique within a problem only."""
+"""Columns that identify an episode: ids are unique within a problem only."""
 
 
 class GroupedTargets(NamedTuple):
-    """Groups of rows, and what their targets come to."""
+    """Groups of rows with the statistics of their targets."""
 
     codes: Codes
     """Group of each row, (rows,)."""
     segments: GroupStats
     """Statistics of each group, (groups,)."""
-    own: Floats | None = None
-    """What the row's item counts with, (rows,): its target, or the mean of its episode's; None
-    where nobody asked for it."""
+    items: Floats | None = None
+    """Value of the row's item, (rows,): its target, or the mean of its episode's; None if not
+    requested."""
 
     def rows(self, groups: Bools) -> Bools:
-        """Which rows are in the `groups`, (rows,)."""
+        """Mask of the rows in `groups`, (rows,)."""
         if not groups.any():
             return np.zeros(len(self.codes), np.bool_)
         return groups[self.codes]
@@ -44,9 +44,9 @@ class GroupedTargets(NamedTuple):
 class GroupedTargetsCache:
     """The pools of one computation, each found once."""
 
-    def __init__(self, groups: Groups, targets: Floats, *, own: bool = False) -> None:
-        """Pools of `targets`, (rows,); `own` says whether `GroupedTargets.own` is wanted."""
-        self.groups, self.targets, self.own = groups, targets, own
+    def __init__(self, groups: Groups, targets: Floats, *, items: bool = False) -> None:
+        """Pools of `targets`, (rows,); `items` says whether `GroupedTargets.items` is needed."""
+        self.groups, self.targets, self.items = groups, targets, items
         self._found: dict[tuple[frozenset[str], Weight], GroupedTargets] = {}
 
     def of(self, columns: Sequence[str], weight: Weight) -> GroupedTargets:
@@ -72,10 +72,10 @@ class GroupedTargetsCache:
             # One table of both kinds of group: the narrower ones, then the wider ones.
             tables = zip(pool.segments, wider.segments, strict=True)
             segments = GroupStats(*(np.concatenate(table) for table in tables))
-            own = pool.own
-            if own is not None and wider.own is not None:
-                own = np.where(lone, wider.own, own)
-            pool = GroupedTargets(widen(pool.codes, counts, wider.codes), segments, own)
+            items = pool.items
+            if items is not None and wider.items is not None:
+                items = np.where(lone, wider.items, items)
+            pool = GroupedTargets(widen(pool.codes, counts, wider.codes), segments, items)
         return pool
 
     def _by_call(self, grouping: GroupIndex) -> GroupedTargets:
@@ -86,4 +86,4 @@ class GroupedTargetsCache:
         """Two levels: rows to episodes within a group, episodes to groups."""
         means = reduce(items.codes, self.targets, len(items.first)).mean
         segments = reduce(grouping.codes[items.first], means, len(grouping.first))
-        return GroupedTargets(grouping.codes, segments, means[items.codes] if self.own else None)
+        return GroupedTargets(grouping.codes, segments, means[items.codes] if self.items else None)

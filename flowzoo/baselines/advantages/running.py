@@ -22,9 +22,9 @@ class RunningMean:
     """
 
     def __init__(self) -> None:
-        """Know no group yet."""
+        """Start without groups."""
         self.columns: tuple[str, ...] = ()
-        """What the groups are made of; set by the first batch."""
+        """Columns that define the groups; set by the first batch."""
         self.means: dict[tuple[Hashable, ...], float] = {}
 
     def copy(self) -> RunningMean:
@@ -55,7 +55,7 @@ class RunningMean:
         means: Floats,
         decay: float,
     ) -> None:
-        """Move the means of groups `keys` towards those of a batch, (groups,)."""
+        """Move the means of groups `keys` towards a batch's means, (groups,)."""
         self.columns = tuple(columns)
         for key, mean in zip(keys, means.tolist(), strict=True):
             old = self.means.setdefault(key, mean)
@@ -69,6 +69,6 @@ class RunningMean:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore the means from `state_dict`."""
         self.columns = tuple(state["columns"])
         self.means = {tuple(key): float(mean) for key, mean in state["means"]}

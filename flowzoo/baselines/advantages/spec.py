@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AdvantageSpec:
-    """How advantages are computed.
+    """Choices of how advantages are computed.
 
     Raises:
         UsageError: an unknown column or choice, an empty group, or a number out of range.
@@ -62,10 +62,10 @@ class AdvantageSpec:
     """`loo`: mean of the others. `max`: best of the group. `running`: mean of earlier batches, see
     `RunningMean`. `none`: no baseline."""
     mean_weight: Weight = "episode"
-    """What counts once. `episode`: each episode, with the mean target of its rows in the group.
-    `call`: each row, so that an episode counts as often as it called."""
+    """Unit that counts once. `episode`: each episode, with the mean target of its rows in the
+    group. `call`: each row, so that an episode counts as often as it called."""
     decay: float = 0.99
-    """What a running mean keeps of its value per batch."""
+    """Fraction of its value that a running mean keeps per batch."""
     std_group: tuple[str, ...] = ("problem",)
     std: Scale = "sample"
     """`sample` divides the squares by n - 1, `population` by n."""
@@ -76,8 +76,9 @@ class AdvantageSpec:
     column alone is still a group of one: zero). A running mean has no groups of one."""
     eps: float = 1e-6
     std_of: ScaleOf = "target"
-    """What the scale is the deviation of: the targets, or the differences that the baseline leaves,
-    whose own mean over the scale's group is then taken off as well (REINFORCE++ with a baseline).
+    """Values whose deviation is the scale: the targets, or the differences that the baseline
+    leaves, whose own mean over the scale's group is then taken off as well (REINFORCE++ with a
+    baseline).
     """
 
     def __post_init__(self) -> None:
@@ -179,12 +180,12 @@ PRESETS: Mapping[str, AdvantageSpec] = {
     ),
 }  # fmt: skip
 """Named choices. `paper` is the code of arXiv 2605.24202, whose groups are trajectory names: on
-mathematics every voter is a group of its own, on code all voters are one, and the turns of a
+mathematics every voter is a separate group, on code all voters are one, and the turns of a
 generator or evaluator are mixed. The batch of `reinforce_pp` is that of one policy."""
 
 
 def named_spec(spec: AdvantageSpec | str) -> AdvantageSpec:
-    """The choices themselves, or those of the preset of that name.
+    """Return `spec`, or the preset of that name.
 
     Raises:
         UsageError: an unknown preset.
@@ -197,7 +198,7 @@ def named_spec(spec: AdvantageSpec | str) -> AdvantageSpec:
 
 
 def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
-    """`spec` where every agent has a return of its own.
+    """`spec` for episodes in which every agent has a separate return.
 
     What is judged by its episode's return is judged by its agent's instead, which counts once an
     episode, and is compared with the same agent's in other episodes.
@@ -212,7 +213,7 @@ def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
     return replace(spec, target="row", **groups)
 
 
-def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSpec:
+def with_choices(spec: AdvantageSpec, choices: Mapping[str, Setting]) -> AdvantageSpec:
     """`spec` with the choices that NAME=VALUE words make; a group is written `problem+role`.
 
     Raises:
@@ -220,7 +221,7 @@ def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSp
     """
     kinds = get_type_hints(AdvantageSpec)
     changes: dict[str, Any] = {}
-    for name, value in words.items():
+    for name, value in choices.items():
         if name not in kinds:
             raise unknown("choice of the advantage", name, kinds)
         if name in ("mean_group", "std_group"):
@@ -230,5 +231,5 @@ def with_words(spec: AdvantageSpec, words: Mapping[str, Setting]) -> AdvantageSp
                 raise UsageError(f"`advantage` {name} must be a number, got {value!r}")
             changes[name] = value
         else:
-            changes[name] = "none" if value is None else value  # NAME=none is a choice of its own
+            changes[name] = "none" if value is None else value  # NAME=none is a valid choice
     return replace(spec, **changes)

@@ -1,4 +1,4 @@
-"""The scalar that each row is judged by."""
+"""The scalar target of each row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def columns_for(spec: AdvantageSpec) -> set[str]:
 def targets_of(
     groups: Groups, spec: AdvantageSpec, returns: Mapping[str, float] | None = None
 ) -> Floats:
-    """The scalar each row is judged by, (rows,).
+    """The scalar target of each row, (rows,).
 
     Raises:
         UsageError: an episode has no return, a target needs another sampling, or a value is not
@@ -58,11 +58,11 @@ def targets_of(
 
 
 def own_values(groups: Groups, spec: AdvantageSpec, targets: Floats) -> Floats:
-    """What each row has earned of its target, (rows,): a reply that abstained not the outcome.
+    """Earned part of each row's target, (rows,): replies that abstained do not earn the outcome.
 
     It has earned its own part `team`, what no answer is paid, and at most the lowest outcome that
     its group has. Only an episode's return is shared by rows that may not have earned it: baseline
-    and scale are still those of the episodes, and only the row's own value differs.
+    and scale are still computed from the episodes; only the row's own value differs.
     """
     if spec.target != "episode" or not groups.columns.flags("abstained").any():
         return targets
@@ -81,9 +81,9 @@ def lowest_read(groups: Groups, spec: AdvantageSpec, values: Floats) -> Floats:
     """
     codes, first = groups.by(spec.mean_group)
     read = ~groups.columns.flags("abstained")
-    found = np.full(len(first), np.inf)
-    np.minimum.at(found, codes[read], values[read])
-    return found[codes]
+    lowest = np.full(len(first), np.inf)
+    np.minimum.at(lowest, codes[read], values[read])
+    return lowest[codes]
 
 
 def team_shares(groups: Groups, spec: AdvantageSpec) -> Floats:
@@ -103,10 +103,10 @@ def own_rewards(groups: Groups, spec: AdvantageSpec) -> Floats:
     return rewards if held is shares else np.where(held < shares, rewards - shares + held, rewards)
 
 
-def lowest_outcome(groups: Groups, spec: AdvantageSpec, own: Floats) -> float:
+def lowest_outcome(groups: Groups, spec: AdvantageSpec, earned: Floats) -> float:
     """The lowest outcome of the batch: of what rows have earned, their team's share alone."""
     shared = spec.target in ("row", "return_to_go")
-    outcomes = team_shares(groups, spec) if shared else own
+    outcomes = team_shares(groups, spec) if shared else earned
     return float(outcomes.min()) if len(outcomes) else 0.0
 
 
@@ -135,14 +135,14 @@ def team_returns(groups: Groups) -> Floats:
         )
     codes, first = groups.by(EPISODE)
     if not abstained.any():
-        found, known = team[first], slice(None)
+        returns, rows = team[first], slice(None)
     else:
-        found, known = team[first], np.flatnonzero(~abstained)
-        found[codes[known]] = team[known]
-    values = found[codes]
-    differs = np.flatnonzero(values[known] != team[known])
+        returns, rows = team[first], np.flatnonzero(~abstained)
+        returns[codes[rows]] = team[rows]
+    values = returns[codes]
+    differs = np.flatnonzero(values[rows] != team[rows])
     if differs.size:
-        row = np.arange(len(team))[known][differs[0]]
+        row = np.arange(len(team))[rows][differs[0]]
         raise UsageError(
             "the calls of one episode have different reward parts `team`, one of them "
             f"{columns.where(int(row))}: episode ids must be unique within a batch."
@@ -151,7 +151,7 @@ def team_returns(groups: Groups) -> Floats:
 
 
 def returns_to_go(groups: Groups, spec: AdvantageSpec) -> Floats:
-    """What each row's agent earns from that call on, (rows,).
+    """Return of each row's agent from that call on, (rows,).
 
     `immediate` rewards are summed with gamma per turn. The row's share of the team's outcome (its
     reward less `immediate`) is counted once, not once per later call, and discounted by the turns
@@ -176,7 +176,7 @@ def returns_to_go(groups: Groups, spec: AdvantageSpec) -> Floats:
 
 
 def node_values(columns: CallColumns, target: str) -> Floats:
-    """What tree sampling found each row to be worth, (rows,)."""
+    """Value of each row under tree sampling, (rows,)."""
     values = columns.numbers("value")
     unknown = np.flatnonzero(np.isnan(values))
     if unknown.size:

@@ -1,4 +1,4 @@
-"""Where a run's work is done: in one process, or in several that do the same steps together.
+"""Backends: the work of a run in one process, or in several that take the same steps.
 
 May use samplers of `flowzoo.agents`, learners and the settings. See docs/scale.md.
 """

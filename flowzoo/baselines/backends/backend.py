@@ -1,4 +1,4 @@
-"""What the trainer's loop knows of where its work is done."""
+"""The backend of a run: one process, ranks, or a driver with workers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.baselines.backends.like import LearnerLike
-from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.errors import FlowzooError, UsageError
 
@@ -32,12 +31,12 @@ class RunBackend(Protocol):
     """
 
     writes: bool
-    """Whether this process writes the files of the run."""
+    """True if this process writes the files of the run."""
 
     def play(
-        self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+        self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
-        """What `shards` come to, in their order, each played once.
+        """Play each of `shards` once; return their batches in order.
 
         By a rank with `play`, or by another process that makes the same of `plan`.
         """
@@ -51,10 +50,10 @@ class RunBackend(Protocol):
         """Do `work` everywhere; what every rank returned, by rank."""
         ...
 
-    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
+    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
         """The learners of the run, who share their work over the ranks.
 
-        Those that `make` makes, or what speaks for those that other processes have.
+        The learners that `make` returns, or proxies of learners in other processes.
         """
         ...
 
@@ -67,18 +66,18 @@ class RunBackend(Protocol):
         ...
 
     def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """What answers are graded with, for the run's record.
+        """Settings that answers are graded with, for the run's record.
 
         What `here` says of this process, unless others grade, who may have other means.
         """
         ...
 
-    def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
-        """Give the learners' weights to whoever plays elsewhere, and prove that they have them.
+    def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
+        """Send the learners' weights to remote workers, and check that they have arrived.
 
         At once, or before anything is played with them. May be called while another thread is in
-        `play`, where `max_staleness` is above 1. Returns metrics; nothing where nobody plays
-        elsewhere.
+        `play`, where `max_staleness` is above 1. Returns metrics; empty without remote
+        workers.
         """
         ...
 
@@ -89,3 +88,45 @@ class RunBackend(Protocol):
     def close(self) -> None:
         """Leave the others; may be called again."""
         ...
+
+
+class LocalRunBackend:
+    """Everything in this process."""
+
+    writes = True
+
+    def play(
+        self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+    ) -> list[RolloutBatch]:
+        """Play the shards one after another."""
+        return [play(shard) for shard in shards]
+
+    def once(self, work: Callable[[], T]) -> T:
+        """Call `work`."""
+        return work()
+
+    def each(self, work: Callable[[], T]) -> list[T]:
+        """Call `work`; its result is the only one."""
+        return [work()]
+
+    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
+        """Return the learners unchanged: there are no other ranks."""
+        return make()
+
+    def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """Call the works one after another, on the same cores."""
+        return {policy: work() for policy, work in works.items()}
+
+    def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the settings of this process, which grades."""
+        return here()
+
+    def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
+        """No remote workers: nothing to publish."""
+        return {}
+
+    def stop(self) -> None:
+        """No-op."""
+
+    def close(self) -> None:
+        """No-op."""

@@ -2,11 +2,11 @@
 
 `DataParallel` have the whole model each and add up gradients after the backward passes: right for
 adapters, whose gradients are small, and for models that fit. `FullyShardedDataParallel` spreads
-weights, gradients and optimiser over the ranks (FSDP2), which gather the weights of one layer at a
+weights, gradients and optimizer over the ranks (FSDP2), which gather the weights of one layer at a
 time. Either gives the gradient of one process up to rounding. Traps of FSDP2, each of which a test
 is about:
 
-* It averages gradients over ranks, and the losses here are normalised over the whole step. The
+* It averages gradients over ranks, and the losses here are normalized over the whole step. The
   factor has to be set on every sharded module, since setting it on the root is not recursive: all
   layers would have gradients 1 / ranks as long, which Adam and the loss hide.
 * Only what goes through a forward of the root finds the root's own parameters gathered; see
@@ -37,13 +37,13 @@ Floats = npt.NDArray[np.float64]
 
 
 class RankError(FlowzooError, RuntimeError):
-    """Another rank failed or is gone; its own error stands in its own output."""
+    """Another rank failed or is gone; its own error is in its own output."""
 
-    told_elsewhere = True
+    reported_elsewhere = True
 
 
 class DataParallel(SingleProcess):
-    """The whole model on every rank, so only work and gradients are shared; see `LearnerGroup`."""
+    """Every rank has the whole model; rows and gradients are shared."""
 
     alone = False
 
@@ -53,11 +53,11 @@ class DataParallel(SingleProcess):
         self.writes = self.rank == 0
 
     def local_parts(self, parts: Sequence[T], turn: int) -> list[T]:
-        """Every so many-th: the longest parts come first, so that shares are alike."""
+        """Every world-size-th part; parts are sorted by length, so ranks get equal work."""
         return list(parts[(self.rank - turn) % self.world :: self.world])
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """See `LearnerGroup`; a parameter without a gradient on any rank stays without."""
+        """Add up gradients; a parameter without a gradient on any rank stays without."""
         there = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
         distributed.all_reduce(there, distributed.ReduceOp.MAX)
         some = [p for p, any_rank in zip(parameters, there.tolist(), strict=True) if any_rank]
@@ -72,20 +72,20 @@ class DataParallel(SingleProcess):
                 grad.copy_(total.view_as(grad))
 
     def gather(self, value: T) -> list[T]:
-        """See `LearnerGroup`."""
-        found: list[T | None] = [None] * self.world
+        """Gather pickled values with torch.distributed."""
+        values: list[T | None] = [None] * self.world
         try:
-            distributed.all_gather_object(found, value)
+            distributed.all_gather_object(values, value)
         except RuntimeError as error:
             raise RankError(f"another rank has gone: {str(error).splitlines()[0]}") from error
-        return cast("list[T]", found)
+        return cast("list[T]", values)
 
 
 class FullyShardedDataParallel(DataParallel):
-    """The model spread over the ranks; see `LearnerGroup`."""
+    """The model is sharded over the ranks."""
 
     def shard(self, model: PreTrainedModel) -> None:
-        """See `LearnerGroup`: every layer by itself, and what is left with the root."""
+        """Shard every layer by itself, and the rest with the root."""
         if isinstance(model, FSDPModule):
             return
         mesh = init_device_mesh(model.device.type, (self.world,))
@@ -100,28 +100,28 @@ class FullyShardedDataParallel(DataParallel):
         register_fsdp_forward_method(model, ENTRY)
 
     def reshard(self, model: PreTrainedModel) -> None:
-        """See `LearnerGroup`; the root keeps its parameters until its backward pass."""
+        """Reshard all modules; the root keeps its parameters until its backward pass."""
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
 
     def num_forward_passes(self, parts: int) -> int:
-        """See `LearnerGroup`: every forward pass gathers weights from all ranks."""
+        """Largest number of any rank: every forward pass gathers weights from all."""
         return max(self.gather(parts))
 
     def set_gradient_sync(self, model: PreTrainedModel, now: bool) -> None:
-        """See `LearnerGroup`."""
+        """Set FSDP2's gradient sync."""
         cast("FSDPModule", model).set_requires_gradient_sync(now)
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """The last backward pass has done so."""
+        """No-op: the last backward pass has done so."""
 
     def all_reduce(self, products: Floats) -> Floats:
-        """See `LearnerGroup`."""
+        """Sum the products of all ranks."""
         total = torch.from_numpy(np.array(products, np.float64))
         distributed.all_reduce(total)
         return total.numpy()
 
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """See `LearnerGroup`."""
-        return [one.to_local() if isinstance(one, DTensor) else one for one in tensors]
+        """Local parts of distributed tensors; others are returned unchanged."""
+        return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]

@@ -1,6 +1,6 @@
 """One of several processes that run the same loop, started by torchrun or by `flowzoo train`.
 
-Every rank plays its shards with an engine of its own, gets all rows, computes the same advantages
+Every rank plays its shards with its own engine, gets all rows, computes the same advantages
 and takes part in every update; the first writes the files. What one rank alone decides, it tells
 the others (`once`), and what one rank alone raises is raised on all, so that none waits for a
 rank that has gone. A rank that is killed takes the others with it through the launcher.
@@ -14,21 +14,21 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import distributed
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.backends.backend import LocalRunBackend
 from flowzoo.baselines.backends.data_parallel import (
     DataParallel,
     FullyShardedDataParallel,
     RankError,
 )
-from flowzoo.baselines.backends.like import LearnerLike
-from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.shards import Shard
-from flowzoo.baselines.backends.told import hear, tell
+from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
+from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError, UsageError
@@ -37,9 +37,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger("flowzoo")
 WAIT = timedelta(hours=2)
-"""How long a rank waits for one that neither answers nor dies."""
+"""Time limit for a rank that neither answers nor dies."""
 CLOSE_S = 20.0
-"""How long a rank that ends waits for what it has sent, in seconds."""
+"""Time limit for a rank that ends to deliver its messages, in seconds."""
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -60,20 +60,20 @@ def meet(config: TrainConfig) -> DataParallel:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     kinds = "gloo"
     if config.device != "cpu" and torch.cuda.is_available():
-        place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-        if place >= there:
+        index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if index >= count:
             raise UsageError(
-                f"every rank needs a GPU of its own, and this machine has {there}: start at "
-                f"most {there} ranks here, or set `device` to cpu"
+                f"every rank needs a GPU of its own, and this machine has {count}: start at "
+                f"most {count} ranks here, or set `device` to cpu"
             )
-        torch.cuda.set_device(place)
+        torch.cuda.set_device(index)
         kinds = "cpu:gloo,cuda:nccl"
     distributed.init_process_group(kinds, timeout=WAIT)
     return FullyShardedDataParallel() if config.shard == "full" else DataParallel()
 
 
-class TorchrunBackend:
-    """See `RunBackend`."""
+class TorchrunBackend(LocalRunBackend):
+    """One of several ranks; each plays its shards with its own engine."""
 
     def __init__(self, learner_group: DataParallel) -> None:
         """Run beside the ranks of `learner_group`."""
@@ -82,61 +82,46 @@ class TorchrunBackend:
         self.writes = learner_group.writes
 
     def play(
-        self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+        self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
-        """See `RunBackend`: rank r plays every so many-th shard from the r-th on."""
+        """Rank r plays every world-size-th shard from the r-th on."""
 
-        def mine() -> list[tuple[int, RolloutBatch]]:
-            own = range(self.rank, len(shards), self.world)
-            return [(place, play(shards[place])) for place in own]
+        def play_own() -> list[tuple[int, RolloutBatch]]:
+            indices = range(self.rank, len(shards), self.world)
+            return [(index, play(shards[index])) for index in indices]
 
-        played = dict(one for every in self.each(mine) for one in every)
-        return [played[place] for place in range(len(shards))]
+        played = dict(result for results in self.each(play_own) for result in results)
+        return [played[index] for index in range(len(shards))]
 
     def once(self, work: Callable[[], T]) -> T:
-        """See `RunBackend`."""
+        """Call `work` on the first rank; all ranks get its result."""
         return cast("T", self.each(lambda: work() if self.writes else None)[0])
 
     def each(self, work: Callable[[], T]) -> list[T]:
-        """See `RunBackend`; what is returned is pickled."""
-        made, failed = None, None
+        """Results are pickled."""
+        result, failed = None, None
         try:
-            made = work()
+            result = work()
         except Exception as error:
             failed = error
-        told = None if failed is None else tell(f"rank {self.rank}", failed)
-        found = self._learner_group.gather((told, made))
+        failure = None if failed is None else serialize_error(f"rank {self.rank}", failed)
+        outcomes = self._learner_group.gather((failure, result))
         if failed is not None:
             raise failed
-        for wrong, _ in found:
-            if wrong is not None:
-                raise _received(wrong)
-        return [cast("T", value) for _, value in found]
+        for rank_failure, _ in outcomes:
+            if rank_failure is not None:
+                raise _received(rank_failure)
+        return [cast("T", value) for _, value in outcomes]
 
-    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
-        """See `RunBackend`."""
+    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
+        """Join the learners of this rank to the group."""
         learners = make()
         for learner in learners.values():
             learner.join(self._learner_group)
         return learners
 
-    def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """See `RunBackend`: one after another, in the same order on all ranks."""
-        return {policy: work() for policy, work in works.items()}
-
-    def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """See `RunBackend`: every rank grades what it plays."""
-        return here()
-
-    def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
-        """Every rank plays with an engine of its own."""
-        return {}
-
-    def stop(self) -> None:
-        """Nothing is played in another thread."""
-
     def close(self) -> None:
-        """See `RunBackend`: the ranks part, and nobody waits for one that does not answer."""
+        """Leave the other ranks; do not wait for a rank that does not answer."""
         if distributed.is_initialized() and not leave(CLOSE_S):
             logger.warning(
                 "the other ranks have not answered for %g s: this one ends without them", CLOSE_S
@@ -144,10 +129,10 @@ class TorchrunBackend:
 
 
 def leave(seconds: float) -> bool:
-    """Leave the process group; whether that was done within so many seconds.
+    """Leave the process group; return true if that took at most `seconds`.
 
     What is still on its way to a rank that has gone is waited for by threads of the group, and so
-    by whoever ends it. That is a thread of its own here, which the process does not wait for.
+    by the caller. So a daemon thread ends it, which the process does not wait for.
     """
     leaving = threading.Thread(
         target=distributed.destroy_process_group, name="flowzoo-leave", daemon=True
@@ -157,8 +142,52 @@ def leave(seconds: float) -> bool:
     return not leaving.is_alive()
 
 
-def _received(told: bytes | str) -> FlowzooError:
-    """The error that another rank has told of."""
-    error = hear(told, RankError)
-    error.told_elsewhere = True
+def _received(data: bytes | str) -> FlowzooError:
+    """The error that another rank has sent."""
+    error = deserialize_error(data, RankError)
+    error.reported_elsewhere = True
     return error
+
+
+_LOOK_S = 0.1
+
+
+class RankKilledError(FlowzooError, RuntimeError):
+    """A rank was ended by a signal, without a message."""
+
+
+def launch(ranks: int, arguments: Sequence[str]) -> int:
+    """Run `flowzoo` with these words on `ranks` ranks; the status of the first that failed, or 0.
+
+    Each gets its share of this machine's cores, unless OMP_NUM_THREADS says how many.
+    """
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=ranks,
+        run_id=f"flowzoo-{os.getpid()}",
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        monitor_interval=_LOOK_S,
+    )
+    for part in ("agent.server.api", "multiprocessing.api"):  # the ranks say what is to be said
+        logging.getLogger(f"torch.distributed.elastic.{part}").setLevel(logging.CRITICAL)
+    try:
+        elastic_launch(config, sys.executable)("-m", "flowzoo.cli", *arguments)
+    except ChildFailedError as failed:
+        rank, first = failed.get_first_failure()
+        if first.exitcode > 0:
+            return first.exitcode
+        raise RankKilledError(
+            f"rank {rank} was ended by signal {-first.exitcode} (9 may be the system's, for want "
+            "of memory): the same command goes on from the last checkpoint"
+        ) from failed
+    except SignalException as stopped:  # the ranks have ended as they do
+        return 128 + int(stopped.sigval)
+    return 0

@@ -28,8 +28,8 @@ from torch import Tensor
 
 from flowzoo.baselines.diagnostics.amplification import FEWEST, Floats, amplification
 from flowzoo.baselines.diagnostics.sketch import sketch
-from flowzoo.baselines.learner.loss import LossNormaliser
-from flowzoo.baselines.learner.rows import TrainingRow, make_rows
+from flowzoo.baselines.learner.batch import TrainingRow, make_rows
+from flowzoo.baselines.learner.loss import LossNormalizer
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 
@@ -59,7 +59,7 @@ def slot_grams(
     there are fewer than `FEWEST` problems, or where none of its rows would be trained on.
     """
     rows = make_rows(calls, advantages, learner.config)
-    totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
+    totals = LossNormalizer(len(rows), sum(len(row.call.output_ids) for row in rows))
     problems = {row.call.problem: None for row in rows}
     count = min(blocks, len(problems))
     if count < FEWEST:
@@ -114,7 +114,7 @@ def _gram(
     learner: Learner,
     role: str,
     groups: Sequence[Sequence[TrainingRow]],
-    totals: LossNormaliser,
+    totals: LossNormalizer,
     shape: tuple[int, int],
 ) -> SlotGramMatrix:
     scales = _adam_scales(learner)

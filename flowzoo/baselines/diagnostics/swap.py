@@ -89,7 +89,7 @@ def swap_probe(
     play: Callable[[PolicyMap], Sequence[EpisodeRecord]],
     roles: Roles,
     mapping: Mapping[str, str],
-    judges: Mapping[str, Policy],
+    policies: Mapping[str, Policy],
     lengths: Mapping[str, Lengths],
     before: Sequence[float],
 ) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def swap_probe(
             number of episodes of a problem must be those of `before`.
         roles: see `policy_swaps`, as are `mapping` and `lengths`.
         mapping: role or agent -> name of its policy.
-        judges: the policies by name, at the temperature of evaluations.
+        policies: the policies by name, at the temperature of evaluations.
         lengths: role or agent -> token budgets.
         before: scores of the held-out problems with nothing exchanged.
 
@@ -113,7 +113,7 @@ def swap_probe(
         UsageError: see `policy_swaps`; or `before` is of another number of problems.
     """
     found: list[dict[str, Any]] = []
-    for swap in policy_swaps(roles, mapping, judges, lengths):
+    for swap in policy_swaps(roles, mapping, policies, lengths):
         scores = problem_scores(play(swap.policy_map))
         found.append(
             {

@@ -21,7 +21,7 @@ from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.backends.sync_proof import LogprobGap
+from flowzoo.baselines.backends.sync_check import LogprobGap
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
@@ -39,16 +39,16 @@ class LoadedPolicy(NamedTuple):
     tokenizer: Any
     path: str
     frozen: bool = False
-    """It plays with the weights it came with: no learner, no checkpoint."""
+    """True if the policy keeps its initial weights: no learner, no checkpoint."""
 
     @property
     def adapter(self) -> bool:
-        """Whether its weights are an adapter on a base."""
+        """True if the weights are an adapter on a base."""
         return self.weights.is_adapter
 
 
 class PolicyModel(NamedTuple):
-    """Where one policy's weights come from, and what of them is trained."""
+    """Source of one policy's weights, and whether they are trained."""
 
     path: str
     adapter: bool
@@ -65,10 +65,10 @@ def policy_models(
         UsageError: an unknown frozen policy, or nothing to train.
     """
     check_frozen(frozen, names)
-    own = per_policy(config.models, names, "models")
-    found: dict[str, PolicyModel] = {}
+    paths = per_policy(config.models, names, "models")
+    models: dict[str, PolicyModel] = {}
     for name in names:
-        model_name = own.get(name, config.model)
+        model_name = paths.get(name, config.model)
         kind, _, rest = model_name.partition(":")
         path = (
             str(pocket_path(*read_pocket(rest, task)))
@@ -76,8 +76,8 @@ def policy_models(
             else model_source(model_name)
         )
         still = name in frozen
-        found[name] = PolicyModel(path, bool(config.lora_rank) and not still, still)
-    return found
+        models[name] = PolicyModel(path, bool(config.lora_rank) and not still, still)
+    return models
 
 
 def load_policies(
@@ -97,7 +97,7 @@ def load_policies(
         names: of the policies.
         task: whose pocket model `pocket` is.
         frozen: names of policies that are not trained.
-        needed: those that are to be loaded; None: all.
+        needed: policies to load; None: all.
 
     Raises:
         UsageError: nothing loadable under a name, an unknown frozen policy, nothing to train, a
@@ -107,13 +107,13 @@ def load_policies(
     device = learner_device(config.device)
     check(transfer_device_rules(config, device))
     shared: dict[str, tuple[LoraBase, Any]] = {}
-    found: dict[str, LoadedPolicy] = {}
+    policies: dict[str, LoadedPolicy] = {}
     for name, (path, adapter, still) in models.items():
         if needed is not None and name not in needed:
             continue
         if not adapter and not still:
             model, tokenizer = load_model(path, config.weights, device)
-            found[name] = LoadedPolicy(FullWeights(model), tokenizer, path)
+            policies[name] = LoadedPolicy(FullWeights(model), tokenizer, path)
             continue
         if path not in shared:
             model, tokenizer = load_model(path, config.weights, device)
@@ -121,8 +121,8 @@ def load_policies(
             shared[path] = LoraBase(model, path, settings), tokenizer
         base, tokenizer = shared[path]
         weights = FrozenWeights(base.model, base.plain) if still else base.add(name, config.seed)
-        found[name] = LoadedPolicy(weights, tokenizer, path, still)
-    return found
+        policies[name] = LoadedPolicy(weights, tokenizer, path, still)
+    return policies
 
 
 def learner_device(name: str) -> str:
@@ -154,15 +154,15 @@ def check_frozen(frozen: Sequence[str], names: Sequence[str]) -> None:
 
 
 class Engines(Protocol):
-    """What samples from the policies of a run."""
+    """The engines that sample from the policies of a run."""
 
-    players: Mapping[str, Policy]
+    train_policies: Mapping[str, Policy]
     """By policy name, at the training temperature."""
-    judges: Mapping[str, Policy]
+    eval_policies: Mapping[str, Policy]
     """The same weights at the temperature of evaluations."""
 
     def before_rollout(self) -> None:
-        """Make equal rollouts equal, whatever was sampled before."""
+        """Make equal rollouts independent of what was sampled before."""
         ...
 
     def before_learning(self) -> None:
@@ -205,7 +205,35 @@ def _sampling(weights: Weights, dtype: EngineDType) -> Iterator[None]:
         yield
 
 
-class TransformersEngines:
+class NoExternalEngine:
+    """Base of engines without separate weights: nothing to load, check or restart."""
+
+    def before_rollout(self) -> None:
+        """No-op."""
+
+    def before_learning(self) -> None:
+        """No-op."""
+
+    def sync(self, probe: bool = True) -> MetricRow:
+        """Return no metrics: there are no other weights."""
+        return {}
+
+    def prove(self) -> MetricRow:
+        """Return no metrics: there are no other weights."""
+        return {}
+
+    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
+        """No-op."""
+
+    def recover(self, error: EngineDeadError) -> None:
+        """Raise `error`: there is no engine to restart."""
+        raise error
+
+    def close(self) -> None:
+        """No-op."""
+
+
+class TransformersEngines(NoExternalEngine):
     """Sampling with the very modules that are trained; see `Engines`."""
 
     def __init__(
@@ -223,48 +251,24 @@ class TransformersEngines:
         """
         switches = read_thinking(config.thinking, trained)
         dtype = config.module_dtype
-        for one in {id(one.weights.model): one for one in trained.values()}.values():
-            with _sampling(one.weights, dtype):
-                check_decoding(one.weights.model)
+        for loaded in {id(loaded.weights.model): loaded for loaded in trained.values()}.values():
+            with _sampling(loaded.weights, dtype):
+                check_decoding(loaded.weights.model)
 
         def make(sampling: Sampling) -> dict[str, TransformersPolicy]:
             return {
                 name: TransformersPolicy(
-                    one.weights.model,
-                    one.tokenizer,
+                    loaded.weights.model,
+                    loaded.tokenizer,
                     name=name,
                     sampling=sampling,
                     max_batch=config.max_batch,
                     thinking=switches[name],
-                    active=partial(_sampling, one.weights, dtype),
+                    active=partial(_sampling, loaded.weights, dtype),
                     engine_dtype=dtype,
                 )
-                for name, one in trained.items()
+                for name, loaded in trained.items()
             }
 
-        self.players: Mapping[str, Policy] = make(training)
-        self.judges: Mapping[str, Policy] = make(evaluating)
-
-    def before_rollout(self) -> None:
-        """Nothing is kept between rollouts."""
-
-    def before_learning(self) -> None:
-        """Nothing is held that a learner could use."""
-
-    def sync(self, probe: bool = True) -> MetricRow:
-        """There are no other weights."""
-        return {}
-
-    def prove(self) -> MetricRow:
-        """There are no other weights."""
-        return {}
-
-    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
-        """There are no other weights."""
-
-    def recover(self, error: EngineDeadError) -> None:
-        """Nothing here runs apart, so nothing dies apart."""
-        raise error
-
-    def close(self) -> None:
-        """The threads end with their policies."""
+        self.train_policies: Mapping[str, Policy] = make(training)
+        self.eval_policies: Mapping[str, Policy] = make(evaluating)

@@ -1,6 +1,6 @@
-"""vLLM engines without a learner beside them: those of a rollout worker.
+"""vLLM engines of a rollout worker, which has no learner.
 
-They are given weights, and whoever has the learner proves that they have them: after every load
+They receive weights, and the driver checks that they have them: after every load
 they say how likely the tokens of a few fixed texts are. An engine that dies takes its weights with
 it. It is started again when the next ones come, and until then `lost` names the policies that have
 none.
@@ -26,8 +26,8 @@ from flowzoo.agents.vllm.backend import (
     GenerationRequest,
 )
 from flowzoo.agents.vllm.engine import VLLMEngine
+from flowzoo.baselines.backends.sync_check import probe_messages
 from flowzoo.baselines.engines.hf import PolicyModel
-from flowzoo.baselines.engines.sync import probe_messages
 from flowzoo.baselines.engines.vllm import PolicyEngines
 from flowzoo.baselines.learner.lora import LoraSettings, lora_config, save_adapter
 from flowzoo.baselines.settings.config import TrainConfig
@@ -62,7 +62,9 @@ class ReplicaEngines(PolicyEngines):
 
     def probes(self) -> dict[str, list[Completion]]:
         """The texts of every trained policy as rows: the last tokens of each stand as its reply."""
-        return {name: self._rows(name) for name, one in self._policies.items() if not one.frozen}
+        return {
+            name: self._rows(name) for name, model in self._policies.items() if not model.frozen
+        }
 
     def take(self, policy: str, version: int, tensors: Mapping[str, Any]) -> list[list[float]]:
         """Load weights; the log-probs of the probes' replies under them.
@@ -84,20 +86,20 @@ class ReplicaEngines(PolicyEngines):
                 self._restart(engine)
             try:
                 self._load(engine, policy, tensors)
-                found = self._score(policy)
+                logps = self._score(policy)
                 break
             except EngineDeadError as error:
                 self._death = error
         self._held.add(policy)
-        self._players[policy].version = self._judges[policy].version = version
-        return found
+        self._train_policies[policy].version = self._eval_policies[policy].version = version
+        return logps
 
     def lost(self) -> list[str]:
         """Trained policies that have no weights: their engine has died since they were loaded."""
         return [
             name
-            for name, one in self._policies.items()
-            if not one.frozen and not (name in self._held and self._of[name].backend.alive)
+            for name, model in self._policies.items()
+            if not model.frozen and not (name in self._held and self._of[name].backend.alive)
         ]
 
     def played(self) -> None:
@@ -105,7 +107,7 @@ class ReplicaEngines(PolicyEngines):
         self._restarts, self._death = self._config.engine_restarts, None
 
     def recover(self, error: EngineDeadError) -> None:
-        """See `Engines`: whose weights are those of its files is started again here.
+        """Restart an engine whose weights are in its files.
 
         Raises:
             EngineDeadError: `error`, where weights are needed that others have; or engines died
@@ -132,17 +134,17 @@ class ReplicaEngines(PolicyEngines):
         engine.restart()
 
     def _load(self, engine: VLLMEngine, policy: str, tensors: Mapping[str, Any]) -> None:
-        one, config = self._policies[policy], self._config
-        if not one.adapter:
+        model, config = self._policies[policy], self._config
+        if not model.adapter:
             engine.load_weights(tensors)
             return
         settings = LoraSettings(config.lora_rank, config.lora_alpha, config.lora_targets)
-        described = lora_config(settings, one.path, adapted(tensors))
+        described = lora_config(settings, model.path, adapted(tensors))
         engine.load_adapter(policy, partial(save_adapter, tensors, described))
 
     def _rows(self, policy: str) -> list[Completion]:
         """The texts as the policy's prompts, of which the run counts none."""
-        asker = copy.copy(self._players[policy])
+        asker = copy.copy(self._train_policies[policy])
         asker.adapter, asker.stats = None, EngineStats()
         requests = [
             Request(("probe", number), policy, policy, chat, max_tokens=1)
@@ -158,19 +160,20 @@ class ReplicaEngines(PolicyEngines):
         """
         engine, rows = self._of[policy], self._rows(policy)
         adapter = engine.adapter(policy) if self._policies[policy].adapter else None
-        found: list[list[float]] = [[] for _ in rows]
-        for place in range(max(len(row.output_ids) for row in rows)):
-            those = [number for number, row in enumerate(rows) if place < len(row.output_ids)]
+        logps: list[list[float]] = [[] for _ in rows]
+        for position in range(max(len(row.output_ids) for row in rows)):
+            those = [number for number, row in enumerate(rows) if position < len(row.output_ids)]
             jobs = [
                 GenerationRequest(
-                    (*rows[number].prompt_ids, *rows[number].output_ids[:place]), 0, 1, _PLAIN, (),
-                    adapter, score=rows[number].output_ids[place],
+                    (*rows[number].prompt_ids, *rows[number].output_ids[:position]),
+                    0, 1, _PLAIN, (),
+                    adapter, score=rows[number].output_ids[position],
                 )
                 for number in those
             ]  # fmt: skip
             for number, future in zip(those, engine.submit(jobs), strict=True):
-                found[number].append(_scored(engine, future))
-        return found
+                logps[number].append(_scored(engine, future))
+        return logps
 
 
 def _scored(engine: VLLMEngine, future: Future[GenerationOutput]) -> float:
@@ -187,6 +190,6 @@ def _row(ids: Sequence[int]) -> Completion:
 
 
 def adapted(tensors: Mapping[str, Any]) -> list[str]:
-    """The modules that an adapter's tensors stand on, in PEFT's names of files."""
+    """The modules that an adapter's tensors belong to, in the names of PEFT's files."""
     names = (name.removeprefix("base_model.model.") for name in tensors)
     return sorted({name.partition(".lora_")[0] for name in names})

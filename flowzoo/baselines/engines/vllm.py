@@ -1,8 +1,4 @@
-"""vLLM engines around a run: one per full-weight policy, or one per base with an adapter each.
-
-After every update the engines get the learners' weights and prove that they have them. An engine
-that dies is started again, synced and proved before anything is sampled from it.
-"""
+"""Engines with vLLM: sampling from copies of the learners' weights."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -20,10 +16,8 @@ from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
-from flowzoo.baselines.backends.sync_proof import LogprobGap, check
-from flowzoo.baselines.engines.bundle import share_of_bundle
+from flowzoo.baselines.backends.sync_check import LogprobGap, check, measure, probe_messages
 from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
-from flowzoo.baselines.engines.sync import measure, probe_messages
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
@@ -31,11 +25,38 @@ from flowzoo.baselines.settings.sequence import longest_sequence
 from flowzoo.envs import Problem
 from flowzoo.errors import UsageError
 
+_SHARE = 0.8
+"""Share of a GPU without a learner; the rest is left to graphs, buffers and the allocator."""
+
+
+class BundleShare(NamedTuple):
+    """Share of one engine in the GPUs of a worker."""
+
+    devices: str
+    """In the format of CUDA_VISIBLE_DEVICES; empty: all that the worker sees."""
+    tensor_parallel: int
+    """Number of GPUs."""
+    gpu_share: float
+    """Share of the memory of each GPU."""
+
+
+def share_of_bundle(gpus: float, engines: int, number: int) -> BundleShare:
+    """Share of engine `number` of `engines` in the `gpus` GPUs that Ray has chosen.
+
+    One GPU, or a part of one, is shared by all engines; of more, each engine gets an equal number.
+    """
+    if gpus <= 1:
+        return BundleShare("", 1, _SHARE * (gpus or 1) / engines)
+    each = int(gpus) // engines
+    chosen = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    return BundleShare(",".join(chosen[number * each : (number + 1) * each]), each, _SHARE)
+
+
 _log = logging.getLogger("flowzoo")
 
 
 class EnginePolicy(Protocol):
-    """What an engine has to know of a policy."""
+    """A policy's properties that its engine depends on."""
 
     @property
     def path(self) -> str:
@@ -44,12 +65,12 @@ class EnginePolicy(Protocol):
 
     @property
     def adapter(self) -> bool:
-        """Whether it is an adapter."""
+        """True if it is an adapter."""
         ...
 
     @property
     def frozen(self) -> bool:
-        """Whether it keeps its weights."""
+        """True if it keeps its weights."""
         ...
 
 
@@ -81,10 +102,10 @@ def own_device(config: TrainConfig) -> str:
     """The GPUs of this process's engines, as CUDA_VISIBLE_DEVICES writes them."""
     if config.backend == "local":
         return config.engine_devices
-    place = int(os.environ.get("LOCAL_RANK", 0))
+    index = int(os.environ.get("LOCAL_RANK", 0))
     if config.engine_devices:
-        return config.engine_devices.split(",")[place]
-    return str(place) if torch.cuda.is_available() else ""
+        return config.engine_devices.split(",")[index]
+    return str(index) if torch.cuda.is_available() else ""
 
 
 def adapter_rank(rank: int) -> int:
@@ -125,23 +146,23 @@ class PolicyEngines:
                     self._of[name],
                     name=name,
                     sampling=sampling,
-                    adapter=name if one.adapter else None,
+                    adapter=name if model.adapter else None,
                     thinking=switches[name],
                 )
-                for name, one in policies.items()
+                for name, model in policies.items()
             }
 
-        self._players, self._judges = make(training), make(evaluating)
-        self.players: Mapping[str, Policy] = self._players
-        self.judges: Mapping[str, Policy] = self._judges
+        self._train_policies, self._eval_policies = make(training), make(evaluating)
+        self.train_policies: Mapping[str, Policy] = self._train_policies
+        self.eval_policies: Mapping[str, Policy] = self._eval_policies
 
     def before_rollout(self) -> None:
-        """See `Engines`: what a prompt finds in the cache moves its floats."""
+        """Clear the prefix caches: cached prompts change floats."""
         for engine in self._engines.values():
             engine.backend.reset_cache()
 
     def close(self) -> None:
-        """See `Engines`."""
+        """Close every engine."""
         for engine in self._engines.values():
             engine.close()
 
@@ -168,10 +189,10 @@ class VLLMEngines(PolicyEngines):
         self._unproved = set(learners)
         """Policies whose engines nothing has been asked of since their last sync."""
         # Their weights come back with no sync, so they stay in RAM while the engine sleeps.
-        self._keeps = {self._of[name] for name, one in trained.items() if one.frozen}
+        self._keeps = {self._of[name] for name, loaded in trained.items() if loaded.frozen}
 
     def before_learning(self) -> None:
-        """See `Engines`."""
+        """Put the engines to sleep if `engine_sleep` is set."""
         self._restarts = self._config.engine_restarts
         if self._config.engine_sleep:
             for engine in self._engines.values():
@@ -179,14 +200,14 @@ class VLLMEngines(PolicyEngines):
             self._asleep = True
 
     def sync(self, probe: bool = True) -> MetricRow:
-        """See `Engines`; policies that the last step had no rows of are probed."""
+        """Load the learners' weights; policies without rows in the last step are probed."""
         try:
             return self._sync(probe or bool(self._unproved))
         except EngineDeadError as error:
             return self._restart(error)
 
     def prove(self) -> MetricRow:
-        """See `Engines`."""
+        """Check the engines whose weights are unproved."""
         if not self._unproved:
             return {}
         try:
@@ -206,7 +227,7 @@ class VLLMEngines(PolicyEngines):
                 self._unproved.discard(name)
 
     def recover(self, error: EngineDeadError) -> None:
-        """See `Engines`."""
+        """Restart the dead engine."""
         self._restart(error)
 
     def _sync(self, probe: bool = True) -> MetricRow:
@@ -219,14 +240,14 @@ class VLLMEngines(PolicyEngines):
                 self._of[name].load_adapter(name, learner.weights.save)
             else:
                 self._of[name].load_weights(learner.weights.state())
-            self._players[name].version = self._judges[name].version = learner.steps
+            self._train_policies[name].version = self._eval_policies[name].version = learner.steps
         if self._asleep:  # caches come last, when nothing of what was sent is held any more
             for engine in self._engines.values():
                 engine.backend.wake(("kv_cache",))
             self._asleep = False
         self._unproved = set(self._learners)
         row: MetricRow = {
-            f"perf/cache_hits/{name}": self._players[name].stats.cache_hits
+            f"perf/cache_hits/{name}": self._train_policies[name].stats.cache_hits
             for name in self._learners
         }
         row["time/sync"] = time.perf_counter() - started
@@ -236,7 +257,7 @@ class VLLMEngines(PolicyEngines):
         began = time.perf_counter()
         row: MetricRow = {}
         for name, learner in self._learners.items():
-            proof = measure(self._players[name], learner, self._probes)
+            proof = measure(self._train_policies[name], learner, self._probes)
             self._check(name, proof, "probe tokens")
             row[f"sync/gap_max/{name}"] = proof.largest
             row[f"sync/gap_mean/{name}"] = proof.mean
@@ -280,11 +301,14 @@ class VLLMEngines(PolicyEngines):
 
 
 def engine_keys(policies: Mapping[str, EnginePolicy]) -> dict[str, str]:
-    """Which engine each policy samples from, named by a policy or by the path of a base.
+    """Key of each policy's engine: a policy's name or the path of a base.
 
     Adapters share the engine of their base; frozen policies too, with one another if need be.
     """
-    return {name: one.path if one.adapter or one.frozen else name for name, one in policies.items()}
+    return {
+        name: model.path if model.adapter or model.frozen else name
+        for name, model in policies.items()
+    }
 
 
 def open_engines(
@@ -312,19 +336,19 @@ def open_engines(
     return engines
 
 
-def endpoints(words: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+def endpoints(settings: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
     """The server of every engine: one URL alone, or POLICY=URL for each.
 
     Raises:
-        UsageError: an engine without a server of its own.
+        UsageError: an engine has no server.
     """
-    if len(words) == len(keys) == 1 and "=" not in words[0].split("//")[0]:
-        return {keys[0]: words[0]}
-    found = per_policy(words, keys, "endpoint")
-    missing = sorted(set(keys) - set(found))
+    if len(settings) == len(keys) == 1 and "=" not in settings[0].split("//")[0]:
+        return {keys[0]: settings[0]}
+    urls = per_policy(settings, keys, "endpoint")
+    missing = sorted(set(keys) - set(urls))
     if missing:
         raise UsageError(
             f"each of {', '.join(keys)} needs a server of its own: add "
             f"{' '.join(f'{name}=URL' for name in missing)} to `endpoint`."
         )
-    return found
+    return urls

@@ -1,4 +1,4 @@
-"""The learner of one policy: packed rows, log-probs, loss, gradients per role, optimiser steps.
+"""The learner of one policy: packed rows, log-probs, loss, gradients per role, optimizer steps.
 
 `update.Learner` is the way in. Knows nothing of workflows, engines and run directories.
 """

@@ -1,38 +1,42 @@
-"""From calls to tensors: canonical order, micro-batches and masks.
+"""Calls as training rows and tensors: canonical order, roles, microbatches and masks.
 
 Masks come from the sampler alone. The trained tokens are exactly `Call.output_ids`, the end-of-turn
-token included when it was sampled, whatever ids the pad and end tokens have; prompts and pads are
+token included when it was sampled, for any ids of the pad and end tokens; prompts and pads are
 never trained.
 
 Two layouts give the same log-probs and gradients up to rounding. `packed` computes every distinct
-prefix of a micro-batch once and has no fillers (see `prefix_tree`). `padded` has one row of tensors
-per call; its fillers stand on the right, where causal attention cannot see them, so no attention
+prefix of a microbatch once and has no fillers (see `packing`). `padded` has one row of tensors
+per call; its fillers are on the right, where causal attention cannot see them, so no attention
 mask is needed. It is for models whose layers are not all full attention.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.literals import RowLayout
-from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out, sorted_rows
+from flowzoo.baselines.learner.loss import NonFiniteError
+from flowzoo.baselines.learner.packing import Packing, grow, lay_out, sorted_rows
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError, check_choice
 
 _FILLER = 0
 """Token id at padded positions: any valid id does, since nothing looks at it."""
 _PATH = 16
-"""So many keys that attention gathers for a row take about as much memory as one computed token."""
+"""Number of gathered attention keys that take about as much memory as one computed token."""
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatch:
+class Microbatch:
     """Rows as tensors; T is the longest reply."""
 
     input_ids: Tensor
@@ -47,17 +51,19 @@ class MicroBatch:
     """(tokens,): those output tokens."""
     mask: Tensor
     """(rows, T) boolean: true where the row has an output token; `mask.sum() == tokens`."""
-    behaviour_logps: Tensor
+    behavior_logps: Tensor
     """(rows, T): log-probabilities that the sampler recorded, 0 outside the mask."""
     advantages: Tensor
     """(rows,)"""
     packing: Packing | None = None
-    """How attention reads packed rows; None: padded."""
+    """Layout of packed rows for attention; None: padded."""
 
-    def to(self, device: torch.device) -> MicroBatch:
+    def to(self, device: torch.device) -> Microbatch:
         """The same on `device`."""
-        parts = {one.name: getattr(self, one.name) for one in fields(self)}
-        return replace(self, **{k: None if v is None else v.to(device) for k, v in parts.items()})
+        tensors_by_name = {item.name: getattr(self, item.name) for item in fields(self)}
+        return replace(
+            self, **{k: None if v is None else v.to(device) for k, v in tensors_by_name.items()}
+        )
 
 
 class SampledTokens(Protocol):
@@ -94,7 +100,7 @@ def check_call(call: Call) -> None:
 
 
 def canonical_order(calls: Sequence[Call]) -> list[int]:
-    """Indices that sort `calls` by what they are, so that their order of arrival is forgotten."""
+    """Indices that sort `calls` by their content, independent of their order of arrival."""
 
     def key(idx: int) -> tuple[object, ...]:
         call = calls[idx]
@@ -104,9 +110,9 @@ def canonical_order(calls: Sequence[Call]) -> list[int]:
 
 
 def cut(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:
-    """Cut rows of `lengths` tokens into micro-batches of rows of like length.
+    """Cut rows of `lengths` tokens into microbatches of rows of like length.
 
-    A micro-batch has at most `max_tokens` positions, fillers included (a longer row stands alone),
+    A microbatch has at most `max_tokens` positions, fillers included (a longer row stands alone),
     and at most `max_rows` rows (0: any number). The longest come first, so that memory runs out at
     once or never. Returns lists of indices into `lengths`.
     """
@@ -121,10 +127,10 @@ def cut(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list
     return batches
 
 
-def micro_batches(
+def cut_microbatches(
     rows: Sequence[SampledTokens], layout: RowLayout, max_tokens: int, max_rows: int = 0
 ) -> list[list[int]]:
-    """Cut rows into micro-batches of at most `max_tokens` positions, as lists of indices.
+    """Cut rows into microbatches of at most `max_tokens` positions, as lists of indices.
 
     At most `max_rows` rows each (0: any number); a row that is longer than `max_tokens` stands
     alone. Padded rows are put together by length, fillers counting as positions; packed rows by
@@ -136,7 +142,7 @@ def micro_batches(
     """
     _check(layout)
     inputs = [_inputs(row) for row in rows]
-    sizes = [len(one) for one in inputs]
+    sizes = [len(ids) for ids in inputs]
     if layout == "padded":
         return cut(sizes, max_tokens, max_rows)
     _check_sizes(max_tokens, max_rows)
@@ -154,7 +160,7 @@ def micro_batches(
 
 def tensors(
     rows: Sequence[SampledTokens], advantages: Sequence[float], layout: RowLayout
-) -> MicroBatch:
+) -> Microbatch:
     """Tensors of `rows`, at least one, on the CPU. Rows without output tokens are allowed.
 
     Raises:
@@ -164,7 +170,7 @@ def tensors(
     return (pack if layout == "packed" else collate)(rows, advantages)
 
 
-def collate(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> MicroBatch:
+def collate(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Microbatch:
     """Padded tensors of `rows`, on the CPU."""
     texts = [_inputs(row) for row in rows]
     width = max(len(text) for text in texts)
@@ -173,13 +179,13 @@ def collate(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Micro
     for row, text in enumerate(texts):
         ids[row, : len(text)] = text
         paths.append(np.arange(row * width, row * width + len(text)))
-    return _micro_batch(rows, advantages, ids, paths, None)
+    return _microbatch(rows, advantages, ids, paths, None)
 
 
-def pack(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> MicroBatch:
+def pack(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Microbatch:
     """Packed tensors of `rows`, on the CPU."""
     tree = grow([_inputs(row) for row in rows])
-    return _micro_batch(rows, advantages, tree.ids[None], tree.paths, lay_out(tree))
+    return _microbatch(rows, advantages, tree.ids[None], tree.paths, lay_out(tree))
 
 
 def _inputs(row: SampledTokens) -> list[int]:
@@ -187,13 +193,13 @@ def _inputs(row: SampledTokens) -> list[int]:
     return [*row.prompt_ids, *row.output_ids[:-1]]
 
 
-def _micro_batch(
+def _microbatch(
     rows: Sequence[SampledTokens],
     advantages: Sequence[float],
     ids: np.ndarray,
     paths: Sequence[np.ndarray],
     packing: Packing | None,
-) -> MicroBatch:
+) -> Microbatch:
     """The tensors that both layouts have; `paths` are the positions of each row's inputs."""
     longest = max(len(row.output_ids) for row in rows)
     mask = np.zeros((len(rows), longest), np.bool_)
@@ -207,13 +213,13 @@ def _micro_batch(
         predicting.append(path[first : first + length])
     positions, sources = np.unique(np.concatenate(predicting), return_inverse=True)
     targets = [token for row in rows for token in row.output_ids]
-    return MicroBatch(
+    return Microbatch(
         input_ids=torch.from_numpy(ids),
         positions=torch.from_numpy(positions),
         sources=torch.from_numpy(sources),
         targets=torch.tensor(targets, dtype=torch.int64),
         mask=torch.from_numpy(mask),
-        behaviour_logps=torch.from_numpy(logps),
+        behavior_logps=torch.from_numpy(logps),
         advantages=torch.tensor(list(advantages), dtype=torch.float32),
         packing=packing,
     )
@@ -226,6 +232,190 @@ def _check(layout: str) -> None:
 def _check_sizes(max_tokens: int, max_rows: int) -> None:
     if max_tokens < 1 or max_rows < 0:
         raise UsageError(
-            f"a micro-batch needs `max_tokens` >= 1 and `max_rows` >= 0, got {max_tokens} and "
+            f"a microbatch needs `max_tokens` >= 1 and `max_rows` >= 0, got {max_tokens} and "
             f"{max_rows}."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """A call with what the learner decided about it."""
+
+    index: int
+    """Position in canonical order: the row's id within an iteration."""
+    call: Call
+    advantage: float
+    weight: float
+    """Factor of the row in the loss."""
+    kl: float
+    """Weight of its KL term."""
+    trained: bool
+    """True if the row has a part in the gradient."""
+    computed: bool
+    """True if the row goes through the model."""
+
+
+def make_rows(
+    calls: Sequence[Call], advantages: Sequence[float], config: LearnerConfig
+) -> list[TrainingRow]:
+    """The rows in canonical order, with the rule for truncated replies applied.
+
+    Raises:
+        UsageError: a row cannot be trained on, or the lengths differ.
+        NonFiniteError: an advantage or a recorded log-prob is not finite, trained or not.
+    """
+    if len(calls) != len(advantages):
+        raise UsageError(
+            f"one advantage per call is needed, got {len(advantages)} for {len(calls)} calls."
+        )
+    for call in calls:
+        check_call(call)
+    check_numbers(calls, advantages)
+    return [
+        _row(index, calls[idx], float(advantages[idx]), config)
+        for index, idx in enumerate(canonical_order(calls))
+    ]
+
+
+def _row(index: int, call: Call, advantage: float, config: LearnerConfig) -> TrainingRow:
+    weight, kl = weight_of(call.role, config), config.kl_of(call.role)
+    idle = left_out(call, config)
+    advantage = after_truncation(call, advantage, config)
+    active = weight != 0 and (advantage != 0 or kl != 0 or config.loss.entropy_coef != 0)
+    return TrainingRow(
+        index=index,
+        call=call,
+        advantage=advantage,
+        weight=weight,
+        kl=kl,
+        trained=active and not idle,
+        computed=(active or not config.skip_idle_rows) and not idle,
+    )
+
+
+def left_out(call: Call, config: LearnerConfig) -> bool:
+    """True if a row has no part in any term of the loss: no tokens, or cut off and masked."""
+    return not call.output_ids or (call.finish == "length" and config.truncated == "mask")
+
+
+def after_truncation(call: Call, advantage: float, config: LearnerConfig) -> float:
+    """The advantage of a row after the rule for truncated replies."""
+    if call.finish == "length" and config.truncated == "penalize":
+        return advantage - config.truncation_penalty
+    return advantage
+
+
+def learns(call: Call, advantage: float, config: LearnerConfig) -> bool:
+    """True if the advantage of a row, after `after_truncation`, has a part in the gradient."""
+    weight = weight_of(call.role, config)
+    return not left_out(call, config) and weight * after_truncation(call, advantage, config) != 0
+
+
+def weight_of(role: str, config: LearnerConfig) -> float:
+    """Factor of a role's rows in the loss by the settings, independent of the rows."""
+    return config.role_weights.get(role, 1.0) * (config.role_lr.get(role, config.lr) / config.lr)
+
+
+def check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
+    """Raise `NonFiniteError` with the calls that carry a number that is not finite."""
+    bad: list[int] = []
+    reason = ""
+    for idx, (call, advantage) in enumerate(zip(calls, advantages, strict=True)):
+        token = next((t for t, logp in enumerate(call.logps) if not math.isfinite(logp)), None)
+        if token is None and math.isfinite(advantage):
+            continue
+        what = (
+            f"its advantage is {advantage}"
+            if token is None
+            else f"the sampler recorded {call.logps[token]} as the log-prob of output token {token}"
+        )
+        reason = reason or what
+        bad.append(idx)
+    if bad:
+        raise non_finite("input", [calls[idx] for idx in bad], reason)
+
+
+def non_finite(what: str, calls: Sequence[Call], reason: str = "") -> NonFiniteError:
+    """An error that names the first few calls.
+
+    Args:
+        what: is not finite: the loss, the gradient or the input.
+        calls: the rows to blame, at least one.
+        reason: more about the first of them.
+    """
+    first = calls[0]
+    names = [f"{c.problem}/{c.episode}/{c.agent}/{c.turn}" for c in calls[:5]]
+    why = f" ({reason})" if reason else ""
+    others = f" Others: {', '.join(names[1:])}." if names[1:] else ""
+    return NonFiniteError(
+        f"the {what} of {len(calls)} rows of policy {first.policy!r} is not finite; the first is "
+        f"role {first.role!r}, row {names[0]} (problem/episode/agent/turn){why}.{others} "
+        "Training has stopped before the step; the rows are in `.calls`.",
+        range(len(calls)),
+        calls,
+    )
+
+
+def split(rows: Sequence[TrainingRow], config: LearnerConfig) -> list[Sequence[TrainingRow]]:
+    """The rows of each optimizer step: runs whose sizes differ by one at most, none empty."""
+    steps = config.updates_per_iteration
+    if steps == "by_rows":
+        steps = max(1, math.ceil(len(rows) / config.rows_per_update))
+    edges = [len(rows) * idx // int(steps) for idx in range(int(steps) + 1)]
+    return [rows[low:high] for low, high in pairwise(edges) if high > low]
+
+
+def weigh_roles(rows: Sequence[TrainingRow], config: LearnerConfig) -> Sequence[TrainingRow]:
+    """The rows of an optimizer step, weighed as `role_loss` says."""
+    if config.role_loss == "pooled":
+        return rows
+    factors = role_factors([row.call for row in rows], config)
+    return [replace(row, weight=row.weight * factors[row.call.role]) for row in rows]
+
+
+def role_factors(calls: Sequence[Call], config: LearnerConfig) -> dict[str, float]:
+    """Factors of the rows of every role in an optimizer step on `calls`.
+
+    The loss is normalized by the counts of all rows, n rows or, under token-mean, n output tokens;
+    n_r are the role's. Rows that are not trained on count as they do without.
+
+    * `pooled`: 1. Every row, or token, weighs the same, so a role weighs as it is large.
+    * `mean`: n / n_r. The loss is the sum over roles of the aggregation of the role's own rows: a
+      role weighs the same for any number of agents and of roles that share its policy.
+    * `sum`: the same times R_r / E_r, the rows of the role over the episodes in which it was
+      called. Under an aggregation that averages over rows, the rows of an episode are added up and
+      the mean is taken over episodes.
+    """
+    by_token = config.loss.aggregation == "token-mean"
+    sizes = [len(call.output_ids) if by_token else 1 for call in calls]
+    factors: dict[str, float] = {}
+    for role in {call.role for call in calls}:
+        indices = [index for index, call in enumerate(calls) if call.role == role]
+        size = sum(sizes[index] for index in indices)
+        episodes = {(calls[index].problem, calls[index].episode) for index in indices}
+        often = len(indices) / len(episodes) if config.role_loss == "sum" else 1.0
+        plain = config.role_loss == "pooled" or not size  # without a token there is no loss
+        factors[role] = 1.0 if plain else often * (sum(sizes) / size)
+    return factors
+
+
+def role_microbatches(
+    rows: Sequence[TrainingRow], config: LearnerConfig, layout: RowLayout
+) -> dict[str, list[list[TrainingRow]]]:
+    """The rows that go through the model, as microbatches by role, roles in alphabetical order.
+
+    Without `role_gradients` they are cut across roles, and stand under the name "".
+    """
+    active = [row for row in rows if row.computed]
+    roles = sorted({row.call.role for row in active}) if config.role_gradients else [""]
+    microbatches: dict[str, list[list[TrainingRow]]] = {}
+    for role in roles:
+        role_rows = [row for row in active if role in ("", row.call.role)]
+        parts = cut_microbatches(
+            [row.call for row in role_rows],
+            layout,
+            config.microbatch_tokens,
+            config.microbatch_rows,
+        )
+        microbatches[role] = [[role_rows[idx] for idx in part] for part in parts]
+    return microbatches

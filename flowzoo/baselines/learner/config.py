@@ -1,4 +1,4 @@
-"""Settings of the optimisation of one policy."""
+"""Settings of the optimization of one policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flowzoo.errors import UsageError, check_choice, unknown
 
 @dataclass(frozen=True, slots=True)
 class LearnerConfig:
-    """Choices of the optimisation of one policy.
+    """Choices of the optimization of one policy.
 
     Raises:
         UsageError: an unknown choice, a number out of range, or choices that exclude one another.
@@ -35,7 +35,7 @@ class LearnerConfig:
     lr: float = 1e-4
     """Peak learning rate."""
     min_lr: float = 0.0
-    """Where `linear` and `cosine` end, and stay."""
+    """Final learning rate of `linear` and `cosine`."""
     schedule: LrSchedule = "constant"
     """After the warm-up. `linear` and `cosine` fall to `min_lr` at `iterations`."""
     warmup: int = 0
@@ -43,9 +43,9 @@ class LearnerConfig:
     iterations: int = 0
     """Length of the schedule in ticks of the clock; needed by `linear` and `cosine` only."""
     schedule_clock: ScheduleClock = "iteration"
-    """What a tick is. `iteration`: an `update` of this policy. `update`: an `update` of any policy
-    of the run (see `UpdateTurn`), as in the released code of arXiv 2605.24202, where the learning
-    rates of k isolated policies therefore fall k times as fast."""
+    """Unit of the clock. `iteration`: an `update` of this policy. `update`: an `update` of any
+    policy of the run (see `UpdateTurn`), as in the released code of arXiv 2605.24202, where the
+    learning rates of k isolated policies therefore fall k times as fast."""
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
@@ -53,7 +53,7 @@ class LearnerConfig:
     clip_norm: float = 1.0
     """The gradient of a step is scaled down to at most this norm; 0: never."""
     updates_per_iteration: int | Literal["by_rows"] = 1
-    """Optimiser steps per call of `update`: this many whatever the number of rows, or `by_rows`,
+    """Optimizer steps per call of `update`: this many for any number of rows, or `by_rows`,
     one for every `rows_per_update` begun. The rows, in canonical order, are cut into that many
     parts of like size."""
     rows_per_update: int = 512
@@ -83,26 +83,27 @@ class LearnerConfig:
     role_weights: Mapping[str, float] = field(default_factory=dict)
     """Factor of a role's rows in the loss; roles not named: 1. Counts are not weighted."""
     role_lr: Mapping[str, float] = field(default_factory=dict)
-    """Learning rate of single roles where the optimiser is `sgd`; others: `lr`. The rows of a role
+    """Learning rate of single roles where the optimizer is `sgd`; others: `lr`. The rows of a role
     weigh its rate over `lr`, so that the step is the sum of -rate * gradient over roles, but for
     what `clip_norm` takes off the whole."""
     role_loss: RoleLoss = "pooled"
-    """What rows and tokens the loss of an optimiser step divides by; see `role_factors`."""
+    """Rows and tokens that the loss of an optimizer step divides by; see `role_factors`."""
     role_kl: Mapping[str, float] = field(default_factory=dict)
     """Weight of the KL term to the reference of single roles; others: `loss.kl_coef`."""
     coherence: float = 0.0
-    """Strength, from 0 (off) to 1, of the coherence regulariser: a gradient is scaled by
+    """Strength, from 0 (off) to 1, of the coherence regularizer: a gradient is scaled by
     1 - coherence * max(0, cosine to the running mean of gradients)."""
     coherence_window: int = 128
-    """Steps that the running mean spans; see `flowzoo.baselines.learner.coherence`."""
+    """Steps that the running mean spans; see `flowzoo.baselines.learner.gradient_stats`."""
     role_gradients: bool = False
-    """Measure the gradient of each role: `grad/` metrics. Micro-batches are then cut within roles,
+    """Measure the gradient of each role: `grad/` metrics. Microbatches are then cut within roles,
     which changes results by rounding only."""
     update_effect: bool = True
     """Measure how far every update moved the policy; see `UpdateEffect`."""
     layout: LayoutChoice = "packed"
-    """Of micro-batches: `packed` computes common prefixes once and has no fillers; `padded` is for
-    models with layers other than full attention; `auto` is packed where the family allows it."""
+    """Layout of microbatches: `packed` computes common prefixes once and has no fillers; `padded`
+    is for models with layers other than full attention; `auto` is packed where the family allows
+    it."""
     microbatch_tokens: int = 4096
     """Most positions of a forward pass, fillers included."""
     microbatch_rows: int = 0
@@ -111,7 +112,7 @@ class LearnerConfig:
     """Output tokens whose logits over the vocabulary are in memory at once; 0: 128 MiB of them."""
     compute: Compute = "float32"
     """Number format of the model's matrix products; `bfloat16` is for GPUs. Log-probs and loss are
-    in float32, and so are weights, gradients and optimiser unless `weights` says otherwise."""
+    in float32, and so are weights, gradients and optimizer unless `weights` says otherwise."""
     gradient_checkpointing: bool = False
     """Compute each layer again in the backward pass instead of keeping what it computed: a third
     more time, much less memory."""
@@ -126,7 +127,7 @@ class LearnerConfig:
     step is -lr * gradient. `muon`: see `MuonAdamW`. `adamw8bit`: AdamW whose moments are kept in 8
     bits (arXiv 2110.02861), of tensors of 4096 numbers or more; bitsandbytes."""
     decay: Decay = "matrices"
-    """What decays: `matrices`, which leaves out norms and biases, or `all`."""
+    """Decayed parameters: `matrices`, which leaves out norms and biases, or `all`."""
     weights: Compute = "float32"
     """Number format of what is kept. `bfloat16`: of a trained model all of it, weights, gradients
     and moments, rounded at random (see `StochasticAdamW`); of an adapter its frozen base alone. The

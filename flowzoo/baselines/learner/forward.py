@@ -1,39 +1,140 @@
-"""One forward pass of the learner: log-probs of a micro-batch under the settings of a learner."""
+"""Log-probabilities over the tokens that top-k and top-p kept, as the sampler recorded them.
+
+A sampler with top-p below 1 draws from, and records log-probs of, its distribution cut to the kept
+tokens and renormalized. The learner's full log-probs are lower by the mass that was cut, so their
+ratio would not be 1 before the first step. The records hold no kept sets, but before the first step
+the learner has the sampler's weights and finds the same sets, up to rounding at their edge. They
+are then held fixed: with its new sets after a step the learner would give a sampled token that
+fell out of them probability 0. A sampled token that rounding put outside is taken in, and counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from flowzoo.agents.hf.sampling import top_k_top_p as kept_scores
 from flowzoo.agents.policy import Sampling
-from flowzoo.baselines.learner.batch import MicroBatch, SampledTokens, tensors
+from flowzoo.baselines.learner.batch import Microbatch, SampledTokens, tensors
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.hidden_states import last_hidden
+from flowzoo.baselines.learner.hidden_states import last_hidden, logps_at, scatter, token_logps
 from flowzoo.baselines.learner.learner_group import within
 from flowzoo.baselines.learner.literals import RowLayout
-from flowzoo.baselines.learner.logps import logps_at, scatter, token_logps
 from flowzoo.baselines.learner.output_head import OutputHead, head_of
-from flowzoo.baselines.learner.renormalize import (
-    KeptTokens,
-    concat_kept_tokens,
-    find_kept_tokens,
-    renormalized_logps,
-    split_kept_tokens,
-)
 from flowzoo.baselines.learner.vocabulary import Entropy, chunk_of
+
+Head = Callable[[Tensor], Tensor]
+
+
+class KeptTokens(NamedTuple):
+    """Token ids that were kept at each output position."""
+
+    ids: Tensor
+    """(tokens, width); the first `counts` of a row are kept, the rest is filler."""
+    counts: Tensor
+    """(tokens,)"""
+    outside: Tensor
+    """(tokens,) boolean: the sampled token was not among them by the learner's weights."""
+
+
+class RenormalizedLogps(NamedTuple):
+    """Entropy at each output token, under the renormalized distribution."""
+
+    logps: Tensor
+    """(tokens,)"""
+    entropies: Tensor
+    """(tokens,), in nats."""
+
+
+@torch.no_grad()
+def find_kept_tokens(
+    states: Tensor, targets: Tensor, head: Head, sampling: Sampling, chunk: int
+) -> KeptTokens:
+    """The kept sets by the weights that made `states` (tokens, hidden); `targets` (tokens,)."""
+    parts: list[KeptTokens] = []
+    for rows, chosen in zip(states.split(chunk), targets.split(chunk), strict=True):
+        scores, order = kept_scores(head(rows).float() / sampling.temperature, sampling)
+        counts = scores.isfinite().sum(-1)
+        places = torch.arange(order.shape[1], device=order.device)
+        outside = ~((order == chosen[:, None]) & (places < counts[:, None])).any(-1)
+        ids = torch.nn.functional.pad(order[:, : int(counts.max())], (0, 1))
+        ids = torch.where(
+            outside[:, None] & (torch.arange(ids.shape[1], device=ids.device) == counts[:, None]),
+            chosen[:, None],
+            ids,
+        )
+        parts.append(KeptTokens(ids, counts + outside, outside))
+    return concat_kept_tokens(parts)
+
+
+def concat_kept_tokens(parts: Sequence[KeptTokens]) -> KeptTokens:
+    """The sets of `parts`, one after another."""
+    width = max(part.ids.shape[1] for part in parts)
+    ids = [torch.nn.functional.pad(part.ids, (0, width - part.ids.shape[1])) for part in parts]
+    return KeptTokens(
+        torch.cat(ids),
+        torch.cat([part.counts for part in parts]),
+        torch.cat([part.outside for part in parts]),
+    )
+
+
+def split_kept_tokens(kept_tokens: KeptTokens, lengths: Sequence[int]) -> list[KeptTokens]:
+    """The sets of rows of `lengths` tokens, each no wider than it needs to be; on the CPU."""
+    parts = zip(*(part.cpu().split(list(lengths)) for part in kept_tokens), strict=True)
+    return [
+        KeptTokens(ids[:, : int(counts.max()) if len(counts) else 0].clone(), counts, outside)
+        for ids, counts, outside in parts
+    ]
+
+
+def renormalized_logps(
+    states: Tensor,
+    targets: Tensor,
+    head: Head,
+    temperature: float,
+    kept_tokens: KeptTokens,
+    chunk: int,
+) -> RenormalizedLogps:
+    """Log-probs of `targets` among the kept tokens, with gradients.
+
+    The vocabulary is multiplied in for `chunk` tokens at a time, and again in the backward pass.
+    """
+    parts = [
+        checkpoint(_chunk, head, temperature, *part, use_reentrant=False)
+        for part in zip(
+            states.split(chunk), targets.split(chunk), kept_tokens.ids.split(chunk),
+            kept_tokens.counts.split(chunk), strict=True,
+        )
+    ]  # fmt: skip
+    logps, entropies = (torch.cat(values) for values in zip(*parts, strict=True))
+    return RenormalizedLogps(logps, entropies)
+
+
+def _chunk(
+    head: Head, temperature: float, states: Tensor, targets: Tensor, ids: Tensor, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    scores = head(states).float() / temperature
+    out = torch.arange(ids.shape[1], device=ids.device) >= counts[:, None]
+    among = scores.gather(-1, ids).masked_fill(out, float("-inf"))
+    total = among.logsumexp(-1)
+    chosen = scores.gather(-1, targets[:, None]).squeeze(-1) - total
+    logps = (among - total[:, None]).masked_fill(out, 0.0)
+    entropies = -(logps.exp() * logps).sum(-1)
+    return chosen, entropies
 
 
 class ForwardOutput(NamedTuple):
-    """What a forward pass gives; (rows, T) each, 0 off the batch's mask."""
+    """Result of a forward pass; (rows, T) each, 0 off the batch's mask."""
 
     logps: Tensor
     entropies: Tensor | None
-    kept: KeptTokens | None
+    kept_tokens: KeptTokens | None
     """Under `renormalize`: the kept sets, of the output tokens one after another."""
     states: Tensor
     """(states, hidden): the last hidden states at `positions` of the batch, without gradients."""
@@ -45,7 +146,7 @@ class OldLogps:
 
     logps: Tensor
     """(tokens,)"""
-    kept: KeptTokens | None
+    kept_tokens: KeptTokens | None
 
 
 class ForwardPass:
@@ -59,26 +160,30 @@ class ForwardPass:
             temperature=config.temperature, top_p=config.top_p, top_k=config.top_k
         )
 
-    def batch(self, rows: Sequence[SampledTokens], advantages: Sequence[float]) -> MicroBatch:
+    def batch(self, rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Microbatch:
         """Tensors of `rows` on the device."""
         return tensors(rows, advantages, self._layout).to(self._device)
 
     def __call__(
         self,
         model: PreTrainedModel,
-        batch: MicroBatch,
+        batch: Microbatch,
         *,
         entropy: Entropy = "none",
-        kept: KeptTokens | None = None,
+        kept_tokens: KeptTokens | None = None,
     ) -> ForwardOutput:
         """Log-probs of the output tokens of `batch`, and entropies of their distributions.
 
-        `kept` are the sets to renormalize over; without them those of `model` are found.
+        `kept_tokens` are the sets to renormalize over; without them they are computed with `model`.
         """
-        return within(model, lambda: self._scores(model, batch, entropy, kept))
+        return within(model, lambda: self._scores(model, batch, entropy, kept_tokens))
 
     def _scores(
-        self, model: PreTrainedModel, batch: MicroBatch, entropy: Entropy, kept: KeptTokens | None
+        self,
+        model: PreTrainedModel,
+        batch: Microbatch,
+        entropy: Entropy,
+        kept_tokens: KeptTokens | None,
     ) -> ForwardOutput:
         with self._autocast():
             states, head = last_hidden(model, batch)[batch.positions], head_of(model)
@@ -88,20 +193,24 @@ class ForwardPass:
                     chunk=self.config.vocabulary_chunk,
                 )  # fmt: skip
             else:
-                logps, entropies, kept = self._renormalized(states, head, batch, entropy, kept)
-        return ForwardOutput(logps, entropies, kept, states.detach())
+                logps, entropies, kept_tokens = self._renormalized(
+                    states, head, batch, entropy, kept_tokens
+                )
+        return ForwardOutput(logps, entropies, kept_tokens, states.detach())
 
     def old_logps(self, model: PreTrainedModel, rows: Sequence[SampledTokens]) -> list[OldLogps]:
-        """What later steps need to know about `rows`; the weights are those of now."""
+        """Log-probs and kept tokens of `rows` under the present weights, for later steps."""
         with torch.no_grad():
             batch = self.batch(rows, [0.0] * len(rows))
             scores = self(model, batch)
         lengths = [len(row.output_ids) for row in rows]
         logps = scores.logps[batch.mask].cpu().split(lengths)
-        kept = (
-            [None] * len(rows) if scores.kept is None else split_kept_tokens(scores.kept, lengths)
+        kept_tokens = (
+            [None] * len(rows)
+            if scores.kept_tokens is None
+            else split_kept_tokens(scores.kept_tokens, lengths)
         )
-        return [OldLogps(*parts) for parts in zip(logps, kept, strict=True)]
+        return [OldLogps(*parts) for parts in zip(logps, kept_tokens, strict=True)]
 
     @torch.no_grad()
     def plain_logps(
@@ -118,7 +227,7 @@ class ForwardPass:
         return logps[batch.mask].float().cpu().split([len(row.output_ids) for row in rows])
 
     @torch.no_grad()
-    def states(self, model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+    def states(self, model: PreTrainedModel, batch: Microbatch) -> Tensor:
         """The last hidden states at `batch.positions`, (states, hidden)."""
         with self._autocast():
             return within(model, lambda: last_hidden(model, batch)[batch.positions])
@@ -136,7 +245,7 @@ class ForwardPass:
 
     @property
     def is_exact(self) -> bool:
-        """Whether a row's numbers are the same up to float32 rounding, whatever is beside it."""
+        """True if a row's numbers do not depend on its neighbors, up to float32 rounding."""
         return self.config.compute == self.config.weights == "float32"
 
     def _autocast(self) -> torch.autocast:
@@ -144,31 +253,33 @@ class ForwardPass:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=lower)
 
     def _renormalized(
-        self, states: Tensor, head: OutputHead, batch: MicroBatch, entropy: Entropy,
-        kept: KeptTokens | None,
+        self, states: Tensor, head: OutputHead, batch: Microbatch, entropy: Entropy,
+        kept_tokens: KeptTokens | None,
     ) -> tuple[Tensor, Tensor | None, KeptTokens]:  # fmt: skip
         states = states[batch.sources]
         chunk = chunk_of(head.linear.out_features, self.config.vocabulary_chunk)
-        if kept is None:
-            kept = find_kept_tokens(states.detach(), batch.targets, head, self._sampling, chunk)
+        if kept_tokens is None:
+            kept_tokens = find_kept_tokens(
+                states.detach(), batch.targets, head, self._sampling, chunk
+            )
         logps, entropies = renormalized_logps(
-            states, batch.targets, head, self.config.temperature, kept, chunk
+            states, batch.targets, head, self.config.temperature, kept_tokens, chunk
         )
         if entropy == "none":
-            return scatter(logps, batch.mask), None, kept
+            return scatter(logps, batch.mask), None, kept_tokens
         entropies = entropies if entropy == "grad" else entropies.detach()
-        return scatter(logps, batch.mask), scatter(entropies, batch.mask), kept
+        return scatter(logps, batch.mask), scatter(entropies, batch.mask), kept_tokens
 
 
 def stack_old_logps(
-    before: Sequence[OldLogps] | None, batch: MicroBatch
+    before: Sequence[OldLogps] | None, batch: Microbatch
 ) -> tuple[Tensor | None, KeptTokens | None]:
-    """Old log-probs (rows, T) and kept sets of a micro-batch, if they were looked up."""
+    """Old log-probs (rows, T) and kept sets of a microbatch, if they were looked up."""
     if before is None:
         return None, None
     device = batch.mask.device
     logps = scatter(torch.cat([row.logps for row in before]).to(device), batch.mask)
-    sets = [row.kept for row in before if row.kept is not None]
+    sets = [row.kept_tokens for row in before if row.kept_tokens is not None]
     if not sets:
         return logps, None
     return logps, KeptTokens(*(part.to(device) for part in concat_kept_tokens(sets)))

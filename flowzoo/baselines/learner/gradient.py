@@ -1,6 +1,6 @@
-"""The gradient of the loss: from rows to what the optimiser finds in the parameters.
+"""The gradient of the loss of training rows.
 
-Micro-batches go through the model one after another, on every rank of a learner group its own, and
+Microbatches go through the model one after another, on every rank of a learner group its own, and
 what they add up to is the same however they were cut and shared out (up to rounding).
 """
 
@@ -14,17 +14,21 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from flowzoo.baselines.learner.batch import MicroBatch
+from flowzoo.baselines.learner.batch import Microbatch, TrainingRow, non_finite, role_microbatches
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.forward import ForwardOutput, ForwardPass, OldLogps, stack_old_logps
+from flowzoo.baselines.learner.forward import (
+    ForwardOutput,
+    ForwardPass,
+    KeptTokens,
+    OldLogps,
+    stack_old_logps,
+)
+from flowzoo.baselines.learner.gradient_stats import RoleGradients, RoleGramMatrix
+from flowzoo.baselines.learner.hidden_states import prepare
 from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
 from flowzoo.baselines.learner.literals import RowLayout
-from flowzoo.baselines.learner.logps import prepare
-from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError, policy_loss
+from flowzoo.baselines.learner.loss import LossNormalizer, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import TokenSums, importance_weights, with_correction
-from flowzoo.baselines.learner.renormalize import KeptTokens
-from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix
-from flowzoo.baselines.learner.rows import TrainingRow, micro_batches, non_finite
 from flowzoo.baselines.learner.update_effect import UpdateEffect
 from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, Weights
@@ -46,7 +50,7 @@ class LossGradient:
         Args:
             weights: what of it is trained.
             config: the choices.
-            layout: of the rows of a micro-batch.
+            layout: of the rows of a microbatch.
             reference: what KL terms pull towards; by default the weights as they are now.
         """
         self.config, self._layout, self._model = config, layout, weights.model
@@ -68,31 +72,31 @@ class LossGradient:
         self.parameters = weights.parameters()
 
     def look_ahead(self, parts: Sequence[Sequence[TrainingRow]]) -> Mapping[int, OldLogps]:
-        """What the steps after the first need of the weights before it, by the row's place."""
-        found: dict[int, OldLogps] = {}
+        """Log-probs under the weights before the first step, by the row's index."""
+        old_logps: dict[int, OldLogps] = {}
         if self.config.old_logp == "sampler" and self.config.correction == "none":
-            return found
+            return old_logps
         for part in parts:
-            micro = micro_batches(part, self.config, self._layout).values()
+            micro = role_microbatches(part, self.config, self._layout).values()
             for turn, batches in enumerate(micro):
                 for rows in self._own(batches, turn):
                     seen = self.forward.old_logps(self._model, [row.call for row in rows])
-                    found |= dict(zip((row.place for row in rows), seen, strict=True))
-        return found
+                    old_logps |= dict(zip((row.index for row in rows), seen, strict=True))
+        return old_logps
 
     def of_step(
         self,
         rows: Sequence[TrainingRow],
-        totals: LossNormaliser,
+        totals: LossNormalizer,
         before: Mapping[int, OldLogps],
         effect: UpdateEffect | None,
     ) -> tuple[dict[str, TokenSums], RoleGramMatrix | None]:
-        """Gather the gradient of the loss of an optimiser step.
+        """Gather the gradient of the loss of an optimizer step.
 
         Args:
             rows: of the step.
-            totals: what the loss is normalised by.
-            before: what steps after the first need of the weights before it, by the row's place.
+            totals: what the loss is normalized by.
+            before: log-probs under the weights before the first step, by the row's index.
             effect: sees the passes of the first step.
 
         Returns:
@@ -108,7 +112,7 @@ class LossGradient:
             if self.config.role_gradients
             else None
         )
-        micro = micro_batches(rows, self.config, self._layout)
+        micro = role_microbatches(rows, self.config, self._layout)
         for turn, (role, batches) in enumerate(micro.items()):
             sums[role] = self.add(batches, totals, before, effect, turn)
             if roles is not None:
@@ -118,66 +122,68 @@ class LossGradient:
     def add(
         self,
         parts: Sequence[Sequence[TrainingRow]],
-        totals: LossNormaliser,
+        totals: LossNormalizer,
         before: Mapping[int, OldLogps],
         effect: UpdateEffect | None = None,
         turn: int = 0,
     ) -> TokenSums:
-        """Add the gradient of all `parts`, whoever computes them, to the parameters'.
+        """Add the gradient of all `parts`, on whichever rank, to the parameters'.
 
         Raises:
             NonFiniteError: a loss is not finite, on any rank; then it is raised on all.
         """
-        own, mine, error = self._own(parts, turn), TokenSums(), None
+        local_parts, local_sums, error = self._own(parts, turn), TokenSums(), None
         count = len(self.learner_group.local_parts(parts, turn))  # the others are stand-ins
-        for number, part in enumerate(own):
-            self.learner_group.set_gradient_sync(self._model, number == len(own) - 1)
+        for number, part in enumerate(local_parts):
+            self.learner_group.set_gradient_sync(self._model, number == len(local_parts) - 1)
             try:
                 sums = self._backward(part, totals, before, effect)
-                mine = mine + sums if number < count else mine
-            except NonFiniteError as found:
+                local_sums = local_sums + sums if number < count else local_sums
+            except NonFiniteError as non_finite_error:
                 if self.learner_group.alone:
                     raise
-                error = error or found
+                error = error or non_finite_error
         self.learner_group.add_gradients(self.parameters)
-        told = None if error is None else (str(error), error.calls)
+        failure = None if error is None else (str(error), error.calls)
         sums = TokenSums()
-        for theirs, wrong in self.learner_group.gather((mine, told)):
-            if wrong is not None:
-                together = NonFiniteError(wrong[0], range(len(wrong[1])), wrong[1])
-                together.told_elsewhere = not self.learner_group.writes
-                raise together
-            sums = sums + theirs
+        for rank_sums, rank_failure in self.learner_group.gather((local_sums, failure)):
+            if rank_failure is not None:
+                shared_error = NonFiniteError(
+                    rank_failure[0], range(len(rank_failure[1])), rank_failure[1]
+                )
+                shared_error.reported_elsewhere = not self.learner_group.writes
+                raise shared_error
+            sums = sums + rank_sums
         return sums
 
     def _own(
         self, parts: Sequence[Sequence[TrainingRow]], turn: int
     ) -> list[Sequence[TrainingRow]]:
-        """The micro-batches that this rank computes, and stand-ins that weigh nothing.
+        """The microbatches that this rank computes, and stand-ins that weigh nothing.
 
         Where a forward pass is a collective operation every rank has as many of them.
         """
-        own = self.learner_group.local_parts(parts, turn)
-        short = self.learner_group.num_forward_passes(len(own)) - len(own)
+        local_parts = self.learner_group.local_parts(parts, turn)
+        short = self.learner_group.num_forward_passes(len(local_parts)) - len(local_parts)
         if short:
             rows = [row for part in parts for row in part]
             row = min(rows, key=lambda row: len(row.call.prompt_ids) + len(row.call.output_ids))
-            own += [[replace(row, weight=0.0)]] * short
-        return own
+            local_parts += [[replace(row, weight=0.0)]] * short
+        return local_parts
 
     def _backward(
         self,
         rows: Sequence[TrainingRow],
-        totals: LossNormaliser,
+        totals: LossNormalizer,
         before: Mapping[int, OldLogps],
         effect: UpdateEffect | None = None,
     ) -> TokenSums:
         """Add the gradient of some rows to the parameters'."""
         batch = self.forward.batch([row.call for row in rows], [row.advantage for row in rows])
-        seen = [before[row.place] for row in rows] if before and rows[0].place in before else None
-        old, kept = stack_old_logps(seen, batch)
+        seen = [before[row.index] for row in rows] if before and rows[0].index in before else None
+        old, kept_tokens = stack_old_logps(seen, batch)
         entropy: Entropy = "grad" if self.config.loss.entropy_coef else "value"
-        scores = self.forward(self._model, batch, entropy=entropy, kept=kept)
+        scores = self.forward(self._model, batch, entropy=entropy, kept_tokens=kept_tokens)
         if effect is not None:
             effect.take(self._model, rows, batch, scores.states)
         try:
@@ -191,19 +197,19 @@ class LossGradient:
         return sums
 
     def _loss(
-        self, rows: Sequence[TrainingRow], batch: MicroBatch, scores: ForwardOutput,
-        old: Tensor | None, totals: LossNormaliser,
+        self, rows: Sequence[TrainingRow], batch: Microbatch, scores: ForwardOutput,
+        old: Tensor | None, totals: LossNormalizer,
     ) -> tuple[Tensor, TokenSums]:  # fmt: skip
         """The loss of some rows; `old` are their log-probs before the first step, if not these."""
-        behaviour, importance = batch.behaviour_logps, None
+        behavior, importance = batch.behavior_logps, None
         if self.config.old_logp == "recomputed":
-            behaviour = scores.logps.detach() if old is None else old
-            importance = importance_weights(behaviour, batch, self.config.importance_cap)
+            behavior = scores.logps.detach() if old is None else old
+            importance = importance_weights(behavior, batch, self.config.importance_cap)
         device = batch.mask.device
         try:
             loss, stats = policy_loss(
-                scores.logps, behaviour, batch.advantages, batch.mask, self.config.loss,
-                totals=totals, reference_logps=self._reference_logps(batch, scores.kept),
+                scores.logps, behavior, batch.advantages, batch.mask, self.config.loss,
+                totals=totals, reference_logps=self._reference_logps(batch, scores.kept_tokens),
                 entropies=scores.entropies,
                 row_weights=torch.tensor([row.weight for row in rows], device=device),
                 kl_coefs=torch.tensor([row.kl for row in rows], device=device),
@@ -211,19 +217,19 @@ class LossGradient:
             )  # fmt: skip
         except NonFiniteError as error:
             raise non_finite("loss", [rows[idx].call for idx in error.rows]) from error
-        return loss, with_correction(stats, batch, behaviour, importance, scores, self.config)
+        return loss, with_correction(stats, batch, behavior, importance, scores, self.config)
 
-    def _reference_logps(self, batch: MicroBatch, kept: KeptTokens | None) -> Tensor | None:
+    def _reference_logps(self, batch: Microbatch, kept_tokens: KeptTokens | None) -> Tensor | None:
         """Log-probs of the reference, where a KL term needs them."""
         if self._reference is None:
             return None
         with torch.no_grad(), self._reference() as model:
-            return self.forward(model, batch, kept=kept).logps
+            return self.forward(model, batch, kept_tokens=kept_tokens).logps
 
     def blame(
         self,
         rows: Sequence[TrainingRow],
-        totals: LossNormaliser,
+        totals: LossNormalizer,
         before: Mapping[int, OldLogps],
         norm: float,
     ) -> NonFiniteError:

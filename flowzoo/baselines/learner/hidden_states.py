@@ -10,19 +10,23 @@ from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.attention import LEARNING, text_config
 from flowzoo.agents.hf.kinds import kind_of
-from flowzoo.baselines.learner.batch import MicroBatch
-from flowzoo.baselines.learner.gradient_checkpointing import checkpointing
+from flowzoo.baselines.learner.batch import Microbatch
+from flowzoo.baselines.learner.gradient_checkpointing import (
+    checkpointing,
+    enable_checkpointing,
+    layers_of,
+)
 from flowzoo.baselines.learner.literals import LayoutChoice, RowLayout
-from flowzoo.baselines.learner.output_head import body_of
-from flowzoo.baselines.learner.packed_attention import use_packed_attention
-from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out
+from flowzoo.baselines.learner.output_head import OutputHead, body_of, head_of
+from flowzoo.baselines.learner.packing import Packing, grow, lay_out, use_packed_attention
+from flowzoo.baselines.learner.vocabulary import Entropy, target_logps
 from flowzoo.errors import UsageError
 
 _misfits: dict[Hashable, str] = {}
 """Kind of model -> why it cannot be packed, as `use_packed_rows` found it; "" where it can."""
 
 
-def last_hidden(model: PreTrainedModel, batch: MicroBatch) -> Tensor:
+def last_hidden(model: PreTrainedModel, batch: Microbatch) -> Tensor:
     """Last hidden states at all positions, (positions, hidden).
 
     Raises:
@@ -72,7 +76,7 @@ def fitting_layout(model: PreTrainedModel, choice: LayoutChoice) -> tuple[RowLay
 
 
 def reads_packed_rows(model: PreTrainedModel) -> bool:
-    """Whether `model` went through `use_packed_rows`."""
+    """True if `use_packed_rows` was applied to `model`."""
     return text_config(model)._attn_implementation == LEARNING
 
 
@@ -108,7 +112,7 @@ def _compare(model: PreTrainedModel) -> str:
         return str(error)
     except torch.OutOfMemoryError:  # says nothing of the kind
         raise
-    except Exception as error:  # whatever a family that is built in another way stumbles over
+    except Exception as error:  # families built in other ways raise anything
         return (str(error) or type(error).__name__).splitlines()[0][:200]
     finally:
         config._attn_implementation = before
@@ -120,10 +124,10 @@ def _misfit(model: PreTrainedModel, rows: list[list[int]], alone: list[Tensor]) 
     ids = torch.from_numpy(tree.ids)[None].to(model.device)
     use_packed_attention(model)
     packed = _packed_hidden(model, ids, lay_out(tree).to(model.device))[0]
-    for row, path, own in zip(rows, tree.paths, alone, strict=True):
-        if not _near(packed[path], own):
+    for row, path, lone_logps in zip(rows, tree.paths, alone, strict=True):
+        if not _near(packed[path], lone_logps):
             return "its hidden states are not those of single rows"
-        if not _near(_alone(model, row), own):
+        if not _near(_alone(model, row), lone_logps):
             return "single rows would become others"
     return ""
 
@@ -134,9 +138,9 @@ def _alone(model: PreTrainedModel, row: list[int]) -> Tensor:
     return body_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0]
 
 
-def _near(mine: Tensor, own: Tensor) -> bool:
-    close = 5e-2 if mine.dtype in (torch.bfloat16, torch.float16) else 1e-3
-    return torch.allclose(mine, own, rtol=close, atol=close)
+def _near(left: Tensor, right: Tensor) -> bool:
+    close = 5e-2 if left.dtype in (torch.bfloat16, torch.float16) else 1e-3
+    return torch.allclose(left, right, rtol=close, atol=close)
 
 
 def _packed_hidden(model: PreTrainedModel, ids: Tensor, packing: Packing) -> Tensor:
@@ -157,3 +161,85 @@ def _packed_hidden(model: PreTrainedModel, ids: Tensor, packing: Packing) -> Ten
         use_cache=False,
         packing=packing.stacked(heads // groups, dtype),
     ).last_hidden_state
+
+
+def token_logps(
+    model: PreTrainedModel,
+    batch: Microbatch,
+    temperature: float,
+    *,
+    entropy: Entropy = "none",
+    chunk: int = 0,
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities of the output tokens, and entropies: (rows, T) each, 0 off the mask.
+
+    Prompt positions cost no logits, equal prefixes cost them once, and no more than a chunk of
+    them is in memory.
+
+    Args:
+        model: a model that went through `prepare`, if the batch is packed.
+        batch: the rows.
+        temperature: divides the logits.
+        entropy: `none`: None in their place; `value`: numbers without gradients; `grad`.
+        chunk: positions whose logits are in memory together; 0: as many as 128 MiB hold.
+
+    Raises:
+        UsageError: the batch is packed, and the model did not go through `prepare`.
+    """
+    states = last_hidden(model, batch)[batch.positions]
+    return logps_at(states, head_of(model), batch, temperature, entropy=entropy, chunk=chunk)
+
+
+def logps_at(
+    states: Tensor,
+    head: OutputHead,
+    batch: Microbatch,
+    temperature: float,
+    *,
+    entropy: Entropy = "none",
+    chunk: int = 0,
+) -> tuple[Tensor, Tensor | None]:
+    """Result of `token_logps`, from the states at `batch.positions`, (states, hidden)."""
+    scores = target_logps(states, head, batch.sources, batch.targets, temperature, entropy, chunk)
+    logps = scatter(scores.logps, batch.mask)
+    if entropy == "none":
+        return logps, None
+    return logps, scatter(scores.entropies[batch.sources], batch.mask)
+
+
+def scatter(flat: Tensor, mask: Tensor) -> Tensor:
+    """Put (tokens,) into the true places of (rows, T), row by row, and 0 elsewhere."""
+    return flat.new_zeros(mask.shape).masked_scatter(mask, flat)
+
+
+def prepare(
+    model: PreTrainedModel,
+    layout: RowLayout = "packed",
+    *,
+    gradient_checkpointing: bool = False,
+    compile: bool = False,
+) -> PreTrainedModel:
+    """Make `model`, in place, ready for `token_logps`, and check that its family is supported.
+
+    Args:
+        model: of any causal family; it is put in eval mode, since ratios need dropout off.
+        layout: of the batches to come; `packed` also reads padded ones.
+        gradient_checkpointing: keep only the inputs of each layer for the backward pass and
+            compute the rest again: a third more time, much less memory.
+        compile: compile the layers (torch.compile); pays for many steps on long rows.
+
+    Raises:
+        UsageError: its logits are no known function of its hidden states, it cannot read packed
+            rows, or its layers cannot be checkpointed.
+    """
+    model.eval()
+    head_of(model)  # looked at now, so that a family without support is refused here
+    if layout == "packed" and not reads_packed_rows(model):
+        use_packed_rows(model)
+    if gradient_checkpointing:
+        enable_checkpointing(model)
+    if compile:
+        for layer in layers_of(model):
+            if layer._compiled_call_impl is None:  # several adapters share one base
+                layer.compile(dynamic=True)
+    return model

@@ -1,7 +1,7 @@
-"""The ranks that train one policy together, as a learner sees them.
+"""Learner groups: the ranks that train one policy together.
 
-Every rank has all rows and cuts the same micro-batches, takes its share of them and adds its
-gradient to the others'. Whatever decides about a step (counts, norms, errors) is the same on every
+Every rank has all rows and cuts the same microbatches, takes its share of them and adds its
+gradient to the others'. All that decides about a step (counts, norms, errors) is the same on every
 rank, so that no rank waits for a collective operation that another one never begins.
 `SingleProcess` is the learner group of a learner in one process, and does nothing; the others are
 in `flowzoo.baselines.backends`.
@@ -31,56 +31,55 @@ ENTRY = "flowzoo_entry"
 
 
 class LearnerGroup(Protocol):
-    """What a learner needs of the ranks beside it; all methods but `local` are collective."""
+    """Ranks that train a policy together; all methods but `local` are collective."""
 
     alone: bool
-    """There are no others."""
+    """True if there are no other ranks."""
     writes: bool
-    """Whether this rank writes files."""
+    """True if this rank writes files."""
 
     def shard(self, model: PreTrainedModel) -> None:
         """Shard the parameters of `model` over the ranks, in place, if this group shards.
 
-        Whatever is to be tried on the model as it is must be done before. A second call does
-        nothing.
+        Trials on the unsharded model must be done before. A second call does nothing.
         """
         ...
 
     def reshard(self, model: PreTrainedModel) -> None:
-        """Give up what was gathered of `model` for a forward pass, so that each rank has its part.
+        """Free the parameters of `model` that were gathered for a forward pass.
 
-        Before its parameters are looked at by name.
+        Call it before its parameters are read by name.
         """
         ...
 
     def local_parts(self, parts: Sequence[T], turn: int) -> list[T]:
-        """Those of `parts`, which are the same on every rank, that this rank computes.
+        """Parts that this rank computes; `parts` are the same on every rank.
 
-        `turn` says who comes first, so that few parts at a time are not always the same rank's.
+        `turn` rotates the first rank, so that few parts at a time are not always the same rank's.
         """
         ...
 
     def num_forward_passes(self, parts: int) -> int:
-        """How many parts this rank must compute where it has `parts`, stand-ins included.
+        """Number of parts that this rank must compute if it has `parts`, stand-ins included.
 
-        As many as the rank that has most, where a forward pass is a collective operation.
+        If a forward pass is a collective operation: the largest number of any rank.
         """
         ...
 
     def set_gradient_sync(self, model: PreTrainedModel, now: bool) -> None:
-        """Whether the next backward pass adds the gradient to the other ranks' already."""
+        """Choose whether the next backward pass adds up gradients over ranks."""
         ...
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Make the gradients of `parameters` the sums over ranks, where no pass has done so."""
+        """Add up the gradients of `parameters` over ranks, if no backward pass has done so."""
         ...
 
     def gather(self, value: T) -> list[T]:
-        """What every rank gives, by rank; `value` is pickled, so it is our own and small."""
+        """Values of all ranks, by rank; they are pickled, so they are small and trusted."""
         ...
 
     def all_reduce(self, products: Floats) -> Floats:
-        """Inner products of whole vectors from those of what `local` gives of them."""
+        """Inner products of whole vectors from the products of their local parts."""
         ...
 
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -89,51 +88,51 @@ class LearnerGroup(Protocol):
 
 
 class SingleProcess:
-    """The learner group of a learner in one process; see `LearnerGroup`."""
+    """The learner group of a single process."""
 
     alone = True
     writes = True
 
     def shard(self, model: PreTrainedModel) -> None:
-        """Leave it whole."""
+        """No-op: a single process has nothing to shard."""
 
     def reshard(self, model: PreTrainedModel) -> None:
-        """Nothing was gathered."""
+        """No-op."""
 
     def local_parts(self, parts: Sequence[T], turn: int) -> list[T]:
-        """All of them."""
+        """Return all `parts`."""
         return list(parts)
 
     def num_forward_passes(self, parts: int) -> int:
-        """As many."""
+        """Return `parts` unchanged."""
         return parts
 
     def set_gradient_sync(self, model: PreTrainedModel, now: bool) -> None:
-        """There is nobody."""
+        """No-op."""
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """They are."""
+        """No-op."""
 
     def gather(self, value: T) -> list[T]:
-        """The one value."""
+        """Return the value of the only rank."""
         return [value]
 
     def all_reduce(self, products: Floats) -> Floats:
-        """They are whole."""
+        """Return `products` unchanged."""
         return products
 
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """All of each."""
+        """Return the tensors themselves."""
         return list(tensors)
 
 
 def add_entry(model: PreTrainedModel) -> None:
-    """Give `model` the method `ENTRY`, which calls what it is given."""
+    """Give `model` the method `ENTRY`, which calls its argument."""
     setattr(model, ENTRY, MethodType(_enter, model))
 
 
 def within(model: PreTrainedModel, work: Callable[[], T]) -> T:
-    """What `work`, a computation with the parameters of `model`, returns; tensors in a tuple."""
+    """Run `work`, a computation with the parameters of `model`; it returns tensors in a tuple."""
     entry: Any = getattr(model, ENTRY, None)
     return work() if entry is None else entry(work)
 

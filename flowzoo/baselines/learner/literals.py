@@ -42,7 +42,7 @@ class LossConfig:
     """
 
     ratio: Ratio = "token"
-    """What a token is weighed by: its own ratio to the old policy, or that of its row (`sequence`:
+    """Weight of a token: its own ratio to the old policy, or that of its row (`sequence`:
     the geometric mean of its tokens'). `none`: the plain policy gradient, whose loss is -A logp
     (MAGRPO); there is nothing to clip then, so set the three clips to None."""
     clip_low: float | None = 0.2
@@ -58,21 +58,21 @@ class LossConfig:
     constant: float = 1.0
     """Divisor of `token-sum` (Dr. GRPO: rows times the longest reply allowed)."""
     kl_coef: float = 0.0
-    """Weight of the KL divergence to the reference policy, for rows that have none of their own;
+    """Weight of the KL divergence to the reference policy, for rows without a separate one;
     0: no reference is needed."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
     kl_estimate: KlEstimate = "corrected"
-    """How the KL divergence to the reference is estimated from sampled tokens. `corrected`: r k3
+    """Estimator of the KL divergence to the reference from sampled tokens. `corrected`: r k3
     (times the importance weight, where there is one), with the gradient of the divergence also
     where the policy has moved away from the sampler.
     `plain`: k3 alone, whose gradient is another one even on the sampler's own weights."""
 
     clipping: Clipping = "objective"
-    """What is clipped: the `objective` (PPO), which takes the gradient from tokens that have moved
+    """Clipped quantity: the `objective` (PPO), which takes the gradient from tokens that have moved
     far enough, or the `weight` of every token's gradient (CISPO), which takes it from none."""
     function: Surrogate | None = None
-    """In place of the surrogate: from `logps`, `behaviour_logps` (rows, tokens), both 0 off the
+    """In place of the surrogate: from `logps`, `behavior_logps` (rows, tokens), both 0 off the
     mask, `advantages` (rows,) and `mask` to the loss of every token. Nothing is clipped then."""
 
     def __post_init__(self) -> None:

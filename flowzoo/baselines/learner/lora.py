@@ -65,7 +65,7 @@ class LoraBase:
         self._wanted: list[str] = []
         self._linears = linears_of(model)
         self.note = ""
-        """Which layers have adapters, once there is one."""
+        """Layers with adapters, once there is an adapter."""
         self._lock = threading.RLock()
         self._active = ""
         self._count = 0
@@ -98,7 +98,7 @@ class LoraBase:
         return weights
 
     def _targets(self) -> str | list[str]:
-        """The modules that adapters stand on, as PEFT takes them."""
+        """The modules that get adapters, in PEFT's format."""
         if self.settings.targets == "all":
             return "all-linear"
         if not self._wanted:
@@ -106,7 +106,7 @@ class LoraBase:
         return self._wanted
 
     def _describe(self, label: str) -> str:
-        """The layers that adapter `label` stands on, and those left out, by name and number."""
+        """The layers with and without adapter `label`, by name and number."""
         part = f".lora_A.{label}."
         names = [name for name, _ in self.model.named_parameters() if part in name]
         adapted = [name.partition(part)[0] for name in names]
@@ -118,8 +118,12 @@ class LoraBase:
         if any(name.endswith(".experts") for name in adapted):  # with `targets` all
             experts = []
         left = [name for name in self._linears if name not in adapted]
-        said = f"LoRA of rank {self.settings.rank} on {_counted(adapted)}"
-        return f"{said}; not on {_counted([*left, *experts])}" if left or experts else said
+        description = f"LoRA of rank {self.settings.rank} on {_counted(adapted)}"
+        return (
+            f"{description}; not on {_counted([*left, *experts])}"
+            if left or experts
+            else description
+        )
 
     @contextmanager
     def use(self, label: str) -> Iterator[None]:
@@ -155,7 +159,7 @@ class LoraWeights:
 
     @property
     def notes(self) -> Sequence[str]:
-        """See `Weights`: the layers that are adapted."""
+        """The adapted layers."""
         return (self.base.note,)
 
     @property
@@ -164,30 +168,30 @@ class LoraWeights:
         return self.base.model
 
     def parameters(self) -> list[nn.Parameter]:
-        """See `Weights`."""
+        """Parameters of the adapter."""
         part = f".{self._label}."
         return [p for name, p in self.model.named_parameters() if part in name]
 
     def active(self) -> AbstractContextManager[None]:
-        """See `Weights`."""
+        """Context in which the base computes with this adapter."""
         return self.base.use(self._label)
 
     def start(self) -> Start:
-        """See `Weights`: the base with its adapters off, since a new adapter's output is 0."""
+        """The base with its adapters off, since a new adapter's output is 0."""
         return self.base.plain
 
     def save(self, folder: Path | None) -> None:
-        """See `Weights`."""
+        """Write the adapter in PEFT's format."""
         state = self.state(keep=folder is not None)
         if folder is not None:
             save_adapter(state, self.model.peft_config[self._label], folder)
 
     def load(self, folder: Path) -> None:
-        """See `Weights`."""
+        """Load an adapter that `save` wrote."""
         self.put(load_file(folder / "adapter_model.safetensors"), str(folder))
 
     def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
-        """See `Weights`."""
+        """Copy `state` into the adapter."""
         check_names(state, self._own(), source)
         parameters = dict(self.model.named_parameters())
         with torch.no_grad():
@@ -197,9 +201,9 @@ class LoraWeights:
                 target.copy_(like(target, value))
 
     def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
-        """See `Weights`."""
-        own = whole(self._own(), keep=keep)
-        return {name: value.contiguous() for name, value in own.items()}
+        """Whole tensors of the adapter, by name."""
+        adapter = whole(self._own(), keep=keep)
+        return {name: value.contiguous() for name, value in adapter.items()}
 
     def _own(self) -> dict[str, torch.Tensor]:
         """This rank's part of them, by their names in files."""
@@ -248,7 +252,7 @@ def adaptable(model: PreTrainedModel) -> list[str]:
     """Names of the linear layers that get adapters: all but routers, and what PEFT cannot have.
 
     Of families whose experts were linear layers once, PEFT takes names such as `gate_proj` to mean
-    the experts, in a shared one too, and those of Mamba it refuses where kernels read the weights.
+    the experts, in a shared one too, and it refuses Mamba's layers whose kernels read the weights.
     """
     from peft import LoraConfig
     from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers

@@ -1,9 +1,9 @@
 """The clipped policy-gradient loss, as a pure function of log-probabilities.
 
-For a token with ratio r = exp(logp - behaviour) and advantage A the surrogate is one of
+For a token with ratio r = exp(logp - behavior) and advantage A the surrogate is one of
 * -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), for A < 0 at most -dual_clip A (PPO, arXiv
   1707.06347, eq. 7; dual clip, arXiv 1912.09729, eq. 5);
-* the same with the row's ratio s = exp(mean of logp - behaviour over its tokens) for each of its
+* the same with the row's ratio s = exp(mean of logp - behavior over its tokens) for each of its
   tokens (GSPO, arXiv 2507.18071, eq. 5 and 7; its token variant is the same where all tokens of a
   row have one advantage, as here);
 * -clip(r, 1 - clip_low, 1 + clip_high) A logp, the clipped ratio a constant (CISPO, arXiv
@@ -15,12 +15,12 @@ The loss of a token is
     w (importance * surrogate + kl_coef * kl - entropy_coef * entropy)
 
 with w the weight of its row and `importance` a constant that corrects for old log-probs other than
-the sampler's. An aggregation turns tokens into one number. Its counts are those of the whole batch,
-whatever the rows weigh, so a batch gives one gradient however it is cut into micro-batches.
+the sampler's. An aggregation turns tokens into one number. It counts the whole batch,
+for any weights of the rows, so a batch gives one gradient however it is cut into microbatches.
 
 With d = reference - logp, k3 = exp(d) - d - 1 estimates the KL divergence to a reference from
 tokens of the current policy (http://joschu.net/blog/kl-approx.html; GRPO, arXiv 2402.03300, eq. 4).
-The tokens are those of the policy that sampled, so `kl` is importance * r k3, whose expectation
+The tokens are sampled from the behavior policy, so `kl` is importance * r k3, whose expectation
 over them is the divergence and whose gradient, importance * r (logp - reference) times that of
 logp, is the divergence's (DeepSeek-V3.2, arXiv 2512.02556, section 3.1; TRL's from 1.16 on), but
 for tokens whose importance the cap lowered, which weigh less. Without the factor r a token that a
@@ -46,7 +46,7 @@ class NonFiniteError(FlowzooError, ArithmeticError):
     """A loss or gradient is not finite.
 
     `rows` are the offending rows' positions in what was passed; `calls` are the rows themselves
-    where the learner knows them (to be saved by whoever catches this).
+    where the learner knows them (so that a caller can save them).
     """
 
     def __init__(self, message: str, rows: Sequence[int], calls: Sequence[Call] = ()) -> None:
@@ -56,13 +56,13 @@ class NonFiniteError(FlowzooError, ArithmeticError):
         self.calls = tuple(calls)
 
     def __reduce__(self) -> tuple[type[NonFiniteError], tuple[str, Sequence[int], Sequence[Call]]]:
-        """Whole, where another process is told of it."""
+        """Pickle support: keeps rows and calls."""
         return type(self), (str(self), self.rows, self.calls)
 
 
 @dataclass(frozen=True, slots=True)
-class LossNormaliser:
-    """Counts of the whole batch that a loss is normalised by."""
+class LossNormalizer:
+    """Counts of the whole batch that a loss is normalized by."""
 
     rows: int
     tokens: int
@@ -70,7 +70,7 @@ class LossNormaliser:
 
 @dataclass(frozen=True, slots=True)
 class LossStats:
-    """Sums over tokens, so that those of micro-batches can be added."""
+    """Sums over tokens, so that sums of microbatches can be added."""
 
     tokens: float = 0.0
     loss: float = 0.0
@@ -79,12 +79,12 @@ class LossStats:
     """Tokens whose gradient the clip (not the dual clip) cut off, or whose weight it changed."""
     dual_clipped: float = 0.0
     kl: float = 0.0
-    """Sum of the k3 estimates of KL(behaviour || current)."""
+    """Sum of the k3 estimates of KL(behavior || current)."""
     gap: float = 0.0
-    """Sum of |logp - behaviour|, where `behaviour` is what the ratio is taken to."""
+    """Sum of |logp - behavior|, where `behavior` is what the ratio is taken to."""
     gap_max: float = 0.0
     ratio: float = 0.0
-    """Of what tokens are weighed by; without a ratio, of what they would be."""
+    """Mean ratio that weighs the tokens; computed without a ratio too."""
     ratio_squared: float = 0.0
     reference_kl: float = 0.0
     """Sum of the estimates of KL(current || reference)."""
@@ -101,7 +101,7 @@ class LossStats:
 
 
 def token_weights(
-    mask: Tensor, config: LossConfig, totals: LossNormaliser, dtype: torch.dtype = torch.float32
+    mask: Tensor, config: LossConfig, totals: LossNormalizer, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Weight of each token in the loss, shaped like `mask` (rows, tokens); 0 outside the mask."""
     weights = mask.to(dtype)
@@ -117,25 +117,25 @@ def token_weights(
 
 def policy_loss(
     logps: Tensor,
-    behaviour_logps: Tensor,
+    behavior_logps: Tensor,
     advantages: Tensor,
     mask: Tensor,
     config: LossConfig,
     *,
-    totals: LossNormaliser | None = None,
+    totals: LossNormalizer | None = None,
     reference_logps: Tensor | None = None,
     entropies: Tensor | None = None,
     row_weights: Tensor | None = None,
     kl_coefs: Tensor | None = None,
     importance: Tensor | None = None,
 ) -> tuple[Tensor, LossStats]:
-    """The loss of some rows of a batch, a scalar to be minimised, and its statistics.
+    """The loss of some rows of a batch, a scalar to be minimized, and its statistics.
 
     Values outside the mask are never looked at. A row without tokens counts as a row.
 
     Args:
         logps: (rows, tokens), of the current policy at the sampling temperature.
-        behaviour_logps: (rows, tokens), what the ratio is taken to: those that the sampler
+        behavior_logps: (rows, tokens), denominator of the ratio: the log-probs that the sampler
             recorded, or recomputed ones.
         advantages: (rows,)
         mask: boolean (rows, tokens), true where a sampled token is trained.
@@ -144,10 +144,10 @@ def policy_loss(
         reference_logps: (rows, tokens), for a KL term.
         entropies: (rows, tokens), of the current distributions, in nats.
         row_weights: (rows,), factors of the rows' losses, all terms included; the counts that
-            means divide by stay those of rows and tokens. Default: 1.
+            means divide by stay the counts of rows and tokens. Default: 1.
         kl_coefs: (rows,), weight of each row's KL term in place of `config.kl_coef`.
         importance: (rows, tokens), constant factors of the surrogate and of the corrected KL term:
-            the truncated importance weights min(exp(old - sampler), cap) where `behaviour_logps`
+            the truncated importance weights min(exp(old - sampler), cap) where `behavior_logps`
             are recomputed.
 
     Raises:
@@ -155,19 +155,19 @@ def policy_loss(
         NonFiniteError: the loss or a log-prob of a row is not finite.
     """
     per_token = {
-        "behaviour_logps": behaviour_logps, "mask": mask, "reference_logps": reference_logps,
+        "behavior_logps": behavior_logps, "mask": mask, "reference_logps": reference_logps,
         "entropies": entropies, "importance": importance,
     }  # fmt: skip
     per_row = {"advantages": advantages, "row_weights": row_weights, "kl_coefs": kl_coefs}
     _check_shapes(logps, per_token, per_row)
-    totals = totals or LossNormaliser(mask.shape[0], int(mask.sum()))
+    totals = totals or LossNormalizer(mask.shape[0], int(mask.sum()))
     # Before any arithmetic: a NaN outside the mask would survive a multiplication by 0.
-    log_ratio = torch.where(mask, logps - behaviour_logps, 0.0)
+    log_ratio = torch.where(mask, logps - behavior_logps, 0.0)
     _check_finite(log_ratio.sum(-1), "log-prob")
     weight = _row_ratio(log_ratio, mask) if config.ratio == "sequence" else log_ratio
     now = torch.where(mask, logps, 0.0)
     if config.function is not None:
-        loss = config.function(now, torch.where(mask, behaviour_logps, 0.0), advantages, mask)
+        loss = config.function(now, torch.where(mask, behavior_logps, 0.0), advantages, mask)
         clipped = dual_clipped = torch.zeros_like(mask)
     else:
         loss, clipped, dual_clipped = _surrogate(weight.exp(), now, advantages[:, None], config)
@@ -228,9 +228,9 @@ def _reference_kl(
     kl_coefs: Tensor | None,
 ) -> Tensor | None:
     """The estimate of each token, 0 off the mask; None without a KL term."""
-    wanted = config.kl_coef != 0 if kl_coefs is None else bool((kl_coefs != 0).any())
+    has_kl = config.kl_coef != 0 if kl_coefs is None else bool((kl_coefs != 0).any())
     if reference_logps is None:
-        if wanted:
+        if has_kl:
             name = "kl_coef" if kl_coefs is None else "kl_coefs"
             raise UsageError(f"`{name}` is not 0: `reference_logps` are needed.")
         return None

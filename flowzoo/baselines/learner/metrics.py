@@ -1,4 +1,4 @@
-"""What a learner reports of an iteration."""
+"""Metrics of a learner's iteration."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.learner.batch import MicroBatch
+from flowzoo.baselines.learner.batch import Microbatch, TrainingRow
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import ForwardOutput
+from flowzoo.baselines.learner.gradient_stats import RoleGramMatrix, gram_metrics
 from flowzoo.baselines.learner.loss import LossStats
-from flowzoo.baselines.learner.role_gradients import RoleGramMatrix, gram_metrics
-from flowzoo.baselines.learner.rows import TrainingRow
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSums:
-    """Sums over the trained tokens of some rows; those of micro-batches can be added."""
+    """Sums over the trained tokens of some rows; sums of microbatches can be added."""
 
     loss: LossStats = field(default_factory=LossStats)
     importance: float = 0.0
@@ -35,12 +34,12 @@ class TokenSums:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimiserStep:
-    """One optimiser step."""
+class OptimizerStep:
+    """One optimizer step."""
 
     sums: TokenSums
     norm: float
-    """Of the gradient, before clipping."""
+    """Norm of the gradient before clipping."""
     gram: RoleGramMatrix | None
     by_role: Mapping[str, TokenSums]
     """`sums` of every role, where their gradients are measured."""
@@ -48,21 +47,21 @@ class OptimiserStep:
     """Cosine to the running mean of gradients, and the scale it gave."""
 
 
-def importance_weights(old: Tensor, batch: MicroBatch, cap: float) -> Tensor:
+def importance_weights(old: Tensor, batch: Microbatch, cap: float) -> Tensor:
     """Truncated importance weights (rows, T) of the learner over the sampler; 1 off the mask."""
-    gap = torch.where(batch.mask, old - batch.behaviour_logps, 0.0)
+    gap = torch.where(batch.mask, old - batch.behavior_logps, 0.0)
     return gap.exp().clamp_max(cap)
 
 
 def with_correction(
-    stats: LossStats, batch: MicroBatch, old: Tensor, importance: Tensor | None,
+    stats: LossStats, batch: Microbatch, old: Tensor, importance: Tensor | None,
     scores: ForwardOutput, config: LearnerConfig,
 ) -> TokenSums:  # fmt: skip
     """The statistics of the loss, with the gap to the sampler where `old` is not the sampler's."""
-    outside = 0.0 if scores.kept is None else float(scores.kept.outside.sum())
+    outside = 0.0 if scores.kept_tokens is None else float(scores.kept_tokens.outside.sum())
     if importance is None:
         return TokenSums(stats, outside=outside)
-    gap = torch.where(batch.mask, old - batch.behaviour_logps, 0.0).abs()
+    gap = torch.where(batch.mask, old - batch.behavior_logps, 0.0).abs()
     stats = replace(stats, gap=float(gap.sum()), gap_max=float(gap.max()))
     inside = importance[batch.mask]
     capped = float((inside >= config.importance_cap).sum())
@@ -82,19 +81,19 @@ def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
     """
     roles = sorted({row.call.role for row in rows})
     by_role = {role: [row for row in rows if row.call.role == role] for role in roles}
-    found: dict[str, float] = {}
-    for role, mine in by_role.items():
-        found[f"signal/{role}"] = sum(row.trained and row.advantage != 0 for row in mine) / len(
-            mine
-        )
-    surprise = {role: _surprise(mine) for role, mine in by_role.items()}
+    metrics: dict[str, float] = {}
+    for role, role_rows in by_role.items():
+        metrics[f"signal/{role}"] = sum(
+            row.trained and row.advantage != 0 for row in role_rows
+        ) / len(role_rows)
+    surprise = {role: _surprise(role_rows) for role, role_rows in by_role.items()}
     for role, (total, tokens) in surprise.items():
         if tokens:
-            found[f"sampled_entropy/{role}"] = total / tokens
+            metrics[f"sampled_entropy/{role}"] = total / tokens
     tokens = sum(count for _, count in surprise.values())
     if tokens:
-        found["learn/sampled_entropy"] = sum(total for total, _ in surprise.values()) / tokens
-    return found | {
+        metrics["learn/sampled_entropy"] = sum(total for total, _ in surprise.values()) / tokens
+    return metrics | {
         "learn/rows": float(len(rows)),
         "learn/tokens": float(sum(len(row.call.output_ids) for row in rows)),
         "learn/rows_trained": float(sum(row.trained for row in rows)),
@@ -109,7 +108,7 @@ def _surprise(rows: Sequence[TrainingRow]) -> tuple[float, int]:
     return -math.fsum(logps), len(logps)
 
 
-def step_metrics(steps: Sequence[OptimiserStep], config: LearnerConfig) -> dict[str, float]:
+def step_metrics(steps: Sequence[OptimizerStep], config: LearnerConfig) -> dict[str, float]:
     """The metrics that are means over tokens, or over the steps of an iteration (one at least)."""
     total = TokenSums()
     for step in steps:
@@ -144,11 +143,11 @@ def step_metrics(steps: Sequence[OptimiserStep], config: LearnerConfig) -> dict[
 
 def _by_role(steps: Sequence[Mapping[str, TokenSums]]) -> dict[str, float]:
     """`trained_entropy/ROLE`, `kl/ROLE` and `clip/ROLE`: means over the role's trained tokens."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for role in sorted({role for step in steps for role in step}):
         total = sum((step[role] for step in steps if role in step), TokenSums()).loss
         tokens = max(total.tokens, 1.0)
-        found[f"trained_entropy/{role}"] = total.entropy / tokens
-        found[f"kl/{role}"] = total.kl / tokens
-        found[f"clip/{role}"] = total.clipped / tokens
-    return found
+        metrics[f"trained_entropy/{role}"] = total.entropy / tokens
+        metrics[f"kl/{role}"] = total.kl / tokens
+        metrics[f"clip/{role}"] = total.clipped / tokens
+    return metrics

@@ -1,4 +1,4 @@
-"""The optimiser of one policy: which, on which parameters, in which format, at which rate.
+"""The optimizer of one policy: which, on which parameters, in which format, at which rate.
 
 | | bytes a weight for weights, gradient and state |
 |---|---|
@@ -26,19 +26,19 @@ from flowzoo.seeding import key_int
 
 
 def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optimizer:
-    """The optimiser that `config` names, on the parameters of `weights`.
+    """The optimizer that `config` names, on the parameters of `weights`.
 
     Raises:
         UsageError: the parameters have another number format than `config` says.
-        MissingExtraError: the library of the optimiser is not installed.
+        MissingExtraError: the library of the optimizer is not installed.
     """
     parameters = weights.parameters()
     kinds = {parameter.dtype for parameter in parameters}
-    wanted = torch.float32 if weights.is_adapter else getattr(torch, config.weights)
-    if kinds - {wanted}:
+    dtype = torch.float32 if weights.is_adapter else getattr(torch, config.weights)
+    if kinds - {dtype}:
         raise UsageError(
-            f"a learner with `weights` {config.weights} trains parameters in {wanted}, got "
-            f"{', '.join(sorted(map(str, kinds)))}: load the model with dtype={wanted}."
+            f"a learner with `weights` {config.weights} trains parameters in {dtype}, got "
+            f"{', '.join(sorted(map(str, kinds)))}: load the model with dtype={dtype}."
         )
     groups = decay_groups(weights, config)
     if config.optimizer == "adafactor":
@@ -59,15 +59,15 @@ def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optim
         except ImportError as error:
             raise missing_extra("bitsandbytes", "bits", "`optimizer` adamw8bit") from error
         return AdamW8bit(groups, **choices)
-    if wanted != torch.float32:
+    if dtype != torch.float32:
         return StochasticAdamW(groups, **choices)
     # On the CPU torch would otherwise step one parameter after another, ten passes over each.
-    fused = True if all(one.device.type == "cpu" for one in parameters) else None
+    fused = True if all(parameter.device.type == "cpu" for parameter in parameters) else None
     return torch.optim.AdamW(groups, **choices, fused=fused)
 
 
 def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]]:
-    """Parameters with weight decay and those without, as groups of an optimiser.
+    """Parameters with weight decay and those without, as groups of an optimizer.
 
     Matrices decay, embeddings among them; norms, biases and what a family marks itself
     (`_no_weight_decay`: the rates of Mamba) do not, as in the Trainer of transformers. With `decay`
@@ -92,22 +92,24 @@ def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]
 def muon_groups(
     weights: Weights, groups: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """`groups` cut into those of Muon, matrices of hidden layers, and those of AdamW.
+    """Split `groups` into Muon's (matrices of hidden layers) and AdamW's.
 
     Embeddings and the output head are AdamW's, though they are matrices: each of their rows belongs
-    to a token, and steps of one length in all directions move tokens that nobody has seen.
+    to a token, and steps of one length in all directions move tokens that were never seen.
     """
     model = weights.model
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     outer = {id(p) for module in ends if module is not None for p in module.parameters()}
-    mine: list[dict[str, Any]] = []
+    matrices: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for group in groups:
-        for kind, wanted in ((mine, True), (others, False)):
-            own = [p for p in group["params"] if (p.ndim == 2 and id(p) not in outer) is wanted]
-            if own:
-                kind.append({**group, "params": own})
-    return mine, others
+        for kind, is_matrix in ((matrices, True), (others, False)):
+            parameters = [
+                p for p in group["params"] if (p.ndim == 2 and id(p) not in outer) is is_matrix
+            ]
+            if parameters:
+                kind.append({**group, "params": parameters})
+    return matrices, others
 
 
 class MuonAdamW(torch.optim.Optimizer):
@@ -115,7 +117,7 @@ class MuonAdamW(torch.optim.Optimizer):
 
     Muon's steps are as long in every direction (Jordan et al. 2024); scaled as in arXiv 2502.16982
     they are as large as AdamW's, so that both take the same learning rate and decay. Groups and
-    states are those of the two, so that a state dict is one of any optimiser.
+    states are shared with the two, so that a state dict has the usual format.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class MuonAdamW(torch.optim.Optimizer):
         eps: float,
         weight_decay: float,
     ) -> None:
-        """Arguments as those of `torch.optim.AdamW`; of either kind there may be none."""
+        """Arguments as for `torch.optim.AdamW`; either list may be empty."""
         shared: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         self._parts: list[torch.optim.Optimizer] = []
         if matrices:
@@ -181,7 +183,7 @@ class StochasticAdamW(torch.optim.Optimizer):
         eps: float,
         weight_decay: float,
     ) -> None:
-        """Arguments as those of `torch.optim.AdamW`; `params` are in bfloat16."""
+        """Arguments as for `torch.optim.AdamW`; `params` are in bfloat16."""
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "steps": 0
         }  # fmt: skip
@@ -216,11 +218,11 @@ class StochasticAdamW(torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
         all_of = [
-            torch.atleast_1d(one)
-            for one in (parameter, grad, state["exp_avg"], state["exp_avg_sq"])
+            torch.atleast_1d(tensor)
+            for tensor in (parameter, grad, state["exp_avg"], state["exp_avg_sq"])
         ]
         rows = max(1, _AT_ONCE * len(all_of[0]) // max(1, parameter.numel()))
-        for part in zip(*(one.split(rows) for one in all_of), strict=True):
+        for part in zip(*(tensor.split(rows) for tensor in all_of), strict=True):
             _move_part(part, state["step"], group, noise)
 
 
@@ -236,8 +238,8 @@ def _move_part(
     size = (second / (1 - beta2**step)).sqrt_().add_(group["eps"])
     moved = weight.float().mul_(1 - lr * group["weight_decay"])
     moved.addcdiv_(first, size, value=-lr / (1 - beta1**step))
-    for kept, exact in ((weight, moved), (mean, first), (square, second)):
-        kept.copy_(stochastic_bfloat16(exact, noise))
+    for stored, exact in ((weight, moved), (mean, first), (square, second)):
+        stored.copy_(stochastic_bfloat16(exact, noise))
 
 
 def stochastic_bfloat16(exact: Tensor, noise: torch.Generator) -> Tensor:
@@ -254,21 +256,21 @@ def stochastic_bfloat16(exact: Tensor, noise: torch.Generator) -> Tensor:
 
 
 class UpdateTurn(NamedTuple):
-    """Which of a run's policies a learner is; each is updated once an iteration, in their order."""
+    """Position of a learner among the run's policies, which are updated in order."""
 
-    place: int = 0
+    index: int = 0
     of: int = 1
 
     def tick(self, iteration: int) -> int:
-        """How many updates of all policies come before this one's, both counted from 0.
+        """Number of updates of all policies before this one's, both counted from 0.
 
         It follows from the settings, so learners that never meet agree about it.
         """
-        return iteration * self.of + self.place
+        return iteration * self.of + self.index
 
 
 ALONE = UpdateTurn()
-"""Of the only policy."""
+"""The turn of a run with one policy."""
 
 
 def lr_at(tick: int, config: LearnerConfig) -> float:

@@ -2,7 +2,7 @@
 
 Most families multiply with the vocabulary and are done. Some scale the logits (Cohere, Granite,
 Falcon-H1, MiniCPM3) or cap them with a tanh (Gemma 2 and later, NanoChat), under names and in
-directions of their own: Granite divides by `logits_scaling`, HyperCLOVA X multiplies by it. The
+different directions: Granite divides by `logits_scaling`, HyperCLOVA X multiplies by it. The
 model's own forward pass decides which it is: what the configuration names is tried, and taken if it
 gives the model's own logits, on states that are stretched until a cap would show.
 """
@@ -80,7 +80,7 @@ def body_of(model: PreTrainedModel) -> nn.Module:
     """The part of `model` whose output holds the last hidden states.
 
     Raises:
-        UsageError: no part of it is a model of its own.
+        UsageError: no part of it is a model by itself.
     """
     if model.base_model is not model:
         return model.base_model
@@ -100,14 +100,14 @@ def _find_form(model: PreTrainedModel, linear: nn.Linear) -> tuple[float, float 
         states: Tensor = body_of(model)(input_ids=ids, use_cache=False).last_hidden_state
         plain: Tensor = linear(states)
         stretch = max(1.0, _STRETCH / max(float(plain.abs().max()), 1e-6))
-        own = {factor: _own_logits(model, linear, ids, factor) for factor in (1.0, stretch)}
+        own_logits = {factor: _own_logits(model, linear, ids, factor) for factor in (1.0, stretch)}
         for scale, cap in _candidates(model):
             head = OutputHead(linear, scale, cap)
-            if all(_alike(head(states * factor), logits) for factor, logits in own.items()):
+            if all(_alike(head(states * factor), logits) for factor, logits in own_logits.items()):
                 return scale, cap
     except UsageError:
         raise
-    except Exception as error:  # whatever a family that is built in another way stumbles over
+    except Exception as error:  # families built in other ways raise anything
         raise UsageError(
             f"{type(model).__name__} cannot be trained: its forward pass on a row of "
             f"{ids.shape[1]} tokens fails ({str(error).splitlines()[0][:200]})."
@@ -151,9 +151,9 @@ def _candidates(model: PreTrainedModel) -> list[tuple[float, float | None]]:
     return list(itertools.product(scales, caps))
 
 
-def _alike(mine: Tensor, own: Tensor) -> bool:
-    if mine.shape != own.shape:
+def _alike(left: Tensor, right: Tensor) -> bool:
+    if left.shape != right.shape:
         return False
-    close = 2e-2 if mine.dtype in (torch.bfloat16, torch.float16) else 1e-4
-    size = float(own.abs().max())
-    return torch.allclose(mine.float(), own.float(), rtol=close, atol=close * max(1.0, size) / 4)
+    close = 2e-2 if left.dtype in (torch.bfloat16, torch.float16) else 1e-4
+    size = float(right.abs().max())
+    return torch.allclose(left.float(), right.float(), rtol=close, atol=close * max(1.0, size) / 4)

@@ -1,6 +1,6 @@
 """A learner in a folder: weights, and what else it needs to go on.
 
-`learner.pt` holds optimiser, counts and running means. Where the model is sharded the tensors among
+`learner.pt` holds optimizer, counts and running means. Where the model is sharded the tensors among
 them, which are as large as the weights, are in `optimizer/` instead: every rank writes its part (a
 distributed checkpoint of torch, in safetensors), and any number of ranks reads them, one included.
 Either form is read by learners of both kinds.
@@ -65,7 +65,7 @@ def save_tensors(value: Any, path: Path) -> None:
 def _interned(value: Any) -> Any:
     """`value` with one object for equal texts, since pickles tell two objects from one twice."""
     if type(value) is dict:
-        return {_interned(key): _interned(one) for key, one in value.items()}
+        return {_interned(key): _interned(item) for key, item in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(_interned, value))
     return sys.intern(value) if type(value) is str else value
@@ -85,33 +85,33 @@ def load_learner(learner: Learner, folder: Path) -> None:
 
 def _names(learner: Learner) -> dict[int, str]:
     """Parameter -> its name."""
-    return {id(one): name for name, one in learner.model.named_parameters()}
+    return {id(parameter): name for name, parameter in learner.model.named_parameters()}
 
 
 def _stepped(learner: Learner) -> list[torch.nn.Parameter]:
-    """The parameters, as the optimiser counts them."""
-    return [one for group in learner.optimizer.param_groups for one in group["params"]]
+    """The parameters, as the optimizer counts them."""
+    return [parameter for group in learner.optimizer.param_groups for parameter in group["params"]]
 
 
 def _taken_out(learner: Learner, state: dict[str, Any]) -> dict[str, Tensor]:
     """Take the sharded tensors out of `state`; they are returned under names."""
-    names, found = _names(learner), dict[str, Tensor]()
-    kept = state["optimizer"]["state"]
-    state["optimizer"] = {**state["optimizer"], "state": dict(kept)}
-    for place, parameter in enumerate(_stepped(learner)):
-        values = kept.get(place, {})
+    names, tensors = _names(learner), dict[str, Tensor]()
+    states = state["optimizer"]["state"]
+    state["optimizer"] = {**state["optimizer"], "state": dict(states)}
+    for index, parameter in enumerate(_stepped(learner)):
+        values = states.get(index, {})
         sharded = {key for key, value in values.items() if hasattr(value, "full_tensor")}
         for key in sharded:
-            found[f"{names[id(parameter)]}:{key}"] = values[key]
+            tensors[f"{names[id(parameter)]}:{key}"] = values[key]
         if sharded:
             rest = {key: value for key, value in values.items() if key not in sharded}
-            state["optimizer"]["state"][place] = rest
+            state["optimizer"]["state"][index] = rest
     mean = state["coherence"] and state["coherence"]["mean"]
     if mean and hasattr(mean[0], "full_tensor"):
         for parameter, value in zip(learner.parameters, mean, strict=True):
-            found[f"{names[id(parameter)]}:mean"] = value
+            tensors[f"{names[id(parameter)]}:mean"] = value
         state["coherence"] = {**state["coherence"], "mean": []}
-    return found
+    return tensors
 
 
 def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
@@ -121,7 +121,7 @@ def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
 
     reader = HuggingFaceStorageReader(str(folder))
     names = _names(learner)
-    parameters = {names[id(one)]: one for one in learner.parameters}
+    parameters = {names[id(parameter)]: parameter for parameter in learner.parameters}
     tensors = {
         key: torch.zeros_like(parameters[key.rpartition(":")[0]], requires_grad=False)
         for key in reader.read_metadata().state_dict_metadata
@@ -129,26 +129,28 @@ def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is meant
         load(tensors, storage_reader=reader)
-    places = {names[id(one)]: place for place, one in enumerate(_stepped(learner))}
+    indices = {names[id(parameter)]: index for index, parameter in enumerate(_stepped(learner))}
     means: dict[str, Tensor] = {}
     for key, value in tensors.items():
         name, _, kind = key.rpartition(":")
         if kind == "mean":
             means[name] = value
         else:
-            state["optimizer"]["state"].setdefault(places[name], {})[kind] = value
+            state["optimizer"]["state"].setdefault(indices[name], {})[kind] = value
     if means:
-        state["coherence"]["mean"] = [means[names[id(one)]] for one in learner.parameters]
+        state["coherence"]["mean"] = [
+            means[names[id(parameter)]] for parameter in learner.parameters
+        ]
 
 
 def _spread(learner: Learner, state: dict[str, Any]) -> None:
     """Spread whole tensors over the ranks where the parameters are."""
-    for place, parameter in enumerate(_stepped(learner)):
-        values = state["optimizer"]["state"].get(place, {})
+    for index, parameter in enumerate(_stepped(learner)):
+        values = state["optimizer"]["state"].get(index, {})
         for key, value in values.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape and value.ndim:
                 values[key] = like(parameter, value)
     if state["coherence"] is not None:
         mean = state["coherence"]["mean"]
         pairs = zip(learner.parameters, mean, strict=False)
-        state["coherence"]["mean"] = [like(one, value) for one, value in pairs]
+        state["coherence"]["mean"] = [like(parameter, value) for parameter, value in pairs]

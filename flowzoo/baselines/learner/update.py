@@ -1,9 +1,9 @@
-"""The learner of one policy: rows and advantages in, one or more optimiser steps out.
+"""The learner of one policy: rows and advantages in, one or more optimizer steps out.
 
 All arithmetic is in float32, unless `compute` or `weights` say otherwise, and dropout is off, so
 that the ratio to the sampler is 1 before the first step. Rows are put in canonical order, and a
-loss is normalised by the counts of its whole optimiser step: neither the order of arrival nor the
-size of the micro-batches changes the result (the latter up to rounding).
+loss is normalized by the counts of its whole optimizer step: neither the order of arrival nor the
+size of the microbatches changes the result (the latter up to rounding).
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from flowzoo.baselines.learner import batch as batching
-from flowzoo.baselines.learner.batch import SampledTokens
-from flowzoo.baselines.learner.coherence import Coherence
+from flowzoo.baselines.learner.batch import (
+    SampledTokens,
+    TrainingRow,
+    cut_microbatches,
+    make_rows,
+    role_microbatches,
+    split,
+    weigh_roles,
+)
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import OldLogps
 from flowzoo.baselines.learner.gradient import LossGradient
-from flowzoo.baselines.learner.hidden_states import fitting_layout
+from flowzoo.baselines.learner.gradient_stats import Coherence
+from flowzoo.baselines.learner.hidden_states import fitting_layout, prepare
 from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
 from flowzoo.baselines.learner.literals import RowLayout
-from flowzoo.baselines.learner.logps import prepare
-from flowzoo.baselines.learner.loss import LossNormaliser
+from flowzoo.baselines.learner.loss import LossNormalizer
 from flowzoo.baselines.learner.metrics import (
-    OptimiserStep,
+    OptimizerStep,
     TokenSums,
     row_counts,
     step_metrics,
 )
 from flowzoo.baselines.learner.optimizers import ALONE, UpdateTurn, lr_at, make_optimizer
-from flowzoo.baselines.learner.rows import (
-    TrainingRow,
-    make_rows,
-    micro_batches,
-    split,
-    weigh_roles,
-)
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.baselines.learner.weights import FullWeights, Weights, whole_tensor
 from flowzoo.envs.records import Call
@@ -64,7 +63,7 @@ class Learner:
         reference: PreTrainedModel | None = None,
         turn: UpdateTurn = ALONE,
     ) -> None:
-        """Take hold of a model or of its trained part, and build the optimiser.
+        """Take hold of a model or of its trained part, and build the optimizer.
 
         Args:
             model: or `weights`, which say what of it is trained.
@@ -75,7 +74,7 @@ class Learner:
         """
         self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
         self.model = self.weights.model
-        if any(hasattr(one, "full_tensor") for one in self.model.parameters()):
+        if any(hasattr(parameter, "full_tensor") for parameter in self.model.parameters()):
             raise UsageError(
                 "the model is spread over ranks already, and a learner tries it before: make every "
                 "learner on a model, then `join` the learner group with each"
@@ -94,13 +93,13 @@ class Learner:
         self.iteration = 0
         """Number of `update` calls so far."""
         self.steps = 0
-        """Number of optimiser steps so far: the version of the weights."""
+        """Number of optimizer steps so far: the version of the weights."""
         self.lr_scale = 1.0
         """Factor on the scheduled learning rate."""
         self.parameters = self.weights.parameters()
         self.optimizer = make_optimizer(self.weights, config)
         self.learner_group: LearnerGroup = SingleProcess()
-        """Who trains this policy together."""
+        """The ranks that train this policy together."""
         self._coherence = (
             Coherence(config.coherence, config.coherence_window) if config.coherence else None
         )
@@ -127,7 +126,7 @@ class Learner:
         """Train on `calls` with one advantage each: one iteration.
 
         Returns the metrics (all per iteration, means over tokens, logarithms natural):
-        `learn/loss`, mean over optimiser steps; `learn/grad_norm`, before clipping, largest of the
+        `learn/loss`, mean over optimizer steps; `learn/grad_norm`, before clipping, largest of the
         steps; `learn/clip_fraction`, `learn/dual_clip_fraction`; `learn/kl`, k3 estimate of
         KL(old || current), `old` as `old_logp` says; `learn/reference_kl` (with a KL term);
         `learn/logp_gap_mean` and `learn/logp_gap_max`, |learner - sampler| before the first step
@@ -170,34 +169,36 @@ class Learner:
         return metrics | step_metrics(done, self.config) | moved if done else metrics
 
     def apply(self, work: Callable[..., T], *given: Any) -> T:
-        """See `LearnerLike`: the learner is here."""
+        """Call `work`: the learner is in this process."""
         return work(self, *given)
 
     def gradients(
-        self, groups: Iterable[Sequence[TrainingRow]], totals: LossNormaliser
+        self, groups: Iterable[Sequence[TrainingRow]], totals: LossNormalizer
     ) -> Iterator[list[Tensor]]:
         """The gradient of the loss of each group of rows, as one tensor a parameter.
 
-        The loss is normalised by `totals`, so gradients of groups add up to that of all of them.
-        The weights are those of now; nothing is changed. Of a sharded model what comes is this
+        The loss is normalized by `totals`, so gradients of groups add up to that of all of them.
+        The present weights are used; nothing is changed. Of a sharded model what comes is this
         rank's part.
         """
         for rows in groups:
             with self.gradient.nothing_left(), self.weights.active():
-                batches = micro_batches(rows, self.config, self.layout).values()
+                batches = role_microbatches(rows, self.config, self.layout).values()
                 self.gradient.add([part for parts in batches for part in parts], totals, {})
-                found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-            yield self.learner_group.local(found)
+                gradients = [
+                    torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters
+                ]
+            yield self.learner_group.local(gradients)
 
     @torch.no_grad()
     def gaps(self, rows: Sequence[SampledTokens]) -> Tensor:
         """|learner - sampler| of the log-prob of every output token of `rows`: (tokens,).
 
-        Every rank has rows of its own.
+        Every rank has separate rows.
         """
-        found: list[Tensor] = []
+        gaps: list[Tensor] = []
         config = self.config
-        parts = batching.micro_batches(
+        parts = cut_microbatches(
             rows, self.layout, config.microbatch_tokens, config.microbatch_rows
         )
         with self.weights.active():
@@ -206,16 +207,19 @@ class Learner:
                 batch = self.gradient.forward.batch([rows[i] for i in part], [0.0] * len(part))
                 logps = self.gradient.forward(self.model, batch).logps
                 if number < len(parts):
-                    found.append((logps - batch.behaviour_logps).abs()[batch.mask].cpu())
-        return torch.cat(found)
+                    gaps.append((logps - batch.behavior_logps).abs()[batch.mask].cpu())
+        return torch.cat(gaps)
 
     def plain_logps(self, rows: Sequence[SampledTokens]) -> list[list[float]]:
         """Log-probs of the output tokens of `rows` by the model itself: temperature 1, no cut."""
         with self.weights.active():
-            return [one.tolist() for one in self.gradient.forward.plain_logps(self.model, rows)]
+            return [
+                row_logps.tolist()
+                for row_logps in self.gradient.forward.plain_logps(self.model, rows)
+            ]
 
     def state_dict(self) -> dict[str, Any]:
-        """Optimiser state, counts and running means (the weights are saved on their own)."""
+        """Optimizer state, counts and running means (the weights are saved on their own)."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "iteration": self.iteration,
@@ -228,10 +232,10 @@ class Learner:
         """Take over what `state_dict` returned.
 
         Raises:
-            UsageError: it was made with other settings of the coherence regulariser.
+            UsageError: it was made with other settings of the coherence regularizer.
         """
         if (state["coherence"] is None) != (self._coherence is None):
-            raise UsageError("the coherence regulariser was on in the one and off in the other.")
+            raise UsageError("the coherence regularizer was on in the one and off in the other.")
         self.optimizer.load_state_dict(state["optimizer"])
         self.iteration, self.steps = state["iteration"], state["steps"]
         self.lr_scale = state["lr_scale"]
@@ -247,7 +251,7 @@ class Learner:
     def _effect(
         self, rows: Sequence[TrainingRow], parts: Sequence[Sequence[TrainingRow]]
     ) -> UpdateEffect | None:
-        """What this update will be measured by; None without that, or where nothing will change."""
+        """The measurement of this update's effect; None if disabled or if nothing will change."""
         if not self.config.update_effect:
             return None
         first = next((part for part in parts if any(row.trained for row in part)), None)
@@ -255,19 +259,19 @@ class Learner:
             return None
         chosen = sample(rows, self.iteration, self.config.microbatch_tokens)
         # Of several ranks each computes some rows, and this one needs all.
-        coming = {row.place for row in first if row.computed and self.learner_group.alone}
-        return UpdateEffect(self.gradient.forward, self.model, chosen, self.iteration, coming)
+        pending = {row.index for row in first if row.computed and self.learner_group.alone}
+        return UpdateEffect(self.gradient.forward, self.model, chosen, self.iteration, pending)
 
     def _step(
         self,
         rows: Sequence[TrainingRow],
         before: Mapping[int, OldLogps],
         effect: UpdateEffect | None,
-    ) -> OptimiserStep | None:
-        """One optimiser step; None where no row has a part in the gradient."""
+    ) -> OptimizerStep | None:
+        """One optimizer step; None where no row has a part in the gradient."""
         if not any(row.trained for row in rows):
             return None
-        totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
+        totals = LossNormalizer(len(rows), sum(len(row.call.output_ids) for row in rows))
         rows = weigh_roles(rows, self.config)
         with self.gradient.nothing_left():
             by_role, gram = self.gradient.of_step(rows, totals, before, effect)
@@ -280,5 +284,5 @@ class Learner:
                 raise self.gradient.blame(rows, totals, before, norm)
             coherence = self._coherence.apply(self.parameters) if self._coherence else None
             self.optimizer.step()
-        known = by_role if self.config.role_gradients else {}
-        return OptimiserStep(sum(by_role.values(), TokenSums()), norm, gram, known, coherence)
+        metric_sums = by_role if self.config.role_gradients else {}
+        return OptimizerStep(sum(by_role.values(), TokenSums()), norm, gram, metric_sums, coherence)

@@ -1,7 +1,7 @@
-"""What an update did to a policy: its divergence from the weights before, on a sample of rows.
+"""Effect of an update on a policy: its divergence from the weights before, on a sample of rows.
 
-With one optimiser step an iteration the ratios to the sampler are all 1 while the loss is taken,
-whatever the step then does. So some rows go through the model once more after the last step. What
+With one optimizer step an iteration the ratios to the sampler are all 1 while the loss is taken,
+independent of the step. So some rows go through the model once more after the last step. What
 their distributions were before the first is taken from that step's own forward pass, as far as it
 computes them; the others go through the model once more before it, too. In bfloat16 all of them do,
 since there a row's numbers depend on the rows beside it by more than a small step moves them.
@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from flowzoo.baselines.learner.batch import MicroBatch
+from flowzoo.baselines.learner.batch import Microbatch, TrainingRow
 from flowzoo.baselines.learner.forward import ForwardPass
-from flowzoo.baselines.learner.rows import TrainingRow
 from flowzoo.baselines.learner.vocabulary import CHUNK_ELEMENTS
 from flowzoo.seeding import key_rng
 
@@ -36,7 +35,7 @@ _AT_ONCE = 2**22
 
 
 def sample(rows: Sequence[TrainingRow], iteration: int, positions: int) -> list[TrainingRow]:
-    """Some of `rows`, by a key of their own, so that no other random stream moves.
+    """A sample of `rows`, by a separate key, so that no other random stream moves.
 
     Args:
         rows: all rows of an iteration, in canonical order, whether they are trained on or not.
@@ -64,7 +63,7 @@ class UpdateEffect:
         model: PreTrainedModel,
         rows: Sequence[TrainingRow],
         key: int,
-        coming: Collection[int] = (),
+        pending: Collection[int] = (),
     ) -> None:
         """Measure `rows`, at least one of which has output tokens, with the weights of now.
 
@@ -89,9 +88,9 @@ class UpdateEffect:
         """The same of each row, by its place: counted in the row."""
         for row, size, end in zip(rows, lengths, accumulate(lengths), strict=True):
             first, last = (bisect_left(self._places, edge) for edge in (end - size, end))
-            self._own[row.place] = [at - end + size for at in self._places[first:last]]
+            self._own[row.index] = [at - end + size for at in self._places[first:last]]
         self._before: dict[int, Tensor] = {}
-        now = [row for row in rows if not forward.is_exact or row.place not in coming]
+        now = [row for row in rows if not forward.is_exact or row.index not in pending]
         if now:
             batch = self._batch(now)
             self.take(model, now, batch, forward.states(model, batch))
@@ -100,32 +99,34 @@ class UpdateEffect:
         self,
         model: PreTrainedModel,
         rows: Sequence[TrainingRow],
-        batch: MicroBatch,
+        batch: Microbatch,
         states: Tensor,
     ) -> None:
-        """Keep the distributions of those of `rows` that are still missing.
+        """Keep the distributions of the `rows` that are still missing.
 
         Args:
             model: with the weights before the update.
-            rows: of a micro-batch, in its order.
-            batch: that micro-batch.
+            rows: of a microbatch, in its order.
+            batch: that microbatch.
             states: (states, hidden), the last hidden states at its `positions`.
         """
-        found: dict[int, list[int]] = {}
+        token_positions: dict[int, list[int]] = {}
         start = 0
         for row in rows:
-            if row.place in self._own and row.place not in self._before:
-                found[row.place] = [start + at for at in self._own[row.place]]
+            if row.index in self._own and row.index not in self._before:
+                token_positions[row.index] = [start + at for at in self._own[row.index]]
             start += len(row.call.output_ids)
-        if not found:
+        if not token_positions:
             return
-        tokens = torch.tensor([at for own in found.values() for at in own], device=states.device)
+        tokens = torch.tensor(
+            [at for positions in token_positions.values() for at in positions], device=states.device
+        )
         parts = self._forward.distributions(model, states[batch.sources[tokens.long()]])
-        sizes = [len(own) for own in found.values()]
-        self._before |= dict(zip(found, parts.split(sizes), strict=True))
+        sizes = [len(positions) for positions in token_positions.values()]
+        self._before |= dict(zip(token_positions, parts.split(sizes), strict=True))
 
     def metrics(self, model: PreTrainedModel) -> dict[str, float]:
-        """How far the weights of now are from those before.
+        """Divergence of the present weights from the weights before.
 
         `learn/update_kl` is in nats per token; `learn/update_ratio_max` is the largest factor by
         which the probability of a sampled token rose or fell.
@@ -134,7 +135,7 @@ class UpdateEffect:
         places = torch.tensor(self._places, device=batch.targets.device)
         states = self._forward.states(model, batch)[batch.sources[places]]
         after = self._forward.distributions(model, states)
-        before = torch.cat([self._before[row.place] for row in self._rows])
+        before = torch.cat([self._before[row.index] for row in self._rows])
         chosen = batch.targets[places, None]
         moved = (after.gather(-1, chosen) - before.gather(-1, chosen)).abs().max()
         size = max(1, _AT_ONCE // after.shape[-1])
@@ -145,7 +146,7 @@ class UpdateEffect:
             "learn/update_ratio_max": math.exp(min(float(moved), 700.0)),
         }
 
-    def _batch(self, rows: Sequence[TrainingRow]) -> MicroBatch:
+    def _batch(self, rows: Sequence[TrainingRow]) -> Microbatch:
         return self._forward.batch([row.call for row in rows], [0.0] * len(rows))
 
 

@@ -28,7 +28,7 @@ CHUNK_ELEMENTS = 2**25
 
 
 class TargetLogps(NamedTuple):
-    """What is known about the output tokens and the distributions that they were drawn from."""
+    """Statistics of output tokens and of the distributions that they were drawn from."""
 
     logps: Tensor
     """(tokens,)"""
@@ -37,8 +37,8 @@ class TargetLogps(NamedTuple):
 
 
 class LogitForm(NamedTuple):
-    """What is done to the products z with the vocabulary: cap * tanh(scale * z / cap) / temperature
-    with a cap, scale * z / temperature without one.
+    """Transformation of the products z with the vocabulary: cap * tanh(scale * z / cap) /
+    temperature with a cap, scale * z / temperature without one.
     """
 
     temperature: float
@@ -90,12 +90,12 @@ class _TargetLogps(torch.autograd.Function):
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, sources: Tensor,
         targets: Tensor, form: LogitForm, entropy: Entropy, chunk: int,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """See `target_logps`."""
+        """Log-probs chunk by chunk; see `target_logps`."""
         count = states.shape[0]
         logps = torch.empty(len(targets), dtype=torch.float32, device=states.device)
         entropies = logps.new_empty(0 if entropy == "none" else count)
         totals = logps.new_empty(count)
-        kept = None
+        stored = None
         edges, weight_now = _edges(count, sources, chunk), weight.to(states.dtype)
         for low, high, first, last in edges:
             scores = _scores(states[low:high], weight_now, bias, form)
@@ -104,8 +104,8 @@ class _TargetLogps(torch.autograd.Function):
             logps[first:last] = scores[sources[first:last] - low, targets[first:last]]
             if entropy != "none":
                 entropies[low:high] = -torch.linalg.vecdot(scores.exp(), scores)
-            kept = scores if len(edges) == 1 else None
-        ctx.save_for_backward(states, weight, bias, sources, targets, totals, entropies, kept)
+            stored = scores if len(edges) == 1 else None
+        ctx.save_for_backward(states, weight, bias, sources, targets, totals, entropies, stored)
         ctx.form, ctx.chunk, ctx.bonus = form, chunk, entropy == "grad"
         if not ctx.bonus:
             ctx.mark_non_differentiable(entropies)
@@ -118,7 +118,7 @@ class _TargetLogps(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         """Gradients of states, weight and bias."""
         grad_logps, grad_entropies = grad_outputs
-        states, weight, bias, sources, targets, totals, entropies, kept = ctx.saved_tensors
+        states, weight, bias, sources, targets, totals, entropies, stored = ctx.saved_tensors
         wants, form = ctx.needs_input_grad, ctx.form
         grad_states = torch.empty_like(states) if wants[0] else None
         grad_weight = torch.zeros_like(weight) if wants[1] else None
@@ -127,18 +127,18 @@ class _TargetLogps(torch.autograd.Function):
         mass = grad_logps.new_zeros(len(states)).index_add_(0, sources, grad_logps)
         for low, high, first, last in _edges(len(states), sources, ctx.chunk):
             part = states[low:high]
-            if kept is None:
+            if stored is None:
                 scores = _scores(part, weight_now, bias, form)
                 scores -= totals[low:high, None]
             else:
-                scores = kept
+                scores = stored
             slope = _slope(scores, totals[low:high, None], form)  # before `scores` is overwritten
             bonus = None
             if ctx.bonus:
                 bonus = grad_entropies[low:high, None], entropies[low:high, None]
-            grad = _softmax_gradient(scores, mass[low:high, None], bonus, reuse=kept is None)
-            place = (sources[first:last] - low, targets[first:last])
-            grad.index_put_(place, grad_logps[first:last], accumulate=True)
+            grad = _softmax_gradient(scores, mass[low:high, None], bonus, reuse=stored is None)
+            index = (sources[first:last] - low, targets[first:last])
+            grad.index_put_(index, grad_logps[first:last], accumulate=True)
             grad = grad.div_(form.temperature)
             if form.scale != 1.0:
                 grad = grad.mul_(form.scale)
@@ -157,7 +157,7 @@ class _TargetLogps(torch.autograd.Function):
 def _softmax_gradient(
     scores: Tensor, mass: Tensor, bonus: tuple[Tensor, Tensor] | None, *, reuse: bool
 ) -> Tensor:
-    """What all scores get, targets or not: with p the softmax, -p (mass + g (log p + H)).
+    """Gradient of all scores, targets or not: with p the softmax, -p (mass + g (log p + H)).
 
     `scores` are log p, and are overwritten with `reuse`; `mass` is the sum of the gradients of a
     state's log-probs, and `bonus` is (g, H), the gradient of its entropy and the entropy.

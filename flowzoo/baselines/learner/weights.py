@@ -1,4 +1,4 @@
-"""What one policy trains: all weights of a model, or a LoRA adapter on a base it may share.
+"""Trained weights of one policy: a whole model, or a LoRA adapter on a base it may share.
 
 A learner, a checkpoint and an engine's sync see only `Weights`: the parameters, how to make them
 the ones the model computes with, and how to write and read them.
@@ -33,20 +33,20 @@ class Weights(Protocol):
 
     @property
     def is_adapter(self) -> bool:
-        """Whether these are a LoRA adapter's."""
+        """True if these are a LoRA adapter's."""
         ...
 
     @property
     def notes(self) -> Sequence[str]:
-        """What is to be said about what is trained."""
+        """Remarks about what is trained."""
         ...
 
     def parameters(self) -> list[nn.Parameter]:
-        """What an optimiser steps."""
+        """Parameters for an optimizer."""
         ...
 
     def active(self) -> AbstractContextManager[None]:
-        """Inside, the model computes with these weights, and nobody else changes that."""
+        """Context in which the model computes with these weights, exclusively."""
         ...
 
     def start(self) -> Start:
@@ -63,7 +63,7 @@ class Weights(Protocol):
     def save(self, folder: Path | None) -> None:
         """Write them into `folder` in Hugging Face (an adapter: PEFT) layout.
 
-        Where they are sharded every rank must call it; those that write nothing give None.
+        If they are sharded, every rank must call it; ranks that write nothing pass None.
         """
         ...
 
@@ -90,7 +90,7 @@ class FullWeights:
         self.model = model
 
     def parameters(self) -> list[nn.Parameter]:
-        """See `Weights`."""
+        """Parameters that require gradients."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def active(self) -> AbstractContextManager[None]:
@@ -98,26 +98,26 @@ class FullWeights:
         return nullcontext()
 
     def start(self) -> Start:
-        """See `Weights`: a frozen copy of the model."""
+        """Start of a frozen copy of the model."""
         model = copy.deepcopy(self.model).eval().requires_grad_(False)
         return lambda: nullcontext(model)
 
     def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
-        """See `Weights`."""
+        """Whole tensors of the model, by name."""
         return whole(self.model.state_dict(keep_vars=True), keep=keep)
 
     def save(self, folder: Path | None) -> None:
-        """See `Weights`."""
+        """Write the model in the format of transformers."""
         state = self.state(keep=folder is not None)
         if folder is not None:
             self.model.save_pretrained(folder, state_dict=state)
 
     def load(self, folder: Path) -> None:
-        """See `Weights`."""
+        """Load weights that `save` wrote."""
         load_weights(self.model, folder)
 
     def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
-        """See `Weights`."""
+        """Copy `state` into the model."""
         put_weights(self.model, state, source)
 
 
@@ -138,16 +138,16 @@ class FrozenWeights:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """See `Weights`."""
+        """Context in which the model computes with the frozen weights."""
         with self.start()():
             yield
 
     def start(self) -> Start:
-        """See `Weights`: they never change."""
+        """Context of the weights, which never change."""
         return self._start or (lambda: nullcontext(self.model))
 
     def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
-        """Nothing of them is trained."""
+        """Return an empty list: nothing is trained."""
         return {}
 
     def save(self, folder: Path | None) -> None:
@@ -178,23 +178,23 @@ def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
 def put_weights(
     model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], source: Path | str
 ) -> None:
-    """Copy tensors into `model`, all of its and nothing else; those that are tied under any name.
+    """Copy tensors into `model`, exactly its own; tied ones may have any of their names.
 
     Raises:
         UsageError: names or shapes differ; names `source`.
     """
-    own = model.state_dict(keep_vars=True)
+    model_state = model.state_dict(keep_vars=True)
     # A tied weight is saved under one of its names: the others share its memory.
-    loaded = {_memory(own[name]) for name in tensors if name in own}
+    loaded = {_memory(model_state[name]) for name in tensors if name in model_state}
     needed = {
         name: value
-        for name, value in own.items()
+        for name, value in model_state.items()
         if name in tensors or _memory(value) not in loaded
     }
     check_names(tensors, needed, source)
     with torch.no_grad():
         for name, value in tensors.items():
-            own[name].copy_(like(own[name], value))
+            model_state[name].copy_(like(model_state[name], value))
 
 
 def whole(tensors: Mapping[str, torch.Tensor], *, keep: bool = True) -> dict[str, torch.Tensor]:
@@ -203,13 +203,13 @@ def whole(tensors: Mapping[str, torch.Tensor], *, keep: bool = True) -> dict[str
     What several names share is gathered once, and is shared again. One tensor at a time is on the
     device. A rank that only helps others to theirs does not `keep` them, and gets nothing.
     """
-    found: dict[int, torch.Tensor] = {}
+    by_memory: dict[int, torch.Tensor] = {}
     for value in tensors.values():
-        if _memory(value) not in found:
-            one = whole_tensor(value).detach()
-            one = one.cpu() if hasattr(value, "full_tensor") else one
-            found[_memory(value)] = one if keep else one.new_empty(0)
-    return {name: found[_memory(value)] for name, value in tensors.items() if keep}
+        if _memory(value) not in by_memory:
+            tensor = whole_tensor(value).detach()
+            tensor = tensor.cpu() if hasattr(value, "full_tensor") else tensor
+            by_memory[_memory(value)] = tensor if keep else tensor.new_empty(0)
+    return {name: by_memory[_memory(value)] for name, value in tensors.items() if keep}
 
 
 def whole_tensor(value: torch.Tensor) -> torch.Tensor:
@@ -237,11 +237,13 @@ def _memory(value: torch.Tensor) -> int:
 
 
 def check_names(
-    found: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor], source: Path | str
+    loaded: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], source: Path | str
 ) -> None:
-    """Raise `UsageError` unless the tensors found in `source` are those of `own`, shapes too."""
-    missing, surplus = sorted(set(own) - set(found)), sorted(set(found) - set(own))
-    wrong = sorted(name for name in set(found) & set(own) if found[name].shape != own[name].shape)
+    """Raise `UsageError` unless `loaded` has the names and shapes of `expected`."""
+    missing, surplus = sorted(set(expected) - set(loaded)), sorted(set(loaded) - set(expected))
+    wrong = sorted(
+        name for name in set(loaded) & set(expected) if loaded[name].shape != expected[name].shape
+    )
     if missing or surplus or wrong:
         raise UsageError(
             f"the weights in {source} do not fit the model: missing {missing[:5]}, unknown "

@@ -36,9 +36,8 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from flowzoo.baselines.backends.backend import LearnersLostError, RunBackend
-from flowzoo.baselines.backends.like import LearnerLike
-from flowzoo.baselines.backends.local import LocalRunBackend
+from flowzoo.baselines.backends.backend import LearnersLostError, LocalRunBackend, RunBackend
+from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
 from flowzoo.baselines.learner.saved import load_learner, save_learner, save_tensors
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import (
@@ -60,7 +59,7 @@ logger = logging.getLogger("flowzoo")
 def save(
     root: Path | str,
     step: int,
-    learners: Mapping[str, LearnerLike],
+    learners: Mapping[str, LearnerProtocol],
     tokenizers: Mapping[str, PreTrainedTokenizerBase] | None = None,
     *,
     state: Mapping[str, Any] | None = None,
@@ -131,7 +130,7 @@ def save(
 
 
 def load(
-    path: Path | str, learners: Mapping[str, LearnerLike], backend: RunBackend | None = None
+    path: Path | str, learners: Mapping[str, LearnerProtocol], backend: RunBackend | None = None
 ) -> CheckpointInfo:
     """Put a checkpoint back: weights, optimisers, and the global random generators (last).
 
@@ -165,7 +164,7 @@ class Recovery(NamedTuple):
 
 
 def recover(
-    root: Path, learners: Mapping[str, LearnerLike], backend: RunBackend | None = None
+    root: Path, learners: Mapping[str, LearnerProtocol], backend: RunBackend | None = None
 ) -> Recovery:
     """Load the newest intact checkpoint, and set aside those after it, with a warning for each.
 
@@ -192,7 +191,7 @@ def recover(
     return Recovery(info, tuple(said for _, said in damaged))
 
 
-def _check_names(target: Path, learners: Mapping[str, LearnerLike]) -> None:
+def _check_names(target: Path, learners: Mapping[str, LearnerProtocol]) -> None:
     """Raise `UsageError` if there is such a checkpoint, or for a name that no folder can have."""
     if target.exists():
         raise UsageError(

@@ -133,7 +133,7 @@ class OptimizerOptions(ComputeOptions):
     Takes the memory of one gradient for every role of a policy beyond the first."""
     update_effect: bool = True
     """Measure how far every update moved a policy, on a sample of its rows (`learn/update_kl`). It
-    takes up to one more forward pass of a micro-batch an update, which is much of a small step."""
+    takes up to one more forward pass of a microbatch an update, which is much of a small step."""
     probe_every: int = 10
     """Steps between probes of how parallel agents of one role add up, the first step included; 0:
     none. A probe takes one to three times as long as the update itself."""

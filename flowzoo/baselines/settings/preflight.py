@@ -19,7 +19,7 @@ from flowzoo.agents.lengths import read_lengths
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
-from flowzoo.baselines.advantages.spec import by_agent, with_words
+from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
@@ -136,7 +136,7 @@ def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
             f"`candidates`, or use one of {', '.join(branching)}"
         )
     choices = read_settings(config.advantage)
-    spec = with_words(algorithm.advantage, choices)
+    spec = with_choices(algorithm.advantage, choices)
     if spec.target == "return_to_go" and "gamma" not in choices:
         spec = replace(spec, gamma=config.gamma)
     loss = {

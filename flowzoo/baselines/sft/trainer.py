@@ -3,7 +3,7 @@
 With advantage 1 and without a ratio the learner's policy gradient is the gradient of the
 cross-entropy, so rows, packing, LoRA, clipping and checkpoints are those of training. Different
 from most trainers: the loss of a step is the mean over the reply tokens of the whole step, however
-it is cut into micro-batches, and every policy goes through its own replies: one with fewer is done
+it is cut into microbatches, and every policy goes through its own replies: one with fewer is done
 earlier. Held-out losses and the accuracy of the workflow are measured before the first step and
 after every epoch of the policy with most replies. A run that was stopped goes on from its last
 checkpoint, which is minutes old (`flowzoo.baselines.run.save_clock`), with the same numbers.
@@ -293,7 +293,7 @@ class SupervisedTrainer:
     # -- parts ---------------------------------------------------------------------------------
 
     def _policy_map(self) -> PolicyMap:
-        return PolicyMap.from_map(self.policies, self.engines.judges, self.budgets.roles)
+        return PolicyMap.from_map(self.policies, self.engines.eval_policies, self.budgets.roles)
 
     def _resume(self) -> None:
         seed_random(self.config.seed)

@@ -25,12 +25,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import ModuleList
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flowzoo.baselines.learner.batch import MicroBatch, tensors
+from flowzoo.baselines.learner.batch import Microbatch, tensors
 from flowzoo.baselines.learner.gradient_checkpointing import layers_of
 from flowzoo.baselines.learner.hidden_states import last_hidden
 from flowzoo.baselines.learner.literals import Compute, RowLayout
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
-from flowzoo.baselines.learner.packed_attention import use_packed_attention
+from flowzoo.baselines.learner.packing import use_packed_attention
 from flowzoo.baselines.sizing.shape import UncountedError, bare_model
 from flowzoo.errors import UsageError
 
@@ -203,7 +203,7 @@ def _leave_meta(model: Any) -> None:
                 tensors_of[name] = made[id(old)]
 
 
-def _count(model: Any, batch: MicroBatch) -> list[int]:
+def _count(model: Any, batch: Microbatch) -> list[int]:
     """Bytes of the storages that each layer saves, and last of those around the layers.
 
     The parameters' own count nowhere.

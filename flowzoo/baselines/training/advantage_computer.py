@@ -16,8 +16,8 @@ from flowzoo.baselines.advantages.compute import (
     episode_returns,
 )
 from flowzoo.baselines.advantages.segments import Floats
+from flowzoo.baselines.learner.batch import learns
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.rows import learns
 from flowzoo.baselines.settings.hooks import AdvantageFunction
 from flowzoo.baselines.training.filters import job_of
 from flowzoo.envs import Call

@@ -31,7 +31,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.advantages.running import RunningMean
 from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.baselines.training.evaluation import (
     sample_jobs,
@@ -43,7 +43,7 @@ from flowzoo.baselines.training.filters import FilteredBatch
 FILE = "ahead.json"
 """File of a checkpoint with the batches that were sampled ahead."""
 
-PlayStep = Callable[[PlayPlan, Sampler, Sequence[EpisodeJob]], RolloutBatch]
+PlayStep = Callable[[RolloutSpec, Sampler, Sequence[EpisodeJob]], RolloutBatch]
 """Plays jobs of a step with a sampler, which the plan describes to other processes."""
 
 Draw = Callable[[int, PlayStep, RunningMean], FilteredBatch]
@@ -157,7 +157,7 @@ class StepSampler:
     ) -> SampledStep:
         began, self._cursor = time.perf_counter(), self._stream.cursor
 
-        def play(plan: PlayPlan, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+        def play(plan: RolloutSpec, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
             versioned = replace(plan, versions=versions)
             return self._shards(partial(play_with, self._engines), versioned, sampler, jobs)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import RolloutBatch, Sampler
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.backends.plays import PlayPlan, players_of
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec, policies_of
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.baselines.training.advantage_computer import informative_jobs
 from flowzoo.baselines.training.async_rollouts import PlayStep
@@ -43,7 +43,7 @@ class StepDraws:
         plan, config = self._plan, self._plan.config
         workflow = plan.curriculum.at(step)
         sampler = self.sampler(workflow, key_int("train", config.seed, step))
-        spec = PlayPlan("train", players_of(sampler.policy_map), step)
+        spec = RolloutSpec("train", policies_of(sampler.policy_map), step)
         return gather(
             self._stream,
             workflow.task,
@@ -62,7 +62,7 @@ class StepDraws:
     def sampler(self, workflow: Workflow, seed: int) -> Sampler:
         """Make the sampler of training episodes; `seed` is part of every request's key."""
         plan = self._plan
+        policy_map = plan.make_policy_map(self._engines.train_policies)
         return make_sampler(
-            plan.config, plan.algorithm, workflow, plan.make_policy_map(self._engines.players),
-            seed=seed, failures=self._failures,
+            plan.config, plan.algorithm, workflow, policy_map, seed=seed, failures=self._failures,
         )  # fmt: skip

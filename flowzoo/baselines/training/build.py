@@ -10,7 +10,7 @@ import torch
 
 from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.choose import open_backend
+from flowzoo.baselines.backends.factory import open_backend
 from flowzoo.baselines.engines.hf import Engines, load_policies
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.directory import RunDirectory

@@ -19,10 +19,8 @@ from flowzoo.agents.rollout.episodes import (
     concat_batches,
 )
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.local import LocalRunBackend
-from flowzoo.baselines.backends.plays import PlayPlan, players_of
-from flowzoo.baselines.backends.shards import Shard, cut_shards
+from flowzoo.baselines.backends.backend import LocalRunBackend, RunBackend
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard, cut_shards, policies_of
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 
@@ -37,7 +35,7 @@ def sample_shards(
     backend: RunBackend,
     size: int,
     play_with: PlayWith,
-    plan: PlayPlan,
+    plan: RolloutSpec,
     sampler: Sampler,
     jobs: Sequence[EpisodeJob],
 ) -> RolloutBatch:
@@ -111,7 +109,7 @@ class Evaluation:
         rollout = evaluation_sampler(self.workflow, policy_map, self.deterministic, self.failures)
         jobs = [EpisodeJob(problem, number) for problem in self.problems for number in range(count)]
         play = partial(sample_jobs, self.engines)
-        plan = PlayPlan("eval", players_of(policy_map))
+        plan = RolloutSpec("eval", policies_of(policy_map))
         return sample_shards(self.backend, self.shard_jobs, play, plan, rollout, jobs).records
 
     def protocol(self, policy_map: PolicyMap, samples: int | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import Rollout, Sampler
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
-from flowzoo.baselines.backends.like import LearnerLike
+from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
 from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
 from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel, TransformersEngines
 from flowzoo.baselines.learner.config import LearnerConfig
@@ -52,7 +52,7 @@ def trainable(config: TrainConfig, task: Task) -> list[int] | None:
     return training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
 
 
-def learner_notes(learners: Mapping[str, LearnerLike]) -> list[str]:
+def learner_notes(learners: Mapping[str, LearnerProtocol]) -> list[str]:
     """Notes on how the policies are trained, each with the policies that it is about."""
     policies: dict[str, list[str]] = {}
     for name, learner in learners.items():

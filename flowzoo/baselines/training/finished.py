@@ -62,7 +62,7 @@ class FinishedRun:
     @property
     def policy_map(self) -> PolicyMap:
         """Policies by role, at the temperature of evaluations."""
-        return self.plan.make_policy_map(self.engines.judges)
+        return self.plan.make_policy_map(self.engines.eval_policies)
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def run_swaps(folder: Path) -> dict[str, Any]:
             run.evaluation.play,
             run.evaluation.workflow.role_counts(),
             run.plan.policies,
-            run.engines.judges,
+            run.engines.eval_policies,
             run.plan.budgets.roles,
             before,
         )

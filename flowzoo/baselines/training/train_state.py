@@ -9,7 +9,7 @@ from typing import Any
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.like import LearnerLike
+from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
 from flowzoo.baselines.diagnostics.silence import silence_record
 from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.run import checkpoint
@@ -30,7 +30,7 @@ class RunState:
         self,
         config: TrainConfig,
         trained: Mapping[str, LoadedPolicy],
-        learners: Mapping[str, LearnerLike],
+        learners: Mapping[str, LearnerProtocol],
         stream: ProblemStream,
     ) -> None:
         """Make the state of a new run.

@@ -21,7 +21,7 @@ from functools import partial
 
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
-from flowzoo.baselines.backends.sync_proof import row_gaps
+from flowzoo.baselines.backends.sync_check import row_gaps
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
@@ -231,7 +231,7 @@ class Trainer:
         """Evaluate on the held-out problems, with the same noise every time."""
         self.batches.settle()
         proof = self.engines.prove()
-        records = self.evaluation.play(self.plan.make_policy_map(self.engines.judges))
+        records = self.evaluation.play(self.plan.make_policy_map(self.engines.eval_policies))
         self.run.save_transcripts("eval", step, records)
         row = evaluation_metrics(records)
         if step == 0:
@@ -245,7 +245,7 @@ class Trainer:
             self.evaluation.play,
             self.workflow.role_counts(),
             self.plan.policies,
-            self.engines.judges,
+            self.engines.eval_policies,
             self.plan.budgets.roles,
             before=self.state.evaluations[-1]["eval/scores"],
         )
@@ -265,7 +265,7 @@ class Trainer:
 
     def summary(self) -> MetricRow:
         """First, best and last evaluation, and the paired gain of the last over step 0."""
-        protocol = self.evaluation.protocol(self.plan.make_policy_map(self.engines.judges))
+        protocol = self.evaluation.protocol(self.plan.make_policy_map(self.engines.eval_policies))
         return self.state.summary(self.plan, protocol)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import make_training_workflow
 from flowzoo.baselines.training.curriculum import Curriculum, read_stages
@@ -14,7 +14,7 @@ from flowzoo.envs.script import EffectResult
 
 
 class RunGrader:
-    """Resolves the effects of a `PlayPlan`'s scripts; see `Grader`."""
+    """Resolves the effects of a `RolloutSpec`'s scripts; see `Grader`."""
 
     def __init__(self, config: TrainConfig) -> None:
         """Make the task of every stage of the curriculum."""
@@ -25,7 +25,7 @@ class RunGrader:
         """Versions of what grades answers here."""
         return self._workflow.grading()
 
-    def resolve(self, plan: PlayPlan, effects: Sequence[PendingEffect]) -> list[EffectResult]:
+    def resolve(self, plan: RolloutSpec, effects: Sequence[PendingEffect]) -> list[EffectResult]:
         """Resolve `effects`, in their order."""
         train = plan.mode == "train"
         played = self._curriculum.at(plan.step) if train else self._workflow

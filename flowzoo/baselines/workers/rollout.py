@@ -1,6 +1,6 @@
 """Rollouts in another process of a run: its sampler, task, grader and engine, built from settings.
 
-Settings and a `PlayPlan` are plain values, so a restarted process plays the same.
+Settings and a `RolloutSpec` are plain values, so a restarted process plays the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
-from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.evaluation import evaluation_sampler
@@ -25,10 +25,10 @@ from flowzoo.seeding import key_int
 
 
 class RunPlayer:
-    """Plays shards of a `PlayPlan` with a copy of the weights; see `ShardPlayer`."""
+    """Plays shards of a `RolloutSpec` with a copy of the weights; see `ShardPlayer`."""
 
     def __init__(
-        self, config: TrainConfig, graders: Callable[[PlayPlan], Resolver] | None = None
+        self, config: TrainConfig, graders: Callable[[RolloutSpec], Resolver] | None = None
     ) -> None:
         """Load the models, or start the engines.
 
@@ -47,7 +47,7 @@ class RunPlayer:
             self._models.load, self._models.lost, self._models.probes
         )  # fmt: skip
 
-    def play(self, plan: PlayPlan, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+    def play(self, plan: RolloutSpec, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
         """Play jobs as one batch."""
         return self._models.play(self._sampler(plan), jobs)
 
@@ -55,12 +55,14 @@ class RunPlayer:
         """Versions of what grades answers here; empty if graders do."""
         return {} if self._graders else self._plan.workflow.grading()
 
-    def _sampler(self, plan: PlayPlan) -> Sampler:
+    def _sampler(self, plan: RolloutSpec) -> Sampler:
         config, run = self._config, self._plan
         failures = failures_path(config.directory)
         train = plan.mode == "train"
         engines = self._models.engines
-        policy_map = self._policy_map(plan, engines.players if train else engines.judges)
+        policy_map = self._policy_map(
+            plan, engines.train_policies if train else engines.eval_policies
+        )
         resolver = self._graders(plan) if self._graders else resolve_here
         if not train:
             return evaluation_sampler(
@@ -71,13 +73,13 @@ class RunPlayer:
             seed=key_int("train", config.seed, plan.step), failures=failures, resolver=resolver,
         )  # fmt: skip
 
-    def _policy_map(self, plan: PlayPlan, policies: Mapping[str, Policy]) -> PolicyMap:
+    def _policy_map(self, plan: RolloutSpec, policies: Mapping[str, Policy]) -> PolicyMap:
         """Make the policy map; a substitute takes over the switch for thoughts."""
         switched: dict[tuple[str, bool | None], Policy] = {}
-        for name, thinking in plan.players.values():
+        for name, thinking in plan.policies.values():
             policy: Any = policies[name]
             if (name, thinking) not in switched:
                 same = policy.thinking == thinking
                 switched[name, thinking] = policy if same else policy.thinking_as(thinking)
-        entries = {agent: switched[player] for agent, player in plan.players.items()}
+        entries = {agent: switched[player] for agent, player in plan.policies.items()}
         return PolicyMap(entries, self._plan.budgets.roles)

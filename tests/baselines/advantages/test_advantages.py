@@ -410,8 +410,8 @@ def plain(calls: Sequence[Call], spec: AdvantageSpec) -> list[float]:
             items, _ = pool(spec.std_group, spec.std_weight, call)
             alone = alone or len(items) < 2
             freedom = len(items) - (spec.std == "sample") or 1
-            centre = sum(items) / len(items)
-            deviation = math.sqrt(sum((item - centre) ** 2 for item in items) / freedom)
+            center = sum(items) / len(items)
+            deviation = math.sqrt(sum((item - center) ** 2 for item in items) / freedom)
             value = 0.0 if max(items) == min(items) else value / (deviation + spec.eps)
         found.append((target if spec.singleton == "raw" else 0.0) if alone else value)
     return found
@@ -455,7 +455,7 @@ def test_every_choice_equals_its_definition(
     np.testing.assert_allclose(compute(calls, spec).values, plain(calls, spec), atol=1e-9)
 
 
-def test_reinforce_pp_normalises_over_the_batch() -> None:
+def test_reinforce_pp_normalizes_over_the_batch() -> None:
     """Two problems, by hand: arXiv 2501.03262, with and without the baseline of the group."""
     rewards = {"p": (1.0, 1.0, 0.0), "q": (0.0, 1.0, 0.0)}
     calls = [

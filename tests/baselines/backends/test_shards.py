@@ -14,7 +14,7 @@ import torch
 
 import flowzoo
 from flowzoo.agents.rollout.episodes import EpisodeJob
-from flowzoo.baselines.backends.shards import Shard, cut_shards
+from flowzoo.baselines.backends.rollout_spec import Shard, cut_shards
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import make_workflow
@@ -91,7 +91,7 @@ def test_one_process_imports_neither_ray_nor_torch_distributed() -> None:
     }
     reached, new = (
         set[str](),
-        {"flowzoo.baselines.training.trainer", "flowzoo.baselines.backends.local"},
+        {"flowzoo.baselines.training.trainer", "flowzoo.baselines.backends.backend"},
     )
     while new:
         reached |= new

@@ -26,15 +26,14 @@ from torch import distributed
 from torch.distributed.fsdp import FSDPModule
 
 from flowzoo.baselines.backends import data_parallel
-from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.backends.torchrun import TorchrunBackend
 from flowzoo.baselines.diagnostics.probe import slot_grams
+from flowzoo.baselines.learner.batch import make_rows
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
-from flowzoo.baselines.learner.loss import LossNormaliser, NonFiniteError
-from flowzoo.baselines.learner.rows import make_rows
+from flowzoo.baselines.learner.loss import LossNormalizer, NonFiniteError
 from flowzoo.baselines.learner.saved import load_learner, save_learner
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import FullWeights, like
@@ -101,7 +100,7 @@ def compare(case: dict[str, Any], rows: Sequence[Call]) -> dict[str, float]:
         learner.join(group)
     found = {"gradient": 0.0, "weights": 0.0, "metrics": 0.0, "size": 0.0, "gram": 0.0}
     for own, ours in zip(alone, shared, strict=True):
-        totals = LossNormaliser(len(rows), sum(len(row.output_ids) for row in rows))
+        totals = LossNormalizer(len(rows), sum(len(row.output_ids) for row in rows))
         made = make_rows(rows, values, own.config)
         for left, right in zip(
             next(iter(own.gradients([made], totals))), next(iter(ours.gradients([made], totals))),
@@ -201,7 +200,7 @@ def agree() -> list[str]:
     backend = TorchrunBackend(data_parallel.DataParallel())
     rank = distributed.get_rank()
     shards = [Shard(number, ()) for number in range(3)]
-    plan = PlayPlan("eval", {})
+    plan = RolloutSpec("eval", {})
     played = backend.play(plan, shards, lambda shard: [shard.number, rank])  # type: ignore[arg-type]
     found = [json.dumps(played), json.dumps(backend.once(lambda: rank))]
     for raised in (UsageError("no such thing"), ZeroDivisionError("by zero")):
@@ -213,7 +212,7 @@ def agree() -> list[str]:
         try:
             backend.each(fail)
         except Exception as error:
-            told = getattr(error, "told_elsewhere", False)
+            told = getattr(error, "reported_elsewhere", False)
             found.append(f"{type(error).__name__}: {error} ({told})")
     return found
 

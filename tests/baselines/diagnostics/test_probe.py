@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from flowzoo.baselines.diagnostics.probe import SlotGramMatrix, probe_metrics, slot_grams
+from flowzoo.baselines.learner.batch import make_rows
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.literals import LossConfig
-from flowzoo.baselines.learner.loss import LossNormaliser
-from flowzoo.baselines.learner.rows import make_rows
+from flowzoo.baselines.learner.loss import LossNormalizer
 from flowzoo.baselines.learner.update import Learner
 
 Make = Callable[..., Any]
@@ -64,7 +64,7 @@ def test_groups_add_up_to_the_gradient_of_the_update(tiny_model: Make, voters: M
     calls, advantages = voters()
     learner = Learner(tiny_model(), settings())
     rows = make_rows(calls, advantages, learner.config)
-    totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
+    totals = LossNormalizer(len(rows), sum(len(row.call.output_ids) for row in rows))
     parts = list(learner.gradients([[row] for row in rows], totals))
     plain = Learner(tiny_model(), settings(clip_norm=1e9))
     plain.optimizer = torch.optim.SGD(plain.parameters, lr=1.0)  # type: ignore[assignment]
@@ -85,7 +85,7 @@ def test_the_gram_is_that_of_slots_and_blocks(tiny_model: Make, voters: Make) ->
     assert gram.role == "v"
     assert gram.products.shape == (2, 4, 2, 4)
     rows = make_rows(calls, advantages, learner.config)
-    totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
+    totals = LossNormalizer(len(rows), sum(len(row.call.output_ids) for row in rows))
     order = list({row.call.problem: None for row in rows})  # the fifth problem joins block 0
     blocks = [[order[0], order[4]], [order[1]], [order[2]], [order[3]]]
     groups = [
@@ -128,7 +128,7 @@ def test_the_applied_gram_is_on_the_scale_of_adam(tiny_model: Make, voters: Make
         for p in learner.parameters
     ]
     rows = make_rows(calls, advantages, learner.config)
-    totals = LossNormaliser(len(rows), sum(len(row.call.output_ids) for row in rows))
+    totals = LossNormalizer(len(rows), sum(len(row.call.output_ids) for row in rows))
     one = [row for row in rows if row.call.agent == "v_0" and row.call.problem == "p0"]
     (gradient,) = learner.gradients([one], totals)
     size = sum(float(((g / s).double() ** 2).sum()) for g, s in zip(gradient, scales, strict=True))

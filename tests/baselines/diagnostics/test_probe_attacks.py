@@ -104,7 +104,7 @@ CASES: dict[str, dict[str, Any]] = {
     "penalized": {"truncated": "penalize"},
     "masked": {"truncated": "mask"},
     "padded": {"layout": "padded", "microbatch_tokens": 40},
-    "small micro-batches": {"microbatch_tokens": 24},
+    "small microbatches": {"microbatch_tokens": 24},
     "all rows computed": {"skip_idle_rows": False},
     "checkpointed": {"gradient_checkpointing": True},
     "hard clip": {"clip_norm": 1e-3},

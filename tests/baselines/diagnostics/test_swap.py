@@ -143,7 +143,9 @@ def test_a_finished_run_is_probed_once(run: Path, capsys: pytest.CaptureFixture[
     (swap,) = found["swaps"]
     with open_finished(run) as opened:
         turned = {"generator": "aggregator", "aggregator": "generator"}
-        policy_map = PolicyMap.from_map(turned, opened.engines.judges, opened.plan.budgets.roles)
+        policy_map = PolicyMap.from_map(
+            turned, opened.engines.eval_policies, opened.plan.budgets.roles
+        )
         records = opened.evaluation.play(policy_map)
     answered = {(call.role, call.policy) for record in records for call in record.calls}
     assert answered == {("generator", "aggregator"), ("aggregator", "generator")}

@@ -43,7 +43,9 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def play(engines: Any, name: str) -> Any:
     chat = [{"role": "user", "content": "3 + 4"}]
-    return asyncio.run(engines.players[name].generate([Request(("k",), "a_0", "a", chat)]))[0]
+    return asyncio.run(engines.train_policies[name].generate([Request(("k",), "a_0", "a", chat)]))[
+        0
+    ]
 
 
 def row_of(reply: Any) -> Call:

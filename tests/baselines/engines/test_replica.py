@@ -15,14 +15,13 @@ import torch
 from flowzoo.agents import PolicyMap, Sampling
 from flowzoo.agents.evaluation.protocol import decoding
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
-from flowzoo.baselines.backends.plays import players_of
-from flowzoo.baselines.backends.ray.proof import ReplicaProof
+from flowzoo.baselines.backends.ray.weights import ReplicaProof
 from flowzoo.baselines.backends.ray.worker import Loaded
-from flowzoo.baselines.backends.sync_proof import SyncError
-from flowzoo.baselines.engines.bundle import share_of_bundle
+from flowzoo.baselines.backends.rollout_spec import policies_of
+from flowzoo.baselines.backends.sync_check import SyncError
 from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
 from flowzoo.baselines.engines.hf import TransformersEngines, load_policies, policy_models
-from flowzoo.baselines.engines.vllm import engine_keys
+from flowzoo.baselines.engines.vllm import engine_keys, share_of_bundle
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
@@ -94,7 +93,7 @@ def test_an_engine_for_each_policy_proves_its_own_weights(world: World) -> None:
     ]
     assert 0 < max(found.values()) < 1e-3
     assert replica.lost() == []
-    assert replica.players["judge"].version == replica.judges["judge"].version == 4
+    assert replica.train_policies["judge"].version == replica.eval_policies["judge"].version == 4
     with pytest.raises(SyncError, match="does not have the learner's weights"):
         proof(0, "judge", give(world, "judge", 4, "solver"))
     with pytest.raises(SyncError, match="has not said its log-probs of version 5"):
@@ -143,16 +142,19 @@ async def test_a_driver_has_names_and_no_engine() -> None:
     trained = load_policies(config, NAMES, "math")
     assert engine_keys(trained) == engine_keys(policy_models(config, NAMES, "math"))
     engines = EnginesElsewhere(config, trained, Sampling(), Sampling(temperature=0.0))
-    assert engines.judges["judge"].sampling.temperature == 0  # type: ignore[attr-defined]
+    assert engines.eval_policies["judge"].sampling.temperature == 0  # type: ignore[attr-defined]
     own = TransformersEngines(config, trained, Sampling(), Sampling(temperature=0.0))
     for name in NAMES:
-        for one, other in ((engines.players, own.players), (engines.judges, own.judges)):
+        for one, other in (
+            (engines.train_policies, own.train_policies),
+            (engines.eval_policies, own.eval_policies),
+        ):
             assert decoding(one[name]) == decoding(other[name])
             assert one[name].batching == other[name].batching == "static"
-            assert players_of(PolicyMap({"r": one[name]})) == players_of(
+            assert policies_of(PolicyMap({"r": one[name]})) == policies_of(
                 PolicyMap({"r": other[name]})
             )
     streams = EnginesElsewhere(replace(config, engine="vllm"), trained, Sampling(), Sampling())
-    assert streams.players["judge"].batching == "stream"
+    assert streams.train_policies["judge"].batching == "stream"
     with pytest.raises(FlowzooError, match="'judge' samples in rollout workers, and not here"):
-        await engines.players["judge"].generate([])
+        await engines.train_policies["judge"].generate([])

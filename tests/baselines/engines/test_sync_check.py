@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
 
-from flowzoo.baselines.backends.sync_proof import LogprobGap, SyncError, check
+from flowzoo.baselines.backends.sync_check import LogprobGap, SyncError, check
 
 ENGINE = "the engine of policy 'shared'"
 

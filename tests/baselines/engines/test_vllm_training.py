@@ -15,7 +15,7 @@ import torch
 
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
-from flowzoo.baselines.backends.sync_proof import SyncError
+from flowzoo.baselines.backends.sync_check import SyncError
 from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import MetricRow

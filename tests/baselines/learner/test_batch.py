@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from flowzoo.baselines.learner.batch import collate, cut, micro_batches, pack, tensors
+from flowzoo.baselines.learner.batch import collate, cut, cut_microbatches, pack, tensors
 from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.errors import UsageError
 
@@ -49,7 +49,7 @@ def test_masks_come_from_the_sampler(layout: RowLayout) -> None:
     batch = tensors(ROWS, [1.0, 2.0, 3.0], layout)
     assert batch.targets.tolist() == [PAD, 5, EOS, 7, EOS]
     assert batch.mask.tolist() == [[True] * 3, [True, True, False], [False] * 3]
-    assert batch.behaviour_logps.tolist() == [[-1, -6, -1], [-8, -1, 0], [0, 0, 0]]
+    assert batch.behavior_logps.tolist() == [[-1, -6, -1], [-8, -1, 0], [0, 0, 0]]
     assert batch.advantages.tolist() == [1, 2, 3]
 
 
@@ -79,10 +79,10 @@ def test_samples_of_a_prompt_share_the_position_of_their_first_token() -> None:
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize(("max_tokens", "max_rows"), [(1, 0), (40, 0), (100, 0), (10**6, 5)])
-def test_micro_batches(layout: RowLayout, max_tokens: int, max_rows: int) -> None:
+def test_cut_microbatches(layout: RowLayout, max_tokens: int, max_rows: int) -> None:
     """Every row is in one; none is larger than allowed, unless a single row is."""
     rows = group_rows()
-    batches = micro_batches(rows, layout, max_tokens, max_rows)
+    batches = cut_microbatches(rows, layout, max_tokens, max_rows)
     assert sorted(idx for batch in batches for idx in batch) == list(range(len(rows)))
     for batch in batches:
         assert 1 <= len(batch) <= (max_rows or len(rows))
@@ -92,18 +92,18 @@ def test_micro_batches(layout: RowLayout, max_tokens: int, max_rows: int) -> Non
         assert [len(batch) for batch in batches] == [5, 5, 5, 5, 4]
 
 
-def test_packed_micro_batches_keep_groups_together() -> None:
+def test_packed_microbatches_keep_groups_together() -> None:
     rows = group_rows(prompts=6, samples=8)
-    batches = micro_batches(rows, "packed", 10**6, 8)
+    batches = cut_microbatches(rows, "packed", 10**6, 8)
     assert all(len({rows[i].prompt_ids for i in batch}) == 1 for batch in batches)
 
 
-def test_micro_batches_do_not_depend_on_the_order_of_arrival() -> None:
+def test_microbatches_do_not_depend_on_the_order_of_arrival() -> None:
     """Up to rows that the model cannot tell apart."""
     rows = group_rows()
     cuts = []
     for order in (rows, rows[::-1]):
-        batches = micro_batches(order, "packed", 60)
+        batches = cut_microbatches(order, "packed", 60)
         cuts.append(
             [[order[i].prompt_ids + order[i].output_ids[:-1] for i in batch] for batch in batches]
         )
@@ -120,12 +120,12 @@ def test_mistakes() -> None:
     with pytest.raises(UsageError, match="padded"):
         tensors(ROWS, [0.0] * 3, "pad")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="packed"):
-        micro_batches(ROWS, "pack", 5)  # type: ignore[arg-type]
+        cut_microbatches(ROWS, "pack", 5)  # type: ignore[arg-type]
     for layout in ("packed", "padded"):
         with pytest.raises(UsageError, match="max_tokens"):
-            micro_batches(ROWS, layout, 0)
+            cut_microbatches(ROWS, layout, 0)
         with pytest.raises(UsageError, match="max_rows"):
-            micro_batches(ROWS, layout, 1, -1)
+            cut_microbatches(ROWS, layout, 1, -1)
 
 
 def test_to() -> None:

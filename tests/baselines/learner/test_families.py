@@ -23,8 +23,8 @@ from flowzoo.agents.hf.decode import DecodeRequest, check_decoding, decode
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import tensors
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.hidden_states import prepare, token_logps
 from flowzoo.baselines.learner.literals import RowLayout
-from flowzoo.baselines.learner.logps import prepare, token_logps
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.output_head import head_of
 from flowzoo.baselines.learner.update import Learner

@@ -1,4 +1,4 @@
-"""The learner on a tiny random Qwen3: masks, normalisation, schedules, determinism."""
+"""The learner on a tiny random Qwen3: masks, normalization, schedules, determinism."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from flowzoo.baselines.learner.batch import collate, cut
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.hidden_states import token_logps
 from flowzoo.baselines.learner.literals import LossConfig
-from flowzoo.baselines.learner.logps import token_logps
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
@@ -128,7 +128,7 @@ def test_masks_come_from_the_sampler() -> None:
 @pytest.mark.parametrize(
     "aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
 )
-def test_micro_batches_do_not_change_the_update(aggregation: Any) -> None:
+def test_microbatches_do_not_change_the_update(aggregation: Any) -> None:
     calls = make_calls()
     advantages = advantages_for(calls)
     loss = LossConfig(aggregation=aggregation, constant=40.0)

@@ -24,11 +24,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from flowzoo.baselines.learner.batch import micro_batches, tensors
-from flowzoo.baselines.learner.hidden_states import last_hidden
+from flowzoo.baselines.learner.batch import cut_microbatches, tensors
+from flowzoo.baselines.learner.hidden_states import last_hidden, prepare, scatter, token_logps
 from flowzoo.baselines.learner.literals import LossConfig, RowLayout
-from flowzoo.baselines.learner.logps import prepare, scatter, token_logps
-from flowzoo.baselines.learner.loss import LossNormaliser, policy_loss
+from flowzoo.baselines.learner.loss import LossNormalizer, policy_loss
 from flowzoo.errors import UsageError
 
 VOCAB = 23
@@ -113,13 +112,13 @@ def gradient(
 ) -> Tensor:
     """The gradient of a loss with entropy bonus, all parameters as one vector."""
     model.zero_grad()
-    totals = LossNormaliser(len(rows), sum(len(row.output_ids) for row in rows))
+    totals = LossNormalizer(len(rows), sum(len(row.output_ids) for row in rows))
     config = LossConfig(entropy_coef=0.1, clip_low=None, clip_high=None, dual_clip=None)
-    for part in micro_batches(rows, layout, 10**6, max_rows):
+    for part in cut_microbatches(rows, layout, 10**6, max_rows):
         batch = tensors([rows[i] for i in part], [rows[i].advantage for i in part], layout)
         logps, entropies = token_logps(model, batch, 0.8, entropy="grad", **options)
         loss, _ = policy_loss(
-            logps, batch.behaviour_logps, batch.advantages, batch.mask, config,
+            logps, batch.behavior_logps, batch.advantages, batch.mask, config,
             totals=totals, entropies=entropies,
         )  # fmt: skip
         loss.backward()
@@ -149,7 +148,7 @@ def test_logps_equal_those_of_single_rows(family: str, layout: RowLayout) -> Non
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_gradients_are_equal_packed_and_padded_for_any_micro_batch(family: str) -> None:
+def test_gradients_are_equal_packed_and_padded_for_any_microbatch(family: str) -> None:
     model, rows = model_of(family), make_rows()
     whole = gradient(model, rows, "padded", 0)
     assert float(whole.abs().max()) > 0.01
@@ -318,7 +317,7 @@ def test_families_that_cannot_be_packed_are_refused() -> None:
 
 
 def test_a_layer_with_memory_of_its_own_is_refused() -> None:
-    """A layer that mixes neighbours, as convolutions and recurrent layers do, is noticed."""
+    """A layer that mixes neighbors, as convolutions and recurrent layers do, is noticed."""
 
     class Mixing(Qwen3ForCausalLM):
         pass

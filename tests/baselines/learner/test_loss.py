@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from flowzoo.baselines.learner.literals import LossConfig
-from flowzoo.baselines.learner.loss import LossNormaliser, LossStats, NonFiniteError, policy_loss
+from flowzoo.baselines.learner.loss import LossNormalizer, LossStats, NonFiniteError, policy_loss
 from flowzoo.errors import UsageError
 
 LENGTHS = (5, 1, 0, 3)
@@ -29,7 +29,7 @@ def tensors(seed: int = 0, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]
     mask = torch.arange(shape[1])[None] < torch.tensor(lengths)[:, None]
     values = {
         name: -torch.rand(shape, generator=generator, dtype=torch.float64) * 3
-        for name in ("logps", "behaviour_logps", "reference_logps")
+        for name in ("logps", "behavior_logps", "reference_logps")
     }
     for name in ("entropies", "importance"):
         values[name] = 2 * torch.rand(shape, generator=generator, dtype=torch.float64)
@@ -93,7 +93,7 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
     lengths = [int(row.sum()) for row in mask]
     total, gradient = 0.0, np.zeros(mask.shape)
     for row, length in enumerate(lengths):
-        ratios = [values["logps"][row, t] - values["behaviour_logps"][row, t] for t in
+        ratios = [values["logps"][row, t] - values["behavior_logps"][row, t] for t in
                   range(length)]  # fmt: skip
         for t in range(length):
             token = Token(
@@ -200,7 +200,7 @@ def test_old_logps_equal_to_the_current_ones_give_the_plain_gradient() -> None:
     plain = LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None)
     for config in (LossConfig(), plain):
         data = {name: tensors()[name] for name in ("logps", "advantages", "mask")}
-        policy_loss(**data, behaviour_logps=data["logps"].detach(), config=config)[0].backward()
+        policy_loss(**data, behavior_logps=data["logps"].detach(), config=config)[0].backward()
         gradients.append(data["logps"].grad)
     torch.testing.assert_close(gradients[0], gradients[1])
 
@@ -209,7 +209,7 @@ def test_old_logps_equal_to_the_current_ones_give_the_plain_gradient() -> None:
 def test_parts_add_up_to_the_whole(config: LossConfig) -> None:
     data = tensors()
     whole, stats = policy_loss(**data, config=config)
-    totals = LossNormaliser(len(LENGTHS), sum(LENGTHS))
+    totals = LossNormalizer(len(LENGTHS), sum(LENGTHS))
     parts, added = 0.0, LossStats()
     for low, high in pairwise((0, 1, 3, 4)):
         piece: dict[str, Any] = {name: value[low:high] for name, value in data.items()}
@@ -225,7 +225,7 @@ def one_row(advantage: float, *ratios: float) -> dict[str, Any]:
     old = -torch.ones(1, len(ratios), dtype=torch.float64)
     logps = (old + torch.tensor([ratios], dtype=torch.float64).log()).requires_grad_()
     return {
-        "logps": logps, "behaviour_logps": old, "mask": torch.ones_like(old, dtype=torch.bool),
+        "logps": logps, "behavior_logps": old, "mask": torch.ones_like(old, dtype=torch.bool),
         "advantages": torch.tensor([advantage], dtype=torch.float64),
     }  # fmt: skip
 
@@ -291,7 +291,7 @@ def test_a_function_stands_in_place_of_the_surrogate() -> None:
     assert [one.isfinite().all().item() for one in seen[:2]] == [True, True]
     lengths, rest = sum(LENGTHS), LossConfig(ratio="none", clip_low=None, clip_high=None,
         dual_clip=None, kl_coef=0.3, entropy_coef=0.05)  # fmt: skip
-    gap = torch.where(data["mask"], data["logps"] - data["behaviour_logps"], 0.0).detach()
+    gap = torch.where(data["mask"], data["logps"] - data["behavior_logps"], 0.0).detach()
     own = (data["advantages"] * data["row_weights"])[:, None] * data["importance"].nan_to_num()
     others = {**data, "advantages": torch.zeros(4, dtype=torch.float64)}
     value, gradient = reference_loss(others, rest)
@@ -305,7 +305,7 @@ def test_statistics() -> None:
     ratios = [[2.0, 1.0], [4.0, 0.5]]
     logps = torch.tensor(ratios, dtype=torch.float64).log()
     data: dict[str, Any] = {
-        "behaviour_logps": torch.zeros_like(logps), "advantages": torch.tensor([1.0, -1.0]),
+        "behavior_logps": torch.zeros_like(logps), "advantages": torch.tensor([1.0, -1.0]),
         "mask": torch.ones(2, 2, dtype=torch.bool), "entropies": torch.full((2, 2), 0.25),
     }  # fmt: skip
     _, stats = policy_loss(logps, config=LossConfig(), **data)
@@ -321,16 +321,16 @@ def test_statistics() -> None:
 
 
 def test_k3_is_an_unbiased_estimate_under_the_sampler() -> None:
-    behaviour = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    behavior = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
     current = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
-    exact = float((behaviour * (behaviour / current).log()).sum())
+    exact = float((behavior * (behavior / current).log()).sum())
     expected = 0.0
     for token in range(3):
         _, stats = policy_loss(
-            current[token].log().reshape(1, 1), behaviour[token].log().reshape(1, 1),
+            current[token].log().reshape(1, 1), behavior[token].log().reshape(1, 1),
             torch.zeros(1), torch.ones(1, 1, dtype=torch.bool), LossConfig(),
         )  # fmt: skip
-        expected += float(behaviour[token]) * stats.kl
+        expected += float(behavior[token]) * stats.kl
     assert expected == pytest.approx(exact)
 
 
@@ -374,7 +374,7 @@ def test_a_token_that_became_very_unlikely_does_not_make_the_kl_explode() -> Non
     logps = torch.tensor([[-100.0, -0.5]], requires_grad=True)
     old = torch.tensor([[-1.0, -1.0]])
     data: dict[str, Any] = {
-        "behaviour_logps": old, "reference_logps": old, "advantages": torch.tensor([-1.0]),
+        "behavior_logps": old, "reference_logps": old, "advantages": torch.tensor([-1.0]),
         "mask": torch.ones(1, 2, dtype=torch.bool),
     }  # fmt: skip
     with pytest.raises(NonFiniteError):
@@ -396,7 +396,7 @@ def test_only_empty_rows() -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize(
     "name",
-    ["logps", "behaviour_logps", "reference_logps", "importance", "row_weights", "advantages"],
+    ["logps", "behavior_logps", "reference_logps", "importance", "row_weights", "advantages"],
 )
 def test_a_poisoned_row_is_named(name: str, bad: float) -> None:
     data = tensors()
@@ -409,7 +409,7 @@ def test_a_poisoned_row_is_named(name: str, bad: float) -> None:
 
 def test_a_sampler_log_prob_of_minus_infinity_does_not_hide_behind_a_clip() -> None:
     data = tensors()
-    data["behaviour_logps"][0, 2] = float("-inf")
+    data["behavior_logps"][0, 2] = float("-inf")
     assert ADVANTAGES[0] > 0, "the clipped surrogate alone would be finite"
     with pytest.raises(NonFiniteError) as caught:
         policy_loss(**data, config=LossConfig())

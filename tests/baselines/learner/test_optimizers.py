@@ -1,4 +1,4 @@
-"""Optimisers, what decays, and number formats of weights: values, and resumption bit by bit."""
+"""Optimizers, what decays, and number formats of weights: values, and resumption bit by bit."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_the_same_groups_decay_as_in_the_trainer_of_transformers(tiny_model: Mak
     assert {names[id(p)] for p in mine} == theirs
 
 
-def test_stochastic_rounding_is_exact_in_the_mean_and_between_neighbours() -> None:
+def test_stochastic_rounding_is_exact_in_the_mean_and_between_neighbors() -> None:
     exact = torch.tensor([1.0, -1.0, 1.001, -3.1415927, 1e-30, 0.0, 65504.5, 1 + 2**-9])
     drawn = torch.stack([stochastic_bfloat16(exact, noise(i)) for i in range(4000)]).double()
     spread = (exact.abs() * 2**-7).double()  # a step of bfloat16, or two
@@ -253,7 +253,7 @@ def test_large_weights_are_moved_in_parts(
         for weight, optimizer in zip(weights, optimizers, strict=True)
     )
     for one, other in zip(own, exact, strict=True):
-        assert torch.all((one.float() - other).abs() <= other.abs() / 128), "a neighbour"
+        assert torch.all((one.float() - other).abs() <= other.abs() / 128), "a neighbor"
         assert torch.any(other != 0)
 
 

@@ -1,4 +1,4 @@
-"""What scales a role's part of a step: weights, rates, counts; and which optimisers see it."""
+"""What scales a role's part of a step: weights, rates, counts; and which optimizers see it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from flowzoo.baselines.learner.batch import role_factors
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.literals import LossConfig
-from flowzoo.baselines.learner.loss import LossNormaliser, token_weights
-from flowzoo.baselines.learner.rows import role_factors
+from flowzoo.baselines.learner.loss import LossNormalizer, token_weights
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
 Make = Callable[..., Any]
 ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
-NORMALISED: list[Any] = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]
+NORMALizED: list[Any] = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]
 CALLS = st.lists(
     st.builds(
         lambda role, episode, length: SimpleNamespace(
@@ -60,7 +60,7 @@ def row_weights(calls: list[Any], aggregation: Any, kind: Any) -> list[float]:
     loss = LossConfig(aggregation=aggregation)
     longest = max(len(call.output_ids) for call in calls)
     mask = torch.tensor([[t < len(call.output_ids) for t in range(longest)] for call in calls])
-    totals = LossNormaliser(len(calls), int(mask.sum()))
+    totals = LossNormalizer(len(calls), int(mask.sum()))
     factors = role_factors(calls, config(loss=loss, role_loss=kind))
     sums = token_weights(mask, loss, totals, torch.float64).sum(-1).tolist()
     if aggregation == "seq-mean-token-sum":  # a row weighs as one, whatever its length
@@ -68,7 +68,7 @@ def row_weights(calls: list[Any], aggregation: Any, kind: Any) -> list[float]:
     return [s * factors[call.role] for s, call in zip(sums, calls, strict=True)]
 
 
-@given(calls=CALLS, aggregation=st.sampled_from(NORMALISED))
+@given(calls=CALLS, aggregation=st.sampled_from(NORMALizED))
 def test_what_a_role_weighs_depends_on_its_own_rows_alone(
     calls: list[Any], aggregation: Any
 ) -> None:
@@ -91,7 +91,7 @@ def test_what_a_role_weighs_depends_on_its_own_rows_alone(
             assert weights == row_weights(calls, aggregation, "pooled"), "bit by bit"
 
 
-@pytest.mark.parametrize("aggregation", NORMALISED)
+@pytest.mark.parametrize("aggregation", NORMALizED)
 def test_a_shared_step_is_the_sum_of_the_steps_that_roles_would_take_alone(
     aggregation: Any, tiny_model: Make, role_rows: Make, own_logps: Make
 ) -> None:
@@ -150,7 +150,7 @@ def test_clip_norm_0_never_clips(tiny_model: Make, role_rows: Make, own_logps: M
     assert float(free.norm()) > 100 * float(tight.norm())
 
 
-def test_what_no_optimiser_or_aggregation_can_do_is_refused() -> None:
+def test_what_no_optimizer_or_aggregation_can_do_is_refused() -> None:
     with pytest.raises(UsageError, match=r"`role_lr` within a policy is for sgd.*adamw takes one"):
         LearnerConfig(role_lr={"a": 1e-3})
     with pytest.raises(UsageError, match="`role_lr` of 'a' must be greater than 0"):

@@ -1,4 +1,4 @@
-"""Three optimiser steps on the same rows at temperature 0.7, beside TRL's and beside float64.
+"""Three optimizer steps on the same rows at temperature 0.7, beside TRL's and beside float64.
 
 The rows and TRL's numbers are in `trl_steps.json`, which `benchmarks/trl_golden.py` wrote.
 """

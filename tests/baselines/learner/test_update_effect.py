@@ -17,9 +17,8 @@ pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
 import torch
 
 from flowzoo.baselines.learner import update_effect
-from flowzoo.baselines.learner.batch import MicroBatch
+from flowzoo.baselines.learner.batch import Microbatch, TrainingRow, make_rows
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.rows import TrainingRow, make_rows
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
 from flowzoo.envs import Call
@@ -126,7 +125,7 @@ def test_rows_of_the_first_step_are_not_computed_twice_before_it(
     measured: list[int] = []
     batch = UpdateEffect._batch
 
-    def counted(self: UpdateEffect, some: Sequence[TrainingRow]) -> MicroBatch:
+    def counted(self: UpdateEffect, some: Sequence[TrainingRow]) -> Microbatch:
         measured.append(len(some))
         return batch(self, some)
 
@@ -151,10 +150,10 @@ def test_the_sample_is_bounded_keyed_and_of_rows_with_tokens(
              for n, call in enumerate(role_rows(400))]  # fmt: skip
     able = make_rows(calls, [0.0] * len(calls), CONFIG)
     chosen = sample(able, 3, 10**6)
-    assert len(chosen) == len({row.place for row in chosen}) == 10
+    assert len(chosen) == len({row.index for row in chosen}) == 10
     assert all(row.call.output_ids for row in chosen)
-    assert [row.place for row in sample(able, 3, 10**6)] == [row.place for row in chosen]
-    assert [row.place for row in sample(able, 4, 10**6)] != [row.place for row in chosen]
+    assert [row.index for row in sample(able, 3, 10**6)] == [row.index for row in chosen]
+    assert [row.index for row in sample(able, 4, 10**6)] != [row.index for row in chosen]
     assert len(sample(able[:20], 3, 10**6)) == len(sample(able[:100], 3, 10**6)) == 4
     assert len(sample(able * 4, 3, 10**6)) == 32
     few = sample(able, 3, 64)

@@ -17,14 +17,13 @@ from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import RolloutBatch, concat_batches
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.advantages.running import RunningMean
-from flowzoo.baselines.backends.local import LocalRunBackend
-from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.ray.weight_versions import (
+from flowzoo.baselines.backends.backend import LocalRunBackend
+from flowzoo.baselines.backends.ray.weights import (
     PublishedWeights,
     VersionError,
     WeightVersions,
 )
-from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training import async_rollouts
 from flowzoo.baselines.training.filters import FilteredBatch
@@ -166,7 +165,7 @@ class Versions(LocalRunBackend):
     def __init__(self, most: int, seed: int) -> None:
         self.rng, self.published = random.Random(seed), WeightVersions(most)
 
-    def play(self, plan: PlayPlan, shards: Sequence[Shard], play: Any) -> list[RolloutBatch]:
+    def play(self, plan: RolloutSpec, shards: Sequence[Shard], play: Any) -> list[RolloutBatch]:
         wanted = self.published.newest() if plan.versions is None else plan.versions
         self.published.choose(wanted)
         time.sleep(self.rng.choice([0, 0, 0.001, 0.01]))
@@ -208,7 +207,7 @@ class Paced:
         parts, known = [], means.means.get(("judged",), 0.0)
         for _ in range(2):
             self.stream.cursor += 1 + step % 2
-            parts.append(play(PlayPlan("train", {}, step), sampler, []))
+            parts.append(play(RolloutSpec("train", {}, step), sampler, []))
         counts = {"cursor": float(self.stream.cursor), "known": known}
         return FilteredBatch(concat_batches(parts), frozenset(), counts)
 
@@ -232,7 +231,7 @@ class Paced:
             assert len(self.backend.published) <= self.most + 1, "what nobody asks for is kept"
             if self.rng.random() < 0.2:
                 self.batches.settle()
-                (found,) = self.backend.play(PlayPlan("eval", {}), [], None)
+                (found,) = self.backend.play(RolloutSpec("eval", {}), [], None)
                 assert found.rows[0].version == self.learned, "evaluations have the newest weights"
             if self.rng.random() < 0.3:
                 self.batches.settle()

@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 import torch
 
 from flowzoo.agents import Request
-from flowzoo.baselines.backends.at_once import at_once
+from flowzoo.baselines.backends.concurrency import run_concurrently
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run import directory
 from flowzoo.baselines.settings.config import TrainConfig
@@ -63,8 +63,10 @@ def make(root: Path) -> Trainer:
 @pytest.mark.full
 def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
     trainer = make(tmp_path)
-    trainer.engines.players = dict(trainer.engines.players)
-    trainer.engines.players["generator"] = Poisoned(trainer.engines.players["generator"])
+    trainer.engines.train_policies = dict(trainer.engines.train_policies)
+    trainer.engines.train_policies["generator"] = Poisoned(
+        trainer.engines.train_policies["generator"]
+    )
     before = {k: v.clone() for k, v in trainer.learners["generator"].model.state_dict().items()}
     with pytest.raises(NonFiniteError, match="policy 'generator'") as caught:
         trainer.train()
@@ -119,7 +121,7 @@ def test_policies_that_fail_at_the_same_time_each_keep_their_rows(
         return found
 
     def together(works: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-        return at_once([{name: work} for name, work in works.items()], lambda: None)
+        return run_concurrently([{name: work} for name, work in works.items()], lambda: None)
 
     trainer.engines.before_learning = spoil  # type: ignore[method-assign]
     trainer.backend.together = together  # type: ignore[method-assign]
@@ -141,7 +143,9 @@ def test_the_command_line_says_it_in_one_line(
 ) -> None:
     def poisoned(*args: Any) -> Any:
         engines: Any = open_engines(*args)
-        engines.players = {name: Poisoned(player) for name, player in engines.players.items()}
+        engines.train_policies = {
+            name: Poisoned(player) for name, player in engines.train_policies.items()
+        }
         return engines
 
     monkeypatch.setattr(build, "open_engines", poisoned)

@@ -164,7 +164,7 @@ def test_isolated_policies_diverge_and_shared_ones_are_one(tmp_path: Path) -> No
     shared = Trainer(TrainConfig(**{**SMALL, "out": str(tmp_path / "s")}))
     assert list(shared.learners) == ["shared"]
     engines = shared.engines
-    played = engines.players["shared"].model, engines.judges["shared"].model
+    played = engines.train_policies["shared"].model, engines.eval_policies["shared"].model
     assert played == (shared.learners["shared"].model,) * 2
 
 
@@ -301,11 +301,11 @@ def test_how_often_a_run_is_evaluated_is_recorded_and_stays_when_it_is_continued
 
 
 def test_choices_of_the_advantage_are_read_as_words() -> None:
-    from flowzoo.baselines.advantages.spec import PRESETS, with_words
+    from flowzoo.baselines.advantages.spec import PRESETS, with_choices
     from flowzoo.envs.settings import read_settings
 
     words = ["std=none", "mean_group=problem+role", "mean_weight=call", "eps=1e-3"]
-    spec = with_words(PRESETS["grpo"], read_settings(words))
+    spec = with_choices(PRESETS["grpo"], read_settings(words))
     assert (spec.std, spec.mean_group, spec.mean_weight) == ("none", ("problem", "role"), "call")
     assert spec.eps == 1e-3
     assert spec.std_group == PRESETS["grpo"].std_group

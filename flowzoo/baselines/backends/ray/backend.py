@@ -16,19 +16,21 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.baselines.backends.like import LearnerLike
-from flowzoo.baselines.backends.local import LocalRunBackend
-from flowzoo.baselines.backends.plays import PlayPlan
+from flowzoo.baselines.backends.backend import LocalRunBackend
+from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
 from flowzoo.baselines.backends.ray.cluster import connect, place
 from flowzoo.baselines.backends.ray.graders import Graders, start_graders
-from flowzoo.baselines.backends.ray.learner_groups import RemoteLearnerGroups
-from flowzoo.baselines.backends.ray.learners import RemoteLearner, WeightsFile
-from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes, check_vllm
+from flowzoo.baselines.backends.ray.learners import RemoteLearner, RemoteLearnerGroups, WeightsFile
 from flowzoo.baselines.backends.ray.pool import RolloutPool
-from flowzoo.baselines.backends.ray.proof import ReplicaProof
-from flowzoo.baselines.backends.ray.weights import weights_file
-from flowzoo.baselines.backends.ray.worker import OpenPlayer, RolloutWorker
-from flowzoo.baselines.backends.shards import Shard
+from flowzoo.baselines.backends.ray.weights import ReplicaProof, weights_file
+from flowzoo.baselines.backends.ray.worker import (
+    OpenPlayer,
+    RolloutWorker,
+    check_grading,
+    check_nodes,
+    check_vllm,
+)
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
@@ -75,7 +77,7 @@ def start_workers(
 @contextmanager
 def token_in(folder: Path) -> Iterator[Path]:
     """A file in `folder` while the block runs; what had to be made for it is taken away again."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     token = folder / f".seen-by-all-{secrets.token_hex(8)}"
     try:
@@ -83,12 +85,12 @@ def token_in(folder: Path) -> Iterator[Path]:
         yield token
     finally:
         token.unlink(missing_ok=True)
-        for one in missing:
-            one.rmdir()
+        for parent in missing:
+            parent.rmdir()
 
 
 class RayRunBackend(LocalRunBackend):
-    """See `RunBackend`: this process writes, workers play, and others learn, or this one."""
+    """A driver, which writes files; workers play, and learner workers learn, if there are any."""
 
     def __init__(
         self,
@@ -98,16 +100,16 @@ class RayRunBackend(LocalRunBackend):
         open_grader: OpenPlayer | None = None,
         learner_groups: Sequence[LearnerGroupPlan] = (),
     ) -> None:
-        """Join the cluster and start the workers, which load their models meanwhile.
+        """Join the cluster and start the workers, which load their models in the background.
 
         Args:
             config: the settings of the run.
-            open_player: makes what plays in a rollout worker; where there are graders, they are
-                the last of what it is given.
-            open_learners: makes what learns in a learner worker, where there are any; the
-                policies of its learner group are the last of what it is given.
-            open_grader: makes what grades in a grader, where there are any.
-            learner groups: who learns together in learner workers.
+            open_player: makes the player of a rollout worker; its last argument is the graders, if
+                there are any.
+            open_learners: makes the learners of a learner worker; its last argument is the
+                policies of the learner group.
+            open_grader: makes the grader of a grading actor.
+            learner_groups: policies that learn together in learner workers.
 
         Raises:
             UsageError: no cluster, too little room in it, or nodes that differ.
@@ -122,7 +124,7 @@ class RayRunBackend(LocalRunBackend):
         self.count, self._closed, self._shard = count, False, config.shard
         self._versions: dict[str, int] = {}
         self._due_later = config.max_staleness > 1
-        """Whether a batch may be played, or wait for its turn, while weights are published."""
+        """True if a batch may be played, or wait, while weights are published."""
         self._groups: list[PlacementGroup] = []
         self._learner_groups: RemoteLearnerGroups | None = None
         self._graders: Graders | None = None
@@ -148,7 +150,7 @@ class RayRunBackend(LocalRunBackend):
             self._pool = RolloutPool(workers, config.max_staleness, self._proof)
             with token_in(folder) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
-                self.pids = [one.pid for one in facts]
+                self.pids = [node.pid for node in facts]
                 if self._learner_groups is not None:
                     facts += self._learner_groups.facts(str(token))
             check_nodes(facts, os.getcwd(), str(config.directory))
@@ -160,13 +162,13 @@ class RayRunBackend(LocalRunBackend):
             raise
 
     def play(
-        self, plan: PlayPlan, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
+        self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
-        """See `RunBackend`: by the workers, with the versions of the plan."""
+        """Play on the workers, with the versions of the plan."""
         return list(self._pool.play(plan, [shard.jobs for shard in shards]))
 
-    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerLike]:
-        """See `RunBackend`: those of the learner groups, where there are any."""
+    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
+        """Proxies of the learner groups' learners, if there are learner groups."""
         if self._learner_groups is None:
             return make()
         try:
@@ -176,7 +178,7 @@ class RayRunBackend(LocalRunBackend):
             raise
 
     def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """See `RunBackend`: learner groups work at the same time."""
+        """Run the works of several learner groups at the same time."""
         return (
             super().together(works)
             if self._learner_groups is None
@@ -184,11 +186,11 @@ class RayRunBackend(LocalRunBackend):
         )
 
     def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """See `RunBackend`: what graders say, who are all alike, where there are any."""
+        """Settings of the graders, which are equal, if there are graders."""
         return here() if self._graders is None else self._graders.grading
 
-    def publish(self, learners: Mapping[str, LearnerLike]) -> dict[str, Any]:
-        """See `RunBackend`: one file per policy that has changed, once per node, and the proof.
+    def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
+        """Send one file per changed policy, once per node, and check the loads.
 
         With `max_staleness` above 1 workers have their hands full from the first step on: the proof
         waits for the first batch that is played with these weights.
@@ -197,16 +199,18 @@ class RayRunBackend(LocalRunBackend):
         if self._opening:
             self._opening = []
             opened = self._pool.ask(lambda worker: worker.open.remote())
-            check_grading([one.grading for one in opened])
+            check_grading([learner.grading for learner in opened])
             self._proof.probes = opened[0].probes
-        changed = [name for name, one in learners.items() if self._versions.get(name) != one.steps]
+        changed = [
+            name for name, learner in learners.items() if self._versions.get(name) != learner.steps
+        ]
         sent = 0
         for name in changed:
             self._proof.remember(name, learners[name])
-            found = self._file(learners[name])
-            self._pool.publish(name, learners[name].steps, found.file, found.digest)
+            file = self._file(learners[name])
+            self._pool.publish(name, learners[name].steps, file.file, file.digest)
             self._versions[name] = learners[name].steps
-            sent += found.size
+            sent += file.size
         ready = self.count
         if changed:
             ready = self._pool.proved if later else self._pool.prove(changed)
@@ -218,11 +222,11 @@ class RayRunBackend(LocalRunBackend):
         }
 
     def stop(self) -> None:
-        """See `RunBackend`."""
+        """Stop the pool of rollout workers."""
         self._pool.stop()
 
     def close(self) -> None:
-        """See `RunBackend`: all actors end, and a cluster that was started for this run."""
+        """End all actors, and a cluster that was started for this run."""
         if not self._closed:
             self._closed = True
             if self._learner_groups is not None:
@@ -234,7 +238,7 @@ class RayRunBackend(LocalRunBackend):
                 remove_placement_group(group)
             ray.shutdown()
 
-    def _file(self, learner: LearnerLike) -> WeightsFile:
+    def _file(self, learner: LearnerProtocol) -> WeightsFile:
         """The weights of a learner in the object store."""
         if isinstance(learner, RemoteLearner):
             return learner.file()

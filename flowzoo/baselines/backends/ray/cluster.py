@@ -1,4 +1,4 @@
-"""Getting into a Ray cluster, and getting places in it: every refusal in one line."""
+"""Joining a Ray cluster and reserving resources in it, with one-line errors."""
 
 from __future__ import annotations
 
@@ -6,36 +6,39 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 
 from flowzoo.baselines.backends.backend import NoRoomError
-from flowzoo.errors import UsageError, missing_extra
+from flowzoo.baselines.backends.errors_wire import deserialize_error
+from flowzoo.baselines.backends.ray.worker import Failed
+from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.provenance import usable_cores
 
-# Before Ray is imported, which reads it once: nobody is told that a cluster was started.
+# Ray reads this once, at import: no usage report of the cluster is sent.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 try:
     import ray
+    from ray.exceptions import ActorDiedError, RayError, RayTaskError
     from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 except ImportError as error:
     raise missing_extra(error.name or "ray", "scale", "`backend` ray") from error
 
 LOCAL = "local"
 PLACED_WITHIN_S = 60.0
-"""How long places are waited for."""
+"""Time limit for a placement group, in seconds."""
 
 
 class _Kind(NamedTuple):
-    """Actors that are placed together."""
+    """A kind of actors that are placed together."""
 
     strategy: str
     called: str
     settings: str
-    """Those that say how many there are, and of what size."""
+    """Settings of their number and size."""
 
 
 _KINDS = {
@@ -49,7 +52,7 @@ _ANSWERS_WITHIN_S = 10.0
 def connect(address: str, needed: Mapping[str, float]) -> None:
     """Join the cluster at `address`, or start one on this machine where that is `local`.
 
-    Never any other: a bare `ray.init()` joins whatever cluster it finds on the host.
+    Never any other: a bare `ray.init()` joins any cluster that it finds on the host.
 
     Args:
         address: `local`, or HOST:PORT of a cluster's head.
@@ -64,7 +67,7 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
             "this process is in a Ray cluster already, and a run joins its own: call "
             "ray.shutdown() first"
         )
-    told: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if address == LOCAL:
         have = {"CPU": usable_cores(), "GPU": torch.cuda.device_count()}
         for kind, amount in needed.items():
@@ -74,13 +77,13 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
                     "`rollout_workers`, `learner_workers` or `graders`, or join a larger cluster "
                     "with --ray-address HOST:PORT"
                 )
-        told = {"include_dashboard": False, "num_cpus": have["CPU"], "num_gpus": have["GPU"]}
+        options = {"include_dashboard": False, "num_cpus": have["CPU"], "num_gpus": have["GPU"]}
     else:
         look_for(address)
     try:
         ray.init(
             address=address, log_to_driver=False, configure_logging=False,
-            logging_level=logging.ERROR, **told,
+            logging_level=logging.ERROR, **options,
         )  # fmt: skip
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
         raise UsageError(
@@ -94,7 +97,7 @@ def look_for(address: str) -> None:
     """Refuse an address where nothing answers, before Ray tries for a minute.
 
     Raises:
-        UsageError: as said, or of another form.
+        UsageError: no such cluster, or an address of another form.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or "/" in address:
@@ -119,14 +122,14 @@ def place(
 ) -> PlacementGroup:
     """A place for every bundle; all of them or none.
 
-    Those that play or grade are spread over the nodes, those that learn are on as few as can be.
-    `of` is said after what they are called.
+    Rollout workers and graders are spread over the nodes, learner workers packed on few.
+    `of` follows the kind in error messages.
 
     Raises:
         NoRoomError: the cluster has not had them within the time; says what it has free.
     """
-    words = _KINDS[kind]
-    group = placement_group([dict(one) for one in bundles], strategy=words.strategy)
+    labels = _KINDS[kind]
+    group = placement_group([dict(bundle) for bundle in bundles], strategy=labels.strategy)
     deadline = time.monotonic() + within
     while not group.wait(min(1.0, within)):
         if time.monotonic() >= deadline:
@@ -134,9 +137,9 @@ def place(
             nodes = sum(node["Alive"] for node in ray.nodes())
             remove_placement_group(group)
             raise NoRoomError(
-                f"{len(bundles)} {words.called}{of} need a bundle of {_words(bundles[0])} each, "
+                f"{len(bundles)} {labels.called}{of} need a bundle of {_words(bundles[0])} each, "
                 f"and the cluster had no room for them in {within:.0f} s: it has {_words(free)} "
-                f"free of {_words(have)} on {nodes} nodes. Lower {words.settings}, or add nodes"
+                f"free of {_words(have)} on {nodes} nodes. Lower {labels.settings}, or add nodes"
             )
     return group
 
@@ -144,3 +147,70 @@ def place(
 def _words(resources: Mapping[str, float]) -> str:
     """`1 CPU, 0 GPU`."""
     return ", ".join(f"{resources.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
+
+
+STARTED_WITHIN_S = 600.0
+"""Time limit for an actor to start and load, in seconds."""
+BACK_WITHIN_S = 300.0
+"""Time limit for the return of lost actors, in seconds."""
+PAUSE_S = 0.5
+"""After which one that was lost is tried again."""
+LOOK_S = 1.0
+"""Interval between checks for a reply, in seconds."""
+
+
+class WorkerError(FlowzooError, RuntimeError):
+    """Rollout workers or graders failed, are gone, or are not as they should be."""
+
+
+def ask_all(
+    who: str,
+    actors: Sequence[Any],
+    call: Callable[[Any], Any],
+    within: float = STARTED_WITHIN_S,
+) -> list[Any]:
+    """Replies of all `actors`, in their order; `call` makes the reference.
+
+    Raises:
+        WorkerError: one cannot be started, or does not answer in time; `who` is their kind.
+        FlowzooError: what one raised.
+    """
+    waiting = {call(actor): number for number, actor in enumerate(actors)}
+    replies: dict[int, Any] = {}
+    deadline = time.monotonic() + within
+    while waiting:
+        done, _ = ray.wait(list(waiting), timeout=LOOK_S)
+        for ref in done:
+            number = waiting.pop(ref)
+            try:
+                replies[number] = _heard(ray.get(ref))
+            except (ActorDiedError, RayTaskError) as error:
+                raise WorkerError(
+                    f"{who} {number} cannot be started: {last_line(error)}"
+                ) from error
+            except RayError:
+                time.sleep(PAUSE_S)
+                waiting[call(actors[number])] = number
+        if waiting and time.monotonic() > deadline:
+            raise WorkerError(
+                f"{who}s {listed(waiting.values())} have not answered in {within:.0f} s"
+            )
+    return [replies[number] for number in range(len(actors))]
+
+
+def _heard(reply: Any) -> Any:
+    """An answer that is no error; raises what an actor raised."""
+    if isinstance(reply, Failed):
+        raise deserialize_error(reply.error, WorkerError)
+    return reply
+
+
+def last_line(error: BaseException) -> str:
+    """Last line of an error's message, or its type."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """`1, 2, 3`."""
+    return ", ".join(str(number) for number in sorted(set(numbers)))

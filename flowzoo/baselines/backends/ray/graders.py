@@ -1,10 +1,7 @@
-"""Graders of a run, and what a rollout worker asks them with.
+"""A grader: an actor that carries out effects for rollout workers. It needs no Ray to exist.
 
-A rollout worker waits for results in its event loop, where its other plays go on. It plays one
-shard at a time and has no more effects than that with graders, so nothing piles up before them.
-What a grader's death took is carried out again by another: effects have no state, and results come
-in their order, so whoever graded changes no number. As in `pool` Ray starts dead actors again and
-repeats no call by itself.
+A request names its grading settings, as a rollout worker's request names its weights: a
+grader that Ray has started again on a node with another sandbox refuses.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol, cast
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -23,27 +20,106 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from flowzoo.agents.rollout.engine import CHUNK, Resolver
-from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.ray.asking import (
+from flowzoo.baselines.backends.errors_wire import deserialize_error
+from flowzoo.baselines.backends.ray.cluster import (
     BACK_WITHIN_S,
     PAUSE_S,
     WorkerError,
     ask_all,
     last_line,
+    place,
 )
-from flowzoo.baselines.backends.ray.cluster import place
-from flowzoo.baselines.backends.ray.grader_worker import GraderReply, GraderWorker, Resolved
-from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes
-from flowzoo.baselines.backends.ray.worker import Failed, OpenPlayer
-from flowzoo.baselines.backends.told import hear
+from flowzoo.baselines.backends.ray.worker import (
+    AnsweringActor,
+    Failed,
+    OpenPlayer,
+    check_grading,
+    check_nodes,
+)
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.envs.episode.effects import PendingEffect
 from flowzoo.envs.script import EffectResult, Grade
 from flowzoo.envs.tasks.task import Task
 
+
+class Grader(Protocol):
+    """The part of a grader that grades."""
+
+    def grading(self) -> Mapping[str, Any]:
+        """Settings that answers are graded with, equal in all processes."""
+        ...
+
+    def resolve(self, plan: RolloutSpec, effects: Sequence[PendingEffect]) -> list[EffectResult]:
+        """Results of `effects`, in their order."""
+        ...
+
+
+class Ready(NamedTuple):
+    """A grader has its task."""
+
+    grading: Mapping[str, Any]
+
+
+class Resolved(NamedTuple):
+    """Results of effects, in their order."""
+
+    results: list[EffectResult]
+
+
+GraderReply = Ready | Resolved | Failed
+
+
+class GraderWorker(AnsweringActor):
+    """The actor."""
+
+    def __init__(self, number: int, open_grader: OpenPlayer, folder: str, cores: int) -> None:
+        """Store the arguments; heavy parts are made on first use, and again after a restart.
+
+        Args:
+            number: names it.
+            open_grader: makes what grades.
+            folder: the driver's working directory.
+            cores: CPU cores of this grader; a sandbox starts as many boxes.
+        """
+        super().__init__(f"grader {number}", folder)
+        self._open = open_grader
+        self._grader: Grader | None = None
+        self._grading: Mapping[str, Any] = {}
+        os.environ["FLOWZOO_CORES"] = str(cores)
+
+    def open(self) -> GraderReply:
+        """Make the task, and its sandbox."""
+
+        def make() -> Ready:
+            self._ready()
+            return Ready(self._grading)
+
+        return self._answer(make)
+
+    def resolve(
+        self, grading: Mapping[str, Any], plan: RolloutSpec, effects: Sequence[PendingEffect]
+    ) -> GraderReply:
+        """Carry out effects of a plan, with `grading` and nothing else."""
+
+        def work() -> Resolved:
+            grader = self._ready()
+            check_grading([grading, self._grading])
+            return Resolved(grader.resolve(plan, effects))
+
+        return self._answer(work)
+
+    def _ready(self) -> Grader:
+        if self._grader is None:
+            grader = cast("Grader", self._open())
+            self._grading = grader.grading()
+            self._grader = grader
+        return self._grader
+
+
 FEWEST = 4
 """Effects that are not spread over graders: the boxes that a sandbox has for one core."""
 _DEADLY = 10
-"""How often the same effects may be lost with their grader."""
+"""Number of times that the same effects may be lost with their grader."""
 
 _log = logging.getLogger("flowzoo")
 
@@ -77,10 +153,13 @@ def start_graders(
         ).remote(number, open_grader, os.getcwd(), cores)
         for number in range(count)
     ]
-    check_nodes(ask_all("grader", actors, lambda one: one.facts.remote(token)), os.getcwd(), out)
-    found = [one.grading for one in ask_all("grader", actors, lambda one: one.open.remote())]
-    check_grading(found)
-    return Graders(names, found[0], actors), group
+    facts = ask_all("grader", actors, lambda grader: grader.facts.remote(token))
+    check_nodes(facts, os.getcwd(), out)
+    settings = [
+        reply.grading for reply in ask_all("grader", actors, lambda grader: grader.open.remote())
+    ]
+    check_grading(settings)
+    return Graders(names, settings[0], actors), group
 
 
 class Graders:
@@ -98,7 +177,7 @@ class Graders:
         self._busy = [0] * len(self._names)
         """Calls of this process that each has not answered."""
         self._lost: dict[Any, int] = {}
-        """What those that were lost are asked until they answer again -> grader."""
+        """Lost graders by the pending request for their return."""
         self._last: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,8 +187,8 @@ class Graders:
         """
         return Graders, (self._names, self.grading)
 
-    def __call__(self, plan: PlayPlan) -> Resolver:
-        """What carries out the effects of `plan`; graders know its task themselves.
+    def __call__(self, plan: RolloutSpec) -> Resolver:
+        """Resolver of the effects of `plan`; graders make its task themselves.
 
         Raises:
             WorkerError: all graders are gone for long, or the same effects end every one they meet.
@@ -123,13 +202,13 @@ class Graders:
             size = min(CHUNK, max(FEWEST, share))
             sent = [_bare(effect) for effect in effects]
             chunks = [sent[at : at + size] for at in range(0, len(sent), size)]
-            found = await asyncio.gather(*(self._resolve(plan, chunk) for chunk in chunks))
-            return [result for results in found for result in results]
+            results = await asyncio.gather(*(self._resolve(plan, chunk) for chunk in chunks))
+            return [result for results in results for result in results]
 
         return resolver
 
     async def _resolve(
-        self, plan: PlayPlan, chunk: Sequence[PendingEffect]
+        self, plan: RolloutSpec, chunk: Sequence[PendingEffect]
     ) -> Sequence[EffectResult]:
         """Results of a chunk, from whichever grader lives."""
         losses = 0
@@ -155,7 +234,7 @@ class Graders:
                     ) from error
             else:
                 if isinstance(reply, Failed):
-                    raise hear(reply.error, WorkerError)
+                    raise deserialize_error(reply.error, WorkerError)
                 assert isinstance(reply, Resolved)
                 return reply.results
             finally:
@@ -170,7 +249,9 @@ class Graders:
             there = [number for number in range(count) if number not in lost]
             if there:
                 last = os.getpid() if self._last is None else self._last  # not all begin alike
-                self._last = min(there, key=lambda one: (self._busy[one], (one - last - 1) % count))
+                self._last = min(
+                    there, key=lambda index: (self._busy[index], (index - last - 1) % count)
+                )
                 return self._last
             if time.monotonic() - began > BACK_WITHIN_S:
                 raise WorkerError(
@@ -202,7 +283,7 @@ class Graders:
                 self._lost[self._actors[grader].open.remote()] = grader
             else:
                 if isinstance(reply, Failed):
-                    raise hear(reply.error, WorkerError)
+                    raise deserialize_error(reply.error, WorkerError)
 
 
 def _bare(pending: PendingEffect) -> PendingEffect:

@@ -1,7 +1,6 @@
-"""A learner worker: an actor that is one rank of a learner group that trains some of a run's
-policies.
+"""Learner workers: actors that are ranks of a learner group, which trains some of the policies.
 
-It makes the learner group's learners from the settings, as a rank of torchrun does those of the
+It makes the learner group's learners from the settings, as a rank of torchrun does for the
 run, and adapters of one base share it. Policies of a learner group learn one after another, on the
 same cores and GPUs.
 """
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Meeting(NamedTuple):
-    """Where the ranks of a learner group meet."""
+    """Address at which the ranks of a learner group meet."""
 
     host: str
     port: int
 
 
 class LearnerState(NamedTuple):
-    """What the driver knows of a learner."""
+    """State of a learner that the driver keeps."""
 
     steps: int
     lr_scale: float
@@ -50,7 +49,7 @@ class Joined(NamedTuple):
 class Done(NamedTuple):
     """Some work was done; what it returned comes from the first rank."""
 
-    made: Any
+    result: Any
     state: LearnerState
 
 
@@ -102,7 +101,7 @@ class LearnerWorker(AnsweringActor):
 
         Args:
             shard: what is spread over the ranks, as the settings say it.
-            meeting: where they meet; None: nobody else is there.
+            meeting: address of the group; None: this worker is the only one.
         """
 
         def meet() -> Joined:
@@ -112,8 +111,10 @@ class LearnerWorker(AnsweringActor):
                 learner_group = self._meet(shard, meeting)
                 for learner in self._learners.values():
                     learner.join(learner_group)
-            notes = {name: list(one.notes) for name, one in self._learners.items()}
-            return Joined(notes, {name: _state(one) for name, one in self._learners.items()})
+            notes = {name: list(learner.notes) for name, learner in self._learners.items()}
+            return Joined(
+                notes, {name: _state(learner) for name, learner in self._learners.items()}
+            )
 
         return self._answer(meet)
 
@@ -125,8 +126,8 @@ class LearnerWorker(AnsweringActor):
         def do() -> Done:
             learner = self._learners[policy]
             learner.lr_scale = lr_scale
-            made = work(learner, *given)
-            return Done(made if self._rank == 0 else None, _state(learner))
+            result = work(learner, *given)
+            return Done(result if self._rank == 0 else None, _state(learner))
 
         return self._answer(do)
 
@@ -134,15 +135,15 @@ class LearnerWorker(AnsweringActor):
         """The weights of `policy` as a safetensors file, from the first rank."""
         from flowzoo.baselines.backends.ray.weights import weights_file
 
-        found: list[npt.NDArray[np.uint8]] = []
+        chunks: list[npt.NDArray[np.uint8]] = []
 
         def write() -> Sent:
             file, digest = weights_file(self._learners[policy], keep=self._rank == 0)
             if self._rank == 0:
-                found.append(np.frombuffer(file, np.uint8))
+                chunks.append(np.frombuffer(file, np.uint8))
             return Sent(digest, len(file))
 
-        return self._answer(write), found[0] if found else None
+        return self._answer(write), chunks[0] if chunks else None
 
     def _meet(self, shard: str, meeting: Meeting) -> LearnerGroup:
         from torch import distributed
@@ -156,7 +157,7 @@ class LearnerWorker(AnsweringActor):
         store = self._store or distributed.TCPStore(
             meeting.host, meeting.port, self._world, is_master=False
         )
-        cuda = any(one.model.device.type == "cuda" for one in self._learners.values())
+        cuda = any(learner.model.device.type == "cuda" for learner in self._learners.values())
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
             store=store, rank=self._rank, world_size=self._world, timeout=WAIT,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import ray
@@ -20,7 +21,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch import Tensor
 
 from flowzoo.baselines.backends.backend import LearnersLostError
+from flowzoo.baselines.backends.concurrency import run_concurrently
 from flowzoo.baselines.backends.data_parallel import RankError
+from flowzoo.baselines.backends.errors_wire import deserialize_error
 from flowzoo.baselines.backends.ray.cluster import place
 from flowzoo.baselines.backends.ray.learner_worker import (
     Done,
@@ -31,19 +34,19 @@ from flowzoo.baselines.backends.ray.learner_worker import (
     Sent,
 )
 from flowzoo.baselines.backends.ray.worker import Failed, NodeFacts, OpenPlayer
-from flowzoo.baselines.backends.told import hear
 from flowzoo.baselines.backends.torchrun import WAIT
 from flowzoo.baselines.learner.batch import SampledTokens
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError
 
 JOINED_WITHIN_S = 600.0
-"""How long ranks may take to start, to load their models and to meet."""
+"""Time limit for ranks to start, load their models and meet, in seconds."""
 DONE_WITHIN_S = WAIT.total_seconds() + 60.0
-"""How long they may take for anything else; before that they give one another up."""
+"""Time limit for any other call, in seconds; ranks give one another up before."""
 GRACE_S = 20.0
-"""How long the others may take once one has failed."""
+"""Time limit for the other ranks once one has failed, in seconds."""
 _LOOK_S = 1.0
 
 T = TypeVar("T")
@@ -59,9 +62,9 @@ class WeightsFile(NamedTuple):
     file: Any
     """Reference to a safetensors file, as bytes in an array."""
     digest: str
-    """Of the tensors in it."""
+    """Digest of the tensors in the file."""
     size: int
-    """Of the file, in bytes."""
+    """Size of the file, in bytes."""
 
 
 def start_learners(
@@ -100,24 +103,24 @@ class RemoteLearnerGroup:
         """
         self._workers, self._of = list(workers), of
         self.pids: list[int] = []
-        """Of their processes, once they have said `facts`."""
+        """Process ids, known after `facts`."""
 
     def facts(self, token: str) -> list[NodeFacts]:
-        """What every rank's node is like.
+        """Facts about every rank's node.
 
         Raises:
             LearnersLostError: a rank cannot be started.
         """
         try:
-            found: list[NodeFacts] = self._ask(lambda one: one.facts.remote(token))
+            facts: list[NodeFacts] = self._ask(lambda node: node.facts.remote(token))
         except LearnersLostError as lost:
             why = str(lost.__cause__).strip().splitlines()[-1:]
             raise LearnersLostError(
                 f"a learner worker{self._of} cannot be started: {''.join(why)}. What is in the "
                 "last checkpoint is good: the same command goes on from there"
             ) from lost
-        self.pids = [one.pid for one in found]
-        return found
+        self.pids = [node.pid for node in facts]
+        return facts
 
     def join(self, shard: str) -> dict[str, RemoteLearner]:
         """Let the ranks make their learners and meet; what speaks for these, by policy.
@@ -129,43 +132,43 @@ class RemoteLearnerGroup:
         meeting: Meeting | None = None
         if len(self._workers) > 1 or shard == "full":
             (meeting,) = self._wait([self._workers[0].meeting.remote()], JOINED_WITHIN_S)
-        joined: Joined = self._ask(lambda one: one.join.remote(shard, meeting))[0]
+        joined: Joined = self._ask(lambda worker: worker.join.remote(shard, meeting))[0]
         return {
             name: RemoteLearner(self, name, joined.notes[name], state)
             for name, state in joined.states.items()
         }
 
     def work(self, policy: str, lr_scale: float, work: Callable[..., T], given: Any) -> Done:
-        """What the first rank's `Done` says, once all have done `work`."""
-        asked = policy, lr_scale, work, ray.put(given)
-        return self._ask(lambda one: one.work.remote(*asked), DONE_WITHIN_S)[0]
+        """`Done` of the first rank, once all ranks have done `work`."""
+        arguments = policy, lr_scale, work, ray.put(given)
+        return self._ask(lambda worker: worker.work.remote(*arguments), DONE_WITHIN_S)[0]
 
     def file(self, policy: str) -> WeightsFile:
         """The weights of `policy`, which stay on the first rank's node until they are read."""
-        refs = [one.file.options(num_returns=2).remote(policy) for one in self._workers]
-        sent: Sent = self._wait([said for said, _ in refs], DONE_WITHIN_S)[0]
+        refs = [worker.file.options(num_returns=2).remote(policy) for worker in self._workers]
+        sent: Sent = self._wait([reply for reply, _ in refs], DONE_WITHIN_S)[0]
         return WeightsFile(refs[0][1], sent.digest, sent.size)
 
     def end(self) -> None:
-        """End the ranks, whatever they are doing."""
-        for one in self._workers:
-            ray.kill(one)
+        """Kill the ranks at once."""
+        for worker in self._workers:
+            ray.kill(worker)
 
     def _ask(self, call: Callable[[Any], Any], within: float = JOINED_WITHIN_S) -> list[Any]:
-        """What every rank answers, by rank; `call` makes the reference."""
-        return self._wait([call(one) for one in self._workers], within)
+        """Replies of all ranks, by rank; `call` makes the reference."""
+        return self._wait([call(worker) for worker in self._workers], within)
 
     def _wait(self, refs: Sequence[Any], within: float) -> list[Any]:
         """Results of `refs`, one of each of the first ranks; an error ends the group."""
         waiting = {ref: rank for rank, ref in enumerate(refs)}
-        deadline, found = time.monotonic() + within, dict[int, Any]()
+        deadline, replies = time.monotonic() + within, dict[int, Any]()
         failed, lost = dict[int, FlowzooError](), dict[int, RayError]()
         while waiting and time.monotonic() < deadline:
             done, _ = ray.wait(list(waiting), timeout=_LOOK_S)
             for ref in done:
                 rank = waiting.pop(ref)
                 try:
-                    found[rank] = ray.get(ref)
+                    replies[rank] = ray.get(ref)
                 except RayTaskError as error:  # they catch their own: this is about the answer
                     failed[rank] = LearnerError(
                         f"the answer of learner worker {rank}{self._of}: {error}"
@@ -173,12 +176,12 @@ class RemoteLearnerGroup:
                 except RayError as error:
                     lost[rank] = error
                 else:
-                    if isinstance(found[rank], Failed):
-                        failed[rank] = hear(found[rank].error, LearnerError)
+                    if isinstance(replies[rank], Failed):
+                        failed[rank] = deserialize_error(replies[rank].error, LearnerError)
             if failed or lost:
                 deadline = min(deadline, time.monotonic() + GRACE_S)
         if not failed and not lost and not waiting:
-            return [found[rank] for rank in range(len(refs))]
+            return [replies[rank] for rank in range(len(refs))]
         self.end()
         if lost:
             rank, error = next(iter(lost.items()))
@@ -202,21 +205,21 @@ class RemoteLearner:
     def __init__(
         self, learner_group: RemoteLearnerGroup, policy: str, notes: list[str], state: LearnerState
     ) -> None:
-        """Of `policy`; made by `RemoteLearnerGroup.join`."""
+        """Proxy of `policy`'s learner; created by `RemoteLearnerGroup.join`."""
         self._learner_group, self._policy = learner_group, policy
         self.notes = notes
         self.steps, self.lr_scale = state
 
     def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
-        """See `Learner`."""
+        """Update on all ranks; return the first rank's metrics."""
         return self.apply(Learner.update, calls, advantages)
 
     def gaps(self, rows: Sequence[SampledTokens]) -> Tensor:
-        """See `Learner`; every rank has the same rows."""
+        """Update on all ranks with the same rows."""
         return self.apply(Learner.gaps, rows)
 
     def apply(self, work: Callable[..., T], *given: Any) -> T:
-        """See `LearnerLike`.
+        """Call `work` on all ranks; return the first rank's result.
 
         Raises:
             FlowzooError: what a rank raised; `LearnerError` in place of what is not the package's.
@@ -224,7 +227,7 @@ class RemoteLearner:
         """
         done = self._learner_group.work(self._policy, self.lr_scale, work, given)
         self.steps, self.lr_scale = done.state
-        return done.made
+        return done.result
 
     def file(self) -> WeightsFile:
         """The weights of now."""
@@ -232,7 +235,69 @@ class RemoteLearner:
 
 
 def _cause(failed: Mapping[int, FlowzooError]) -> FlowzooError:
-    """What is to be raised: rather not that another rank has gone."""
-    own = [error for error in failed.values() if not isinstance(error, RankError)]
-    kinds = [error for error in own if not isinstance(error, LearnerError)]
-    return [*kinds, *own, *failed.values()][0]
+    """The error to raise: preferably not the loss of another rank."""
+    causes = [error for error in failed.values() if not isinstance(error, RankError)]
+    kinds = [error for error in causes if not isinstance(error, LearnerError)]
+    return [*kinds, *causes, *failed.values()][0]
+
+
+class RemoteLearnerGroups:
+    """The learner groups of a run, each in a separate placement group."""
+
+    def __init__(
+        self, plans: Sequence[LearnerGroupPlan], open_learners: OpenPlayer, cores: int, gpus: float
+    ) -> None:
+        """Start the actors of all; their models come later.
+
+        Raises:
+            UsageError: the cluster has no room for a learner group.
+        """
+        self.groups: list[PlacementGroup] = []
+        self._learner_groups: dict[tuple[str, ...], RemoteLearnerGroup] = {}
+        """Learner groups by their policies."""
+        for policies, count in plans:
+            opener = open_learners._replace(given=(*open_learners.given, policies))
+            of = f" of {', '.join(policies)}" if len(plans) > 1 else ""
+            self._learner_groups[policies], group = start_learners(count, opener, cores, gpus, of)
+            self.groups.append(group)
+
+    @property
+    def pids(self) -> dict[str, list[int]]:
+        """Policy -> the processes of its learner group, by rank, once they have said `facts`."""
+        return {name: group.pids for names, group in self._learner_groups.items() for name in names}
+
+    def facts(self, token: str) -> list[NodeFacts]:
+        """Facts about every rank's node; see `RemoteLearnerGroup.facts`."""
+        return [node for group in self._learner_groups.values() for node in group.facts(token)]
+
+    def join(self, shard: str) -> dict[str, RemoteLearner]:
+        """Make the learners on all ranks; see `RemoteLearnerGroup.join`.
+
+        What speaks for the learners comes back by policy, in the order of their names.
+        """
+        works = [
+            {str(names): partial(group.join, shard)}
+            for names, group in self._learner_groups.items()
+        ]
+        joined = run_concurrently(works, self.end).values()
+        learners = {
+            name: learner for group_learners in joined for name, learner in group_learners.items()
+        }
+        return {name: learners[name] for name in sorted(learners)}
+
+    def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """Results of `works`, by policy; policies of one learner group take turns.
+
+        Raises:
+            Exception: the first of any learner group's; then all of them have ended.
+        """
+        lines = [
+            {name: works[name] for name in names if name in works} for names in self._learner_groups
+        ]
+        results = run_concurrently([line for line in lines if line], self.end)
+        return {name: results[name] for name in works}
+
+    def end(self) -> None:
+        """Kill all ranks at once; may be called from any thread."""
+        for group in self._learner_groups.values():
+            group.end()

@@ -1,10 +1,10 @@
-"""Shards and weights to workers, and answers back, whoever dies meanwhile.
+"""Sending shards and weights to workers and collecting results, tolerating actor deaths.
 
 Ray starts a dead worker again, elsewhere if its node is gone, and that is all that is asked of it:
 with its own retries (`max_task_retries`) a call would run again on the new actor with its starting
-weights, and nobody would be told. Here a call that was lost is given to whoever is free, and a
+weights without any notice. Here a lost call is given to a free worker, and a
 worker that came back says so itself (`Stale`) and is given the weights. The driver owns them
-(`weight_versions`), so they outlive every worker.
+(`weights.WeightVersions`), so they outlive every worker.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
-from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.ray.asking import (
+from flowzoo.baselines.backends.errors_wire import deserialize_error
+from flowzoo.baselines.backends.ray.cluster import (
     BACK_WITHIN_S,
     LOOK_S,
     PAUSE_S,
@@ -31,25 +31,25 @@ from flowzoo.baselines.backends.ray.asking import (
     listed,
 )
 from flowzoo.baselines.backends.ray.schedule import Schedule
-from flowzoo.baselines.backends.ray.weight_versions import PublishedWeights, WeightVersions
+from flowzoo.baselines.backends.ray.weights import PublishedWeights, WeightVersions
 from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply, Stale
-from flowzoo.baselines.backends.told import hear
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 
 PROVED_WITHIN_S = 600.0
-"""How long workers may take to prove that they have new weights."""
+"""Time limit for workers to prove that they have new weights, in seconds."""
 _DEADLY = 10
-"""How often the same shard may be lost with its worker."""
+"""Number of times that the same shard may be lost with its worker."""
 
 _log = logging.getLogger("flowzoo")
 
 
 class _Call(NamedTuple):
-    """What a worker was asked: to load weights of a policy, or to play a shard."""
+    """A pending call of a worker: loading weights of a policy, or playing a shard."""
 
     worker: int
     policy: str = ""
     digest: str = ""
-    place: int = -1
+    index: int = -1
     schedule: Schedule[Any, Any] | None = None
 
 
@@ -68,14 +68,14 @@ class RolloutPool:
     ) -> None:
         """Use `workers`: handles of actors with the methods of `RolloutWorker`.
 
-        What is played may be with weights from so many publications before the newest as `ahead`;
+        Shards may be played with weights up to `ahead` publications before the newest;
         `proof` raises where what a worker says it has loaded, for a policy, is not what was sent.
         """
         self._workers, self._proof = list(workers), proof
         self._weights = WeightVersions(ahead)
         self._calls: dict[Any, _Call] = {}
         self._lost: dict[int, float] = {}
-        """Worker -> since when it has not answered, of those that were lost."""
+        """Time since which a lost worker has not answered, by worker."""
         self._stopped = False
         self.proved = 0
         """Workers that had proved at the last `prove` that they have the weights."""
@@ -83,7 +83,7 @@ class RolloutPool:
         """Calls that were lost with their workers so far."""
 
     def ask(self, call: Callable[[Any], Any], within: float = STARTED_WITHIN_S) -> list[Any]:
-        """What every worker answers, by worker; `call` makes the reference.
+        """Replies of all workers, by worker; `call` makes the reference.
 
         Raises:
             WorkerError: one cannot be started, or does not answer in time.
@@ -91,56 +91,56 @@ class RolloutPool:
         """
         return ask_all("rollout worker", self._workers, call, within)
 
-    def play(self, plan: PlayPlan, work: Iterable[Sequence[Any]]) -> Iterator[Any]:
-        """What every item of `work` comes to, in order, played with the versions of `plan`.
+    def play(self, plan: RolloutSpec, work: Iterable[Sequence[Any]]) -> Iterator[Any]:
+        """Results of all items of `work`, in order, played with the versions of `plan`.
 
         Raises:
             VersionError: they are older than what was played with last.
             WorkerError: all workers are gone for long, or one shard ends every worker it meets.
             FlowzooError: what a worker raised.
         """
-        wanted = self._weights.newest() if plan.versions is None else plan.versions
-        self._prove(self._weights.choose(wanted), PROVED_WITHIN_S)
+        versions = self._weights.newest() if plan.versions is None else plan.versions
+        self._prove(self._weights.choose(versions), PROVED_WITHIN_S)
         plan = replace(plan, versions=self._weights.versions)
         schedule: Schedule[Any, Any] = Schedule(work, len(self._workers))
         losses: Counter[int] = Counter()
         again = dict.fromkeys(self._lost, 0.0)
         for worker in {call.worker for call in self._calls.values()} | set(self._lost):
-            schedule.rest(worker)  # it still plays what nobody needs, or is gone
+            schedule.rest(worker)  # it still plays a redundant copy, or is gone
         while True:
             self._check()
             self._try_again(schedule, again)
-            for worker, place, jobs in schedule.assign(time.monotonic()):
+            for worker, index, jobs in schedule.assign(time.monotonic()):
                 ref = self._workers[worker].play.remote(plan, jobs)
-                self._calls[ref] = _Call(worker, place=place, schedule=schedule)
+                self._calls[ref] = _Call(worker, index=index, schedule=schedule)
             if schedule.finished:
                 return
             for ref in self._landed():
                 call = self._calls.pop(ref)
                 reply, now = self._reply(ref, call), time.monotonic()
-                mine = call.schedule is schedule
+                is_current = call.schedule is schedule
                 if reply is None:
                     schedule.rest(call.worker)
                     again[call.worker] = now + PAUSE_S
-                    losses[call.place] += mine
-                    if losses[call.place] > _DEADLY:
+                    losses[call.index] += is_current
+                    if losses[call.index] > _DEADLY:
                         raise WorkerError(
-                            f"shard {call.place} was lost with its worker {_DEADLY} times: it may "
+                            f"shard {call.index} was lost with its worker {_DEADLY} times: it may "
                             "need more memory than a worker has (lower `shard_jobs`)"
                         )
                 elif call.worker not in again:
                     schedule.wake(call.worker)
-                if not mine:
+                if not is_current:
                     continue
                 if isinstance(reply, Played):
-                    for worker in schedule.finish(call.worker, call.place, reply.result, now):
-                        self._cancel(worker, call.place)
+                    for worker in schedule.finish(call.worker, call.index, reply.result, now):
+                        self._cancel(worker, call.index)
                 else:
-                    schedule.give_back(call.worker, call.place, now)
+                    schedule.give_back(call.worker, call.index, now)
                 if isinstance(reply, Stale):
                     self._load(call.worker)
                 elif isinstance(reply, Failed):
-                    raise hear(reply.error, WorkerError)
+                    raise deserialize_error(reply.error, WorkerError)
             yield from schedule.ready()
 
     def publish(self, policy: str, version: int, file: Any, digest: str) -> None:
@@ -165,7 +165,7 @@ class RolloutPool:
         return self.proved
 
     def stop(self) -> None:
-        """Let `play`, in whatever thread, end with an error soon."""
+        """Make `play`, in any thread, raise an error soon."""
         self._stopped = True
 
     # -- parts ---------------------------------------------------------------------------------
@@ -203,15 +203,17 @@ class RolloutPool:
                     "they have the new weights; the last checkpoint is good, and the same command "
                     "goes on from it"
                 )
-        self.proved = sum(found.issuperset(policies) for found in proved.values())
+        self.proved = sum(
+            policies_of_worker.issuperset(policies) for policies_of_worker in proved.values()
+        )
 
     def _landed(self) -> list[Any]:
         """References that have an answer, or none after a moment."""
         if not self._calls:
             time.sleep(PAUSE_S / 4)
             return []
-        found, _ = ray.wait(list(self._calls), timeout=LOOK_S / 2)
-        return found
+        ready, _ = ray.wait(list(self._calls), timeout=LOOK_S / 2)
+        return ready
 
     def _reply(self, ref: Any, call: _Call) -> Reply | CalledOff | None:
         """The answer; None where it was lost with its worker.
@@ -238,7 +240,7 @@ class RolloutPool:
             return None
         self._lost.pop(call.worker, None)
         if call.policy and isinstance(reply, Failed):
-            raise hear(reply.error, WorkerError)
+            raise deserialize_error(reply.error, WorkerError)
         if isinstance(reply, Loaded) and reply.digest != call.digest:
             raise WorkerError(
                 f"rollout worker {call.worker} does not have the learner's weights of policy "
@@ -268,27 +270,27 @@ class RolloutPool:
     def _try_again(self, schedule: Schedule[Any, Any], again: dict[int, float]) -> None:
         """Send lost workers the weights, or wake them where there are none."""
         now = time.monotonic()
-        for worker in [one for one, then in again.items() if then <= now]:
+        for worker in [lost_worker for lost_worker, then in again.items() if then <= now]:
             del again[worker]
             if self._weights.policies:
                 self._load(worker)
             else:
                 schedule.wake(worker)
 
-    def _cancel(self, worker: int, place: int) -> None:
-        """Call off a copy that nobody needs, if it has not begun."""
+    def _cancel(self, worker: int, index: int) -> None:
+        """Cancel a redundant copy that has not begun."""
         for ref, call in self._calls.items():
-            if (call.worker, call.place) == (worker, place):
+            if (call.worker, call.index) == (worker, index):
                 ray.cancel(ref)
 
     def _check(self) -> None:
         if self._stopped:
             raise WorkerError("the run ends, and what was being played is given up")
         if len(self._lost) == len(self._workers):
-            gone = time.monotonic() - max(self._lost.values())
-            if gone > BACK_WITHIN_S:
+            seconds = time.monotonic() - max(self._lost.values())
+            if seconds > BACK_WITHIN_S:
                 raise WorkerError(
                     f"all {len(self._workers)} rollout workers are gone, and none has come back in "
-                    f"{gone:.0f} s: the same command goes on from the last checkpoint once the "
+                    f"{seconds:.0f} s: the same command goes on from the last checkpoint once the "
                     "cluster has room for them"
                 )

@@ -1,4 +1,4 @@
-"""Which worker plays which shard. No I/O and no clock: `pool` does what is said here.
+"""Assignment of shards to workers. No I/O and no clock: `pool` carries it out.
 
 Every worker has at most two shards, so that it need not wait for the driver between them, and what
 is finished out of order waits in a bounded buffer. Who has nothing to do takes what waits behind
@@ -25,7 +25,7 @@ class Assignment(NamedTuple, Generic[W]):
     """A worker is to play the shard at a place."""
 
     worker: int
-    place: int
+    index: int
     work: W
 
 
@@ -33,13 +33,13 @@ class Schedule(Generic[W, R]):
     """The state of playing `work`, results in its order. Times are seconds of any one clock."""
 
     def __init__(self, work: Iterable[W], workers: int) -> None:
-        """Nothing is assigned yet; `work` is read as it is needed."""
+        """Start without assignments; `work` is read as needed."""
         self._more: Iterator[tuple[int, W]] | None = enumerate(work)
         self._window = 2 * DEPTH * workers
         self._open: dict[int, W] = {}
         self._holders: dict[int, set[int]] = {}
         self._queues: list[list[int]] = [[] for _ in range(workers)]
-        """What every worker has, in its order."""
+        """Shards of every worker, in its order."""
         self._began = [0.0] * workers
         """When each began with the first of its queue."""
         self._resting: set[int] = set()
@@ -48,44 +48,44 @@ class Schedule(Generic[W, R]):
 
     @property
     def finished(self) -> bool:
-        """Whether every result has been handed out."""
+        """True if every result has been handed out."""
         return self._more is None and not self._open and not self._done
 
     def assign(self, now: float) -> list[Assignment[W]]:
-        """What is to be started now; it counts as started."""
-        found: list[Assignment[W]] = []
+        """Assignments to start now; they count as started."""
+        assignments: list[Assignment[W]] = []
         for depth in range(DEPTH):
             for worker, queue in enumerate(self._queues):
                 if len(queue) != depth or worker in self._resting:
                     continue
-                place = self._untaken()
-                if place is None and depth == 0:
-                    place = self._second(worker, now)
-                if place is not None:
+                index = self._untaken()
+                if index is None and depth == 0:
+                    index = self._second(worker, now)
+                if index is not None:
                     if not queue:
                         self._began[worker] = now
-                    queue.append(place)
-                    self._holders[place].add(worker)
-                    found.append(Assignment(worker, place, self._open[place]))
-        return found
+                    queue.append(index)
+                    self._holders[index].add(worker)
+                    assignments.append(Assignment(worker, index, self._open[index]))
+        return assignments
 
-    def finish(self, worker: int, place: int, result: R, now: float) -> set[int]:
+    def finish(self, worker: int, index: int, result: R, now: float) -> set[int]:
         """The answer of a worker; only the first one to a place is kept.
 
-        Returns the workers that have a copy of it, which nobody needs any more.
+        Returns the workers that have a copy of it, which is redundant now.
         """
-        if place not in self._open:
-            self._drop(worker, place, now)
+        if index not in self._open:
+            self._drop(worker, index, now)
             return set()
         self._count, self._seconds = self._count + 1, self._seconds + now - self._began[worker]
-        self._drop(worker, place, now)
-        del self._open[place]
-        self._done[place] = result
-        return self._holders.pop(place)
+        self._drop(worker, index, now)
+        del self._open[index]
+        self._done[index] = result
+        return self._holders.pop(index)
 
-    def give_back(self, worker: int, place: int, now: float) -> None:
-        """A worker did not play what it was given: somebody has to, unless somebody did."""
-        self._drop(worker, place, now)
+    def give_back(self, worker: int, index: int, now: float) -> None:
+        """Return an unplayed shard to the queue unless it is already done."""
+        self._drop(worker, index, now)
 
     def rest(self, worker: int) -> None:
         """Give a worker nothing until `wake`."""
@@ -102,10 +102,10 @@ class Schedule(Generic[W, R]):
             yield self._done.pop(self._next - 1)
 
     def _untaken(self) -> int | None:
-        """The first place that nobody has, old ones before new ones."""
-        for place, holders in self._holders.items():
+        """The first unassigned index, returned ones before new ones."""
+        for index, holders in self._holders.items():
             if not holders:
-                return place
+                return index
         if self._more is None or len(self._open) + len(self._done) >= self._window:
             return None
         item = next(self._more, None)
@@ -118,21 +118,21 @@ class Schedule(Generic[W, R]):
     def _second(self, worker: int, now: float) -> int | None:
         """A place that one other worker has and has not begun with, or is slow with."""
         slow = None
-        for place, holders in self._holders.items():
+        for index, holders in self._holders.items():
             if len(holders) != 1 or worker in holders:
                 continue
             (holder,) = holders
-            if self._queues[holder][0] != place:
-                return place
+            if self._queues[holder][0] != index:
+                return index
             long = self._count and now - self._began[holder] > LONG * self._seconds / self._count
-            slow = place if slow is None and long else slow
+            slow = index if slow is None and long else slow
         return slow
 
-    def _drop(self, worker: int, place: int, now: float) -> None:
+    def _drop(self, worker: int, index: int, now: float) -> None:
         queue = self._queues[worker]
-        if place in queue:
-            if queue[0] == place:
+        if index in queue:
+            if queue[0] == index:
                 self._began[worker] = now
-            queue.remove(place)
-        if place in self._holders:
-            self._holders[place].discard(worker)
+            queue.remove(index)
+        if index in self._holders:
+            self._holders[index].discard(worker)

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
 
+from flowzoo.agents.policy import Completion
+from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
+from flowzoo.baselines.backends.ray.worker import Loaded
+from flowzoo.baselines.backends.sync_check import LogprobGap, SyncError, check
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.errors import FlowzooError
 
 _OTHERS = "other_names"
 
 
 def distinct(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors under the first of their names, on the CPU: a tied weight is sent once."""
-    found: dict[int, tuple[str, torch.Tensor]] = {}
+    tensors: dict[int, tuple[str, torch.Tensor]] = {}
     for name in sorted(state):
-        found.setdefault(state[name].data_ptr(), (name, state[name]))
-    return {name: value.detach().cpu().contiguous() for name, value in found.values()}
+        tensors.setdefault(state[name].data_ptr(), (name, state[name]))
+    return {name: value.detach().cpu().contiguous() for name, value in tensors.values()}
 
 
 def digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """SHA-256 of names, kinds, shapes and bytes of the tensors."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name in sorted(tensors):
         value = tensors[name]
-        found.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        found.update(value.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        sha256.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        sha256.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return sha256.hexdigest()
 
 
 def to_file(state: Mapping[str, torch.Tensor]) -> bytes:
@@ -43,7 +51,7 @@ def to_file(state: Mapping[str, torch.Tensor]) -> bytes:
 def weights_file(learner: Learner, *, keep: bool = True) -> tuple[bytes, str]:
     """A learner's weights as a file, and their digest.
 
-    Every rank of its learner group must call it; those that do not `keep` them get nothing.
+    Every rank of its learner group must call it; ranks that do not `keep` them get nothing.
     """
     state = learner.weights.state(keep=keep)
     if not keep:
@@ -52,9 +60,151 @@ def weights_file(learner: Learner, *, keep: bool = True) -> tuple[bytes, str]:
 
 
 def from_file(weights: bytes) -> dict[str, torch.Tensor]:
-    """What `to_file` was given, on the CPU."""
+    """Tensors of a file that `to_file` wrote, on the CPU."""
     tensors = safetensors.torch.load(weights)
     size = int.from_bytes(weights[:8], "little")  # of the header, which is JSON
-    said = json.loads(weights[8 : 8 + size]).get("__metadata__", {})
-    others: dict[str, str] = json.loads(said.get(_OTHERS, "{}"))
+    metadata = json.loads(weights[8 : 8 + size]).get("__metadata__", {})
+    others: dict[str, str] = json.loads(metadata.get(_OTHERS, "{}"))
     return tensors | {name: tensors[first] for name, first in others.items()}
+
+
+class VersionError(FlowzooError, RuntimeError):
+    """Weights were asked for that are not kept."""
+
+
+class PublishedWeights(NamedTuple):
+    """The weights of a policy after a number of optimizer steps, owned by the driver."""
+
+    version: int
+    file: Any
+    """Reference to the safetensors file, as bytes in an array."""
+    digest: str
+    """Digest of the tensors in the file."""
+
+
+class WeightVersions:
+    """The weights that are played with, by policy, and those after them.
+
+    One thread may add while another chooses.
+    """
+
+    def __init__(self, ahead: int = 0) -> None:
+        """Start without versions; batches start at most `ahead` steps before their own."""
+        self._most = ahead + 1
+        self._kept: dict[str, dict[int, PublishedWeights]] = {}
+        self._now: dict[str, PublishedWeights] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, policy: str) -> PublishedWeights:
+        """The weights of `policy` that are played with."""
+        return self._now[policy]
+
+    def __len__(self) -> int:
+        """Number of stored versions of all policies together."""
+        with self._lock:
+            return sum(map(len, self._kept.values()))
+
+    @property
+    def policies(self) -> list[str]:
+        """Policies whose weights are played with."""
+        return list(self._now)
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Policy -> version of the weights that are played with."""
+        return {policy: entry.version for policy, entry in self._now.items()}
+
+    def add(self, policy: str, weights: PublishedWeights) -> None:
+        """Keep the newest weights of a policy; nothing is played with them yet."""
+        with self._lock:
+            files = self._kept.setdefault(policy, {})
+            files[weights.version] = weights
+            if len(files) > self._most:  # of a step that was played
+                del files[next(iter(files))]
+
+    def newest(self, policies: Iterable[str] | None = None) -> dict[str, int]:
+        """The versions that were added last, of these policies or of all."""
+        with self._lock:
+            names = self._kept if policies is None else policies
+            return {policy: next(reversed(self._kept[policy])) for policy in names}
+
+    def choose(self, versions: Mapping[str, int]) -> list[str]:
+        """Play with these versions from now on and forget older ones; the policies that change.
+
+        Raises:
+            VersionError: one is not kept.
+        """
+        with self._lock:
+            for policy, version in versions.items():
+                if version not in self._kept.get(policy, {}):
+                    raise VersionError(
+                        f"the weights of policy {policy!r} after {version} optimizer steps are not "
+                        f"kept; there are those after {sorted(self._kept.get(policy, {}))}"
+                    )
+            changed = []
+            for policy, version in versions.items():
+                files = self._kept[policy]
+                if self._now.get(policy) is not files[version]:
+                    changed.append(policy)
+                    self._now[policy] = files[version]
+                for older in [stored for stored in files if stored < version]:
+                    del files[older]
+            return changed
+
+
+KEPT = 256
+"""Versions of a policy whose log-probs are kept: many more than a run is ahead."""
+
+
+def plain_logps(learner: Learner, rows: Sequence[Completion]) -> list[list[float]]:
+    """Log-probs of `rows` under the learner's present weights."""
+    return learner.plain_logps(rows)
+
+
+class ReplicaProof:
+    """Compares log-probs of rollout workers' engines with the learners'."""
+
+    def __init__(self, *, exact: bool, tolerance: float) -> None:
+        """Start without log-probs; both arguments are as for `check`."""
+        self._exact, self._tolerance = exact, tolerance
+        self._learners: dict[str, dict[int, list[list[float]]]] = {}
+        self._gaps: dict[str, list[LogprobGap]] = {}
+        self.probes: Mapping[str, Sequence[Completion]] = {}
+        """Probes of every policy whose engines report log-probs."""
+
+    def remember(self, policy: str, learner: LearnerProtocol) -> None:
+        """Store the log-probs of the learner's present weights."""
+        rows = self.probes.get(policy)
+        if rows:
+            versions = self._learners.setdefault(policy, {})
+            versions[learner.steps] = learner.apply(plain_logps, rows)
+            while len(versions) > KEPT:
+                del versions[next(iter(versions))]
+
+    def __call__(self, worker: int, policy: str, loaded: Loaded) -> None:
+        """Check the log-probs that a worker reports after it has loaded weights.
+
+        Raises:
+            SyncError: its engine has others, or not all was said.
+        """
+        if policy not in self.probes:
+            return
+        want = self._learners[policy].get(loaded.version, [])
+        who = f"the engine of rollout worker {worker} for policy {policy!r}"
+        if [len(row) for row in loaded.logps] != [len(row) for row in want]:
+            raise SyncError(f"{who} has not said its log-probs of version {loaded.version}")
+        learner_logps, engine_logps = (
+            torch.tensor([*chain(*rows)]) for rows in (want, loaded.logps)
+        )
+        gap = LogprobGap.of((learner_logps - engine_logps).abs())
+        check(gap, who, exact=self._exact, tolerance=self._tolerance)
+        self._gaps.setdefault(policy, []).append(gap)
+
+    def metrics(self) -> dict[str, Any]:
+        """The largest differences of all proofs since they were last asked for."""
+        metrics: dict[str, Any] = {}
+        proved, self._gaps = self._gaps, {}  # a batch that is ahead may be proving in its thread
+        for policy, gaps in list(proved.items()):
+            metrics[f"sync/gap_max/{policy}"] = max(gap.largest for gap in gaps)
+            metrics[f"sync/gap_mean/{policy}"] = max(gap.mean for gap in gaps)
+        return metrics

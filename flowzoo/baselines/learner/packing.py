@@ -1,10 +1,10 @@
-"""Packed rows: what the rows of a micro-batch have in common goes through the model once.
+"""Packed rows: what the rows of a microbatch have in common goes through the model once.
 
 The samples of a group share their prompt, and often the first words of their replies. Sorted by
 their tokens, rows that share a prefix stand side by side, so each row brings only the tokens after
 its common prefix with the row before it. Those stand one after another in one sequence without
 fillers; a row's whole text is its *path*, positions of that sequence. A causal model computes the
-same for a prefix whatever follows it, hence log-probs and gradients are those of separate rows.
+same for a prefix with any continuation, so log-probs and gradients equal those without packing.
 Only attention needs to know the paths; there, segments of like shape are padded to one another.
 
 Measured with the pocket model on one thread, a step on the rows of 128 voting episodes: rows hold
@@ -16,11 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from flowzoo.agents.hf.attention import LEARNING, text_config
+from flowzoo.errors import UsageError
 
 Ids = Sequence[int] | np.ndarray
 
@@ -73,7 +80,7 @@ class AttentionBucket:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How attention finds its way in a packed sequence of N tokens."""
+    """Attention layout of a packed sequence of N tokens."""
 
     positions: Tensor
     """(1, N): position of each token in its row, for position embeddings."""
@@ -83,12 +90,12 @@ class Packing:
 
     def to(self, device: torch.device) -> Packing:
         """The same on `device`."""
-        buckets = tuple(one.to(device) for one in self.buckets)
+        buckets = tuple(bucket.to(device) for bucket in self.buckets)
         return Packing(self.positions.to(device), buckets, self.places.to(device))
 
     def stacked(self, rep: int, dtype: torch.dtype) -> Packing:
         """The same with stacked buckets: done once, since every layer keeps the bias it used."""
-        return replace(self, buckets=tuple(one.stacked(rep, dtype) for one in self.buckets))
+        return replace(self, buckets=tuple(bucket.stacked(rep, dtype) for bucket in self.buckets))
 
 
 class PrefixTree(NamedTuple):
@@ -98,13 +105,13 @@ class PrefixTree(NamedTuple):
     """(N,) tokens."""
     segments: list[PackedSegment]
     paths: list[np.ndarray]
-    """Of each row, in the order of the rows: where its tokens stand."""
+    """Positions of each row's tokens, in the order of the rows."""
 
 
-def common_prefix(one: Ids, two: Ids) -> int:
+def common_prefix(left: Ids, right: Ids) -> int:
     """Number of first tokens in which two rows agree."""
-    size = min(len(one), len(two))
-    differ = np.flatnonzero(np.asarray(one[:size]) != np.asarray(two[:size]))
+    size = min(len(left), len(right))
+    differ = np.flatnonzero(np.asarray(left[:size]) != np.asarray(right[:size]))
     return int(differ[0]) if len(differ) else size
 
 
@@ -116,11 +123,11 @@ def sorted_rows(rows: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """
     order = sorted(range(len(rows)), key=lambda idx: tuple(rows[idx]))
     arrays = [np.asarray(rows[idx], np.int64) for idx in order]
-    found = [(order[0], 0)] if order else []
-    for place in range(1, len(order)):
-        shared, size = common_prefix(arrays[place - 1], arrays[place]), len(arrays[place])
-        found.append((order[place], 0 if size > _LONG and 4 * shared < size else shared))
-    return found
+    shared_lengths = [(order[0], 0)] if order else []
+    for index in range(1, len(order)):
+        shared, size = common_prefix(arrays[index - 1], arrays[index]), len(arrays[index])
+        shared_lengths.append((order[index], 0 if size > _LONG and 4 * shared < size else shared))
+    return shared_lengths
 
 
 def grow(rows: Sequence[Sequence[int]]) -> PrefixTree:
@@ -130,13 +137,13 @@ def grow(rows: Sequence[Sequence[int]]) -> PrefixTree:
     segments: list[PackedSegment] = []
     path, count = np.empty(0, np.int64), 0
     for idx, shared in sorted_rows(rows):
-        own = np.asarray(rows[idx][shared:], np.int64)
-        path = np.concatenate([path[:shared], np.arange(count, count + len(own))])
+        suffix = np.asarray(rows[idx][shared:], np.int64)
+        path = np.concatenate([path[:shared], np.arange(count, count + len(suffix))])
         paths[idx] = path
-        if len(own):
-            segments.append(PackedSegment(count, len(own), path))
-            ids.append(own)
-            count += len(own)
+        if len(suffix):
+            segments.append(PackedSegment(count, len(suffix), path))
+            ids.append(suffix)
+            count += len(suffix)
     return PrefixTree(np.concatenate(ids), segments, paths)
 
 
@@ -162,17 +169,17 @@ def _alike(segments: Sequence[PackedSegment]) -> list[list[PackedSegment]]:
     """Cut segments into buckets of like shape, long whole rows apart from the others."""
     buckets: list[list[PackedSegment]] = []
     area = queries = keys = 0
-    for segment in sorted(segments, key=lambda one: (_is_long(one), one.length, len(one.path))):
-        own = segment.length * len(segment.path)
+    for segment in sorted(segments, key=lambda item: (_is_long(item), item.length, len(item.path))):
+        size = segment.length * len(segment.path)
         queries, keys = max(queries, segment.length), max(keys, len(segment.path))
         other = buckets and _is_long(buckets[-1][0]) != _is_long(segment)
-        room = _WASTE * (area + own) + _SLACK
+        room = _WASTE * (area + size) + _SLACK
         if buckets and not other and (len(buckets[-1]) + 1) * queries * keys <= room:
             buckets[-1].append(segment)
-            area += own
+            area += size
         else:
             buckets.append([segment])
-            area, queries, keys = own, segment.length, len(segment.path)
+            area, queries, keys = size, segment.length, len(segment.path)
     return buckets
 
 
@@ -197,3 +204,94 @@ def _bucket(segments: Sequence[PackedSegment]) -> AttentionBucket:
         seen = np.arange(longest) <= last[:, None, :, None]
         bias = torch.from_numpy(np.where(seen, np.float32(0.0), np.float32("-inf")))
     return AttentionBucket(torch.from_numpy(queries), torch.from_numpy(keys), bias)
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    packing: Packing | None = None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of each token to its path.
+
+    Args:
+        module: the attention layer.
+        query: (1, heads, N, head_dim).
+        key: (1, groups, N, head_dim).
+        value: as `key`.
+        attention_mask: nothing that is looked at where there is a packing.
+        packing: of these tokens, stacked for this model; None: rows are not packed and go to sdpa.
+        scaling: factor on the scores.
+        kwargs: passed on.
+
+    Raises:
+        UsageError: the layer has a window or a cap, which packed rows do not support.
+    """
+    if packing is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+    refused = ("sliding_window", "softcap", "s_aux")
+    extra = [name for name in refused if kwargs.get(name) is not None]
+    if extra or kwargs.get("dropout"):
+        raise UsageError(f"{type(module).__name__} attends with {', '.join(extra) or 'dropout'}")
+    _, heads, count, head_dim = query.shape
+    groups = key.shape[1]
+    # (N, heads * head_dim): a gathered token is one contiguous piece of memory.
+    queries, keys, values = (x.transpose(1, 2).reshape(count, -1) for x in (query, key, value))
+    shape = (groups, heads // groups, head_dim)
+    parts = [_attend(queries, keys, values, bucket, shape, scaling) for bucket in packing.buckets]
+    out = functional.embedding(packing.places, torch.cat(parts))
+    return out.view(1, count, heads, -1), None
+
+
+def _attend(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    bucket: AttentionBucket,
+    shape: tuple[int, int, int],
+    scaling: float | None,
+) -> torch.Tensor:
+    """The output of a bucket's queries, (segments * Q, heads * head_dim)."""
+    groups, rep, head_dim = shape
+    count, width = bucket.queries.shape
+    # `embedding` gathers as indexing does, and sums quickly what was gathered more than once.
+    query = functional.embedding(bucket.queries, queries)
+    query = query.view(count, width, groups, rep, head_dim).permute(0, 2, 3, 1, 4)
+    key, value = (
+        functional.embedding(bucket.keys, part).unflatten(-1, (groups, -1)).transpose(1, 2)
+        for part in (keys, values)
+    )
+    if bucket.bias is None:
+        key, value = key.repeat_interleave(rep, 1), value.repeat_interleave(rep, 1)
+        query = query.flatten(1, 2)
+    else:
+        query = query.flatten(2, 3)
+    out = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=bucket.bias, is_causal=bucket.bias is None, scale=scaling
+    )
+    out = out.reshape(count, groups, rep, width, -1).permute(0, 3, 1, 2, 4)
+    return out.reshape(count * width, -1)
+
+
+AttentionInterface.register(LEARNING, packed_attention)
+AttentionMaskInterface.register(LEARNING, sdpa_mask)
+
+
+def use_packed_attention(model: PreTrainedModel) -> None:
+    """Make `model` compute attention with `packed_attention`.
+
+    Raises:
+        UsageError: it has layers of another kind than full attention.
+    """
+    config = text_config(model)
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise UsageError(f"its layers are {', '.join(sorted(kinds))}, and not full_attention alone")
+    config._attn_implementation = LEARNING

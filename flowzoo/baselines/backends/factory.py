@@ -1,11 +1,10 @@
-"""The backend that the settings name."""
+"""Opening the backend that the settings name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.local import LocalRunBackend
+from flowzoo.baselines.backends.backend import LocalRunBackend, RunBackend
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 
@@ -17,17 +16,17 @@ def open_backend(
     grader: str = "",
     learner_groups: Sequence[LearnerGroupPlan] = (),
 ) -> RunBackend:
-    """The backend of this process; it never becomes another one by itself.
+    """Open the backend of this process; it never falls back to another one.
 
     Args:
         config: the settings of a run.
-        player: `module:function` that makes of these settings what plays in another process.
-        learners: the same of the learners.
-        grader: the same of what grades.
-        learner groups: who learns together in other processes.
+        player: `module:function` that makes a rollout worker's player from these settings.
+        learners: `module:function` that makes a learner worker's learners.
+        grader: `module:function` that makes a grader.
+        learner_groups: policies that learn together in other processes.
 
     Raises:
-        UsageError: it cannot be had here.
+        UsageError: the backend cannot be used here.
         MissingExtraError: Ray is not installed.
     """
     if config.backend == "local":

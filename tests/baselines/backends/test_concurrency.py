@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("torch", reason="learners need flowzoo[train]")
 
-from flowzoo.baselines.backends.at_once import at_once
 from flowzoo.baselines.backends.backend import LearnersLostError
+from flowzoo.baselines.backends.concurrency import run_concurrently
 from flowzoo.errors import UsageError
 
 SOON = 20.0
@@ -41,7 +41,7 @@ def test_lines_work_at_the_same_time_and_each_in_order() -> None:
         seen.append("b2")
         return "B2"
 
-    found = at_once([{"b": meet("b"), "b2": last}, {"a": meet("a")}], unused)
+    found = run_concurrently([{"b": meet("b"), "b2": last}, {"a": meet("a")}], unused)
     assert list(found.items()) == [("b", "B"), ("b2", "B2"), ("a", "A")]
     assert seen.index("b") < seen.index("b2")
 
@@ -60,7 +60,7 @@ def test_the_first_error_ends_all_and_is_the_one_that_is_raised() -> None:
         raise LearnersLostError("what came of it")
 
     with pytest.raises(UsageError, match="the cause"):
-        at_once([{"a": waits, "a2": unused}, {"b": fails, "b2": unused}], stopped.set)
+        run_concurrently([{"a": waits, "a2": unused}, {"b": fails, "b2": unused}], stopped.set)
     assert raised, "all have ended before the error is seen"
 
 
@@ -86,7 +86,7 @@ def test_whoever_is_interrupted_stops_the_others() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            at_once([{"a": waits}, {"b": lambda: None}], stopped.set)
+            run_concurrently([{"a": waits}, {"b": lambda: None}], stopped.set)
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [True]
@@ -94,12 +94,14 @@ def test_whoever_is_interrupted_stops_the_others() -> None:
 
 def test_one_line_needs_no_thread() -> None:
     here = threading.current_thread()
-    found = at_once([{"a": threading.current_thread, "b": threading.current_thread}], unused)
+    found = run_concurrently(
+        [{"a": threading.current_thread, "b": threading.current_thread}], unused
+    )
     assert found == {"a": here, "b": here}
-    assert at_once([], unused) == {}
+    assert run_concurrently([], unused) == {}
 
     def fails() -> None:
         raise UsageError("no others")
 
     with pytest.raises(UsageError, match="no others"):
-        at_once([{"a": fails, "b": unused}], unused)
+        run_concurrently([{"a": fails, "b": unused}], unused)

@@ -1,4 +1,4 @@
-"""Gradients of roles, and the regulariser that scales repeated gradients down."""
+"""Gradients of roles, and the regularizer that scales repeated gradients down."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 import numpy as np
 import torch
 
-from flowzoo.baselines.learner.coherence import Coherence
 from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.role_gradients import RoleGradients, RoleGramMatrix, gram_metrics
+from flowzoo.baselines.learner.gradient_stats import (
+    Coherence,
+    RoleGradients,
+    RoleGramMatrix,
+    gram_metrics,
+)
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.errors import UsageError
 
@@ -36,7 +40,7 @@ def settings(**changes: Any) -> LearnerConfig:
     return LearnerConfig(**{"lr": 1.0, "clip_norm": 1e9, "truncated": "train", **changes})
 
 
-def test_role_gradients_add_up_and_are_those_of_the_roles(
+def test_gradient_stats_add_up_and_are_those_of_the_roles(
     tiny_model: Make, role_rows: Make, own_logps: Make
 ) -> None:
     rows = own_logps(tiny_model(), role_rows())
@@ -128,12 +132,12 @@ def test_entropy_and_clipping_are_told_by_role(
 
 def test_coherence_scales_what_repeats_and_leaves_what_turns() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
-    regulariser = Coherence(strength=0.5, window=2)
+    regularizer = Coherence(strength=0.5, window=2)
     seen, mean = [], torch.zeros(2)
     for count, grad in enumerate([(1.0, 0.0), (2.0, 0.0), (0.0, 1.0), (-1.0, 0.0)], start=1):
         given = torch.tensor(grad)
         weight.grad = given.clone()
-        cosine, scale = regulariser.apply([weight])
+        cosine, scale = regularizer.apply([weight])
         expected = float(given @ mean / (given.norm() * mean.norm())) if count > 1 else 0.0
         assert cosine == pytest.approx(expected, abs=1e-6)
         assert scale == pytest.approx(1 - 0.5 * max(0.0, expected), abs=1e-6)
@@ -164,5 +168,5 @@ def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(
     clipped = Learner(tiny_model(), config)
     assert math.isclose(float(after(clipped, rows, ADVANTAGES).norm()), 0.1, rel_tol=1e-3)
     assert float(after(clipped, rows, ADVANTAGES).norm()) < 0.09
-    with pytest.raises(UsageError, match="coherence regulariser"):
+    with pytest.raises(UsageError, match="coherence regularizer"):
         Learner(tiny_model(), settings()).load_state_dict(first.state_dict())

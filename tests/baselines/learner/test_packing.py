@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowzoo.baselines.learner.prefix_tree import Packing, grow, lay_out, sorted_rows
+from flowzoo.baselines.learner.packing import Packing, grow, lay_out, sorted_rows
 
 rows_of_few_tokens = st.lists(
     st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12

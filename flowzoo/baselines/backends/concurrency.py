@@ -1,4 +1,4 @@
-"""Waiting for several other processes at once."""
+"""Concurrent calls to several other processes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def at_once(
+def run_concurrently(
     lines: Sequence[Mapping[str, Callable[[], T]]], stop: Callable[[], None]
 ) -> dict[str, T]:
-    """What all works return, by name: those of a line one after another, each line in a thread.
+    """Run `lines` concurrently, the works of a line in order; return results by name.
 
     Args:
         lines: of work that mostly waits for others.
@@ -23,7 +23,7 @@ def at_once(
         Exception: the first that was raised, when all lines have ended. What the others raise
             then comes of `stop`, and is dropped.
     """
-    found: dict[str, T] = {}
+    results: dict[str, T] = {}
     raised: list[Exception] = []
 
     def do(line: Mapping[str, Callable[[], T]]) -> None:
@@ -31,7 +31,7 @@ def at_once(
             if raised:
                 return
             try:
-                found[name] = work()
+                results[name] = work()
             except Exception as error:
                 raised.append(error)
                 stop()
@@ -48,4 +48,4 @@ def at_once(
             raise
     if raised:
         raise raised[0]
-    return {name: found[name] for line in lines for name in line}
+    return {name: results[name] for line in lines for name in line}

@@ -1,7 +1,7 @@
 """The gradient of each role's share of the loss, at the price of one backward pass in all.
 
 The loss of a step is a sum over rows, so the gradients of its roles add up to its gradient. The
-learner runs the micro-batches role by role; `take` moves what has gathered in the parameters'
+learner runs the microbatches role by role; `take` moves what has gathered in the parameters'
 `.grad` aside, and `merge` puts the sum of all roles back. Memory: one copy of the gradients per
 role beyond the first. Norms and inner products are kept, the gradients are not.
 """
@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flowzoo.baselines.learner.coherence import dot
 from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
+from flowzoo.errors import UsageError
 
 
 class RoleGramMatrix(NamedTuple):
@@ -50,7 +50,7 @@ class RoleGradients:
         self._parts: list[list[Tensor]] = []
 
     def take(self, role: str, calls: int) -> None:
-        """Move the gradients aside as those of `role`, which has `calls` rows in the step."""
+        """Move the gradients aside as `role`'s, which has `calls` rows in the step."""
         self._roles.append(role)
         self._calls.append(calls)
         self._parts.append(
@@ -70,9 +70,9 @@ class RoleGradients:
                 products[i, j] = products[j, i] = dot(parts[i], parts[j])
         products = self._learner_group.all_reduce(products)
         total, *others = self._parts
-        for place, (parameter, grad) in enumerate(zip(self._parameters, total, strict=True)):
+        for index, (parameter, grad) in enumerate(zip(self._parameters, total, strict=True)):
             for part in others:
-                grad.add_(part[place])
+                grad.add_(part[index])
             parameter.grad = grad
         self._parts = []
         return RoleGramMatrix(tuple(self._roles), products, tuple(self._calls))
@@ -95,24 +95,88 @@ def gram_metrics(grams: Sequence[RoleGramMatrix]) -> dict[str, float]:
 
 
 def _one_step(gram: RoleGramMatrix) -> dict[str, float]:
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     norms = gram.norms
     per_call = norms / np.array(gram.calls)
     for role, norm in zip(gram.roles, norms, strict=True):
-        found[f"grad/norm/{role}"] = float(norm)
+        metrics[f"grad/norm/{role}"] = float(norm)
     if norms.sum() > 0:
         masses = norms / norms.sum()
         for role, mass, by_call in zip(gram.roles, masses, per_call / per_call.sum(), strict=True):
-            found[f"grad/mass/{role}"] = float(mass)
-            found[f"grad/mass_call/{role}"] = float(by_call)
+            metrics[f"grad/mass/{role}"] = float(mass)
+            metrics[f"grad/mass_call/{role}"] = float(by_call)
         some = masses[masses > 0]
-        found["grad/effective_roles"] = math.exp(-float(np.sum(some * np.log(some))))
-        found["grad/dominance"] = float(masses.max())
+        metrics["grad/effective_roles"] = math.exp(-float(np.sum(some * np.log(some))))
+        metrics["grad/dominance"] = float(masses.max())
     cosines: list[float] = []
-    for (i, one), (j, two) in combinations(enumerate(gram.roles), 2):
+    for (i, role), (j, other_role) in combinations(enumerate(gram.roles), 2):
         if norms[i] > 0 and norms[j] > 0:
             cosines.append(float(gram.products[i, j]) / float(norms[i] * norms[j]))
-            found[f"grad/cos/{one}/{two}"] = cosines[-1]
+            metrics[f"grad/cos/{role}/{other_role}"] = cosines[-1]
     if cosines:
-        found["grad/conflict"] = sum(cosine < 0 for cosine in cosines) / len(cosines)
-    return found
+        metrics["grad/conflict"] = sum(cosine < 0 for cosine in cosines) / len(cosines)
+    return metrics
+
+
+class Coherence:
+    """The running mean of one policy's gradients, and the scale it gives."""
+
+    def __init__(self, strength: float, window: int) -> None:
+        """Start without a mean."""
+        self.strength, self.window = strength, window
+        self.learner_group: LearnerGroup = SingleProcess()
+        """Over which the gradients are spread."""
+        self.count = 0
+        self.mean: list[Tensor] = []
+        """The running mean, one tensor a parameter; empty before the first step."""
+
+    @torch.no_grad()
+    def apply(self, parameters: Sequence[nn.Parameter]) -> tuple[float, float]:
+        """Scale the gradients of `parameters` in place, and take them into the mean.
+
+        Returns the cosine to the mean so far (0 at the first step) and the scale.
+        """
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        if not self.mean:
+            self.mean = [torch.zeros_like(grad) for grad in grads]
+        cosine = _cosine(grads, self.mean, self.learner_group)
+        self.count += 1
+        scale = 1 - self.strength * max(0.0, cosine)
+        for mean, grad in zip(self.mean, grads, strict=True):
+            mean.lerp_(grad, 1 / min(self.count, self.window))
+            grad.mul_(scale)
+        return cosine, scale
+
+    def state_dict(self) -> dict[str, Any]:
+        """State for `load_state_dict`."""
+        return {"count": self.count, "mean": self.mean}
+
+    def load_state_dict(self, state: dict[str, Any], parameters: Sequence[nn.Parameter]) -> None:
+        """Take over what `state_dict` returned.
+
+        Raises:
+            UsageError: the mean is of other parameters.
+        """
+        mean: list[Tensor] = state["mean"]
+        if mean and [m.shape for m in mean] != [p.shape for p in parameters]:
+            raise UsageError("the saved mean of gradients is of a policy with other weights.")
+        self.count = state["count"]
+        self.mean = [m.to(p.device) for m, p in zip(mean, parameters, strict=False)]
+
+
+def dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+    """Inner product of two gradients given tensor by tensor; the tensors' sums add in float64."""
+    parts = [
+        torch.dot(a.flatten().float(), b.flatten().float())
+        for a, b in zip(left, right, strict=True)
+    ]
+    return float(torch.stack(parts).double().sum()) if parts else 0.0
+
+
+def _cosine(left: Sequence[Tensor], right: Sequence[Tensor], learner_group: LearnerGroup) -> float:
+    """Cosine of two gradients; 0 where one is 0."""
+    left, right = learner_group.local(left), learner_group.local(right)
+    parts = np.array([dot(left, left), dot(right, right), dot(left, right)])
+    left_square, right_square, product = learner_group.all_reduce(parts).tolist()
+    size = math.sqrt(left_square * right_square)
+    return product / size if size > 0 else 0.0

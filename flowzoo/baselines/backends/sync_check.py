@@ -1,0 +1,124 @@
+"""Checks that an engine has the learner's weights: both must give the same log-probs.
+
+A sync that was lost, half done or undone shows as a difference.
+
+After every sync an engine of this process answers a few fixed prompts (`measure`), and the learner
+computes the log-probs of what it sampled. The prompts are long enough to fill blocks of the prefix
+cache and are the same every time, so a cache that outlived its weights is used, and noticed.
+Engines of rollout workers are checked in `flowzoo.baselines.backends.ray.weights`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor
+
+from flowzoo.agents import Request
+from flowzoo.agents.vllm.backend import CHANGED_WITHIN_S
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.envs import Message, Problem
+from flowzoo.errors import FlowzooError
+
+if TYPE_CHECKING:
+    from flowzoo.agents.vllm.policy import VLLMPolicy
+
+USUAL_TOLERANCE = {True: 1e-3, False: 0.15}
+"""Nats, for engines and learners in float32 and for others: between bfloat16 and float32 a model of
+135 million weights differs by up to 0.075 in the mean."""
+
+
+class SyncError(FlowzooError, RuntimeError):
+    """An engine does not have the learner's weights."""
+
+
+class LogprobGap(NamedTuple):
+    """Differences |engine - learner| of log-probs, in nats, over `tokens` tokens."""
+
+    largest: float
+    mean: float
+    tokens: int
+
+    @classmethod
+    def of(cls, gaps: Tensor) -> LogprobGap:
+        """Gap of the differences of single tokens, (tokens,)."""
+        return cls(float(gaps.max()), float(gaps.mean()), gaps.numel())
+
+
+def row_gaps(row: Mapping[str, Any], policies: Iterable[str]) -> dict[str, LogprobGap]:
+    """The differences of the rows that policies trained on, by the metrics of a step.
+
+    They are those before the first optimizer step; policies without rows have none.
+    """
+    return {
+        name: LogprobGap(
+            row[f"learn/logp_gap_max/{name}"],
+            row[f"learn/logp_gap_mean/{name}"],
+            int(row[f"learn/tokens_trained/{name}"]),
+        )
+        for name in policies
+        if f"learn/logp_gap_mean/{name}" in row
+    }
+
+
+def check(
+    proof: LogprobGap, engine: str, *, exact: bool, tolerance: float, tokens: str = "probe tokens"
+) -> None:
+    """Raise `SyncError` unless the differences are within `tolerance`.
+
+    Args:
+        proof: the measured differences.
+        engine: its name in the error.
+        exact: engine and learner compute in float32: the largest difference counts, else the mean,
+            for rounding to fewer digits changes single log-probs by much.
+        tolerance: largest allowed difference; 0: `USUAL_TOLERANCE`.
+        tokens: name of the compared tokens in the error.
+
+    Raises:
+        SyncError: they are not.
+    """
+    gap = proof.largest if exact else proof.mean
+    tolerance = tolerance or USUAL_TOLERANCE[exact]
+    if not gap <= tolerance:  # a NaN does not pass either
+        raise SyncError(
+            f"{engine} does not have the learner's weights: after the "
+            f"sync their log-probs of {proof.tokens} {tokens} differ by up to "
+            f"{proof.largest:.2g} ({proof.mean:.2g} in the mean), and {tolerance:g} "
+            f"{'at most' if exact else 'in the mean'} is allowed (sync_tolerance). Nothing that "
+            "such an engine sampled is kept; the last checkpoint is good."
+        )
+
+
+PROBES = 4
+"""Prompts asked, each of them twice: the second answer may use the first one's cache."""
+_TOKENS = 12
+_CHARACTERS = 300
+
+
+def probe_messages(problems: Sequence[Problem]) -> list[list[Message]]:
+    """`PROBES` chats of a few hundred characters made of the texts of `problems`."""
+    texts = [problem.text for problem in problems]
+    chats: list[list[Message]] = []
+    for start in range(PROBES):
+        content = ""
+        while len(content) < _CHARACTERS:
+            content += f"{texts[(start + len(content)) % len(texts)]}\n"
+        chats.append([{"role": "user", "content": f"{start}: {content}"}])
+    return chats
+
+
+def measure(
+    policy: VLLMPolicy, learner: Learner, probes: Sequence[Sequence[Message]]
+) -> LogprobGap:
+    """Sample the probes with `policy` and compare its log-probs with the learner's.
+
+    Raises:
+        EngineDeadError: the engine died, or has not answered within `CHANGED_WITHIN_S`.
+    """
+    requests = [
+        Request(("probe", number, again), policy.name, policy.name, chat, max_tokens=_TOKENS)
+        for again in range(2)
+        for number, chat in enumerate(probes)
+    ]
+    return LogprobGap.of(learner.gaps(policy.answer(requests, CHANGED_WITHIN_S)))
