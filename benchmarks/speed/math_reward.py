@@ -33,7 +33,7 @@ from benchmarks.speed.data import (
 )
 from flowzoo.reward import score_batch
 from flowzoo.reward.math.answer import _read_cached
-from flowzoo.reward.math.judge import _known
+from flowzoo.reward.math.judge import _verdicts
 
 PEER_ROWS = 96
 """Rows that Math-Verify gets in a round; it is the slower one."""
@@ -42,7 +42,7 @@ PEER_ROWS = 96
 def forget() -> None:
     """Empty the caches of the scorer."""
     _read_cached.cache_clear()
-    _known.clear()
+    _verdicts.clear()
 
 
 def ours(rows: Pairs) -> list[bool]:

@@ -59,7 +59,7 @@ def examine() -> list[DoctorRow]:
         DoctorRow(
             "flowzoo", True, f"{metadata.version('flowzoo')} on Python {sys.version.split()[0]}"
         ),
-        *(_core(name) for name in ("gymnasium", "pettingzoo", "math-verify", "numba")),
+        *(_core(name) for name in ("gymnasium", "pettingzoo", "sympy", "numba")),
         *(
             _optional(module, extra)
             for extra, modules in EXTRAS.items()

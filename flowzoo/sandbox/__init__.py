@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.sandbox.pool.protocol import PoolError, Result
-from flowzoo.sandbox.pool.worker_pool import WorkerPool, shared_pool
+from flowzoo.sandbox.pool import JobResult, PoolError, WorkerPool, shared_pool
 from flowzoo.sandbox.program import (
     CallTest,
     Case,
@@ -43,10 +42,10 @@ __all__ = [
     "Case",
     "CheckTest",
     "Compare",
+    "JobResult",
     "Limits",
     "PoolError",
     "Program",
-    "Result",
     "Sandbox",
     "SandboxError",
     "SandboxName",

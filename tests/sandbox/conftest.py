@@ -13,7 +13,6 @@ from flowzoo.sandbox import local, tier
 from flowzoo.sandbox.box import engine as box_engine
 from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.docker import reaper as docker_reaper
-from flowzoo.sandbox.pool import dispatch as pool_dispatch
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import SandboxName, Tier, probe
 
@@ -36,7 +35,6 @@ def patient_host() -> Iterator[None]:
         patch.setattr(local, "EXIT_STATUS_SECONDS", PATIENCE)
         patch.setattr(local, "END_SECONDS", PATIENCE)
         patch.setattr(docker_reaper, "GONE_SECONDS", PATIENCE)
-        patch.setattr(pool_dispatch, "FORK_SECONDS", PATIENCE)
         yield
 
 

@@ -264,6 +264,19 @@ def read_as_written(answer: str) -> ParsedAnswer | None:
     return _read(answer, as_written=True)
 
 
+def read_inequalities(answer: str) -> list[tuple[str, ExprNode]] | None:
+    """Return an inequality, or each step of a chain, as `<` or `<=` and a difference; or None."""
+    cleaned = clean(answer)
+    try:
+        source = tokenize(cleaned) if len(answer) <= MAX_CHARS else None
+        if source is None or not source.tokens:
+            return None
+        with Bounded():
+            return _Reader(source).inequalities(0, len(source.tokens))
+    except (AnswerSyntaxError, AnswerTooLargeError, RecursionError):
+        return None
+
+
 def is_list_like(answer: str) -> bool:
     """Whether commas in `answer` may separate items although they could group thousands."""
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
@@ -570,6 +583,26 @@ class _Reader:
             low, high, ops = high, low, ops[::-1]
         shape = ("[" if "=" in ops[0] else "(") + ("]" if "=" in ops[1] else ")")
         return ParsedAnswer("seq", items=(low, high), shape=shape, label=name, is_range=True)
+
+    def inequalities(self, start: int, end: int) -> list[tuple[str, ExprNode]]:
+        """Return the steps of a slice that is a chain of inequalities between expressions.
+
+        Raises:
+            AnswerSyntaxError: it is something else.
+        """
+        relations = [idx for idx in self.top(start, end) if self.is_operator(idx, RELATIONS)]
+        steps: list[tuple[str, ExprNode]] = []
+        for idx, (left, right) in zip(
+            relations, pairwise(self._sides(start, end, relations)), strict=True
+        ):
+            operator = RELATIONS[self.tokens[idx].text]
+            if operator in (">", ">="):
+                left, right, operator = right, left, operator.replace(">", "<")
+            low, high = self._node(*left), self._node(*right)
+            if operator not in ("<", "<=") or low is None or high is None:
+                raise AnswerSyntaxError
+            steps.append((operator, add((low, neg(high)))))
+        return steps
 
     def _single(
         self, sides: list[tuple[int, int]], nodes: Sequence[ExprNode | None], op: str

@@ -1,29 +1,34 @@
-r"""The fallback judge: open pairs, screened, go to Math-Verify in the shared worker pool.
+r"""Sympy's verdict on pairs that the fast comparison leaves open, in killable workers.
 
-The screen answers False for everything that a computer algebra system could chew on for ever:
-nested powers, factorials, sums, integrals, limits, big exponents, long texts. What comes back True
-has to pass guards, because Math-Verify drops what it does not read (`math_compare` has decided
-everything of which that is known).
+A gold that is an inequality in one letter, such as `1 \le z^2 \le 49`, is solved over the real
+numbers and compared with the set that the answer is; sets are compared as sets; expressions whose
+bars nest, such as `||x||y||`, are simplified. Sympy objects are built from the trees of our own
+parser: no text reaches `sympify`, `parse_expr` or `eval`. A screen keeps out what computer algebra
+could compute forever: nested powers, factorials, sums, integrals, big exponents, long texts.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from flowzoo.reward.math.answer import read_answer
+from flowzoo.reward.math.answer import read_answer, read_inequalities
 from flowzoo.reward.math.meaning import ParsedAnswer
+from flowzoo.reward.math.sets import has_interval, is_real_set
+from flowzoo.reward.math.tree import ExprNode
 
 if TYPE_CHECKING:
-    from flowzoo.sandbox.pool.worker_pool import WorkerPool
+    from flowzoo.sandbox.pool import WorkerPool
 
 JudgeStatus = Literal["equal", "different", "timeout", "crashed"]
 
-_SETUP: Final = "flowzoo.reward.math.worker:setup"
+_SETUP: Final = "flowzoo.reward.math.judge:setup"
 _MAX_CHARS: Final = 400
+_MAX_BARS: Final = 10
 _REMEMBERED: Final = 20_000
 _HEAVY = re.compile(
     r"!|\\(?:sum|prod|int|iint|oint|lim|Gamma|gamma|binom|choose|det|infty\s*\^|zeta|partial)"
@@ -33,11 +38,12 @@ _HEAVY = re.compile(
 _POWER = re.compile(r"\^|\*\*")
 _OPENING, _CLOSING = "{([", "})]"
 _CELL = re.compile(r"&|\\\\")
-_known: dict[tuple[str, str], JudgeStatus] = {}
+_BAR = re.compile(r"\\left\s*\||\\right\s*\||\\[lr]vert(?![A-Za-z])|\|")
+_verdicts: dict[tuple[str, str], JudgeStatus] = {}
 
 
 def is_light(text: str) -> bool:
-    """Whether a text may be given to the judge at all."""
+    """Return True if a text may be given to sympy."""
     if len(text) > _MAX_CHARS or _HEAVY.search(text) or _is_tower(text):
         return False
     if text.count("(") + text.count("{") + text.count("[") > 80:
@@ -46,7 +52,7 @@ def is_light(text: str) -> bool:
 
 
 def _is_tower(text: str) -> bool:
-    """Whether an exponent holds a power itself."""
+    """Return True if an exponent contains a power."""
     for match in _POWER.finditer(text):
         depth, idx = 0, match.end()
         while idx < len(text):
@@ -69,78 +75,200 @@ def _is_tower(text: str) -> bool:
 
 
 def judge(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
-    """Statuses of (answer, gold) pairs; verdicts and time-outs are remembered by content.
+    """Return the statuses of (answer, gold) pairs; verdicts and timeouts are cached by content.
 
     Args:
         pairs: extracted answers with their gold answers.
-        deadline: seconds for each pair.
+        deadline: seconds of processor time for each pair.
     """
     distinct = dict.fromkeys(pairs)
-    found: dict[tuple[str, str], JudgeStatus] = {
-        pair: _known[pair] for pair in distinct if pair in _known
-    }
-    todo = [p for p in distinct if p not in found and is_light(p[0]) and is_light(p[1])]
-    if todo:
-        found.update(zip(todo, _ask(todo, deadline), strict=True))
-        for pair in todo:
-            if len(_known) >= _REMEMBERED:
-                with suppress(RuntimeError, StopIteration):  # another thread was here
-                    _known.pop(next(iter(_known)), None)
-            _known[pair] = found[pair]
-    # What the screen kept out was not asked about.
-    return [found.get(pair, "different") for pair in pairs]
+    statuses = {pair: _verdicts[pair] for pair in distinct if pair in _verdicts}
+    light = [p for p in distinct if p not in statuses and is_light(p[0]) and is_light(p[1])]
+    if light:
+        statuses.update(zip(light, _ask(light, deadline), strict=True))
+        for pair in light:
+            if len(_verdicts) >= _REMEMBERED:
+                with suppress(RuntimeError, StopIteration):  # another thread removed it
+                    _verdicts.pop(next(iter(_verdicts)), None)
+            _verdicts[pair] = statuses[pair]
+    # Pairs that the screen keeps out count as different.
+    return [statuses.get(pair, "different") for pair in pairs]
 
 
 def _pool() -> WorkerPool:
-    from flowzoo.sandbox.pool.worker_pool import shared_pool
+    from flowzoo.sandbox.pool import shared_pool
 
     # Pure-Python integers: with gmpy2 a huge power aborts the interpreter.
-    return shared_pool(
-        _SETUP, env={"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1"}, name="math"
-    )
+    env = (("MPMATH_NOGMPY", "1"), ("SYMPY_GROUND_TYPES", "python"))
+    return shared_pool(_SETUP, env, name="math")
 
 
 def warm() -> None:
-    """Start the judge's processes without waiting, so that the first open pair does not pay it."""
-    _pool().warm(b'{"answer": "1", "gold": "1"}')
+    """Start a worker without waiting, so that the first open pair does not wait for sympy."""
+    _pool().warm()
 
 
 def _ask(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
-    pool = _pool()
-    jobs = [json.dumps({"answer": answer, "gold": gold}).encode() for answer, gold in pairs]
-    statuses: list[JudgeStatus] = []
-    for (answer, gold), result in zip(pairs, pool.submit_batch(jobs, deadline), strict=True):
-        if result.status == "timeout":
-            statuses.append("timeout")
-        elif result.status != "ok":
-            statuses.append("crashed")
-        else:
-            is_equal = result.value == b"1" and _passes(answer, gold)
-            statuses.append("equal" if is_equal else "different")
-    return statuses
+    jobs = [json.dumps(pair).encode() for pair in pairs]
+    return [
+        ("equal" if result.value == b"1" else "different")
+        if result.status == "ok"
+        else "timeout" if result.status == "timeout" else "crashed"
+        for result in _pool().run(jobs, deadline)
+    ]  # fmt: skip
 
 
-def _passes(answer: str, gold: str) -> bool:
-    """Guards after a True: as many parts as the gold, and no relation that stands for nothing."""
-    found, wanted = read_answer(answer), read_answer(gold)
-    if found is None or wanted is None:
+def setup() -> Callable[[bytes], bytes]:
+    """Import sympy; return the handler of a JSON list of answer and gold to `1` or `0`."""
+    handle(b'["[-1, 1]", "x^2 \\\\le 1"]')  # imports the solvers
+    return handle
+
+
+def handle(job: bytes) -> bytes:
+    """Return `1` if sympy finds an answer equal to its gold, else `0`."""
+    answer, gold = json.loads(job)
+    return b"1" if agree(answer, gold) else b"0"
+
+
+class _NotConvertibleError(Exception):
+    """An answer has a part without a counterpart in sympy."""
+
+
+def agree(answer: str, gold: str) -> bool:
+    """Return True if sympy shows that an answer equals its gold. Runs in a worker."""
+    try:
+        return _same_set(answer, gold) or _same_expression(answer, gold)
+    except (_NotConvertibleError, NotImplementedError, ValueError, TypeError):
         return False
-    if _parts(found) > _parts(wanted) and "text" not in (found.kind, wanted.kind):
+
+
+def _same_set(answer: str, gold: str) -> bool:
+    """Compare the answer's set of real numbers with the gold's, or with the gold's solutions.
+
+    Only the gold is solved: an answer that leaves an inequality to be solved is not an answer.
+    """
+    written, reference = read_answer(answer), read_answer(gold)
+    if written is None or reference is None or not _is_interval_like(written):
         return False
-    if _outer_commas(answer) > _outer_commas(gold) or answer.count("=") > gold.count("=") + 1:
+    if is_real_set(reference):
+        # Operations on finite sets are to be carried out, as in `{1, 2} \\cap {2, 3}`.
+        if not (has_interval(written) and has_interval(reference)):
+            return False
+        return bool(_set(written) == _set(reference))
+    inequalities = read_inequalities(gold)
+    if not inequalities:
         return False
-    # Two equations without solutions have the same, empty, set of solutions.
-    return not (found.relation and wanted.relation)
+    letter, solutions = _solved(inequalities)
+    return written.label in ("", letter) and bool(_set(written) == solutions)
 
 
-def _outer_commas(text: str) -> int:
-    """Commas outside every bracket, which separate items."""
-    depth = count = 0
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        count += char in ",;" and depth <= 0
-    return count
+def _is_interval_like(answer: ParsedAnswer) -> bool:
+    """Return True if an answer is a set of reals or a pair that may be an open interval."""
+    if answer.kind == "relation" or answer.shape == ",":
+        return False
+    return is_real_set(answer) or answer.kind in ("seq", "set")
 
 
-def _parts(answer: ParsedAnswer) -> int:
-    return len(answer.items) if answer.kind in ("list", "set") else 1
+def _solved(inequalities: Sequence[tuple[str, ExprNode]]) -> tuple[str, Any]:
+    """Return the letter of inequalities in one letter and the set of their real solutions."""
+    import sympy
+
+    solutions: Any = sympy.S.Reals
+    letter = None
+    for operator, difference in inequalities:
+        left = _expression(difference)
+        letters = left.free_symbols
+        if len(letters) != 1 or (letter is not None and letters != {letter}):
+            raise _NotConvertibleError
+        (letter,) = letters
+        relation = left < 0 if operator == "<" else left <= 0
+        part = sympy.solve_univariate_inequality(relation, letter, relational=False)
+        solutions = solutions.intersect(part)
+    return str(letter), solutions
+
+
+def _set(answer: ParsedAnswer) -> Any:
+    """Convert a set of real numbers to sympy."""
+    import sympy
+
+    if answer.kind == "scalar" and answer.node is not None and not answer.unit:
+        return sympy.FiniteSet(_expression(answer.node))
+    if answer.kind == "seq":
+        if len(answer.items) != 2 or len(answer.shape) != 2 or answer.shape == "{}":
+            raise _NotConvertibleError
+        ends = [item.node for item in answer.items]
+        if ends[0] is None or ends[1] is None:
+            raise _NotConvertibleError
+        low, high = _expression(ends[0]), _expression(ends[1])
+        return sympy.Interval(low, high, answer.shape[0] == "(", answer.shape[1] == ")")
+    parts = [_set(item) for item in answer.items]
+    if answer.kind == "cap" or answer.shape == "and":
+        return sympy.Intersection(*parts)
+    if answer.kind == "setminus":
+        return sympy.Complement(*parts)
+    if answer.kind in ("set", "union", "list"):
+        return sympy.Union(*parts)
+    raise _NotConvertibleError
+
+
+def _same_expression(answer: str, gold: str) -> bool:
+    """Compare two expressions, at least one of which has nested bars."""
+    import sympy
+
+    return any(
+        sympy.simplify(_expression(left) - _expression(right)) == 0
+        for left, right in product(_readings(answer), _readings(gold))
+    )
+
+
+def _readings(text: str) -> Iterator[ExprNode]:
+    """Yield the expression that a text is; where bars nest, one for each way to pair them."""
+    answer = read_answer(text)
+    if answer is not None and answer.node is not None and not answer.unit:
+        yield answer.node
+        return
+    pieces = _BAR.split(text)
+    if answer is None or answer.kind != "text" or not 4 <= len(pieces) - 1 <= _MAX_BARS:
+        return
+    for opens in product((True, False), repeat=len(pieces) - 1):
+        bars = [r"\operatorname{abs}(" if is_open else ")" for is_open in opens]
+        if sum(opens) * 2 != len(bars):
+            continue
+        pieced = "".join(piece + bar for piece, bar in zip(pieces, [*bars, ""], strict=True))
+        reading = read_answer(pieced)
+        if reading is not None and reading.node is not None and not reading.unit:
+            yield reading.node
+
+
+_SYMPY_NAMES: Final = {
+    "abs": "Abs", "max": "Max", "min": "Min", "ln": "log", "ceil": "ceiling", "mod": "Mod",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec",
+    "arccsc": "acsc", "arsinh": "asinh", "arcosh": "acosh", "artanh": "atanh",
+    **{name: name for name in (
+        "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "sech", "csch",
+        "floor", "sign", "gcd", "lcm", "erf", "erfc",
+    )},
+}  # fmt: skip
+
+
+def _expression(node: ExprNode) -> Any:
+    """Convert a tree to sympy, with real symbols.
+
+    Raises:
+        _NotConvertibleError: it has a function that is not listed, a sum or an integral.
+    """
+    import sympy
+
+    op, args = node.op, node.args
+    if op == "num":
+        return sympy.Rational(args[0].numerator, args[0].denominator)
+    if op == "sym":
+        return sympy.Symbol(args[0], real=True)
+    if op == "const":
+        return {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}[args[0]]
+    if op == "call" and args[0] in _SYMPY_NAMES:
+        return getattr(sympy, _SYMPY_NAMES[args[0]])(*map(_expression, args[1:]))
+    if op in ("add", "mul", "pow"):
+        function = {"add": sympy.Add, "mul": sympy.Mul, "pow": sympy.Pow}[op]
+        return function(*map(_expression, args))
+    raise _NotConvertibleError

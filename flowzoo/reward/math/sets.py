@@ -145,11 +145,12 @@ def _same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     except _NoRealSet:
         return None
     # Operations on finite sets that come to the same are still not the answer as it was asked for.
-    return found if not found or _has_interval(a) or _has_interval(b) else None
+    return found if not found or has_interval(a) or has_interval(b) else None
 
 
-def _has_interval(answer: ParsedAnswer) -> bool:
-    return answer.kind == "seq" or any(_has_interval(item) for item in answer.items)
+def has_interval(answer: ParsedAnswer) -> bool:
+    """Return True if an interval is part of a set."""
+    return answer.kind == "seq" or any(has_interval(item) for item in answer.items)
 
 
 def _ends(answer: ParsedAnswer) -> list[ExprNode]:

@@ -1,0 +1,391 @@
+"""Killable worker processes: trusted code on hostile data, with a deadline and a memory limit.
+
+    pool = shared_pool("flowzoo.reward.math.judge:setup", name="math")
+    results = pool.run([b"...", b"..."], deadline=1.0)  # from any thread
+
+A worker is a new interpreter, never a fork of the caller, which may have threads and a GPU. It
+calls `setup` once, which returns the handler `bytes -> bytes`, and forks a child for every job. A
+child that passes its deadline is killed: timeouts, crashes and a full memory are statuses of the
+job's result, and the next job has a clean process. Importing this module starts nothing. Handlers
+are trusted code: the pool bounds time and memory, it does not isolate programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import math
+import os
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import IO, Final, Literal, NoReturn
+
+from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.provenance import usable_cores
+
+JobStatus = Literal["ok", "timeout", "memory", "crashed"]
+Handler = Callable[[bytes], bytes]
+
+MOST_WALL: Final = 10
+"""A job ends after this many deadlines on the wall, however little processor time it had."""
+LONGEST: Final = 2**26
+"""Most bytes of a job and of its value."""
+_OK, _TIMEOUT, _MEMORY, _CRASHED = range(4)
+_STATUSES: Final[tuple[JobStatus, ...]] = ("ok", "timeout", "memory", "crashed")
+_JOB: Final = struct.Struct("<dI")
+"""Deadline in seconds, bytes of the job."""
+_REPLY: Final = struct.Struct("<BI")
+"""Index of the status, bytes of the value."""
+_OPEN_FILES: Final = 64
+_ORPHAN_CHECK: Final = 0.5
+"""Seconds between two looks whether the caller is alive: a fork of it may hold the streams open."""
+_PR_SET_PDEATHSIG: Final = 1
+
+_INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Variables that workers inherit; others may be secrets."""
+_ENVIRONMENT: Final = {
+    "PYTHONHASHSEED": "0",  # sets of strings iterate alike in every run
+    "PYTHONUTF8": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+# -s -P and not -I, which would ignore PYTHONHASHSEED.
+_FLAGS: Final = ("-s", "-P", "-c")
+_START: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from flowzoo.sandbox.pool import serve; serve(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))"
+)
+
+
+class PoolError(FlowzooError, RuntimeError):
+    """No worker can be started: its set-up raises, or its process dies before the first job."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """Result of one job."""
+
+    status: JobStatus
+    """`timeout`: killed at its deadline; `memory`: the handler reached its memory limit;
+    `crashed`: the handler raised, or its process died."""
+    value: bytes = b""
+    """What the handler returned, or the exception that it raised."""
+
+
+class WorkerPool:
+    """Workers that run one handler; they start with the first job and end with the caller.
+
+    Args:
+        setup: "module:function"; the function returns the handler. It should import what every
+            job needs.
+        workers: number of jobs that may run at once. None: the usable cores.
+        memory_bytes: address space of a job (RLIMIT_AS; macOS does not enforce it).
+        env: variables added to the small environment of the workers.
+        name: name of the pool in messages.
+    """
+
+    def __init__(
+        self,
+        setup: str,
+        workers: int | None = None,
+        memory_bytes: int = 2**30,
+        env: Mapping[str, str] | None = None,
+        name: str = "pool",
+    ) -> None:
+        self.setup, self.name, self.memory_bytes = setup, name, memory_bytes
+        self.workers = workers or usable_cores()
+        self.env = dict(env or {})
+        self._begin()
+        _pools.add(self)
+
+    def _begin(self) -> None:
+        """Begin without workers. A fork of the caller calls it: the parent owns the others."""
+        self._free: list[_Worker] = []
+        self._started: list[_Worker] = []
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self.workers)
+        weakref.finalize(self, _close, self._started, os.getpid())
+
+    def run(self, jobs: Sequence[bytes], deadline: float) -> list[JobResult]:
+        """Run `jobs` and return their results in order; safe from any thread.
+
+        Args:
+            jobs: payloads of at most 64 MiB.
+            deadline: seconds of processor time for each job, and at most ten times as many on the
+                wall. Where the system does not report processor time (macOS), seconds on the wall.
+
+        Raises:
+            UsageError: `jobs` or `deadline` is invalid.
+            PoolError: no worker can be started.
+        """
+        if not 0 < deadline <= 86_400:
+            raise UsageError(f"`deadline` must be in (0, 86400] seconds, got {deadline!r}")
+        if any(type(job) is not bytes or len(job) > LONGEST for job in jobs):
+            raise UsageError("`jobs` must be bytes objects of at most 64 MiB each")
+        if len(jobs) < 2 or self.workers == 1:
+            return [self._run(job, deadline) for job in jobs]
+        with ThreadPoolExecutor(min(self.workers, len(jobs))) as threads:
+            return list(threads.map(lambda job: self._run(job, deadline), jobs))
+
+    def warm(self) -> None:
+        """Start a worker without waiting for it."""
+        with self._lock:
+            if not self._started:
+                self._free.append(self._start())
+
+    def _run(self, job: bytes, deadline: float) -> JobResult:
+        with self._slots:
+            for _ in range(2):  # a worker that was killed from outside is not the job's fault
+                with self._lock:
+                    worker = self._free.pop() if self._free else self._start()
+                result = None
+                try:
+                    result = worker.run(job, deadline)
+                finally:
+                    with self._lock:
+                        if result is not None:
+                            self._free.append(worker)
+                        elif worker in self._started:
+                            self._started.remove(worker)
+                            worker.close()
+                if result is not None:
+                    return result
+        return JobResult("crashed")
+
+    def _start(self) -> _Worker:
+        worker = _Worker(self)
+        self._started.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """End all workers; a later job starts new ones."""
+        with self._lock:
+            self._free.clear()
+            _close(self._started, os.getpid())
+
+
+def _close(workers: list[_Worker], owner: int) -> None:
+    """End workers that the process `owner` started."""
+    while workers and os.getpid() == owner:
+        workers.pop().close()
+
+
+_pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in tuple(_pools):
+        for worker in pool._started:
+            worker.process.returncode = 0  # a child of the parent, which nothing here may wait for
+        pool._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@cache
+def shared_pool(
+    setup: str, env: tuple[tuple[str, str], ...] = (), name: str = "pool"
+) -> WorkerPool:
+    """Return this process's pool with these settings."""
+    return WorkerPool(setup, env=dict(env), name=name)
+
+
+class _Worker:
+    """The caller's side of one worker."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        path = json.dumps([os.path.abspath(entry) for entry in sys.path])
+        inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+        args = (path, pool.setup, str(pool.memory_bytes), str(os.getpid()))
+        self.process = subprocess.Popen(
+            [sys.executable, *_FLAGS, _START, *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**inherited, **_ENVIRONMENT, **pool.env},
+            start_new_session=True,  # Ctrl-C at the terminal reaches the caller only
+        )
+        self.title = f"worker pool {pool.name!r}, {pool.setup}"
+        self.is_ready = False
+
+    def run(self, job: bytes, deadline: float) -> JobResult | None:
+        """Run one job; return None if the worker itself died.
+
+        Raises:
+            PoolError: the set-up failed.
+        """
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        if not self.is_ready:
+            first = _read_reply(stdout)
+            if first is None or first.status != "ok":
+                reason = first.value.decode() if first else "the process died"
+                raise PoolError(f"{self.title}: no worker can be started: {reason}")
+            self.is_ready = True
+        with contextlib.suppress(OSError):
+            stdin.write(_JOB.pack(deadline, len(job)) + job)
+            stdin.flush()
+        return _read_reply(stdout)
+
+    def close(self) -> None:
+        """Kill the process; its child dies with it."""
+        self.process.kill()
+        with contextlib.suppress(OSError):
+            self.process.communicate()
+
+
+def _read_reply(stream: IO[bytes]) -> JobResult | None:
+    """Read one reply; None at the end of the stream."""
+    header = stream.read(_REPLY.size)
+    if len(header) < _REPLY.size:
+        return None
+    status, length = _REPLY.unpack(header)
+    return JobResult(_STATUSES[status], stream.read(length))
+
+
+def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
+    """Answer jobs until the process `parent` is gone. Entry point of a worker."""
+    # Nothing that the handler prints may reach the stream of replies.
+    jobs, replies = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    try:
+        module, _, name = setup.partition(":")
+        handler: Handler = getattr(importlib.import_module(module), name)()
+    except BaseException as error:
+        _write_reply(replies, _CRASHED, _description(error))
+        os._exit(1)
+    libc = ctypes.CDLL(None)
+    gc.freeze()  # a collection in a child would write to, and so copy, every page
+    _write_reply(replies, _OK, b"")
+    while True:
+        while not select.select([jobs], [], [], _ORPHAN_CHECK)[0]:
+            if os.getppid() != parent:
+                os._exit(0)
+        header = jobs.read(_JOB.size)
+        if len(header) < _JOB.size:
+            os._exit(0)
+        deadline, length = _JOB.unpack(header)
+        job = jobs.read(length)
+        near, far = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                for fd in (jobs.fileno(), replies, near):
+                    os.close(fd)
+                _confine(libc, memory_bytes, deadline)
+                _answer(far, handler, job)
+            finally:
+                os._exit(1)  # nothing may unwind into the code of the worker
+        os.close(far)
+        _write_reply(replies, *_wait(child, near, deadline, parent))
+        os.close(near)
+
+
+def _wait(child: int, stream: int, deadline: float, parent: int) -> tuple[int, bytes]:
+    """Read the child's status and value until its deadline, then kill what is left of it."""
+    start, data = time.monotonic(), bytearray()
+    pause, is_late = min(deadline, _ORPHAN_CHECK), False
+    while not is_late:
+        if select.select([stream], [], [], pause)[0]:
+            chunk = os.read(stream, 2**18)
+            if not chunk:
+                break
+            data += chunk
+            continue
+        wall = time.monotonic() - start
+        left = min(deadline - _processor_time(child, wall), MOST_WALL * deadline - wall)
+        pause = min(max(left, 0.001), _ORPHAN_CHECK)
+        is_late = left <= 0 or os.getppid() != parent
+    for kill in (os.killpg, os.kill):  # before `setsid` the child has no group
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if is_late:
+        return _TIMEOUT, b""
+    is_sound = bool(data) and data[0] < len(_STATUSES)
+    return (data[0], bytes(data[1:])) if is_sound else (_CRASHED, b"")
+
+
+def _processor_time(pid: int, wall: float) -> float:
+    """Return the seconds that a process ran; `wall` where the system does not report them."""
+    try:
+        with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[0]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return wall
+
+
+def _confine(libc: ctypes.CDLL, memory_bytes: int, deadline: float) -> None:
+    """Give the child a process group, resource limits, and an end with its worker."""
+    os.setsid()
+    if sys.platform == "linux":
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_AS: memory_bytes,
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+        resource.RLIMIT_CPU: math.ceil(deadline) + 1,
+    }
+    for kind, value in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
+            resource.setrlimit(kind, (lowest, lowest))
+
+
+def _answer(fd: int, handler: Handler, job: bytes) -> NoReturn:
+    """Run the handler and write its status and value."""
+    try:
+        status, value = _OK, handler(job)
+        if type(value) is not bytes or len(value) > LONGEST:
+            raise TypeError("the handler must return bytes, at most 64 MiB")
+    except MemoryError:
+        status, value = _MEMORY, b""
+    except BaseException as error:  # SystemExit and KeyboardInterrupt, too
+        status, value = _CRASHED, _description(error)
+    _write(fd, bytes([status]) + value)
+    os._exit(0)
+
+
+def _description(error: BaseException) -> bytes:
+    """Return class and message of an exception in at most 500 bytes."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:  # the message cannot be printed
+        text = type(error).__name__
+    return text.encode("utf-8", "replace")[:500].decode("utf-8", "ignore").encode()
+
+
+def _write_reply(fd: int, status: int, value: bytes) -> None:
+    _write(fd, _REPLY.pack(status, len(value)) + value)
+
+
+def _write(fd: int, data: bytes) -> None:
+    """Write all of `data`; a reader that is gone ends the process."""
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError:
+        os._exit(0)

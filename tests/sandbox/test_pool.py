@@ -1,0 +1,283 @@
+"""The worker pool: every end of a job, the jobs around it, and no process that stays behind."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import flowzoo
+from flowzoo.errors import UsageError
+from flowzoo.sandbox import PoolError, WorkerPool, shared_pool
+from flowzoo.sandbox.pool import MOST_WALL
+
+pytestmark = pytest.mark.xdist_group("pool")  # one pool for most of its tests
+
+SETUP = "pool_handlers:setup"
+DEADLINE = 0.2
+"""For jobs that never end."""
+PATIENT = 60.0
+"""For jobs that must have their answer, however the machine stalls."""
+HERE = Path(__file__).parent
+ROOT = Path(flowzoo.__file__).parents[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _handlers_importable() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        yield
+
+
+@pytest.fixture(scope="module")
+def pool(_handlers_importable: None) -> Iterator[WorkerPool]:
+    with closing(WorkerPool(SETUP, workers=2, memory_bytes=2**28)) as pool:
+        yield pool
+
+
+def runs(pid: int) -> bool:
+    """True if the process exists and is not a zombie."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
+
+
+def worker_of(pool: WorkerPool) -> int:
+    """Process id of a worker."""
+    return int(pool.run([b"parent"], PATIENT)[0].value)
+
+
+@pytest.mark.parametrize(
+    ("job", "status"),
+    [
+        (b"hang", "timeout"),
+        (b"regex", "timeout"),
+        (b"stop", "timeout"),
+        (b"sleep:600", "timeout"),
+        (b"grow", "memory"),
+        (b"hog", "memory"),
+        (b"abort", "crashed"),
+        (b"segv", "crashed"),
+        (b"kill", "crashed"),
+        (b"exit:0", "crashed"),
+        (b"exit:137", "crashed"),
+        (b"sys.exit", "crashed"),
+        (b"interrupt", "crashed"),
+        (b"raise", "crashed"),
+        (b"unprintable", "crashed"),
+        (b"recursion", "crashed"),
+        (b"str", "crashed"),
+        (b"oversize", "crashed"),
+        (b"close", "crashed"),
+        (b"worker", "crashed"),
+        (b"no such word", "crashed"),
+    ],
+)
+def test_a_bad_job_gets_its_status_and_the_others_their_answers(
+    pool: WorkerPool, job: bytes, status: str
+) -> None:
+    others = [b"echo:%d" % number for number in range(4)]
+    deadline = DEADLINE if status == "timeout" else PATIENT
+    with ThreadPoolExecutor() as threads:
+        bad = threads.submit(pool.run, [job], deadline)
+        results = pool.run(others, PATIENT)
+        assert bad.result()[0].status == status
+    results += pool.run(others, PATIENT)
+    assert [b"echo:" + result.value for result in results] == others * 2
+
+
+def test_the_exception_is_the_value(pool: WorkerPool) -> None:
+    assert pool.run([b"raise"], PATIENT)[0].value == b"ValueError: the wrong kind of grin"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports processor time")
+def test_time_without_a_processor_counts_a_tenth(pool: WorkerPool) -> None:
+    assert pool.run([b"sleep:%f" % (2 * DEADLINE)], DEADLINE)[0].status == "ok"
+    assert pool.run([b"sleep:%f" % (2 * MOST_WALL * 0.05)], 0.05)[0].status == "timeout"
+
+
+def test_threads_share_a_pool_and_results_keep_their_order(pool: WorkerPool) -> None:
+    batches = [[b"echo:%d %d" % (row, number) for number in range(40)] for row in range(6)]
+    batches[0].insert(7, b"echo:" + bytes(range(256)) * 20_000)
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda jobs: pool.run(jobs, PATIENT), batches))
+    assert [[b"echo:" + result.value for result in results] for results in answers] == batches
+
+
+def test_a_worker_sees_no_secret_its_noise_goes_nowhere_and_hashes_repeat(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    hashes = set()
+    for _ in range(2):
+        with closing(WorkerPool(SETUP, workers=1, env={"FLOWZOO_TEST": "1"})) as pool:
+            jobs = [b"environment", b"print", b"hash:word"]
+            names, noise, number = pool.run(jobs, PATIENT)
+        hashes.add(number.value)
+        assert b"SOME_TOKEN" not in names.value
+        assert {b"FLOWZOO_TEST", b"PYTHONHASHSEED"} <= set(names.value.split())
+        assert noise.status == "ok"
+    assert len(hashes) == 1
+    assert "noise" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("setup", "message"),
+    [
+        ("no_such_module:setup", "ModuleNotFoundError"),
+        ("pool_handlers:setup_that_raises", "LookupError: no grammar for this"),
+        ("pool_handlers:setup_that_exits", "the process died"),
+    ],
+)
+def test_a_setup_that_fails_raises_each_time(setup: str, message: str) -> None:
+    with closing(WorkerPool(setup)) as pool:
+        for _ in range(2):
+            with pytest.raises(PoolError, match=message):
+                pool.run([b"echo:x"] * 3, PATIENT)
+
+
+def test_invalid_arguments_raise_at_once(pool: WorkerPool) -> None:
+    for deadline in (0.0, float("nan"), 1e6):
+        with pytest.raises(UsageError, match="`deadline` must be in"):
+            pool.run([b"echo:x"], deadline)
+    for jobs in (["echo:x"], [bytes(2**26 + 1)], b"echo:x"):
+        with pytest.raises(UsageError, match="`jobs` must be bytes objects"):
+            pool.run(jobs, PATIENT)  # type: ignore[arg-type]
+    assert pool.run([], PATIENT) == []
+
+
+def test_a_shared_pool_is_one_per_settings_and_starts_nothing() -> None:
+    first = shared_pool(SETUP, name="a")
+    assert shared_pool(SETUP, name="a") is first
+    assert shared_pool(SETUP, name="b") is not first
+    script = "import flowzoo.sandbox, subprocess; print(len(subprocess._active))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_close_leaves_no_process_and_no_descriptor(soon: Callable[..., bool]) -> None:
+    gc.collect()
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(2):
+        with closing(WorkerPool(SETUP, workers=1)) as pool:
+            pool.run([b"hang", b"exit", b"echo:x"], DEADLINE)
+            worker = worker_of(pool)
+            assert runs(worker)
+        assert not runs(worker)
+    pool = WorkerPool(SETUP, workers=1)
+    worker = worker_of(pool)
+    del pool
+    gc.collect()
+    assert soon(lambda: not runs(worker))
+    assert len(os.listdir("/dev/fd")) <= before
+
+
+def test_a_process_that_a_job_forked_dies_with_it(
+    pool: WorkerPool, tmp_path: Path, soon: Callable[..., bool]
+) -> None:
+    path = tmp_path / "pid"
+    (result,) = pool.run([b"fork:" + os.fsencode(path)], DEADLINE)
+    assert result.status == "timeout"
+    assert soon(lambda: not runs(int(path.read_text())))
+
+
+def test_a_worker_killed_from_outside_costs_no_job_its_answer(
+    tmp_path: Path, soon: Callable[..., bool]
+) -> None:
+    gate = tmp_path / "gate"
+    with closing(WorkerPool(SETUP, workers=1)) as pool, ThreadPoolExecutor() as threads:
+        worker = worker_of(pool)
+        results = threads.submit(pool.run, [b"wait:" + os.fsencode(gate)], PATIENT)
+        try:
+            assert soon(Path(f"{gate}.waits").exists)
+            os.kill(worker, signal.SIGKILL)
+        finally:
+            gate.touch()
+        assert results.result()[0].status == "ok"
+        assert worker_of(pool) != worker
+
+
+def test_a_fork_of_the_caller_starts_its_own(soon: Callable[..., bool]) -> None:
+    with closing(WorkerPool(SETUP, workers=1)) as pool:
+        worker = worker_of(pool)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(write, b"%d" % worker_of(pool))
+            finally:
+                os._exit(0)
+        os.close(write)
+        with open(read, "rb") as stream:
+            other = int(stream.read())
+        assert os.waitpid(child, 0)[1] == 0
+        assert other != worker
+        assert soon(lambda: not runs(other))  # though the child closed nothing
+        assert worker_of(pool) == worker
+
+
+def use_in_daemon(answers) -> None:
+    """Body of a daemonic process, which may have no children made by multiprocessing."""
+    sys.path.insert(0, str(HERE))
+    with closing(WorkerPool(SETUP, workers=2)) as pool:
+        results = [*pool.run([b"hang"], DEADLINE), *pool.run([b"echo:daemon"], PATIENT)]
+    answers.put([(result.status, result.value) for result in results])
+
+
+def test_inside_a_daemonic_process() -> None:
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    process = context.Process(target=use_in_daemon, args=(answers,), daemon=True)
+    process.start()
+    assert answers.get(timeout=120) == [("timeout", b""), ("ok", b"daemon")]
+    process.join(120)
+    assert process.exitcode == 0
+
+
+SCRIPT = """
+import os, sys, threading, time
+from flowzoo.sandbox import WorkerPool
+
+pool = WorkerPool("pool_handlers:setup", workers=1)
+worker = pool.run([b"parent"], 60)[0].value.decode()
+if sys.argv[1] == "hang":
+    threading.Thread(target=pool.run, args=([b"hang"], 600), daemon=True).start()
+    survivor = os.fork()  # it inherits our descriptors, and outlives us
+    if survivor == 0:
+        time.sleep(600)
+    print(survivor, end=" ")
+print(worker, flush=True)
+if sys.argv[1] == "hang":
+    time.sleep(600)
+"""
+
+
+def test_no_worker_outlives_its_caller(soon: Callable[..., bool]) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)])}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(
+        [*command, "leave"], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert soon(lambda: not runs(int(done.stdout)))
+    with subprocess.Popen(
+        [*command, "hang"], stdout=subprocess.PIPE, text=True, env=environment
+    ) as caller:
+        assert caller.stdout is not None
+        survivor, worker = [int(part) for part in caller.stdout.readline().split()]
+        try:
+            assert runs(worker)
+            caller.kill()
+            caller.wait()
+            assert soon(lambda: not runs(worker))
+            assert runs(survivor)
+        finally:
+            os.kill(survivor, signal.SIGKILL)
