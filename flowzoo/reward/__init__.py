@@ -1,4 +1,4 @@
-"""How good a reply was. Mathematics: `extract`, `score_batch`, `equivalence_classes`."""
+"""Rewards of replies. Mathematics: `extract`, `score_batch`, `equivalence_classes`."""
 
 from flowzoo.reward.math.extract import extract
 from flowzoo.reward.math.score import (

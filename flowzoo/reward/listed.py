@@ -1,8 +1,8 @@
-"""Sets of words that are written as one text."""
+"""Sets of words, written as one text."""
 
 from __future__ import annotations
 
 
 def names(text: str) -> frozenset[str]:
-    """The words of `text`."""
+    """Return the words of `text`."""
     return frozenset(text.split())

@@ -1,15 +1,15 @@
-"""What of a reply counts as said: everything but thoughts, which stand in `<think>` tags."""
+"""Replies without thoughts, which are in `<think>` tags."""
 
 from __future__ import annotations
 
 
 def strip_thinking(text: str) -> str:
-    """A reply without thoughts; one that has none stays as it is, blanks at its ends included."""
+    """Return a reply without thoughts; a reply that has none is returned unchanged."""
     return visible(text) if "think>" in text else text
 
 
 def visible(text: str) -> str:
-    """A reply as team-mates see it: without thoughts; an unfinished one hides all that follows."""
+    """Return a reply without thoughts and outer blanks; an unfinished thought hides the rest."""
     start = text.rfind("</think>")
     if start >= 0:
         text = text[start + len("</think>") :]

@@ -84,7 +84,7 @@ class JobResult:
     """`timeout`: killed at its deadline; `memory`: the handler reached its memory limit;
     `crashed`: the handler raised, or its process died."""
     value: bytes = b""
-    """What the handler returned, or the exception that it raised."""
+    """Value that the handler returned, or the exception that it raised."""
 
 
 class WorkerPool:

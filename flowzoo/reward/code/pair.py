@@ -1,4 +1,4 @@
-"""What a helper function and a main function are worth together.
+"""Reward of a helper function and a main function together.
 
 The scale is MAGRPO's, at most 4.0:
 
@@ -108,7 +108,7 @@ def parsed(code: str | None) -> ast.Module | None:
 
 
 def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of a function, without those of functions and classes defined inside it."""
+    """Yield the nodes of a function, except nodes of functions and classes that it defines."""
     stack: list[ast.AST] = list(function.body)
     while stack:
         node = stack.pop()
@@ -129,7 +129,7 @@ def defined(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
 
 
 def binds(tree: ast.Module, name: str) -> bool:
-    """Whether a module gives `name` a meaning of its own anywhere."""
+    """Return True if a module binds `name` anywhere."""
     for node in ast.walk(tree):
         bound = ""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -146,7 +146,7 @@ def binds(tree: ast.Module, name: str) -> bool:
 
 
 def calls(tree: ast.AST, name: str) -> bool:
-    """Whether `name` is called anywhere in the tree; comments and texts are not in it."""
+    """Return True if `name` is called anywhere in the tree; comments and texts are not in it."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
         for node in ast.walk(tree)
@@ -154,22 +154,22 @@ def calls(tree: ast.AST, name: str) -> bool:
 
 
 def uses_introspection(tree: ast.AST) -> bool:
-    """Whether a program can look at itself: by the `INTROSPECTION` names, or by names with `__`."""
-    found: set[str] = set()
+    """Return True if a program can inspect itself, by `INTROSPECTION` or names with `__`."""
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            names.add(node.attr)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update(part for alias in node.names for part in alias.name.split("."))
-            found.update((getattr(node, "module", None) or "").split("."))
-    hidden = {name for name in found if name.startswith(("__", "_aux"))} - {"__name__", "__init__"}
-    return bool(hidden or found & INTROSPECTION)
+            names.update(part for alias in node.names for part in alias.name.split("."))
+            names.update((getattr(node, "module", None) or "").split("."))
+    hidden = {name for name in names if name.startswith(("__", "_aux"))} - {"__name__", "__init__"}
+    return bool(hidden or names & INTROSPECTION)
 
 
 def is_wrapper(main: ast.FunctionDef) -> bool:
-    """Whether a function does nothing but hand its arguments to `aux` and the result back."""
+    """Return True if a function only passes its arguments to `aux` and returns the result."""
     results: set[str] = set()
     for node in main.body:
         value = getattr(node, "value", None)
@@ -210,7 +210,7 @@ def variants(helper: str, main: str) -> tuple[str, ...]:
 
 
 def may_cooperate(helper: str | None, main: str | None, entry: str) -> bool:
-    """Whether running the variants can find cooperation at all."""
+    """Return True if running the variants can find cooperation at all."""
     tree, other = parsed(main), parsed(helper)
     if tree is None or defined(other, AUX) is None or defined(tree, entry) is None:
         return False
@@ -235,17 +235,17 @@ def cooperation(
         raising: the same with an `aux` that raises.
         changed: per changed `aux`, the status of each test.
         alone: the same with `aux` in place of the entry.
-        values: per test, what `aux` alone returns; empty where it fails or nobody knows.
+        values: per test, what `aux` alone returns; empty where it fails or is unknown.
     """
-    good = [place for place, passed in enumerate(passes) if passed]
-    if not any(not raising[place] for place in good):
+    good = [index for index, passed in enumerate(passes) if passed]
+    if not any(not raising[index] for index in good):
         return {"calls": 0.0, "depth": 0.0, "ignored": 0.0}
     # WA: it ended well with another output. A failure alone would be met by `aux(x) + 0`.
-    used = any(statuses[place] == "WA" for statuses in changed for place in good)
+    used = any(statuses[index] == "WA" for statuses in changed for index in good)
     function = defined(parsed(main), entry)
-    thin = all(alone[place] for place in good) or function is None or is_wrapper(function)
-    known = [value for value in values if value]
-    thin = thin or (len(known) > 1 and len(set(known)) == 1)
+    thin = all(alone[index] for index in good) or function is None or is_wrapper(function)
+    measured = [value for value in values if value]
+    thin = thin or (len(measured) > 1 and len(set(measured)) == 1)
     return {
         "calls": 0.5,
         "depth": 1.0 if used and not thin else 0.0,
@@ -255,10 +255,10 @@ def cooperation(
 
 def pair_reward(helper: str | None, main: str | None, entry: str, passed: float) -> Parts:
     """The parts that need no cooperation: definitions, syntax and the share of tests passed."""
-    one, two = parsed(helper), parsed(main)
+    helper_module, main_module = parsed(helper), parsed(main)
     return {
-        "helper": 0.4 if defined(one, AUX) is not None else 0.0,
-        "main": 0.6 if defined(two, entry) is not None else 0.0,
-        "syntax": 0.5 if one is not None and two is not None else 0.0,
+        "helper": 0.4 if defined(helper_module, AUX) is not None else 0.0,
+        "main": 0.6 if defined(main_module, entry) is not None else 0.0,
+        "syntax": 0.5 if helper_module is not None and main_module is not None else 0.0,
         "tests": passed,
     }

@@ -1,8 +1,8 @@
-"""Code answers: finding the program in a reply, and what its verdict is worth.
+"""Code answers: the program in a reply, and the score of its verdict.
 
 | reading | what counts as the program |
 |---|---|
-| strict | the reply if it is a bare program (`bare_program`), else the last closed fence labelled `python`, else the last closed one without a label |
+| strict | the reply if it is a bare program (`bare_program`), else the last closed fence labeled `python`, else the last closed one without a label |
 | lenient | as strict, else an unclosed fence, else the reply from its first line of code on |
 
 Only what is not thought counts: what follows the last `</think>`, nothing after an open `<think>`.
@@ -76,12 +76,12 @@ def bare_program(text: str) -> str | None:
 
 
 def _is_remark(statement: ast.stmt) -> bool:
-    """Whether a statement is one to the parser only: `Output: 3` reads as an annotation."""
+    """Return True if a statement is one to the parser only: `Output: 3` reads as an annotation."""
     return isinstance(statement, ast.AnnAssign) and statement.value is None
 
 
 def _does_something(statement: ast.stmt) -> bool:
-    """Whether a statement defines or imports a name, or prints, itself or in a block of its own."""
+    """Return True if a statement, or one inside it, defines or imports a name or prints."""
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return True
@@ -131,7 +131,7 @@ _CODE = re.compile(
 
 
 class CodeScore(NamedTuple):
-    """What a program is worth: a score in [0, 1], and the verdict's status (`none`: no program).
+    """Score of a program in [0, 1] and status of its verdict (`none`: no program).
 
     Under the status SE, a failure of the sandbox, the score is NaN.
     """
@@ -151,22 +151,22 @@ class Block(NamedTuple):
 @lru_cache(maxsize=8)
 def blocks(text: str) -> tuple[Block, ...]:
     """The fenced blocks of a reply, in order, in linear time; both readings ask for them."""
-    found: list[Block] = []
+    fences: list[Block] = []
     margin, fence, label, start = "", "", "", 0
     for match in _FENCE.finditer(text):
         if fence and len(match[1]) > len(margin) + _DEEPER:
             continue
         if fence and match[2].startswith(fence) and not match[3]:
             body = text[start : max(start, match.start() - 1)]
-            found.append(Block(label, body, True))
+            fences.append(Block(label, body, True))
             fence = ""
         elif not fence or match[3].lower() in _LABELS:
             # Inside a block that was never closed, or that quotes a program: the inner one counts.
             margin, fence, label = match[1], match[2], match[3].lower()
             start = match.end() + 1
     if fence:
-        found.append(Block(label, text[start:], False))
-    return tuple(found)
+        fences.append(Block(label, text[start:], False))
+    return tuple(fences)
 
 
 def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
@@ -174,17 +174,17 @@ def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
     # First, since a program may quote fences in its docstring.
     if (bare := bare_program(text)) is not None:
         return bare
-    shown = visible(text)[-TAIL:]
-    found = blocks(shown)
-    labelled = [block for block in found if block.label in _LABELS]
-    plain = [block for block in found if not block.label]
+    reply = visible(text)[-TAIL:]
+    fences = blocks(reply)
+    labelled = [block for block in fences if block.label in _LABELS]
+    plain = [block for block in fences if not block.label]
     candidates = [block.text for block in reversed(plain) if block.closed]
     candidates = [block.text for block in reversed(labelled) if block.closed] + candidates
     if not candidates and reading == "lenient":
         candidates = [block.text for block in reversed(labelled + plain)]
-        match = None if found else _CODE.search(shown)
+        match = None if fences else _CODE.search(reply)
         if match is not None:
-            candidates = [shown[match.start() :]]
+            candidates = [reply[match.start() :]]
     program = candidates[0].strip("\r\n").rstrip() if candidates else ""
     if program[:1] in (" ", "\t"):  # a block in a list; as it stands it would be no program
         program = dedent(program)
@@ -209,7 +209,7 @@ def judge_again(
     limits: Sequence[Limits],
     stop: bool = False,
 ) -> list[Verdict]:
-    """Verdicts; where the sandbox failed, which is logged, once more in a batch of their own.
+    """Return verdicts; programs for which the sandbox failed, which is logged, run once more.
 
     One that fails again has the status SE, so that one program never costs the others theirs; one
     whose test itself failed has it at once.
@@ -269,16 +269,16 @@ def score_programs(
     """
     check_choice("reward of task 'code'", scoring, Scoring)
     scores = [CodeScore(0.0, "none")] * len(programs)
-    places = [place for place, program in enumerate(programs) if program is not None]
-    if not places:
+    indices = [index for index, program in enumerate(programs) if program is not None]
+    if not indices:
         return scores
     verdicts = judge_again(
         code_sandbox(sandbox, packages),
         [program for program in programs if program is not None],
-        [tests[place] for place in places],
-        [limits or Limits()] * len(places),
+        [tests[index] for index in indices],
+        [limits or Limits()] * len(indices),
         stop=scoring == "all",
     )
-    for place, verdict in zip(places, verdicts, strict=True):
-        scores[place] = score_of(verdict, scoring)
+    for index, verdict in zip(indices, verdicts, strict=True):
+        scores[index] = score_of(verdict, scoring)
     return scores

@@ -1,6 +1,6 @@
-r"""What an extracted answer means: a scalar, a container of answers, a relation or a text.
+r"""Reader of extracted answers: a scalar, a container of answers, a relation or a text.
 
-Containers and relations are split here, by tokens outside every bracket; what is left over goes to
+Containers and relations are split here, by tokens outside every bracket; the rest goes to
 the expression parser. Nothing is evaluated beyond exact rational arithmetic of bounded size: an
 answer of more than 2,000 characters, 64 levels of brackets or 256 digits in a row is too big.
 """
@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from flowzoo.reward.listed import names
-from flowzoo.reward.math.clean import clean, text_form
+from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
 from flowzoo.reward.math.compare import is_over_integers
 from flowzoo.reward.math.matrices import in_components
 from flowzoo.reward.math.meaning import ParsedAnswer
@@ -40,48 +40,6 @@ from flowzoo.reward.math.tree import (
 )
 from flowzoo.reward.math.units import read_unit
 from flowzoo.reward.math.vocabulary import date_form, is_function, spelled_out
-
-_ROWS: Final = re.compile(
-    r"\\begin\s?\{(cases|aligned|align\*?|gathered|split|array|system)\}\s?(?:\{[lcr| ]*\})?"
-    r"(?P<rows>.*)\\end\s?\{\1\}",
-    re.DOTALL,
-)
-_RELATION = re.compile(r"[<>=]|\\(?:leq|geq|neq|equiv|in)(?![A-Za-z])")
-
-
-def rows_of(cleaned: str) -> str | None:
-    """The rows of an answer that is one environment of relations, without alignment marks."""
-    found = _ROWS.fullmatch(cleaned)
-    if found is None or "\\begin" in found["rows"] or "\\end" in found["rows"]:
-        return None
-    rows = [row for row in found["rows"].split("\\\\") if row.strip()]
-    if found[1] == "cases" and "&" in found["rows"]:
-        return None  # pieces of a function, each with its condition
-    if not all(_RELATION.search(row) for row in rows):
-        return None
-    return "\\\\".join(rows).replace("&", " ").strip()
-
-
-_PIECES: Final = re.compile(
-    r"(?:[^=\\]{1,24}=)?\s*\\begin\s?\{cases\}(?P<rows>.*)\\end\s?\{cases\}", re.DOTALL
-)
-_LED_BY = re.compile(
-    r"(?:\\text\s?\{\s*,?\s*(?:if|for|when|where)?\s*\}|\b(?:if|for|when)\b)", re.IGNORECASE
-)
-
-
-def pieces_of(cleaned: str) -> list[tuple[str, str]] | None:
-    """Value and condition of each piece of a function that is defined in pieces, or None."""
-    found = _PIECES.fullmatch(cleaned)
-    if found is None or "&" not in found["rows"] or "\\begin" in found["rows"]:
-        return None
-    rows = [row.split("&") for row in found["rows"].split("\\\\") if row.strip()]
-    if len(rows) < 2 or not all(len(row) == 2 and row[1].strip() for row in rows):
-        return None
-    return [
-        (value.strip(" ,.;\n"), _LED_BY.sub(" ", condition, count=1).strip(" ,.;\n"))
-        for value, condition in rows
-    ]
 
 
 def split_relations(
@@ -176,12 +134,12 @@ _OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
 
 def _is_computable(node: ExprNode) -> bool:
-    """Whether a left-hand side has a value of its own, so that it names nothing."""
+    """Return True if a left-hand side has a value, so that it names nothing."""
     return not symbols(node) and "@" not in node.key and node.key not in ("#e", "#i")
 
 
 def _consistent(nodes: Sequence[ExprNode | None], tolerance: float = 0.0) -> bool:
-    """Whether all sides without symbols are equal; within `tolerance` if there is one."""
+    """Return True if all sides without symbols are equal; within `tolerance` if there is one."""
     closed = [node for node in nodes if node is not None and not symbols(node)]
     for node in closed[1:]:
         if not tolerance:
@@ -246,12 +204,14 @@ def _read(answer: str, thousands: bool = True, as_written: bool = False) -> Pars
         if source is None or not source.tokens:
             return ParsedAnswer("text", text, shape="broken")
         with Bounded():
-            found = _Reader(source._replace(as_written=as_written)).read(0, len(source.tokens))
+            answer_read = _Reader(source._replace(as_written=as_written)).read(
+                0, len(source.tokens)
+            )
     except AnswerSyntaxError:
         return ParsedAnswer("text", text)
     except (AnswerTooLargeError, RecursionError):
         return None
-    return found._replace(text=text)
+    return answer_read._replace(text=text)
 
 
 def read_as_list(answer: str) -> ParsedAnswer | None:
@@ -278,7 +238,7 @@ def read_inequalities(answer: str) -> list[tuple[str, ExprNode]] | None:
 
 
 def is_list_like(answer: str) -> bool:
-    """Whether commas in `answer` may separate items although they could group thousands."""
+    """Return True if commas in `answer` may separate items although they could group thousands."""
     return re.search(r"\d,\d{3}(?!\d)", answer) is not None
 
 
@@ -299,7 +259,7 @@ def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
 
 
 def _separator(token: MathToken) -> str:
-    """`,`, `;` or `and` for a token that separates items; `and` stands for `or` too."""
+    """Return `,`, `;` or `and` for a token that separates items; `or` counts as `and`."""
     if token.kind == "p" and token.text in (",", ";"):
         return token.text
     if token.kind in "wt":
@@ -310,7 +270,7 @@ def _separator(token: MathToken) -> str:
 
 
 def _is_condition(item: ParsedAnswer) -> bool:
-    """Whether an item was written as a condition on one letter."""
+    """Return True if an item was written as a condition on one letter."""
     return item.is_range or (item.kind in ("setminus", "cap", "union") and bool(item.label))
 
 
@@ -456,7 +416,7 @@ class _Reader:
         return text
 
     def _is_of_matrix(self, idx: int) -> bool:
-        """Whether the power at `idx` is an inverse or a transpose beside an explicit matrix."""
+        """Return True if the power at `idx` inverts or transposes a named matrix."""
         exponent = (
             "".join(t.text for t in self.tokens[idx + 1 : idx + 5]).partition("}")[0].strip("{")
         )
@@ -470,12 +430,12 @@ class _Reader:
             return None
 
     def is_name(self, start: int, end: int) -> bool:
-        r"""Whether a slice is one plain name, such as `x`, `x_1` or `\theta`."""
+        r"""Return True if a slice is one plain name, such as `x`, `x_1` or `\theta`."""
         name = self._label(start, end)
         return bool(name) and not any(token.spaced for token in self.tokens[start + 1 : end])
 
     def is_closed(self, start: int, end: int) -> bool:
-        """Whether a slice is an expression without symbols."""
+        """Return True if a slice is an expression without symbols."""
         node = self._node(start, end)
         return node is not None and not symbols(node)
 
@@ -497,25 +457,25 @@ class _Reader:
         if label or is_reversed:
             rest = nodes[1:] if label else nodes[:-1]
             name, side = (label, sides[-1]) if label else (last, sides[0])
-            found = self.read(*side)
+            value = self.read(*side)
             inner = rest[:-1] if label else ()
             is_read = not any(node is None for node in inner)
             is_about = any(node is not None and name in symbols(node) for node in rest)
-            if is_read and not is_about and not found.label and _consistent(rest):
-                return found._replace(label=name, relation=relation)
+            if is_read and not is_about and not value.label and _consistent(rest):
+                return value._replace(label=name, relation=relation)
             return ParsedAnswer("relation", label=name, relation=relation)
         free = any(node is None or symbols(node) for node in nodes[:-1])
         if not free and not self._is_echo(sides) and _consistent(nodes):
-            found = self.read(*sides[-1])
-            if found.kind == "scalar" and found.node is not None and not symbols(found.node):
-                return found._replace(label=CLOSED)
+            value = self.read(*sides[-1])
+            if value.kind == "scalar" and value.node is not None and not symbols(value.node):
+                return value._replace(label=CLOSED)
         is_chain = len(sides) > 2 and None not in nodes[:-1]
         # The last side counts where the chain is a reference answer.
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
 
     def _is_echo(self, sides: Sequence[tuple[int, int]]) -> bool:
-        """Whether a side is repeated, as in `1 = 1`."""
+        """Return True if a side is repeated, as in `1 = 1`."""
         texts = ["".join(t.text for t in self.tokens[start:end]) for start, end in sides]
         return len(set(texts)) < len(texts)
 
@@ -525,26 +485,26 @@ class _Reader:
         Values of functions, and lengths, angles and areas between points in capitals, with
         operations between them; not expressions of unknowns, whose equation is to be solved.
         """
-        idx, found = start, False
+        idx, has_quantity = start, False
         while idx < end:
             token = self.tokens[idx]
             following = self.tokens[idx + 1] if idx + 1 < end else None
             if token.kind in "wt" and token.text.isupper() and 2 <= len(token.text) <= 6:
-                found = True
+                has_quantity = True
             elif token.kind == "c" and token.text in _FIGURES:
-                found = True
+                has_quantity = True
                 idx = max(self.partner[idx + 1], idx + 1) if following is not None else idx
             elif token.text in _MEASURING and following is not None:
-                found, idx = True, self._behind_argument(idx + 1, end) - 1
+                has_quantity, idx = True, self._behind_argument(idx + 1, end) - 1
             elif token.kind in "wct" and following is not None and following.text == "(":
                 close_at = self.partner[idx + 1]
                 inside = [inner.text for inner in self.tokens[idx + 2 : close_at]]
                 is_value = len(token.text) > 1 or token.text in _VALUED
                 if token.text in _UNSOLVED or not is_value or token.text in inside:
                     return ""
-                found, idx = True, close_at
+                has_quantity, idx = True, close_at
             elif token.text == "|" and following is not None and following.text in ("z", "w"):
-                found, idx = True, idx + 1
+                has_quantity, idx = True, idx + 1
             elif (
                 (token.text == "m" and following is not None and following.text == "angle")
                 or token.kind == "n"
@@ -555,7 +515,7 @@ class _Reader:
                 return ""
             idx += 1
         text = "".join(token.text for token in self.tokens[start:end])
-        return text if found and end - start <= 60 else ""
+        return text if has_quantity and end - start <= 60 else ""
 
     def _behind_argument(self, idx: int, end: int) -> int:
         """Index behind the argument of a function that starts here."""
@@ -635,20 +595,20 @@ class _Reader:
 
     def top(self, start: int, end: int) -> list[int]:
         """Indices of the tokens from `start` to `end` that stand outside every bracket."""
-        found, idx, depth = [], start, 0
+        indices, idx, depth = [], start, 0
         while idx < end:
             token = self.tokens[idx]
             if token.kind == "c" and token.text in ("begin", "end"):
                 depth += 1 if token.text == "begin" else -1
             if self.partner[idx] > idx:
                 if depth == 0:
-                    found.append(idx)
+                    indices.append(idx)
                 idx = self.partner[idx] + 1
                 continue
             if depth == 0:
-                found.append(idx)
+                indices.append(idx)
             idx += 1
-        return found
+        return indices
 
     def read(self, start: int, end: int) -> ParsedAnswer:
         """The meaning of a slice: a list, or one item."""
@@ -677,19 +637,19 @@ class _Reader:
         parts = self.parts(start, end, [idx for idx, _ in cuts])
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
-        found = _listed([self.read(a, b) for a, b in parts], flat=True)
-        words = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
-        if words in ({"and"}, {""}) and all(map(_is_condition, found.items)):
-            return found._replace(shape="and" if words == {"and"} else ",")
-        return found
+        answer = _listed([self.read(a, b) for a, b in parts], flat=True)
+        separators = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
+        if separators in ({"and"}, {""}) and all(map(_is_condition, answer.items)):
+            return answer._replace(shape="and" if separators == {"and"} else ",")
+        return answer
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
         """Non-empty slices between cuts; only an Oxford comma may leave an empty one."""
         bounds = [start - 1, *cuts, end]
-        found = [(a + 1, b) for a, b in pairwise(bounds) if b > a + 1]
-        if not found:
+        slices = [(a + 1, b) for a, b in pairwise(bounds) if b > a + 1]
+        if not slices:
             raise AnswerSyntaxError
-        return found
+        return slices
 
     def item(self, start: int, end: int, top: list[int]) -> ParsedAnswer:
         arrows = [idx for idx in top if self.tokens[idx].text == "Rightarrow"]
@@ -720,14 +680,14 @@ class _Reader:
     def derived(self, start: int, end: int, arrows: Sequence[int]) -> ParsedAnswer:
         r"""`2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it."""
         parts = [self.read(a, b) for a, b in self.parts(start, end, arrows)]
-        found = parts[-1]
+        result = parts[-1]
         for part in parts[:-1]:
-            if part.relation is None or part.relation[0] != "=" or found.node is None:
+            if part.relation is None or part.relation[0] != "=" or result.node is None:
                 raise AnswerSyntaxError
-            left = substitute(part.relation[1], {found.label: found.node})
-            if not found.label or symbols(left) or same_function(left, ZERO) is not True:
+            left = substitute(part.relation[1], {result.label: result.node})
+            if not result.label or symbols(left) or same_function(left, ZERO) is not True:
                 raise AnswerSyntaxError
-        return found
+        return result
 
     def is_operator(self, idx: int, table: dict[str, str]) -> bool:
         token = self.tokens[idx]

@@ -22,7 +22,7 @@ _JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
 
 
 def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
-    r"""Whether `text` has a balanced box, and the content of the last one (None if blank).
+    r"""Return True if `text` has a balanced box, and the content of the last one (None if blank).
 
     With `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one line
     give the list of their contents. Where a box is open to the end of the scanned text, an earlier
@@ -38,10 +38,10 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
         if is_plain and text.find("box", max(box - 80, 0), box) < 0:
             inside = inside.strip()
             return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
-    found = _last_box(text, len(text))
-    if found is None:
+    box_found = _last_box(text, len(text))
+    if box_found is None:
         return False, None
-    start, close_at, inside = found
+    start, close_at, inside = box_found
     joined = _joined_boxes(text, start, inside)
     if joined is not None:
         return True, joined
@@ -74,7 +74,7 @@ def _last_box(text: str, end: int) -> tuple[int, int, str] | None:
 
 
 def _is_command(text: str, start: int) -> bool:
-    r"""Whether `boxed` at `start` is `\boxed`, or `\beginboxed`, which some models write."""
+    r"""Return True if `boxed` at `start` is `\boxed`, or `\beginboxed`, which some models write."""
     return text[start - 1 : start] == "\\" or text[max(start - 6, 0) : start] == "\\begin"
 
 
@@ -105,10 +105,10 @@ def _labelled(text: str, start: int, inside: str) -> str:
 
 def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | None:
     """The box before `start` if nothing but a joint stands between."""
-    found = _last_box(text, start)
-    if found is None:
+    box = _last_box(text, start)
+    if box is None:
         return None
-    begin, closed, inside = found
+    begin, closed, inside = box
     joint = text[closed + 1 : start]
     if closed > close_at or len(joint) > _JOINT or "\n" in joint:
         return None

@@ -1,7 +1,7 @@
 r"""One spelling for the many ways to typeset an answer: wrappers, spacing, synonyms, Unicode.
 
 `clean` is applied once to an extracted answer before it is split into tokens; it keeps every
-character that means something and never joins what stood apart.
+character that means something and never joins separate parts.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _family(text: str) -> str:
 
 
 def _is_outside(text: str) -> bool:
-    r"""Whether an `\over` stands outside all braces."""
+    r"""Return True if an `\over` stands outside all braces."""
     at = _OVER.search(text)
     while at:
         if text.count("{", 0, at.start()) == text.count("}", 0, at.start()):
@@ -319,9 +319,9 @@ def _undouble(text: str) -> str:
 
 def _spelled(match: re.Match[str]) -> str:
     command = match[0]
-    known = _COMMANDS.get(command)
-    if known is not None:
-        return known
+    spelling = _COMMANDS.get(command)
+    if spelling is not None:
+        return spelling
     glued = _GLUED.fullmatch(command, 1)
     if glued:
         return _COMMANDS.get(f"\\{glued[1]}", f"\\{glued[1]} ") + glued[2]
@@ -361,7 +361,7 @@ def unwrap(text: str) -> str:
 
 
 def is_one_group(inside: str) -> bool:
-    """Whether the braces inside a pair of braces close no more than they open."""
+    """Return True if the braces inside a pair of braces close no more than they open."""
     depth, skip = 0, False
     for char in inside:
         if skip:
@@ -401,3 +401,46 @@ def text_form(cleaned: str) -> str:
         return text.casefold() if len(text) > 1 else text
     text = _NOISE.sub(lambda match: match[1] or "", text)
     return _SINGLE_BRACES.sub(r"\1\2", text).replace("**", "^")
+
+
+_ROWS: Final = re.compile(
+    r"\\begin\s?\{(cases|aligned|align\*?|gathered|split|array|system)\}\s?(?:\{[lcr| ]*\})?"
+    r"(?P<rows>.*)\\end\s?\{\1\}",
+    re.DOTALL,
+)
+_RELATION = re.compile(r"[<>=]|\\(?:leq|geq|neq|equiv|in)(?![A-Za-z])")
+
+
+def rows_of(cleaned: str) -> str | None:
+    """The rows of an answer that is one environment of relations, without alignment marks."""
+    match = _ROWS.fullmatch(cleaned)
+    if match is None or "\\begin" in match["rows"] or "\\end" in match["rows"]:
+        return None
+    rows = [row for row in match["rows"].split("\\\\") if row.strip()]
+    if match[1] == "cases" and "&" in match["rows"]:
+        return None  # pieces of a function, each with its condition
+    if not all(_RELATION.search(row) for row in rows):
+        return None
+    return "\\\\".join(rows).replace("&", " ").strip()
+
+
+_PIECES: Final = re.compile(
+    r"(?:[^=\\]{1,24}=)?\s*\\begin\s?\{cases\}(?P<rows>.*)\\end\s?\{cases\}", re.DOTALL
+)
+_LED_BY = re.compile(
+    r"(?:\\text\s?\{\s*,?\s*(?:if|for|when|where)?\s*\}|\b(?:if|for|when)\b)", re.IGNORECASE
+)
+
+
+def pieces_of(cleaned: str) -> list[tuple[str, str]] | None:
+    """Value and condition of each piece of a function that is defined in pieces, or None."""
+    match = _PIECES.fullmatch(cleaned)
+    if match is None or "&" not in match["rows"] or "\\begin" in match["rows"]:
+        return None
+    rows = [row.split("&") for row in match["rows"].split("\\\\") if row.strip()]
+    if len(rows) < 2 or not all(len(row) == 2 and row[1].strip() for row in rows):
+        return None
+    return [
+        (value.strip(" ,.;\n"), _LED_BY.sub(" ", condition, count=1).strip(" ,.;\n"))
+        for value, condition in rows
+    ]

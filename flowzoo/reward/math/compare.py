@@ -1,10 +1,10 @@
-r"""Whether two answers mean the same. The conventions of the math reward are here.
+r"""Comparison of two answers, and the conventions of the math reward.
 
 `same(answer, gold)` is True, False, or None where neither can be shown. Conventions:
 a unit or a left-hand side that only one of the two has is ignored, different ones differ; `50%` is
 1/2; a decimal of at least `digits` significant digits equals an exact number that rounds to it,
 other decimals are exact; `(a, b)` is ordered, `\{a, b\}` and a bare list are not, and a bare list
-in the same order may stand for a tuple; an interval may be written as an inequality.
+in the same order may be a tuple; an interval may be written as an inequality.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def rows_of(node: ExprNode | None) -> list[tuple[ExprNode, ...]] | None:
 
 
 def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
-    """Whether two scalars are the same; None if undecided."""
+    """Return True if two scalars are the same; None if undecided."""
     if a.node is None or b.node is None:
         return False
     if {a.unit, b.unit} == {"cent", "dollar"}:
@@ -114,25 +114,25 @@ _FREE_CONSTANTS: Final = frozenset({"C", "c", "K", "C_1", "C_0", "c_1", "const",
 
 def _renamed_constant(node: ExprNode, like: ExprNode) -> ExprNode:
     """`node` with the constant of integration that it ends in called as the one of `like`."""
-    mine, other = _free_constant(node), _free_constant(like)
-    if not mine or not other or mine == other or other in symbols(node):
+    letter, other = _free_constant(node), _free_constant(like)
+    if not letter or not other or letter == other or other in symbols(node):
         return node
-    return substitute(node, {mine: sym(other)})
+    return substitute(node, {letter: sym(other)})
 
 
 def _free_constant(node: ExprNode) -> str:
-    """The letter that stands for any constant: a term of its own that occurs nowhere else."""
+    """Return the letter of a free constant: a term that is one letter and occurs once."""
     if node.op != "add":
         return ""
-    found = [term.args[0] for term in node.args if term.op == "sym"]
-    names = [name for name in found if name in _FREE_CONSTANTS]
+    letters = [term.args[0] for term in node.args if term.op == "sym"]
+    names = [name for name in letters if name in _FREE_CONSTANTS]
     rest = [term for term in node.args if term.op != "sym" or term.args[0] not in names]
     used = frozenset[str]().union(*(symbols(term) for term in rest))
     return names[0] if len(names) == 1 and names[0] not in used and used else ""
 
 
 def _same_angle(a: ExprNode, b: ExprNode, unit: str) -> bool | None:
-    """Whether degrees and a multiple of pi are one angle; `unit` is that of `a`."""
+    """Return True if degrees and a multiple of pi are one angle; `unit` is that of `a`."""
     degrees, radians = (a, b) if unit else (b, a)
     if "#pi" not in radians.key:
         return False
@@ -155,41 +155,41 @@ def _same_matrix(a: Sequence[Sequence[ExprNode]], b: Sequence[Sequence[ExprNode]
 
 
 def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
-    """Whether one is a decimal of enough digits and the other a number that rounds to it."""
+    """Return True if one is a decimal of enough digits and the other a number that rounds to it."""
     for written, exact in ((a, b), (b, a)):
         if written.digits < digits or written.node is None or exact.node is None:
             continue
         if exact.digits:
             continue
-        shown, meant = rational(written.node), rational(exact.node)
-        if shown is None or not 1e-90 < abs(shown) < 1e90:
+        decimal_value, exact_value = rational(written.node), rational(exact.node)
+        if decimal_value is None or not 1e-90 < abs(decimal_value) < 1e90:
             continue
-        if meant is None:
-            meant = decimal(exact.node, written.digits)
-        elif _is_short(meant):
+        if exact_value is None:
+            exact_value = decimal(exact.node, written.digits)
+        elif _is_short(exact_value):
             continue  # it needs no rounding
-        if meant is None:
+        if exact_value is None:
             continue
-        if _is_nearest_double(shown, meant, written.digits):
+        if _is_nearest_double(decimal_value, exact_value, written.digits):
             return True
-        place = math.floor(math.log10(abs(shown))) + 1 - written.digits
-        if abs(shown - meant) <= Fraction(10) ** place / 2:
+        exponent = math.floor(math.log10(abs(decimal_value))) + 1 - written.digits
+        if abs(decimal_value - exact_value) <= Fraction(10) ** exponent / 2:
             return True
     return False
 
 
-def _is_nearest_double(shown: Fraction, meant: Fraction, digits: int) -> bool:
-    """Whether 16 or 17 digits are the shortest form of the double nearest to a number.
+def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: int) -> bool:
+    """Return True if 16 or 17 digits are the shortest form of the double nearest to a number.
 
     One more zero than that form has claims a digit more than a double holds.
     """
-    form = repr(float(meant))
-    own = sum(one.isdigit() for one in form.partition("e")[0].lstrip("-0."))
-    return digits in (16, 17) and digits == own and shown == Fraction(form)
+    form = repr(float(exact_value))
+    form_digits = sum(char.isdigit() for char in form.partition("e")[0].lstrip("-0."))
+    return digits in (16, 17) and digits == form_digits and decimal_value == Fraction(form)
 
 
 def _is_short(value: Fraction) -> bool:
-    """Whether a number has a finite decimal form, so that a rounding of it is another number."""
+    """Return True if a number has a finite decimal form, which needs no rounding."""
     bottom = value.denominator
     for prime in (2, 5):
         while bottom % prime == 0:
@@ -217,14 +217,14 @@ def _family(answer: ParsedAnswer) -> _Family | None:
 
 
 def is_over_integers(item: ParsedAnswer) -> bool:
-    """Whether an item says that a letter is a whole number."""
+    """Return True if an item says that a letter is a whole number."""
     if not item.label or item.kind != "scalar" or item.node is None or not item.is_range:
         return False
     return item.node.key in ("Z", "ZZ", "integers")
 
 
 def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    """Whether two answers are one family; None where not both are families.
+    """Return True if two answers are one family; None where not both are families.
 
     One of them may leave out that its letter is a whole number, if the letter is one by custom.
     """
@@ -259,19 +259,19 @@ def _same_member(a: ParsedAnswer, of_a: _Family, b: ParsedAnswer, of_b: _Family)
     if a.label and b.label and a.label != b.label:
         return False
     letter = sym("k")
-    wanted = substitute(a.node, {of_a.letter: letter})
-    if "k" not in symbols(wanted):
+    member = substitute(a.node, {of_a.letter: letter})
+    if "k" not in symbols(member):
         return same_function(a.node, b.node) is True
     for sign in (1, -1):
         for shift in _SHIFTS:
             moved: ExprNode = add((mul((num(sign), letter)), num(shift)))
-            if same_function(wanted, substitute(b.node, {of_b.letter: moved})) is True:
+            if same_function(member, substitute(b.node, {of_b.letter: moved})) is True:
                 return True
     return False
 
 
 def same(answer: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
-    """Whether the two mean the same; None if undecided. Symmetric."""
+    """Return True if the two mean the same; None if undecided. Symmetric."""
     if answer.label and gold.label and answer.label != gold.label:
         return _same_relation(answer, gold)
     if answer.relation and gold.relation and not (answer.label and gold.label):
@@ -335,7 +335,7 @@ def _labels(answer: ParsedAnswer) -> bool:
 
 
 def _are_named(items: Sequence[ParsedAnswer]) -> bool:
-    """Whether the items are values of variables of different letters; roots `x_1, x_2` are not."""
+    """Return True if the items are values of different letters, unlike roots `x_1, x_2`."""
     letters = {item.label[:1] for item in items}
     return len(items) > 1 and "" not in letters and len(letters) == len(items)
 
@@ -403,7 +403,7 @@ def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
 
 
 def _is_clock(ratio: ParsedAnswer) -> bool:
-    """Whether `a:b` or `a:b:c` may be a time, which no factor may be taken out of."""
+    """Return True if `a:b` or `a:b:c` may be a time, which no factor may be taken out of."""
     values = [None if item.node is None else rational(item.node) for item in ratio.items]
     if len(values) == 3:
         return all(v is not None and 0 <= v < 60 for v in values) and all(
@@ -431,13 +431,13 @@ def _unordered(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rule
     undecided = False
     for item in a:
         verdicts = _verdicts(item, left, rules)
-        found = next((idx for idx, verdict in enumerate(verdicts) if verdict), -1)
-        if found < 0:
+        match = next((idx for idx, verdict in enumerate(verdicts) if verdict), -1)
+        if match < 0:
             if not any(verdict is None for verdict in verdicts):
                 return False
             undecided = True
             continue
-        del left[found]
+        del left[match]
     return None if undecided else True
 
 
@@ -451,7 +451,7 @@ def _distinct(items: Sequence[ParsedAnswer]) -> Sequence[ParsedAnswer]:
 def _verdicts(
     item: ParsedAnswer, others: Sequence[ParsedAnswer], rules: Rules
 ) -> list[bool | None]:
-    """How `item` compares with each; a bare 5 must not take the place of a labelled x = 5."""
+    """Compare `item` with each; a bare 5 must not be matched instead of a labeled x = 5."""
     if item.node is not None:
         exact = [
             other.node is not None
@@ -460,7 +460,7 @@ def _verdicts(
         ]
         if any(exact):
             return list(exact)
-    # `{5}` alone may stand for 5, but not inside another set.
+    # `{5}` alone equals 5, but not inside another set.
     kind = item.kind == "set"
     return [(other.kind == "set") == kind and same(item, other, rules) for other in others]
 
@@ -469,7 +469,7 @@ _SIGNED = ("<", "<=")
 
 
 def _same_relation(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    """Whether two relations have the same operator and proportional differences."""
+    """Return True if two relations have the same operator and proportional differences."""
     if a.relation is None or b.relation is None:
         return False
     (op, left), (other, right) = a.relation, b.relation

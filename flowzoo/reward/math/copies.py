@@ -67,7 +67,7 @@ class Formulas(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def formulas_in(problem: str) -> Formulas:
-    """The formulas of a problem's text: what stands in dollar signs, and runs of signs in prose."""
+    """The formulas of a problem's text: formulas in dollar signs and runs of signs in prose."""
     text = _DRAWING.sub(" ", problem[:_MOST_TEXT])
     parts: dict[str, ExprNode] = {}
     wholes: set[str] = set()
@@ -107,7 +107,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def is_value(node: ExprNode) -> bool:
-    """Whether nothing is left to be done: a number, a letter, a fraction in lowest terms."""
+    """Return True if nothing is left to be done: a number, a letter, a fraction in lowest terms."""
     if node.op in ("num", "sym", "const"):
         return True
     if node.op == "call" and node.args[0] in ("matrix", "row"):
@@ -136,7 +136,7 @@ def _written_value(node: ExprNode) -> Fraction | None:
 
 
 def is_written_number(node: ExprNode) -> bool:
-    """Whether a node of a tree as written is a number."""
+    """Return True if a node of a tree as written is a number."""
     return node.op == "sym" and node.args[0].startswith(WRITTEN)
 
 
@@ -181,7 +181,7 @@ _OPERATION = re.compile(r"[-+*/^!|()_]|\\(?!text|mathrm|\$|%)[A-Za-z]|[^\x00-\x7
 
 
 def is_copied(answer: str, gold: str, problem: str) -> bool:
-    """Whether an answer that is equal to `gold` is only a formula of the text `problem`.
+    """Return True if an answer that is equal to `gold` is only a formula of the text `problem`.
 
     Such an answer is an expression of the problem with its operations left to be done, which is
     not how the gold is written, perhaps with something around it that changes nothing. Numbers,
@@ -189,19 +189,19 @@ def is_copied(answer: str, gold: str, problem: str) -> bool:
     """
     if answer == gold or _OPERATION.search(answer) is None:
         return False
-    found, wanted, value = read_as_written(answer), read_as_written(gold), read_answer(gold)
-    if found is None or wanted is None or value is None:
+    written, reference, value = read_as_written(answer), read_as_written(gold), read_answer(gold)
+    if written is None or reference is None or value is None:
         return False
-    if written_key(found) == written_key(wanted):
+    if written_key(written) == written_key(reference):
         return False
     formulas = formulas_in(problem)
-    if _is_operation(found) and written_key(found) in formulas.wholes:
+    if _is_operation(written) and written_key(written) in formulas.wholes:
         return True
-    spelled = {leaf.node.key for leaf in leaves_of(wanted) if leaf.node is not None}
+    spelled = {leaf.node.key for leaf in leaves_of(reference) if leaf.node is not None}
     golds = [leaf.node for leaf in leaves_of(value) if leaf.node is not None]
     try:
         with Bounded():
-            leaves = [leaf for side in _sides(answer, found) for leaf in leaves_of(side)]
+            leaves = [leaf for side in _sides(answer, written) for leaf in leaves_of(side)]
             verdicts = [_is_copy(leaf, spelled, golds, formulas) for leaf in leaves]
     except (AnswerTooLargeError, RecursionError):
         return False
@@ -209,10 +209,10 @@ def is_copied(answer: str, gold: str, problem: str) -> bool:
     return bool(verdicts) and (all if value.kind == "scalar" else any)(verdicts)
 
 
-def _sides(answer: str, found: ParsedAnswer) -> list[ParsedAnswer]:
+def _sides(answer: str, written: ParsedAnswer) -> list[ParsedAnswer]:
     """The sides of an equation except names; an answer that is no equation is its own side."""
-    if "=" not in answer or not (found.kind == "relation" or found.label):
-        return [found]
+    if "=" not in answer or not (written.kind == "relation" or written.label):
+        return [written]
     text = clean(answer)
     sides, depth, start = [], 0, 0
     for idx, char in enumerate(text):
@@ -225,7 +225,7 @@ def _sides(answer: str, found: ParsedAnswer) -> list[ParsedAnswer]:
 
 
 def _is_named(side: ParsedAnswer) -> bool:
-    """Whether a side only names something, or cannot be read."""
+    """Return True if a side only names something, or cannot be read."""
     node = side.node
     if node is None:
         return side.kind == "text"
@@ -237,7 +237,7 @@ def _is_named(side: ParsedAnswer) -> bool:
 def _is_copy(
     leaf: ParsedAnswer, spelled: set[str], golds: list[ExprNode], formulas: Formulas
 ) -> bool:
-    """Whether a scalar holds a part of the problem that is worth a gold and not spelled as one."""
+    """Return True if a scalar has a part of the problem that equals a gold and is not its text."""
     node = leaf.node
     if node is None or node.key in spelled:
         return False
@@ -258,18 +258,18 @@ def _copied_parts(node: ExprNode, formulas: Formulas) -> Iterator[ExprNode]:
             yield part
         if part.op not in ("add", "mul"):
             continue
-        own = Counter(part.args)
+        terms = Counter(part.args)
         for op, members in formulas.joined:
-            shared = own & members if op == part.op and own.keys() & members.keys() else None
+            shared = terms & members if op == part.op and terms.keys() & members.keys() else None
             if shared and shared.total() > 1:
                 yield (add if op == "add" else mul)(shared.elements())
 
 
 def _is_worded(node: ExprNode, formulas: Formulas) -> bool:
-    """Whether a node is a sign for words of the problem: `gcd(12, 18)`, `2^{10} mod 7`."""
-    known = formulas.parts | formulas.numbers
+    """Return True if a node is a sign for words of the problem: `gcd(12, 18)`, `2^{10} mod 7`."""
+    keys = formulas.parts | formulas.numbers
     is_sign = node.op == "call" and node.args[0] in ("gcd", "lcm", "mod")
-    return is_sign and all(arg.key in known for arg in node.args[1:])
+    return is_sign and all(arg.key in keys for arg in node.args[1:])
 
 
 def _computed(node: ExprNode) -> ExprNode:
@@ -279,7 +279,7 @@ def _computed(node: ExprNode) -> ExprNode:
 
 
 def _is_operation(answer: ParsedAnswer) -> bool:
-    """Whether an answer that is no single expression leaves something to be done."""
+    """Return True if an answer that is no single expression leaves something to be done."""
     if answer.kind in ("text", "union", "cap", "setminus"):
         return True
     if answer.relation is not None and not answer.items:

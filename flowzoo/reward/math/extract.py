@@ -1,4 +1,4 @@
-r"""Which part of a reply is its answer.
+r"""Extraction of the answer from a reply.
 
 Sources, each a backward scan of bounded work per character: the last balanced `\boxed{...}` or
 `\fbox{...}` (`box`), what follows "answer is" or "answer:" (`phrase`), what follows `####`
@@ -92,14 +92,14 @@ _SENTENCE_WORDS: Final = names(
 def extract(
     text: str, mode: ExtractMode = "strict", order: Sequence[AnswerSource] | None = None
 ) -> str | None:
-    """The answer that the reply `text` gives, stripped of outer white space, or None.
+    """Return the answer of a reply, stripped of outer white space, or None.
 
     Never raises on any text.
 
     Args:
         text: a reply.
         mode: one of the orders of `ORDERS`.
-        order: sources to ask instead of those of `mode`.
+        order: sources to read instead of the ones of `mode`.
 
     Raises:
         UsageError: unknown `mode` or source.
@@ -115,8 +115,8 @@ def extract(
     if tail is None:
         return None
     if chosen and chosen[0] == "box":
-        found, answer = last_box(tail)
-        if found or len(chosen) == 1:
+        has_box, answer = last_box(tail)
+        if has_box or len(chosen) == 1:
             return answer
         chosen = chosen[1:]
     tail = _stated(_without_marks(tail))
@@ -189,12 +189,12 @@ def _without_marks(text: str) -> str:
 def boxed_percent(text: str) -> str | None:
     """`extract(text, "auto")`, where a percent sign right behind the box belongs to the answer."""
     tail = without_thinking(text)
-    found, answer = (False, None) if tail is None else last_box(tail, with_percent=True)
-    return answer if found else extract(text, "auto")
+    has_box, answer = (False, None) if tail is None else last_box(tail, with_percent=True)
+    return answer if has_box else extract(text, "auto")
 
 
 def answer_phrase(text: str) -> str | None:
-    """What follows the last "answer is" or "answer:", to the end of its sentence."""
+    """Return the text from the last "answer is" or "answer:" to the end of its sentence."""
     end = -1
     for match in _PHRASE.finditer(text):
         end = match.end()
@@ -244,10 +244,10 @@ def _last_line(text: str) -> str:
 
 def _introduced(line: str) -> str:
     """A last line without what introduces its value: `A: 18`, `Ans. 18`, `= 18`, `-> 18`."""
-    found = _LEAD.match(line)
-    if found is None or ":" in line[found.end() :] or "=" in line[found.end() :]:
+    lead = _LEAD.match(line)
+    if lead is None or ":" in line[lead.end() :] or "=" in line[lead.end() :]:
         return line
-    return line[found.end() :]
+    return line[lead.end() :]
 
 
 def _whole(text: str) -> str | None:
@@ -258,8 +258,8 @@ def _whole(text: str) -> str | None:
     if "\n" in text and not opens_math:
         return None
     plain = _TYPESET.sub(" ", _MATH.sub(lambda m: " " if _is_formula(m) else m[0], text))
-    words = [word.lower() for word in _WORDS.findall(plain)]
-    others = [word for word in words if word not in _ANSWER_WORDS]
+    text_words = [word.lower() for word in _WORDS.findall(plain)]
+    others = [word for word in text_words if word not in _ANSWER_WORDS]
     if any(word in _SENTENCE_WORDS for word in others) or "?" in plain or "!!" in plain:
         return None
     formulas = sum(_is_formula(match) for match in _MATH.finditer(text))
@@ -291,27 +291,27 @@ def _last_item(sentence: str) -> str | None:
 
 
 def formulas_of(text: str) -> list[str]:
-    """What stands between the math marks of `text`."""
+    """Return the formulas between the math marks of `text`."""
     return [next(filter(None, match.groups())).strip() for match in _MATH.finditer(text)]
 
 
 def _is_aside(sentence: str, start: int, match: re.Match[str]) -> bool:
-    """Whether a number behind a formula belongs to the word before it, as in `part 2`."""
+    """Return True if a number behind a formula belongs to the word before it, as in `part 2`."""
     before = _WORDS.findall(sentence[start : match.start()])
     return bool(before) and before[-1].lower() in _NUMBERED
 
 
 def _is_formula(match: re.Match[str]) -> bool:
-    """Whether a span between dollar signs is no prose."""
+    """Return True if a span between dollar signs is no prose."""
     body = next(group for group in match.groups() if group is not None)
     if "?" in body:
         return False
-    words = _WORDS.findall(_TYPESET.sub(" ", body))
-    return sum(word.lower() not in _ANSWER_WORDS and len(word) > 2 for word in words) <= 2
+    text_words = _WORDS.findall(_TYPESET.sub(" ", body))
+    return sum(word.lower() not in _ANSWER_WORDS and len(word) > 2 for word in text_words) <= 2
 
 
 def _last_number(text: str) -> str | None:
-    found = None
+    last = None
     for match in _LAST_NUMBER.finditer(text):
-        found = match
-    return found[0].rstrip(",") if found else None
+        last = match
+    return last[0].rstrip(",") if last else None

@@ -3,7 +3,7 @@ r"""Sympy's verdict on pairs that the fast comparison leaves open, in killable w
 A gold that is an inequality in one letter, such as `1 \le z^2 \le 49`, is solved over the real
 numbers and compared with the set that the answer is; sets are compared as sets; expressions whose
 bars nest, such as `||x||y||`, are simplified. Sympy objects are built from the trees of our own
-parser: no text reaches `sympify`, `parse_expr` or `eval`. A screen keeps out what computer algebra
+parser: no text reaches sympy's parser or `eval`. A screen keeps out what computer algebra
 could compute forever: nested powers, factorials, sums, integrals, big exponents, long texts.
 """
 

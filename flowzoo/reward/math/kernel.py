@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MIN_ROWS: Final = 2_000
 """Batches with fewer rows are not worth the loading of the kernel."""
 TAIL_BYTES: Final = 256
-"""How far from the end of a reply the box may begin."""
+"""Most bytes from the start of a box to the end of the reply."""
 _MARGIN: Final = 80
 _MAX_DIGITS: Final = 14
 _PLAIN_GOLD = re.compile(rf"-?\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})?", re.ASCII)
@@ -51,9 +51,9 @@ def judge_plain(preds: Sequence[str], golds: Sequence[tuple[int, int]]) -> list[
     buffer = np.frombuffer("".join(tails).encode("ascii"), dtype=np.uint8)
     ends = np.cumsum(np.fromiter(map(len, tails), dtype=np.int64, count=len(tails)))
     is_cut = np.fromiter((len(pred) > TAIL_BYTES for pred in preds), np.bool_, len(preds))
-    wanted = np.array(golds, dtype=np.int64).reshape(len(golds), 2)
+    numbers = np.array(golds, dtype=np.int64).reshape(len(golds), 2)
     out = np.zeros(len(preds), dtype=np.int8)
-    _kernel()(buffer, ends, is_cut, wanted, out)
+    _kernel()(buffer, ends, is_cut, numbers, out)
     return out.tolist()
 
 
@@ -121,7 +121,7 @@ _read: Callable[..., tuple[int, int]] = _parse
 
 
 def _judge(
-    buffer: np.ndarray, ends: np.ndarray, is_cut: np.ndarray, wanted: np.ndarray, out: np.ndarray
+    buffer: np.ndarray, ends: np.ndarray, is_cut: np.ndarray, numbers: np.ndarray, out: np.ndarray
 ) -> None:
     start = 0
     for row in range(len(ends)):
@@ -130,6 +130,6 @@ def _judge(
         if at >= 0 and not (is_cut[row] and at - start < _MARGIN + 8):
             mantissa, decimals = _read(buffer, at, end)
             if decimals >= 0:
-                same = mantissa == wanted[row, 0] and decimals == wanted[row, 1]
+                same = mantissa == numbers[row, 0] and decimals == numbers[row, 1]
                 out[row] = _EQUAL if same else _DIFFERENT
         start = end

@@ -30,7 +30,7 @@ Cells = list[list[ExprNode]]
 
 
 def is_matrix(node: ExprNode) -> bool:
-    """Whether a node is an explicit matrix."""
+    """Return True if a node is an explicit matrix."""
     return node.op == "call" and node.args[0] == "matrix"
 
 
@@ -66,13 +66,13 @@ def product(factors: Sequence[ExprNode]) -> ExprNode:
     if any(name[:1].isupper() for scalar in scalars for name in symbols(scalar)):
         return mul(factors)
     tables = [_cells(factor) for factor in factors if is_matrix(factor)]
-    found = tables[0]
+    cells = tables[0]
     for table in tables[1:]:
-        if len(found[0]) != len(table) or max(len(found), len(table), len(table[0])) > _MOST_SIZE:
+        if len(cells[0]) != len(table) or max(len(cells), len(table), len(table[0])) > _MOST_SIZE:
             return mul(factors)
-        found = _times(found, table)
+        cells = _times(cells, table)
     scale = mul(scalars) if scalars else ONE
-    return _built([[mul((scale, cell)) for cell in row] for row in found])
+    return _built([[mul((scale, cell)) for cell in row] for row in cells])
 
 
 def _times(a: Cells, b: Cells) -> Cells:
@@ -103,10 +103,10 @@ def raised(base: ExprNode, exponent: ExprNode) -> ExprNode:
         if inverse is None:
             return power(base, exponent)
         cells, count = inverse, -count
-    found = [[ONE if i == j else ZERO for j in range(size)] for i in range(size)]
+    result = [[ONE if i == j else ZERO for j in range(size)] for i in range(size)]
     for _ in range(int(count)):
-        found = _times(found, cells)
-    return _built(found)
+        result = _times(result, cells)
+    return _built(result)
 
 
 def _inverse(cells: Cells) -> Cells | None:
@@ -117,7 +117,7 @@ def _inverse(cells: Cells) -> Cells | None:
     scale = power(whole, MINUS_ONE)
     if size == 1:
         return [[scale]]
-    found: Cells = []
+    inverse: Cells = []
     for i in range(size):
         row: list[ExprNode] = []
         for j in range(size):
@@ -127,8 +127,8 @@ def _inverse(cells: Cells) -> Cells | None:
                 if r != j
             ]
             row.append(mul((num((-1) ** (i + j)), determinant(minor) or ZERO, scale)))
-        found.append(row)
-    return found
+        inverse.append(row)
+    return inverse
 
 
 def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:

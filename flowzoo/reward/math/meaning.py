@@ -1,4 +1,4 @@
-"""The meaning of an answer: what `math_answer` makes and `math_compare` compares."""
+"""The parsed answer, which `answer` reads and `compare` compares."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class ParsedAnswer(NamedTuple):
     items: tuple[ParsedAnswer, ...] = ()
     """Members of a container, in order."""
     shape: str = ""
-    """Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it stood in braces."""
+    """Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it was in braces."""
     unit: str = ""
     """Unit of a scalar; `%` means that the value was divided by 100."""
     label: str = ""
     """Left-hand side, such as `x` in `x = 5`."""
     is_range: bool = False
-    """Whether a `seq` was written as an inequality or a membership, so that it is no tuple."""
+    """True if a `seq` was written as an inequality or a membership, so that it is no tuple."""
     digits: int = 0
     """Significant digits of a scalar written as one decimal; 0 for everything else."""
     relation: tuple[str, ExprNode] | None = None

@@ -1,4 +1,4 @@
-"""One gold, one extracted answer: equal, different, or open for the judge in the worker pool."""
+"""Comparison of an extracted answer with a gold: equal, different, or open for the judge."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ class ParsedGold(NamedTuple):
     answer: ParsedAnswer | None
     """None if it is blank or over the bounds."""
     choice: str
-    """Its letter if it is a choice."""
+    """Letter of a gold that is a choice, else empty."""
     is_loose_percent: bool = False
-    """A percent sign stood behind the box of the gold, so that both 20 and 20% are right."""
+    """A percent sign follows the box of the gold, so that both 20 and 20% are right."""
 
 
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
@@ -126,14 +126,14 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
 
 
 def _is_chain(answer: ParsedAnswer) -> bool:
-    """Whether a relation is a chain of more than two sides, which ends in the answer."""
+    """Return True if a relation is a chain of more than two sides, which ends in the answer."""
     return answer.relation is None and not answer.label
 
 
 def _gold_answer(gold: str) -> str:
     if "box" in gold:
-        found, inside = last_box(gold)
-        if found:
+        has_box, inside = last_box(gold)
+        if has_box:
             return inside or ""
     text = gold.strip()
     if "####" in text:
@@ -147,7 +147,7 @@ def _gold_answer(gold: str) -> str:
 
 
 def sentence_choice(gold: ParsedGold, reply: str) -> str | None:
-    """What a reply without a box chooses where the gold is a choice; None if nothing."""
+    """Return the choice of a reply without a box if the gold is a choice, else None."""
     return (spoken_choice(reply) or None) if gold.choice else None
 
 
@@ -161,46 +161,46 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
             return "equal" if letter == gold.choice else "different"
     elif (letter_before := _LETTERED.match(answer)) and not _LETTERED.match(gold.source):
         answer = answer[letter_before.end() :]
-    found = read_answer(answer)
-    if found is None:
+    parsed = read_answer(answer)
+    if parsed is None:
         return "too_big"
-    if answer.strip() == gold.source or (found.text and found.text == gold.answer.text):
+    if answer.strip() == gold.source or (parsed.text and parsed.text == gold.answer.text):
         return "equal"
     if gold.is_loose_percent:
         rules = rules._replace(percent="either")
     try:
         with Bounded():
-            verdict = same(found, gold.answer, rules)
+            verdict = same(parsed, gold.answer, rules)
     except RecursionError:  # the caller's own stack left too little room
         return "too_big"
-    if verdict is None and found.kind == gold.answer.kind == "scalar":
+    if verdict is None and parsed.kind == gold.answer.kind == "scalar":
         return "different"  # out of the range of doubles: nothing that algebra should expand
-    if verdict is False and found.unit == "%":
-        verdict = _in_percent(found, gold.answer, rules)
+    if verdict is False and parsed.unit == "%":
+        verdict = _in_percent(parsed, gold.answer, rules)
     if verdict is False:
-        verdict = _other_readings(answer, found, gold, rules)
-    if verdict is None or (verdict is False and _is_open(found, gold.answer)):
+        verdict = _other_readings(answer, parsed, gold, rules)
+    if verdict is None or (verdict is False and _is_open(parsed, gold.answer)):
         return "open"
     return "equal" if verdict else "different"
 
 
-def _in_percent(found: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
+def _in_percent(parsed: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
     """`20%` for a gold of 20, which data sets write without the sign; not `0.5%` for 0.5."""
     value = None if gold.node is None else rational(gold.node)
-    if found.node is None or gold.unit or value is None or abs(value) < 1:
+    if parsed.node is None or gold.unit or value is None or abs(value) < 1:
         return False
-    return same(found._replace(unit="", node=mul((num(100), found.node))), gold, rules)
+    return same(parsed._replace(unit="", node=mul((num(100), parsed.node))), gold, rules)
 
 
 def _other_readings(
-    answer: str, found: ParsedAnswer, gold: ParsedGold, rules: Rules
+    answer: str, parsed: ParsedAnswer, gold: ParsedGold, rules: Rules
 ) -> bool | None:
     """Commas that group thousands on one side and separate items on the other; decimal commas."""
     assert gold.answer is not None
-    if found.kind in ("list", "set") and is_list_like(gold.source):
+    if parsed.kind in ("list", "set") and is_list_like(gold.source):
         other = read_as_list(gold.source)
         if other is not None and other.kind in ("list", "set"):
-            return same(found, other, rules)
+            return same(parsed, other, rules)
     if gold.answer.kind in ("list", "set") and is_list_like(answer):
         other = read_as_list(answer)
         if other is not None and other.kind in ("list", "set"):
@@ -231,25 +231,25 @@ _PROSE = re.compile(r"[^\W\d_]{3,}")
 _COMMANDS = re.compile(r"\\[A-Za-z]+")
 
 
-def _is_open(found: ParsedAnswer, gold: ParsedAnswer) -> bool:
-    """Whether the judge could see more: a formula on both sides that one side's parser left.
+def _is_open(parsed: ParsedAnswer, gold: ParsedAnswer) -> bool:
+    """Return True if the judge could see more: a formula on both sides that one side's parser left.
 
     A relation beside an interval or a set may be solved; everything else was compared in full.
     """
-    kinds = {found.kind, gold.kind}
-    if is_real_set(found) and is_real_set(gold) and same_real_set(found, gold) is not None:
+    kinds = {parsed.kind, gold.kind}
+    if is_real_set(parsed) and is_real_set(gold) and same_real_set(parsed, gold) is not None:
         return False
     if "text" in kinds:
         if "scalar" in kinds:  # bars in bars; a bound or a membership is no value
-            text = found.text if found.kind == "text" else gold.text
+            text = parsed.text if parsed.kind == "text" else gold.text
             if text.count("|") < 4 or _BOUND.search(text):
                 return False
-        return _is_formula(found) and _is_formula(gold)
-    if found.kind == "seq" and gold.kind == "seq":
+        return _is_formula(parsed) and _is_formula(gold)
+    if parsed.kind == "seq" and gold.kind == "seq":
         return False
     if kinds == {"scalar", "seq"}:
         return False
-    solvable = bool(kinds & {"union", "seq", "set"}) and bool(found.relation or gold.relation)
+    solvable = bool(kinds & {"union", "seq", "set"}) and bool(parsed.relation or gold.relation)
     return solvable or ("relation" in kinds and kinds != {"relation"} and "scalar" not in kinds)
 
 

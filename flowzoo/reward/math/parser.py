@@ -69,7 +69,7 @@ _SHORT_KEY: Final = 300
 
 
 def parse_scalar(source: MathTokens, start: int, end: int, sign: int = 1) -> ExprNode:
-    r"""The tree of the tokens from `start` to `end`; `sign` (1 or -1) is what `\pm` stands for.
+    r"""Return the tree of the tokens from `start` to `end`, with `\pm` read as `sign` (1 or -1).
 
     Raises:
         AnswerSyntaxError: they are no expression.
@@ -98,7 +98,6 @@ class _Parser:
         self.bound: tuple[str, ...] = ()
 
     def number(self, text: str) -> ExprNode:
-        """The node of a number token."""
         return self.literal(number_value(text))
 
     def literal(self, value: Fraction) -> ExprNode:
@@ -110,7 +109,6 @@ class _Parser:
         return self.tokens[self.at + ahead] if self.at + ahead < self.end else None
 
     def next_text(self) -> str:
-        """Text of the next token; empty at the end."""
         return self.tokens[self.at].text if self.at < self.end else ""
 
     def accept(self, *texts: str) -> str:
@@ -160,20 +158,18 @@ class _Parser:
 
     def commas(self, start: int, end: int) -> list[int]:
         """Indices of the commas between two indices, outside inner brackets."""
-        found, idx = [], start
+        indices, idx = [], start
         while idx < end:
             token = self.tokens[idx]
             if token.kind == "p" and token.text == ",":
-                found.append(idx)
+                indices.append(idx)
             idx = self.partner[idx] + 1 if self.partner[idx] > idx else idx + 1
-        return found
+        return indices
 
     def single(self, char: str) -> ExprNode:
-        """The symbol or constant that a letter is."""
         return const(char) if char in "ei" and char not in self.bound else sym(char)
 
     def letter(self, char: str) -> ExprNode:
-        """A letter with its subscript."""
         return self.subscripted(self.single(char), char)
 
     def subscripted(self, node: ExprNode, name: str) -> ExprNode:
@@ -370,7 +366,7 @@ class _Parser:
         return mul(factors)
 
     def is_loose(self, token: MathToken) -> bool:
-        """Whether a token goes on in the argument of a function without brackets."""
+        """Return True if a token goes on in the argument of a function without brackets."""
         name = SAME.get(token.text, token.text)
         if token.kind == "w":
             return name not in FUNCTIONS
@@ -379,7 +375,7 @@ class _Parser:
         return False
 
     def is_applied(self, node: ExprNode) -> bool:
-        """Whether the bracket that comes next holds the arguments of the letter `node`.
+        """Return True if the bracket that comes next holds the arguments of the letter `node`.
 
         `f(x)`, `P(A)` and `y(0)` are values of functions; `n(n + 1)`, whose letter also stands
         alone, `a(x + 1)` and `C(x - 1)(x - 2)` are products.
@@ -416,11 +412,11 @@ class _Parser:
         return not self.stands_alone(letter)
 
     def is_followed_by_bracket(self, close_at: int) -> bool:
-        """Whether another bracket stands right behind the one that closes here."""
+        """Return True if another bracket stands right behind the one that closes here."""
         return close_at + 1 < self.end and self.tokens[close_at + 1].text == "("
 
     def stands_alone(self, letter: str) -> bool:
-        """Whether a letter occurs anywhere without arguments."""
+        """Return True if a letter occurs anywhere without arguments."""
         for idx, token in enumerate(self.tokens):
             is_here = token.text == letter or (
                 token.kind == "w" and len(token.text) < 4 and letter in token.text
@@ -479,7 +475,6 @@ class _Parser:
         return call(name, args)
 
     def starts_atom(self) -> bool:
-        """Whether the next token begins an operand."""
         token = self.tokens[self.at]
         if token.kind in "nwt":
             return True
@@ -490,7 +485,6 @@ class _Parser:
         return token.text not in _NO_ATOM
 
     def atom(self) -> ExprNode:
-        """One operand."""
         token = self.peek()
         if token is None:
             raise AnswerSyntaxError
@@ -609,7 +603,7 @@ class _Parser:
         return self.subscripted(sym(name), name)
 
     def special(self, name: str) -> ExprNode | None:
-        """The operand of a command with a syntax of its own; None for other commands."""
+        """Read the operand of a command with a special syntax; None for other commands."""
         if name == "frac":
             return self.derivative() or self.fraction("frac")
         if name in ("lfloor", "lceil", "langle"):
@@ -623,7 +617,7 @@ class _Parser:
         return None
 
     def enclosed(self, name: str) -> ExprNode:
-        r"""What stands between `\lfloor` or `\lceil` and its partner."""
+        r"""Read the operand between `\lfloor` or `\lceil` and its partner."""
         close = {"lfloor": "rfloor", "lceil": "rceil", "langle": "rangle"}[name]
         self.deeper()
         node = self.sum()
@@ -635,7 +629,7 @@ class _Parser:
         return call("floor" if name == "lfloor" else "ceil", [node])
 
     def accented(self, name: str) -> ExprNode:
-        """A letter under an accent, as a symbol of its own."""
+        """Read a letter under an accent, which is a symbol."""
         if name != "angle" and self.next_text() != "{":
             raise AnswerSyntaxError
         return self.subscripted(sym(f"{name}({self.subscript()})"), name)
@@ -664,7 +658,6 @@ class _Parser:
         return self.argument()
 
     def fraction(self, kind: str) -> ExprNode:
-        """A fraction or a binomial of two arguments."""
         top = self.argument()
         bottom = self.argument()
         return divide(top, bottom) if kind == "frac" else call("binom", [top, bottom])
@@ -789,7 +782,7 @@ class _Parser:
         return node
 
     def script(self) -> ExprNode:
-        """What stands after `^`: a group, or one signed factor (right to left)."""
+        """Read an exponent: a group, or one signed factor (right to left)."""
         self.deeper()
         minus = 1
         while sign := self.accept("+", "-"):

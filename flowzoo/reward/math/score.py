@@ -2,7 +2,7 @@ r"""Scores of mathematical answers: `score_batch(preds, golds)` and `equivalence
 
 A pair is decided in this order, cheapest first: equal plain numbers; exact comparison of the parsed
 answers; numeric probing of two expressions at fixed points; and, only for the few that stay open,
-Math-Verify in a killable worker process. Nothing that a model wrote is ever evaluated as code.
+sympy in a killable worker process. Nothing that a model wrote is ever evaluated as code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flowzoo.reward.math.pairs import ParsedGold, compare, read_gold, sentence_c
 MathStatus = Literal[
     "equal", "different", "copied", "no_answer", "too_big", "timeout", "crashed", "bad_gold"
 ]
-"""`too_big`: the answer is over the bounds of `math_answer`. `bad_gold`: the gold answer is blank
+"""`too_big`: the answer is over the bounds of the reader. `bad_gold`: the gold answer is blank
 or over them, so that the row says nothing about the reply and can be masked. `timeout`, `crashed`:
 the judge ran out of time or memory, or died; the score is 0. `copied`: equal, but only a formula
 copied from the problem; the score is 0."""
@@ -38,7 +38,7 @@ _WARM_ROWS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class MathOptions:
-    """How answers are read and what counts as equal.
+    """Options of reading and comparing answers.
 
     Raises:
         UsageError: an unknown choice, or a number out of its range.
@@ -50,21 +50,21 @@ class MathOptions:
     sentence. `answer`: predictions and golds are extracted answers, taken as they are. `strict`
     and `lenient`: predictions are full replies, read by `extract` in that mode."""
     order: tuple[AnswerSource, ...] | None = None
-    """Sources of an answer in the order in which they are asked, instead of those of `read`."""
+    """Sources of an answer in order, instead of the ones of `read`."""
     percent: PercentRule = "exact"
     """`exact`: 50% is 1/2 only. `either`: it may be written 50 as well."""
     units: UnitRule = "optional"
     """`optional`: a unit may be missing on one side; two must agree. `required`: both sides or
     none. `ignored`: units are not compared."""
     lists: ListRule = "free"
-    """Whether the order of a bare list counts. Tuples are ordered and sets are not in any case."""
+    """True if the order of a bare list counts. Tuples are ordered and sets are not in any case."""
     digits: int = 6
     """Significant digits from which on a decimal equals the exact number it rounds, 1 to 40."""
     judge: Judging = "pool"
-    """Who decides pairs that exact comparison and probing leave open: Math-Verify in the worker
-    pool, or none, so that they are different."""
+    """Judge of pairs that exact comparison and probing leave open: sympy in the worker pool, or
+    none, so that they are different."""
     deadline: float = 1.0
-    """Seconds that the judge may take for a pair, at most 1.5; see `WorkerPool` for what counts."""
+    """Seconds of processor time for a pair that is judged, at most 1.5; see `WorkerPool.run`."""
 
     def __post_init__(self) -> None:
         """Check the choices."""
@@ -95,9 +95,9 @@ class Scores(_Rows):
     @classmethod
     def of(cls, statuses: list[MathStatus], options: MathOptions) -> Scores:
         """The scores that go with `statuses`."""
-        found = cls([1.0 if status == "equal" else 0.0 for status in statuses], statuses)
-        found.options = options
-        return found
+        rows = cls([1.0 if status == "equal" else 0.0 for status in statuses], statuses)
+        rows.options = options
+        return rows
 
 
 def score_batch(
@@ -138,7 +138,7 @@ def score_batch(
 
 
 def _is_digits(gold: str) -> bool:
-    """Whether a gold is a whole number, about which no pair stays open."""
+    """Return True if a gold is a whole number, about which no pair stays open."""
     return gold.isdigit()
 
 
@@ -150,26 +150,26 @@ def plain_statuses(
         return {}
     rows: list[int] = []
     texts: list[str] = []
-    wanted: list[tuple[int, int]] = []
-    known: dict[str, tuple[int, int] | None] = {}
+    expected: list[tuple[int, int]] = []
+    numbers: dict[str, tuple[int, int] | None] = {}
     for idx, (pred, gold) in enumerate(zip(preds, golds, strict=True)):
-        if gold not in known:
-            known[gold] = plain_gold(gold)
-        number = known[gold]
+        if gold not in numbers:
+            numbers[gold] = plain_gold(gold)
+        number = numbers[gold]
         if number is None or not isinstance(pred, str) or not pred.isascii() or "think>" in pred:
             continue
         rows.append(idx)
         texts.append(pred)
-        wanted.append(number)
+        expected.append(number)
     if len(rows) < MIN_ROWS:
         return {}
-    verdicts = judge_plain(texts, wanted)
+    verdicts = judge_plain(texts, expected)
     pairs = zip(rows, verdicts, strict=True)
     return {idx: ("equal" if verdict == 2 else "different") for idx, verdict in pairs if verdict}
 
 
 def is_gradable(gold: str) -> bool:
-    """Whether `gold` can be a reference answer: not blank and inside the bounds."""
+    """Return True if `gold` can be a reference answer: not blank and inside the bounds."""
     return bool(gold.strip()) and read_answer(gold) is not None
 
 
@@ -180,12 +180,12 @@ def equivalence_classes(answers: Sequence[str | None]) -> tuple[int, ...]:
     compared as strings. Decided without the judge, so that votes are cheap and repeatable.
     """
     distinct = list(dict.fromkeys(a.strip() for a in answers if a is not None and a.strip()))
-    found = [read_answer(answer) for answer in distinct]
+    parsed = [read_answer(answer) for answer in distinct]
     parent = list(range(len(distinct)))
     forms: dict[str, int] = {}
     leaders: list[int] = []
     rules = Rules()
-    for i, value in enumerate(found):
+    for i, value in enumerate(parsed):
         if value is None:
             continue
         leader = forms.setdefault(value.text, i)
@@ -193,7 +193,7 @@ def equivalence_classes(answers: Sequence[str | None]) -> tuple[int, ...]:
             parent[i] = leader
             continue
         for j in leaders:
-            other = found[j]
+            other = parsed[j]
             if other is not None and same(value, other, rules):
                 low, high = sorted((_root(parent, i), _root(parent, j)))
                 parent[high] = low

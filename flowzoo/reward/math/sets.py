@@ -1,4 +1,4 @@
-r"""Whether two sets of real numbers are the same: intervals, unions, points, what is left out.
+r"""Comparison of sets of real numbers: intervals, unions, points, exclusions.
 
 The ends that occur in either are put in order; between two of them, and on each, both sets must
 have the same members. That decides `x \ne 0`, `|x| > 1`, `(0, 1) \cup (1, 2)` and
@@ -44,19 +44,19 @@ def linear(node: ExprNode) -> tuple[str, Fraction, ExprNode] | None:
 def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | None:
     """The set of `left op right` with `op` one of `<`, `<=`, `!=`; None where it is not solved."""
     if op == "!=":
-        found = linear(add((left, neg(right))))
-        if found is None:
+        line = linear(add((left, neg(right))))
+        if line is None:
             return None
-        name, slope, rest = found
+        name, slope, rest = line
         return punctured([divide(neg(rest), num(slope))], name)
     for inner, bound, is_inside in ((left, right, True), (right, left, False)):
         if inner.op != "call" or inner.args[0] != "abs" or symbols(bound):
             continue
         size = rational(bound)
-        found = linear(inner.args[1])
-        if found is None or size is None or size <= 0:
+        line = linear(inner.args[1])
+        if line is None or size is None or size <= 0:
             continue
-        name, slope, rest = found
+        name, slope, rest = line
         ends = sorted(
             ((divide(add((num(sign * size), neg(rest))), num(slope)), sign) for sign in (1, -1)),
             key=lambda pair: pair[1] * slope,
@@ -109,7 +109,7 @@ class _NoRealSet(Exception):
 
 
 def is_real_set(answer: ParsedAnswer) -> bool:
-    """Whether an answer was written as a set of real numbers, not as a tuple or a list of items."""
+    """Return True if an answer is a set of real numbers, not a tuple or a list of items."""
     if answer.kind in _OPERATIONS or answer.is_range:
         return True
     if answer.kind == "list" and answer.items:
@@ -118,7 +118,7 @@ def is_real_set(answer: ParsedAnswer) -> bool:
 
 
 def same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    """Whether two answers are one set of real numbers; None if that is not decided here."""
+    """Return True if two answers are one set of real numbers; None if that is not decided here."""
     if "," in (a.shape, b.shape):  # conditions side by side: all of them hold, or one
         first, second = ((x, x._replace(shape="and")) if x.shape == "," else (x,) for x in (a, b))
         verdicts = [
@@ -140,12 +140,14 @@ def _same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     if ends is None:
         return None
     try:
-        places = range(2 * len(ends) + 1)
-        found = all(_holds(a, place, ends) == _holds(b, place, ends) for place in places)
+        positions = range(2 * len(ends) + 1)
+        is_same = all(
+            _holds(a, position, ends) == _holds(b, position, ends) for position in positions
+        )
     except _NoRealSet:
         return None
-    # Operations on finite sets that come to the same are still not the answer as it was asked for.
-    return found if not found or has_interval(a) or has_interval(b) else None
+    # Operations on finite sets are to be carried out, even if both give the same set.
+    return is_same if not is_same or has_interval(a) or has_interval(b) else None
 
 
 def has_interval(answer: ParsedAnswer) -> bool:
@@ -195,7 +197,7 @@ def _ordered(ends: Sequence[ExprNode]) -> list[ExprNode] | None:
 
 
 def _place(node: ExprNode, ends: Sequence[ExprNode]) -> int:
-    """Where an end is: `2 i + 1` for the i-th, below and above all for the infinities."""
+    """Return the position of an end: `2 i + 1` for the i-th, beyond all for the infinities."""
     if "#inf" in node.key:
         return -1 if node.key != "#inf" and "-1" in node.key else 2 * len(ends) + 1
     for idx, end in enumerate(ends):
@@ -204,20 +206,20 @@ def _place(node: ExprNode, ends: Sequence[ExprNode]) -> int:
     raise _NoRealSet
 
 
-def _holds(answer: ParsedAnswer, place: int, ends: Sequence[ExprNode]) -> bool:
-    """Whether the set has the point (odd) or the gap (even) at `place`."""
+def _holds(answer: ParsedAnswer, position: int, ends: Sequence[ExprNode]) -> bool:
+    """Return True if the set has the point (odd) or the gap (even) at `position`."""
     if answer.kind == "scalar" and answer.node is not None:
-        return place == _place(answer.node, ends)
+        return position == _place(answer.node, ends)
     if answer.kind == "seq":
         low, high = (item.node for item in answer.items)
         if low is None or high is None:
             raise _NoRealSet
         first, last = _place(low, ends), _place(high, ends)
-        if place in (first, last):
-            closed = answer.shape[0] == "[" if place == first else answer.shape[1] == "]"
+        if position in (first, last):
+            closed = answer.shape[0] == "[" if position == first else answer.shape[1] == "]"
             return closed and first <= last
-        return first < place < last
-    inside = [_holds(item, place, ends) for item in answer.items]
+        return first < position < last
+    inside = [_holds(item, position, ends) for item in answer.items]
     if answer.kind == "cap" or answer.shape == "and":
         return all(inside)
     if answer.kind == "setminus":

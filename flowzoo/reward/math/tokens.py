@@ -1,8 +1,8 @@
 r"""Splitting a clean answer into tokens, with the partner of every bracket.
 
 A token is (kind, text, spaced): kind `n` number, `c` LaTeX command (without its backslash), `w` run
-of letters, `t` content of a text command, `p` any other character; `spaced` says whether white
-space stood before it, and how wide.
+of letters, `t` content of a text command, `p` any other character; `spaced` is the
+width of the white space before it.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def significant(tokens: Sequence[MathToken]) -> int:
 
 
 def _is_ten_to(tokens: Sequence[MathToken]) -> bool:
-    """Whether tokens are a whole power of ten."""
+    """Return True if tokens are a whole power of ten."""
     exponent = [token.text for token in tokens[2:] if token.text not in ("{", "}", "-", "+")]
     is_power = tokens[0].text == "10" and tokens[1].text in ("^", "**")
     return is_power and len(exponent) == 1 and exponent[0].isdigit()

@@ -135,20 +135,20 @@ def symbols(node: ExprNode) -> frozenset[str]:
     """Names of the free symbols."""
     if node.op == "sym":
         return frozenset(node.args)
-    found = frozenset[str]().union(
+    names = frozenset[str]().union(
         *(symbols(arg) for arg in node.args if isinstance(arg, ExprNode))
     )
-    return found - {node.args[1]} if node.op == "bind" else found
+    return names - {node.args[1]} if node.op == "bind" else names
 
 
 def applied_letters(node: ExprNode) -> frozenset[str]:
-    """Letters that were read as functions of what stands in brackets behind them."""
-    found = frozenset[str]().union(
+    """Return the letters that were read as functions of the brackets behind them."""
+    letters = frozenset[str]().union(
         *(applied_letters(arg) for arg in node.args if isinstance(arg, ExprNode))
     )
     if node.op == "call" and node.args[0].startswith("@"):
-        return found | {node.args[0][1:]}
-    return found
+        return letters | {node.args[0][1:]}
+    return letters
 
 
 def unapplied(node: ExprNode, letters: frozenset[str]) -> ExprNode:
@@ -170,7 +170,7 @@ def _is_applied(node: ExprNode, letters: frozenset[str]) -> bool:
 
 
 def mentions(node: ExprNode, names: frozenset[str]) -> bool:
-    """Whether a call or binder named in `names` occurs in the tree."""
+    """Return True if a call or binder named in `names` occurs in the tree."""
     if node.op in ("call", "bind") and node.args[0] in names:
         return True
     return any(mentions(arg, names) for arg in node.args if isinstance(arg, ExprNode))
@@ -231,7 +231,7 @@ def _joined(op: str, sign: str, nodes: list[ExprNode]) -> ExprNode:
 
 
 def key_depth(key: str) -> int:
-    """How deep the parentheses of a key, and so the levels of its tree, are nested at most."""
+    """Return the depth of the parentheses of a key, and so of its tree."""
     depth = deepest = 0
     for char in key:
         depth += (char == "(") - (char == ")")
@@ -323,8 +323,8 @@ def _exact_call(name: str, values: list[Fraction]) -> Fraction | None:
     if name in ("max", "min") and values:
         return max(values) if name == "max" else min(values)
     if name in ("gcd", "lcm") and whole and values:
-        found = (math.gcd if name == "gcd" else math.lcm)(*(value.numerator for value in values))
-        return Fraction(found) if found.bit_length() <= MAX_BITS else None
+        result = (math.gcd if name == "gcd" else math.lcm)(*(value.numerator for value in values))
+        return Fraction(result) if result.bit_length() <= MAX_BITS else None
     if name == "mod" and len(values) == 2 and values[1]:
         return first % values[1]
     if name == "sign" and len(values) == 1:

@@ -51,7 +51,7 @@ _VARIABLES = re.compile(r"[abcxyzpqr]{3}")
 
 
 class Quantity(NamedTuple):
-    """Where the number of an answer ends and what stands around it."""
+    """Bounds of the number of an answer, its unit and its factor."""
 
     start: int
     end: int
@@ -79,14 +79,14 @@ def _after(
     cut = _unit_start(tokens, start, end)
     if cut >= end:
         return Quantity(start, end, unit, factor)
-    words = _words(tokens[cut:end])
-    if words and words[0] in _SCALES:
-        factor *= _SCALES[words.pop(0)]
-        if words and words[0] == "of":
-            words.pop(0)
-    if words and (words[0] in _PERCENT or words == ["%"]):
+    unit_words = _words(tokens[cut:end])
+    if unit_words and unit_words[0] in _SCALES:
+        factor *= _SCALES[unit_words.pop(0)]
+        if unit_words and unit_words[0] == "of":
+            unit_words.pop(0)
+    if unit_words and (unit_words[0] in _PERCENT or unit_words == ["%"]):
         return Quantity(start, cut, "%", factor / 100)
-    return Quantity(start, cut, unit or _name(words), factor)
+    return Quantity(start, cut, unit or _name(unit_words), factor)
 
 
 def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
@@ -109,7 +109,7 @@ def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
 
 
 def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) -> bool:
-    """Whether the token before `cut` goes on with the unit that begins at `cut`, or begins one."""
+    """Return True if the token before `cut` belongs to the unit at `cut`, or begins one."""
     token, before = tokens[cut - 1], tokens[cut - 2]
     if token.kind == "t" and len(token.text) == 1 and token.text not in _LETTERS:
         return False
@@ -130,20 +130,20 @@ def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) 
 
 
 def _fraction_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
-    r"""Where a fraction of units such as `\frac{m}{s^2}` begins that ends before `cut`, else -1."""
+    r"""Return the start of a fraction of units, as `\frac{m}{s^2}`, that ends at `cut`, else -1."""
     begin = next(
         (i for i in range(cut - 1, max(cut - 16, start), -1) if tokens[i].text == "frac"), -1
     )
     if begin <= start or cut - begin < 3 or tokens[begin - 1].kind != "n":
         return -1
-    words = [t.text.strip() for t in tokens[begin + 1 : cut] if t.text not in "{}^"]
-    units = [word for word in words if word not in ("2", "3")]
+    unit_words = [t.text.strip() for t in tokens[begin + 1 : cut] if t.text not in "{}^"]
+    units = [word for word in unit_words if word not in ("2", "3")]
     is_known = len(units) >= 2 and all(word in _OVER or word in _UNDER for word in units)
     return begin if is_known and units[-1] in _UNDER else -1
 
 
 def _is_power(tokens: Sequence[MathToken], cut: int, start: int) -> bool:
-    """Whether `^2`, `^{2}` or `^3` of a unit ends before `cut`."""
+    """Return True if `^2`, `^{2}` or `^3` of a unit ends before `cut`."""
     braced = tokens[cut - 1].text == "}"
     caret = cut - 4 if braced else cut - 2
     if caret - 1 <= start or tokens[caret].text != "^":
@@ -158,31 +158,35 @@ def _is_power(tokens: Sequence[MathToken], cut: int, start: int) -> bool:
 
 
 def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
-    """Whether what begins at `cut` reads as a unit behind a number."""
-    words = _words(tokens[cut:end])
-    if not 0 < len(words) <= 5 or any(w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in words):
+    """Return True if what begins at `cut` reads as a unit behind a number."""
+    unit_words = _words(tokens[cut:end])
+    if not 0 < len(unit_words) <= 5 or any(
+        w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in unit_words
+    ):
         return False
     if any(t.kind == "t" and _COUNT.search(t.text) for t in tokens[cut:end]):
         return False  # another number
-    if any(number_in_words(part) is not None for word in words for part in word.split("-")):
+    if any(number_in_words(part) is not None for word in unit_words for part in word.split("-")):
         return False
-    if not any(token.kind in "nc" for token in tokens[:cut]) and not all(map(_is_known, words)):
+    if not any(token.kind in "nc" for token in tokens[:cut]) and not all(
+        map(_is_known, unit_words)
+    ):
         return False  # a name, and another one
     if tokens[cut].text not in ("°", "%") or tokens[cut - 1].text in (")", "}", "]"):
         return True
-    # The degrees in `\sin 30°` are those of the argument.
+    # The degrees in `\sin 30°` belong to the argument.
     return not any(
         t.kind in "wct" and len(t.text) > 1 and t.text in _NO_UNITS for t in tokens[:cut]
     )
 
 
 def _is_known(word: str) -> bool:
-    """Whether a word is one of the units listed here."""
+    """Return True if a word is one of the units listed here."""
     return word in _SHORT or word in _PERCENT or word.removesuffix("s") in _NAMES
 
 
 def _is_unit_word(token: MathToken, before: MathToken) -> bool:
-    """Whether a bare word can be (part of) a unit rather than a product of variables."""
+    """Return True if a bare word can be (part of) a unit rather than a product of variables."""
     word = token.text
     if token.kind != "w":
         return False
@@ -196,22 +200,22 @@ def _is_unit_word(token: MathToken, before: MathToken) -> bool:
 
 
 def _words(tokens: Sequence[MathToken]) -> list[str]:
-    words: list[str] = []
+    unit_words: list[str] = []
     for token in tokens:
         if token.kind in "wt":
-            words.extend(_WORD.findall(token.text.lower()) or [])
+            unit_words.extend(_WORD.findall(token.text.lower()) or [])
         elif token.text in _MARKS:
-            words.append(_MARKS[token.text])
+            unit_words.append(_MARKS[token.text])
         elif token.text in ("2", "3", "/", "°", "%") or token.text in _CURRENCY:
-            words.append(token.text.lstrip("\\"))
-    return words
+            unit_words.append(token.text.lstrip("\\"))
+    return unit_words
 
 
-def _name(words: list[str]) -> str:
+def _name(unit_words: list[str]) -> str:
     """One spelling of a unit: singular, `square centimeters` as `cm 2`."""
-    found: list[str] = []
+    parts: list[str] = []
     power = ""
-    for word in words:
+    for word in unit_words:
         if word in ("square", "sq", "cubic"):
             power = "3" if word == "cubic" else "2"
             continue
@@ -219,9 +223,9 @@ def _name(words: list[str]) -> str:
             continue
         if word.endswith("s") and len(word) > 2 and not word.endswith("ss"):
             word = word[:-1]
-        found.append(_NAMES.get(word, word))
+        parts.append(_NAMES.get(word, word))
         if power:
-            found.append(power)
+            parts.append(power)
             power = ""
-    name = " ".join(part for part in found if part)
+    name = " ".join(part for part in parts if part)
     return _JOINED.get(name, name)

@@ -42,7 +42,7 @@ ALWAYS_APPLIED: Final = frozenset("fgh")
 FUNCTION_LETTERS: Final = frozenset("fghpqABCDEFGHIJKLMNOPQRSTUVWXYZ") | names(
     "Phi Psi phi varphi psi sigma tau mu pi chi zeta eta Gamma Lambda Theta ell"
 )
-"""Letters that are functions before a bracket, whatever stands in it."""
+"""Letters that are functions before any bracket."""
 ACCENTS: Final = names("overline vec hat bar tilde dot ddot widehat overrightarrow angle")
 
 NO_OPERAND: Final = names(
@@ -53,13 +53,13 @@ NO_OPERAND: Final = names(
 
 
 def is_name(word: str) -> bool:
-    """Whether a word is the name of a constant, a Greek letter or a function."""
+    """Return True if a word is the name of a constant, a Greek letter or a function."""
     name = SAME.get(word, word)
     return name in CONSTANTS or name in GREEK or name in FUNCTIONS or name in ("sqrt", "abs")
 
 
 def is_function(word: str) -> bool:
-    """Whether a word or command is the name of a function."""
+    """Return True if a word or command is the name of a function."""
     name = SAME.get(word, word)
     return name in FUNCTIONS or name in CALLED or name == "sqrt"
 
@@ -133,10 +133,10 @@ def spelled_out(cleaned: str) -> str:
 
 def date_form(cleaned: str) -> str | None:
     """One spelling of a date with a month in words, or None."""
-    found = _DATE.fullmatch(cleaned)
-    if found is None:
+    match = _DATE.fullmatch(cleaned)
+    if match is None:
         return None
-    name = (found["m"] or found["m2"]).lower()
+    name = (match["m"] or match["m2"]).lower()
     month = _MONTHS.get(name[:3]) if len(name) == 3 or name in _FULL else None
-    day = int(found["d"] or found["d2"])
-    return f"{month}/{day}/{found['y'] or ''}" if month and 1 <= day <= 31 else None
+    day = int(match["d"] or match["d2"])
+    return f"{month}/{day}/{match['y'] or ''}" if month and 1 <= day <= 31 else None

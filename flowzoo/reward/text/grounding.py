@@ -1,4 +1,4 @@
-"""How far a text is honest prose about a source: a factor in [0, 1] for the writing reward.
+"""Honesty of a text about a source: a factor in [0, 1] for the writing reward.
 
 The factor is the product of checks, each 1 for ordinary abstractive prose and 0 for a way of cheating:
 
@@ -12,7 +12,7 @@ The factor is the product of checks, each 1 for ordinary abstractive prose and 0
 | `function_words` | lists of words without the words that make sentences |
 | `grammar` | shuffled words: articles and prepositions before what cannot follow them |
 
-`relations`, `own_words` and `grammar` are those of the worst part of a text. ROUGE-L is the longest common subsequence over the words of the text (precision), computed by
+`relations`, `own_words` and `grammar` are taken of the worst part of a text. ROUGE-L is the longest common subsequence over the words of the text (precision), computed by
 `rapidfuzz`; Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004. What the factor cannot
 see: a fluent text that turns what the source says into its opposite.
 """  # noqa: E501 - rows of a table
@@ -44,20 +44,20 @@ _RUN = 4
 _PART = 60
 """About how many words of a text are compared with the source's order at a time."""
 _REACH = 2
-"""How far apart (in content words) two words count as put together."""
+"""Most content words between two words that count as used together."""
 _WINDOW, _WITHIN = 8, 12
-"""Words in a row of a text, and of the source, that are compared whatever their order."""
+"""Words in a row of a text, and of the source, that are compared in any order."""
 _SAME = 0.85
 """Share of the different words of such a piece of text that makes it a piece of the source."""
 
 
-def ramp(value: float, zero: float, one: float) -> float:
-    """0 at `zero` and beyond, 1 at `one` and beyond, linear in between; either may be larger."""
-    return min(1.0, max(0.0, (value - zero) / (one - zero)))
+def ramp(value: float, empty: float, full: float) -> float:
+    """0 at `empty` and beyond, 1 at `full` and beyond, linear in between; either may be larger."""
+    return min(1.0, max(0.0, (value - empty) / (full - empty)))
 
 
 class GroundingThresholds(NamedTuple):
-    """Where the checks that depend on the form begin and end (0 at the first, 1 at the second)."""
+    """Bounds of the checks that depend on the form (0 at the first, 1 at the second)."""
 
     precision: tuple[float, float]
     order: tuple[float, float]
@@ -75,15 +75,15 @@ THRESHOLDS: dict[Form, GroundingThresholds] = {
 
 
 class SourceText(NamedTuple):
-    """What the checks need to know of a source."""
+    """Facts of a source that the checks need."""
 
-    words: list[str]
+    tokens: list[str]
     vocabulary: frozenset[str]
     content: frozenset[str]
     runs: frozenset[tuple[str, ...]]
     content_runs: frozenset[tuple[str, ...]]
     sentences: dict[str, frozenset[int]]
-    """Content word -> the sentences it stands in."""
+    """Indices of the sentences by content word."""
     bits: dict[str, int]
     """A bit for every word."""
     windows: frozenset[int]
@@ -105,7 +105,7 @@ def read_source(text: str) -> SourceText:
         frozenset(places),
         frozenset(_runs(tokens)),
         frozenset(_runs(content(tokens))),
-        {word: frozenset(found) for word, found in places.items()},
+        {word: frozenset(indices) for word, indices in places.items()},
         bits,
         windows,
     )
@@ -118,10 +118,10 @@ def _windows(tokens: list[str], size: int) -> Iterator[list[str]]:
 
 
 def _mask(window: Sequence[str], bits: Mapping[str, int]) -> int:
-    found = 0
+    mask = 0
     for word in window:
-        found |= bits.get(word, 0)
-    return found
+        mask |= bits.get(word, 0)
+    return mask
 
 
 def _runs(items: list[str]) -> list[tuple[str, ...]]:
@@ -135,23 +135,25 @@ def grounding(text: str, source: SourceText, form: Form) -> dict[str, float]:
         MissingExtraError: `rapidfuzz` is not installed.
     """
     tokens = words(text)[:MOST_WORDS]
-    meant = content(tokens)
+    content_words = content(tokens)
     limits = THRESHOLDS[form]
-    if len(tokens) < 3 or not meant:
+    if len(tokens) < 3 or not content_words:
         return {"grounding": 0.0}
-    followed = _subsequence(tokens, source.words) / len(tokens)
+    followed = _subsequence(tokens, source.tokens) / len(tokens)
     parts = _parts(tokens, max(1, len(tokens) // limits.part))
     checks = {
-        "precision": ramp(sum(w in source.content for w in meant) / len(meant), *limits.precision),
+        "precision": ramp(
+            sum(w in source.content for w in content_words) / len(content_words), *limits.precision
+        ),
         "order": ramp(followed, *limits.order),
         "relations": min(ramp(_related(content(p), source), *limits.relations) for p in parts),
         "own_words": min(
             ramp(_copied(tokens, source.runs), 0.75, 0.5),
-            ramp(_copied(meant, source.content_runs), 0.8, 0.55),
+            ramp(_copied(content_words, source.content_runs), 0.8, 0.55),
             ramp(_followed(tokens, source), *limits.followed),
             *(ramp(_moved_about(part, source), 0.75, 0.45) for part in parts),
         ),
-        "variety": _variety(tokens, meant),
+        "variety": _variety(tokens, content_words),
         "function_words": _function_words(tokens),
         "grammar": min(ramp(_misplaced(part), 0.35, 0.15) for part in parts),
     }
@@ -164,17 +166,17 @@ def grounding(text: str, source: SourceText, form: Form) -> dict[str, float]:
 def pair_grounding(
     first: str, second: str, source: SourceText, form: Form
 ) -> tuple[float, dict[str, float]]:
-    """What share of its structure reward a pair deserves, and the parts of that.
+    """Return the share of its structure reward that a pair deserves, and its factors.
 
     The share is the lesser of `grounding_0` and `grounding_1`, times `apart`: 0 for one text that
-    is given twice, 1 where at most half of the second stands in the first.
+    is given twice, 1 where at most half of the second is in the first.
 
     Raises:
         MissingExtraError: `rapidfuzz` is not installed.
     """
     grounds = [grounding(text, source, form)["grounding"] for text in (first, second)]
-    one, other = words(first)[:MOST_WORDS], words(second)[:MOST_WORDS]
-    repeated = _copied(other, frozenset(_runs(one))) if other else 1.0
+    first_words, second_words = words(first)[:MOST_WORDS], words(second)[:MOST_WORDS]
+    repeated = _copied(second_words, frozenset(_runs(first_words))) if second_words else 1.0
     parts = {
         "grounding_0": grounds[0],
         "grounding_1": grounds[1],
@@ -184,7 +186,7 @@ def pair_grounding(
 
 
 def _parts(tokens: list[str], count: int) -> list[list[str]]:
-    bounds = [len(tokens) * place // count for place in range(count + 1)]
+    bounds = [len(tokens) * index // count for index in range(count + 1)]
     return [tokens[start:end] for start, end in pairwise(bounds)]
 
 
@@ -197,16 +199,16 @@ def _subsequence(tokens: list[str], source: list[str]) -> int:
 
 
 def _followed(tokens: list[str], source: SourceText) -> float:
-    """Of the words that the source has at all, the share that comes just as it comes there.
+    """Return the share of the words of the source that follow each other as they do there.
 
     Taken part by part: the source told twice over is followed twice.
     """
-    followed = known = 0
+    followed = pairs_in_source = 0
     for words_of_part in _parts(tokens, max(1, round(len(tokens) / _PART))):
         part = [word for word in words_of_part if word in source.vocabulary]
-        known += len(part)
-        followed += _subsequence(part, source.words)
-    return followed / known if known else 0.0
+        pairs_in_source += len(part)
+        followed += _subsequence(part, source.tokens)
+    return followed / pairs_in_source if pairs_in_source else 0.0
 
 
 def _moved_about(tokens: list[str], source: SourceText) -> float:
@@ -214,30 +216,30 @@ def _moved_about(tokens: list[str], source: SourceText) -> float:
     pieces = moved = 0
     for window in _windows(tokens, _WINDOW):
         pieces += 1
-        mask, wanted = _mask(window, source.bits), _SAME * len(set(window))
-        if mask.bit_count() >= wanted:
-            moved += any((mask & other).bit_count() >= wanted for other in source.windows)
+        mask, expected = _mask(window, source.bits), _SAME * len(set(window))
+        if mask.bit_count() >= expected:
+            moved += any((mask & other).bit_count() >= expected for other in source.windows)
     return moved / pieces
 
 
-def _related(meant: list[str], source: SourceText) -> float:
+def _related(content_words: list[str], source: SourceText) -> float:
     """Share of neighbouring content words of the source that share a sentence there."""
     pairs = together = 0
     for reach in range(1, _REACH + 1):
-        for one, two in zip(meant, meant[reach:], strict=False):
-            places, others = source.sentences.get(one), source.sentences.get(two)
-            if one == two or places is None or others is None:
+        for word, next_word in zip(content_words, content_words[reach:], strict=False):
+            places, others = source.sentences.get(word), source.sentences.get(next_word)
+            if word == next_word or places is None or others is None:
                 continue
             pairs += 1
             together += not places.isdisjoint(others)
     return together / pairs if pairs else 0.0
 
 
-def _copied(items: list[str], known: frozenset[tuple[str, ...]]) -> float:
+def _copied(items: list[str], grams: frozenset[tuple[str, ...]]) -> float:
     """Share of the items that lie in a run of `_RUN` items of the source."""
     covered = [False] * len(items)
     for start, run in enumerate(_runs(items)):
-        if run in known:
+        if run in grams:
             covered[start : start + _RUN] = [True] * _RUN
     return sum(covered) / len(items)
 
@@ -251,12 +253,12 @@ def _function_words(tokens: list[str]) -> float:
     return ramp(used.total() / len(tokens), 0.15, 0.28) * ramp(commonest, 0.6, 0.45)
 
 
-def _variety(tokens: list[str], meant: list[str]) -> float:
+def _variety(tokens: list[str], content_words: list[str]) -> float:
     """Low where pairs of words, or one content word, come again and again."""
     pairs = list(pairwise(tokens))
     distinct = len(set(pairs)) / len(pairs)
-    commonest = Counter(meant).most_common(1)[0][1] / len(meant)
-    return ramp(distinct, 0.55, 0.8) * ramp(commonest, 0.4, 0.25 + 1 / len(meant))
+    commonest = Counter(content_words).most_common(1)[0][1] / len(content_words)
+    return ramp(distinct, 0.55, 0.8) * ramp(commonest, 0.4, 0.25 + 1 / len(content_words))
 
 
 def _misplaced(tokens: list[str]) -> float:

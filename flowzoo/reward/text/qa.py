@@ -20,18 +20,18 @@ def normalise(text: str) -> str:
 
 
 def exact_match(answer: str, golds: Iterable[str]) -> bool:
-    """Whether `answer` equals one of `golds` after normalisation; an empty one never does."""
-    said = normalise(answer)
-    return bool(said) and any(said == normalise(gold) for gold in golds)
+    """Return True if `answer`, normalized and not empty, equals one of the `golds`."""
+    prediction = normalise(answer)
+    return bool(prediction) and any(prediction == normalise(gold) for gold in golds)
 
 
 def f1(answer: str, golds: Iterable[str]) -> float:
     """The best token F1 of `answer` against `golds`, in [0, 1]."""
-    said = Counter(normalise(answer).split())
+    prediction = Counter(normalise(answer).split())
     best = 0.0
     for gold in golds:
-        words = Counter(normalise(gold).split())
-        common = (said & words).total()
+        reference = Counter(normalise(gold).split())
+        common = (prediction & reference).total()
         if common:
-            best = max(best, 2 * common / (said.total() + words.total()))
+            best = max(best, 2 * common / (prediction.total() + reference.total()))
     return best

@@ -5,8 +5,8 @@ Four levels, each a gate: one that fails stops the sum there. At most 3.0.
 | level | worth | looks at |
 |---|---|---|
 | lengths | 0.5 | both texts within a number of whitespace tokens |
-| ratio | 1.0 | characters of the second over those of the first |
-| unique | 0.5 | distinct words of the second over those of the first |
+| ratio | 1.0 | characters of the second over characters of the first |
+| unique | 0.5 | distinct words of the second over distinct words of the first |
 | style | 1.0 | 0.4 x transition words + 0.6 x overlap of the two vocabularies (Jaccard, capped) |
 
 Alone it can be met without reading the source: word lists earn most of it. `grounding` says how much
@@ -114,10 +114,10 @@ def transition_score(text: str, whole_words: bool = True) -> float:
     """
     text = " ".join(text.lower().split())
     if whole_words:
-        found = sum(pattern.search(text) is not None for pattern in _WHOLE.values())
+        hits = sum(pattern.search(text) is not None for pattern in _WHOLE.values())
     else:
-        found = sum(any(phrase in text for phrase in group) for group in TRANSITIONS.values())
-    return 0.4 + 0.05 * (found - 1) if found else 0.0
+        hits = sum(any(phrase in text for phrase in group) for group in TRANSITIONS.values())
+    return 0.4 + 0.05 * (hits - 1) if hits else 0.0
 
 
 Form = Literal["tldr", "expansion"]
@@ -145,7 +145,7 @@ class ScoreBand(NamedTuple):
 
 
 class FormRequirements(NamedTuple):
-    """What a form asks of a pair."""
+    """Requirements of a form on a pair."""
 
     shortest: int
     longest: int
@@ -195,12 +195,12 @@ def structure(first: str, second: str, form: Form, whole_words: bool = True) -> 
     if ratio is None:
         return marks
     marks["ratio"] = ratio
-    one, two = set(words(first)), set(words(second))
-    unique = shape.unique.mark(len(two) / len(one)) if one else None
+    first_words, second_words = set(words(first)), set(words(second))
+    unique = shape.unique.mark(len(second_words) / len(first_words)) if first_words else None
     if unique is None:
         return marks
     marks["unique"] = 0.5 * unique
-    overlap = len(one & two) / len(one | two)
+    overlap = len(first_words & second_words) / len(first_words | second_words)
     text = f"{first}\n{second}" if shape.both else second
     transitions = transition_score(text, whole_words)
     marks["style"] = 0.4 * transitions + 0.6 * min(overlap, shape.jaccard) / shape.jaccard

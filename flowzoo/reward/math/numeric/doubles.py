@@ -68,7 +68,7 @@ def spend(units: int) -> None:
 
 
 def is_spent() -> bool:
-    """Whether the budget is used up, so that nothing further was looked at."""
+    """Return True if the budget is used up, so that nothing further was looked at."""
     return _state.left is not None and _state.left < 0
 
 
@@ -170,13 +170,13 @@ def approximate(
     """
     spend(1)
     try:
-        found = _value(node, point, bound or {})
+        result = _value(node, point, bound or {})
     except (OverflowError, ZeroDivisionError, ValueError):
         raise UnreliableValueError from None
-    size = abs(found.value)
-    if not size < _LARGE or not found.error < _LARGE or 0 < size < 1 / _LARGE:
+    size = abs(result.value)
+    if not size < _LARGE or not result.error < _LARGE or 0 < size < 1 / _LARGE:
         raise UnreliableValueError
-    return found
+    return result
 
 
 def _value(node: ExprNode, point: ProbePoint, bound: Mapping[str, float]) -> Approx:
@@ -217,13 +217,13 @@ def _times(a: Approx, b: Approx) -> Approx:
     return Approx(product, off + _EPS * abs(product))
 
 
-def _on_reals(found: Approx, point: ProbePoint) -> Approx:
+def _on_reals(result: Approx, point: ProbePoint) -> Approx:
     """At a real point a function that leaves the reals says nothing."""
-    if not point.is_real or found.value.imag == 0:
-        return found
-    if abs(found.value.imag) > max(1e-9 * abs(found.value), found.error):
+    if not point.is_real or result.value.imag == 0:
+        return result
+    if abs(result.value.imag) > max(1e-9 * abs(result.value), result.error):
         raise OffRealsError
-    return Approx(complex(found.value.real), found.error + abs(found.value.imag))
+    return Approx(complex(result.value.real), result.error + abs(result.value.imag))
 
 
 def _power(base: Approx, exponent: Approx, exact: Fraction | None) -> Approx:
@@ -240,11 +240,11 @@ def _power(base: Approx, exponent: Approx, exact: Fraction | None) -> Approx:
     is_whole = exact is not None and exact.denominator == 1
     if not is_whole and z.real < 0 and 0 < abs(z.imag) <= 4 * base.error:
         raise UnreliableValueError  # either side of the cut
-    found = z ** (int(exact) if is_whole and exact is not None else exponent.value)
+    value = z ** (int(exact) if is_whole and exact is not None else exponent.value)
     spread = abs(exponent.value) * base.error / (size - base.error) + abs(log) * exponent.error
     if spread > 0.1:
         raise UnreliableValueError
-    return Approx(found, abs(found) * (1.2 * spread + _EPS * (4 + abs(exponent.value * log))))
+    return Approx(value, abs(value) * (1.2 * spread + _EPS * (4 + abs(exponent.value * log))))
 
 
 def _called(
@@ -265,40 +265,40 @@ def _called(
     if name in ("binom", "sign", "gcd", "lcm"):
         raise UnreliableValueError
     plain_values = [item.value for item in values]
-    found = modelled(name, plain_values, float)
+    value = modelled(name, plain_values, float)
     off = 0.0
     for idx, item in enumerate(values):
         step = max(item.error, 1e-7)
         moved = [*plain_values[:idx], item.value + step, *plain_values[idx + 1 :]]
-        off += 4 * abs(modelled(name, moved, float) - found) * item.error / step
-    return Approx(complex(found), off + 64 * _EPS)
+        off += 4 * abs(modelled(name, moved, float) - value) * item.error / step
+    return Approx(complex(value), off + 64 * _EPS)
 
 
 def _through(function: Callable[[complex], complex], item: Approx) -> Approx:
     """A function of an uncertain argument: the error grows with the slope."""
     z = complex(item.value.real, item.value.imag or 0.0)
-    found = function(z)
+    value = function(z)
     step = max(item.error, 1e-7 * abs(z), 1e-12)
-    slope = max(abs(function(z + step) - found), abs(function(z - step) - found)) / step
-    if slope * step > 0.1 * max(abs(found), 1.0) or slope > 1e6:
+    slope = max(abs(function(z + step) - value), abs(function(z - step) - value)) / step
+    if slope * step > 0.1 * max(abs(value), 1.0) or slope > 1e6:
         raise UnreliableValueError
-    return Approx(found, 4 * slope * (item.error + _EPS * abs(z)) + 4 * _EPS * abs(found))
+    return Approx(value, 4 * slope * (item.error + _EPS * abs(z)) + 4 * _EPS * abs(value))
 
 
 def _factorial(item: Approx) -> Approx:
     z = item.value
     if abs(z.imag) > 1e-12 or not -0.9 < z.real < 60:
         raise UnreliableValueError
-    found = math.gamma(z.real + 1)
-    return Approx(complex(found), abs(found) * (1e-13 + 8 * item.error))
+    value = math.gamma(z.real + 1)
+    return Approx(complex(value), abs(value) * (1e-13 + 8 * item.error))
 
 
 def _extreme(name: str, values: list[Approx]) -> Approx:
     if any(abs(item.value.imag) > 1e-9 for item in values):
         raise OffRealsError
     reals = [item.value.real for item in values]
-    found = max(reals) if name == "max" else min(reals)
-    return Approx(complex(found), max(item.error for item in values))
+    value = max(reals) if name == "max" else min(reals)
+    return Approx(complex(value), max(item.error for item in values))
 
 
 def deeper(bound: Mapping[str, float], terms: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Where expressions are probed: what every symbol is worth at a point.
+"""Probe points: the value of every symbol at a point.
 
 All values are dyadic fractions of few bits, so that doubles, exact fractions and any precision mean
 the same point. A value depends on the name of the symbol and on the point only.
@@ -20,12 +20,12 @@ from flowzoo.reward.listed import names
 Signs = Literal["complex", "plus", "minus", "mixed"]
 
 _INTEGERS: Final = names("n k m j l N M K")
-"""Letters that stand for whole numbers by custom, with or without a subscript."""
+"""Letters that are whole numbers by custom, with or without a subscript."""
 _STEPS: Final = 1024
 
 
 class ProbePoint(NamedTuple):
-    """One point; `fixed` names the symbols that have a value of their own there."""
+    """One point; `fixed` gives the values of some symbols, the others are drawn."""
 
     salt: int
     signs: Signs
@@ -34,7 +34,7 @@ class ProbePoint(NamedTuple):
 
     @property
     def is_real(self) -> bool:
-        """Whether all symbols are real here, so that what leaves the reals says nothing."""
+        """True if all symbols are real here, so that what leaves the reals says nothing."""
         return self.signs != "complex"
 
     def value(self, name: str) -> tuple[Fraction, Fraction]:
@@ -78,7 +78,7 @@ _PAIRS: Final = 44
 
 
 def is_whole(name: str) -> bool:
-    """Whether a symbol stands for a whole number by the custom of its letter."""
+    """Return True if a symbol is a whole number by the custom of its letter."""
     return name.partition("_")[0] in _INTEGERS
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from flowzoo.reward.math.numeric.doubles import (
     FUNCTIONS,
@@ -45,23 +45,8 @@ _QUADRATURE_WORK: Final = 15_000
 _SIDES: Final = (1, -1)
 
 
-class Evaluating(Protocol):
-    """What these need of an evaluation."""
-
-    context: Any
-    digits: int
-    left: int
-    vanishes: bool
-
-    def value(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
-        """The value of a tree."""
-
-    def number(self, value: Fraction) -> Any:
-        """A fraction in this arithmetic."""
-
-
 def series(
-    of: Evaluating, variable: str, body: ExprNode, first: Fraction, bound: Mapping[str, Any]
+    of: TreeEvaluation, variable: str, body: ExprNode, first: Fraction, bound: Mapping[str, Any]
 ) -> Any:
     """An infinite sum whose terms shrink at least geometrically; None for others."""
     if first.denominator != 1:
@@ -82,11 +67,11 @@ def series(
             if abs(term) <= small * abs(total) / 10:
                 return total
         last = term
-    raise UnreliableValueError  # it converges, but not fast enough for so many digits
+    raise UnreliableValueError  # it converges, but not fast enough for these digits
 
 
 def integral(
-    of: Evaluating,
+    of: TreeEvaluation,
     variable: str,
     body: ExprNode,
     limits: Sequence[ExprNode],
@@ -110,7 +95,7 @@ def integral(
 
 
 def _quadrature(
-    of: Evaluating, variable: str, body: ExprNode, limits: Sequence[ExprNode],
+    of: TreeEvaluation, variable: str, body: ExprNode, limits: Sequence[ExprNode],
     bound: Mapping[str, Any],
 ) -> Any:  # fmt: skip
     context = of.context
@@ -123,20 +108,20 @@ def _quadrature(
         return None
     before, of.left, of.vanishes = of.left, _QUADRATURE_WORK, True
     try:
-        found, error = context.quad(
+        value, error = context.quad(
             lambda at: of.value(body, {**inner, variable: at}), ends, error=True, maxdegree=8
         )
     finally:
         of.left, of.vanishes = before, False
-    return found if error <= context.mpf(10) ** -(of.digits) * max(abs(found), 1) else None
+    return value if error <= context.mpf(10) ** -(of.digits) * max(abs(value), 1) else None
 
 
 def _primitive(
-    body: ExprNode, variable: str, of: Evaluating, limits: Sequence[ExprNode],
+    body: ExprNode, variable: str, of: TreeEvaluation, limits: Sequence[ExprNode],
     bound: Mapping[str, Any],
 ) -> ExprNode | None:  # fmt: skip
     """An antiderivative of a sum of powers, exponentials, sines and cosines of linear arguments."""
-    found: list[ExprNode] = []
+    terms: list[ExprNode] = []
     for term in body.args if body.op == "add" else (body,):
         factors = term.args if term.op == "mul" else (term,)
         inside = [factor for factor in factors if variable in symbols(factor)]
@@ -146,15 +131,15 @@ def _primitive(
         part = sym(variable) if not inside else _primitive_of(inside[0], variable)
         if part is None or (inside and not _is_regular(inside[0], variable, of, limits, bound)):
             return None
-        found.append(mul([*rest, part]))
-    return add(found)
+        terms.append(mul([*rest, part]))
+    return add(terms)
 
 
 def _is_regular(
-    factor: ExprNode, variable: str, of: Evaluating, limits: Sequence[ExprNode],
+    factor: ExprNode, variable: str, of: TreeEvaluation, limits: Sequence[ExprNode],
     bound: Mapping[str, Any],
 ) -> bool:  # fmt: skip
-    """Whether a power that is not whole and positive has its base positive between the limits."""
+    """Return True if a power that is not a polynomial has a positive base between the limits."""
     if factor.op != "pow" or variable not in symbols(factor.args[0]):
         return True
     exponent = rational(factor.args[1])
@@ -194,7 +179,7 @@ def _primitive_of(factor: ExprNode, variable: str) -> ExprNode | None:
 
 def _slope(node: ExprNode, variable: str) -> ExprNode | None:
     """The coefficient of `variable` in a linear expression."""
-    found: list[ExprNode] = []
+    terms: list[ExprNode] = []
     for term in node.args if node.op == "add" else (node,):
         factors = list(term.args if term.op == "mul" else (term,))
         inside = [factor for factor in factors if variable in symbols(factor)]
@@ -203,12 +188,12 @@ def _slope(node: ExprNode, variable: str) -> ExprNode | None:
         if len(inside) > 1 or inside[0].op != "sym":
             return None
         factors.remove(inside[0])
-        found.append(mul(factors))
-    return add(found) if found else None
+        terms.append(mul(factors))
+    return add(terms) if terms else None
 
 
 def limit(
-    of: Evaluating, variable: str, body: ExprNode, end: ExprNode, bound: Mapping[str, Any]
+    of: TreeEvaluation, variable: str, body: ExprNode, end: ExprNode, bound: Mapping[str, Any]
 ) -> Any:
     """A limit, from values ever nearer to the point, from both sides; None if they do not settle.
 
@@ -228,7 +213,7 @@ def limit(
             return None
         steps = [ten ** (-2 * digits), ten ** (-3 * digits)]
         ways = [[at + side * step for step in steps] for side in _SIDES]
-    found: list[Any] = []
+    values: list[Any] = []
     for way in ways:
         try:
             near, nearer = (of.value(body, {**inner, variable: at}) for at in way)
@@ -238,17 +223,17 @@ def limit(
             if "#inf" in end.key:
                 continue
             return None
-        found.append(nearer)
+        values.append(nearer)
         if "#inf" in end.key:
             break
-    if not found or abs(found[0] - found[-1]) > ten ** (-digits) * max(abs(found[0]), 1):
+    if not values or abs(values[0] - values[-1]) > ten ** (-digits) * max(abs(values[0]), 1):
         return None
-    return found[0]
+    return values[0]
 
 
 _GUARD: Final = 20
 _COSTS: Final = {"binom": 150, "zeta": 150, "gamma": 60, "factorial": 60, "normal": 60, "erf": 60}
-"""What slow functions cost more than others, in nodes."""
+"""Additional cost of slow functions, in nodes."""
 _WORK: Final = 6_000
 """Nodes that one evaluation may visit."""
 _MP_NAMES: Final = {
@@ -352,19 +337,19 @@ class TreeEvaluation:
             return self.context.mpc(0, 1)
         return +(self.context.pi if name == "pi" else self.context.e)
 
-    def real(self, found: Any) -> Any:
+    def real(self, value: Any) -> Any:
         """Without an imaginary part that is rounding; at a real point there may be no other."""
         context = self.context
-        if not context.isfinite(found):
+        if not context.isfinite(value):
             raise UnreliableValueError
-        imag = context.im(found)
+        imag = context.im(value)
         if imag == 0:
-            return context.re(found)
-        if abs(imag) <= self.snap * abs(found):
-            return context.re(found)
-        if self.point.is_real and abs(imag) > abs(found) * 1e-9:
+            return context.re(value)
+        if abs(imag) <= self.snap * abs(value):
+            return context.re(value)
+        if self.point.is_real and abs(imag) > abs(value) * 1e-9:
             raise OffRealsError
-        return found
+        return value
 
     def power(self, base: Any, exponent: Any) -> Any:
         """A power whose logarithm is of bounded size."""
@@ -410,7 +395,11 @@ class TreeEvaluation:
         return modelled(name, values, self.number)
 
     def check_level(self, name: str, at: Any) -> None:
-        """Whether a function is so flat at `at` that the digits do not hold the difference."""
+        """Check that a function is not too flat at `at` for the digits held.
+
+        Raises:
+            UnreliableValueError: it is.
+        """
         if at == 0:
             return
         size = abs(at)
@@ -452,21 +441,21 @@ class TreeEvaluation:
     def binder(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
         """A sum, product, integral or limit: its value where it has one that is within reach."""
         name, variable, body, *limits = node.args
-        found = None
+        value = None
         if name in ("sum", "prod") and len(limits) == 2:
             low, high = (rational(item) for item in limits)
             if low is not None and high is not None:
                 return self.finite(name, variable, body, span(low, high), bound)
             if low is not None and name == "sum" and limits[1].key == "#inf":
-                found = series(self, variable, body, low, bound)
+                value = series(self, variable, body, low, bound)
         elif name == "int" and len(limits) == 2:
-            found = integral(self, variable, body, limits, bound)
+            value = integral(self, variable, body, limits, bound)
         elif name == "lim" and len(limits) == 1:
             finer = TreeEvaluation(self.point, self.digits, 8 * self.digits)
             finer.left, finer.stands_in = self.left, False
-            found = limit(finer, variable, body, limits[0], bound)
+            value = limit(finer, variable, body, limits[0], bound)
             self.left = finer.left
-        return self.standing(node, bound) if found is None else found
+        return self.standing(node, bound) if value is None else value
 
     def finite(
         self, name: str, variable: str, body: ExprNode, terms: range, bound: Mapping[str, Any]

@@ -1,11 +1,11 @@
-r"""Whether two expressions are the same function, by values at points.
+r"""Comparison of two expressions as functions, by values at points.
 
 Values in doubles that lie further apart than their own rounding reject; agreement is confirmed at
 growing precision, where a difference that is zero shrinks with every digit and one that is not
 stays: there is no tolerance. Points are complex with positive real part (every analytic identity
 that holds for positive numbers holds there: `\sqrt{1/n} = 1/\sqrt{n}`) and real of either sign and
 many magnitudes, also on every piece of `|x|`, `\max`, roots and steps; what leaves the reals at a
-real point says nothing there. Letters that stand for whole numbers (n, k, m, ...) are whole where
+real point says nothing there. Letters of whole numbers (n, k, m, ...) are whole where
 that matters: floors, parities, sums to n, `\cos(\pi n)`. What cannot be computed is undecided.
 """
 
@@ -59,13 +59,13 @@ _SCAN: Final = sorted(
 
 
 def edges(node: ExprNode) -> list[ExprNode]:
-    """What changes its sign where `node` passes from one piece to another."""
-    found: dict[str, ExprNode] = {}
-    _collect(node, found)
-    return list(found.values())[:_MOST_EDGES]
+    """Return expressions that change sign where `node` passes from one piece to another."""
+    edges_by_key: dict[str, ExprNode] = {}
+    _collect(node, edges_by_key)
+    return list(edges_by_key.values())[:_MOST_EDGES]
 
 
-def _collect(node: ExprNode, found: dict[str, ExprNode]) -> None:
+def _collect(node: ExprNode, edges_by_key: dict[str, ExprNode]) -> None:
     new: list[ExprNode] = []
     if node.op == "call":
         name, *args = node.args
@@ -83,19 +83,19 @@ def _collect(node: ExprNode, found: dict[str, ExprNode]) -> None:
             new = [node.args[0]]
     for edge in new:
         if symbols(edge):
-            found.setdefault(edge.key, edge)
+            edges_by_key.setdefault(edge.key, edge)
     for arg in node.args:
         if isinstance(arg, ExprNode):
-            _collect(arg, found)
+            _collect(arg, edges_by_key)
 
 
-def kink_points(found: list[ExprNode], base: ProbePoint) -> Iterator[ProbePoint]:
+def kink_points(all_edges: list[ExprNode], base: ProbePoint) -> Iterator[ProbePoint]:
     """Points on every piece, along each symbol, the other symbols as at `base`."""
-    names = sorted(frozenset[str]().union(*(symbols(edge) for edge in found)))
+    names = sorted(frozenset[str]().union(*(symbols(edge) for edge in all_edges)))
     count = 0
     for name in names:
         roots: set[float] = set()
-        for edge in found:
+        for edge in all_edges:
             if name in symbols(edge):
                 roots.update(_zeros(edge, name, base))
         for at in _between(sorted(roots)):
@@ -158,7 +158,7 @@ def _scan(at: Callable[[float], float]) -> list[float]:
             values.append((t, at(t)))
         except UnreliableValueError:
             continue
-    found: list[float] = []
+    zeros: list[float] = []
     for (low, a), (high, b) in pairwise(values):
         if a == 0 or (a < 0) == (b < 0):
             continue
@@ -172,11 +172,11 @@ def _scan(at: Callable[[float], float]) -> list[float]:
                 low = middle
             else:
                 high = middle
-        found.append((low + high) / 2)
+        zeros.append((low + high) / 2)
     for (_, a), (middle, b), (_, c) in zip(values, values[1:], values[2:], strict=False):
         if abs(b) <= abs(a) and abs(b) <= abs(c):
-            found.append(middle)
-    return found[:12]
+            zeros.append(middle)
+    return zeros[:12]
 
 
 _FAR: Final = 50
@@ -186,7 +186,7 @@ _BENT: Final = names("max min abs floor ceil sign mod binom factorial gamma")
 
 
 def may_reach_far(key: str) -> bool:
-    """Whether a tree with this key may have a number that matters here."""
+    """Return True if a tree with this key may have a number that matters here."""
     return _NOTABLE.search(key) is not None
 
 
@@ -213,7 +213,7 @@ def _far(a: ExprNode, b: ExprNode) -> Fraction:
 
 
 def is_nothing(a: ExprNode, b: ExprNode) -> bool:
-    """Whether a power of 0, which is 1 at one point only, stands on one side alone."""
+    """Return True if a power of 0, which is 1 at one point only, is on one side alone."""
     first, second = ({name for name, _ in _bends(side)} for side in (a, b))
     return ("0^" in first) != ("0^" in second)
 
@@ -260,7 +260,7 @@ _PERIODIC: Final = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 
 
 def same_function(a: ExprNode, b: ExprNode) -> bool | None:
-    """Whether `a` and `b` agree as functions of their symbols; None if that stays open."""
+    """Return True if `a` and `b` agree as functions of their symbols; None if that stays open."""
     if a.key == b.key:
         return True
     x, y = rational(a), rational(b)
@@ -326,7 +326,7 @@ def _same_cells(a: ExprNode, b: ExprNode) -> bool | None:
 
 
 def _same_constant(a: ExprNode, b: ExprNode) -> bool | None:
-    """Whether two expressions without symbols have one value."""
+    """Return True if two expressions without symbols have one value."""
     return _at(a, b, COMPLEX[0])
 
 
@@ -364,10 +364,10 @@ def constant(node: ExprNode) -> complex | None:
     except UnreliableValueError:
         pass
     try:
-        found = complex(precise(node, COMPLEX[0], _DIGITS[0]))
+        value = complex(precise(node, COMPLEX[0], _DIGITS[0]))
     except (UnreliableValueError, OverflowError):
         return None
-    return found if abs(found) < 1e300 else None
+    return value if abs(value) < 1e300 else None
 
 
 def decimal(node: ExprNode, digits: int) -> Fraction | None:
@@ -375,12 +375,12 @@ def decimal(node: ExprNode, digits: int) -> Fraction | None:
     if symbols(node):
         return None
     try:
-        found = precise(node, COMPLEX[0], digits + 15)
+        value = precise(node, COMPLEX[0], digits + 15)
     except UnreliableValueError:
         return None
-    if getattr(found, "imag", 0) != 0:
+    if getattr(value, "imag", 0) != 0:
         return None
-    sign, mantissa, exponent, _ = found.real._mpf_
+    sign, mantissa, exponent, _ = value.real._mpf_
     if abs(exponent) > 20_000:
         return None
     return Fraction(-int(mantissa) if sign else int(mantissa)) * Fraction(2) ** exponent
@@ -391,13 +391,13 @@ def _points(a: ExprNode, b: ExprNode) -> Iterable[ProbePoint]:
     kinked = mentions(a, _KINKED) or mentions(b, _KINKED)
     if not kinked and not _has_branches(a) and not _has_branches(b):
         return (*COMPLEX, *NEAR)
-    found = list({edge.key: edge for edge in chain(edges(a), edges(b))}.values())
-    pieces = chain(*(kink_points(found, base) for base in (NEAR[0], NEAR[1], WIDE[1])))
+    all_edges = list({edge.key: edge for edge in chain(edges(a), edges(b))}.values())
+    pieces = chain(*(kink_points(all_edges, base) for base in (NEAR[0], NEAR[1], WIDE[1])))
     return chain(() if kinked else COMPLEX, NEAR, WIDE, pieces)
 
 
 def _has_branches(node: ExprNode) -> bool:
-    """Whether roots, logarithms or inverse functions of expressions with symbols occur."""
+    """Return True if roots, logarithms or inverse functions of expressions with symbols occur."""
     if node.op == "call" and node.args[0] in _BRANCHED:
         return bool(symbols(node))
     if node.op == "pow" and symbols(node.args[0]):
@@ -440,12 +440,12 @@ def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | Non
 
 
 def _is_next(point: ProbePoint, unclear: Sequence[ProbePoint]) -> bool:
-    """Whether unclear points are still to be looked at."""
+    """Return True if unclear points are still to be looked at."""
     return bool(unclear) and point is not unclear[-1]
 
 
 def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
-    """Whether the two have one value at a point: exactly, or at growing precision."""
+    """Return True if the two have one value at a point: exactly, or at growing precision."""
     if point.is_real:
         fixed = {name: num(point.real(name)) for name in symbols(a) | symbols(b)}
         a, b = substitute(a, fixed), substitute(b, fixed)
@@ -482,7 +482,7 @@ def _has_value(node: ExprNode, point: ProbePoint) -> bool | None:
 
 
 def _settled(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool | None:
-    """Whether a difference went away with the rounding (True), or stayed (False)."""
+    """Return True if a difference went away with the rounding (True), or stayed (False)."""
     (before, _, _), (after, size, digits) = coarse, fine
     if after <= before * 10.0**_SHRINKS or after < size * 10.0 ** (_SLACK - digits):
         return True
@@ -490,14 +490,14 @@ def _settled(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool |
 
 
 def _is_counted(node: ExprNode) -> bool:
-    """Whether it matters that a letter is whole: counts, steps, parities, periods."""
+    """Return True if it matters that a letter is whole: counts, steps, parities, periods."""
     if mentions(node, _COUNTED | _PERIODIC):
         return True
     return _has_parity(node)
 
 
 def _has_parity(node: ExprNode) -> bool:
-    r"""Whether a negative or complex constant has an exponent with symbols, as in `(-1)^n`."""
+    r"""Return True if a negative or complex constant has a symbolic exponent, as in `(-1)^n`."""
     if node.op == "pow" and symbols(node.args[1]):
         base = rational(node.args[0])
         if (base is not None and base < 0) or "#i" in node.key:
@@ -511,8 +511,8 @@ def _agree_in_steps(
     """Agreement where the letters `whole` are whole numbers, and, for other letters, everywhere."""
     decided = 0
     tested: Iterator[ProbePoint]
-    found = list({edge.key: edge for edge in chain(edges(a), edges(b))}.values())
-    near = [point for base in NEAR[:2] for point in kink_points(found, base)]
+    all_edges = list({edge.key: edge for edge in chain(edges(a), edges(b))}.values())
+    near = [point for base in NEAR[:2] for point in kink_points(all_edges, base)]
     if whole:
         around = {
             int(value) + step
