@@ -67,7 +67,7 @@ from flowzoo.envs.tasks.search.world import RELATIONS, read_fact
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Workflow
-from flowzoo.reward.text.qa import normalise
+from flowzoo.reward.text.qa import normalize
 
 _VERDICT = re.compile(r"<verify>[\s*]*(yes|no)[\s*.]*</verify>", re.IGNORECASE)
 _QUERY = re.compile(r"<search>((?:(?!<search>).){1,500}?)</search>", re.DOTALL | re.IGNORECASE)
@@ -244,8 +244,8 @@ def follow(problem: Problem, text: str) -> tuple[str, str | None]:
     """How far the facts in `text` lead: where to, and the query for what is missing (or None)."""
     if "relations" not in problem.meta:  # a question from a file: known once it has been read
         golds = problem.meta.get("golds", ())
-        passages = normalise("\n".join(re.findall(r"(?m)^\[\d+\] .*", text)))
-        read = next((gold for gold in golds if normalise(gold) in passages), None)
+        passages = normalize("\n".join(re.findall(r"(?m)^\[\d+\] .*", text)))
+        read = next((gold for gold in golds if normalize(gold) in passages), None)
         return (read, None) if read is not None else ("", problem.text)
     here = problem.meta["start"]
     for relation in problem.meta["relations"]:

@@ -176,12 +176,12 @@ def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
         return bare
     reply = visible(text)[-TAIL:]
     fences = blocks(reply)
-    labelled = [block for block in fences if block.label in _LABELS]
+    labeled = [block for block in fences if block.label in _LABELS]
     plain = [block for block in fences if not block.label]
     candidates = [block.text for block in reversed(plain) if block.closed]
-    candidates = [block.text for block in reversed(labelled) if block.closed] + candidates
+    candidates = [block.text for block in reversed(labeled) if block.closed] + candidates
     if not candidates and reading == "lenient":
-        candidates = [block.text for block in reversed(labelled + plain)]
+        candidates = [block.text for block in reversed(labeled + plain)]
         match = None if fences else _CODE.search(reply)
         if match is not None:
             candidates = [reply[match.start() :]]

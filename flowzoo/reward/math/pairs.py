@@ -19,7 +19,7 @@ LETTERS: Final = "ABCDEFGHIJ"
 _LETTER = re.compile(r"[A-Ja-j]")
 _ALONE = re.compile(r"[(\[]?\s?([A-Ja-j])\s?[)\]]?[.:]?")
 _LED = re.compile(r"(?:\(([A-J])\)|([A-J])[).:])\s?(?![A-J]\b).*", re.DOTALL)
-_LABELLED = re.compile(r"\(([A-J])\)[\w$\\]")
+_LABELED = re.compile(r"\(([A-J])\)[\w$\\]")
 _NAMED = re.compile(r"([A-J]) [A-Z][a-z]{2,}")
 _STANDING = re.compile(r"(?<![A-Za-z\d'\\$_^{=+*/-])\(?([A-J])\)?(?![A-Za-z\d'_^=+*/-])")
 _LEADING = re.compile(r"\(?([A-J])\)?(?=[^\x00-\x7f])")
@@ -47,7 +47,7 @@ def choice_of(gold: str) -> str:
     if alone:
         is_bare = len(cleaned) == 1
         return alone[1].upper() if not is_bare or cleaned in LETTERS else ""
-    led = _LABELLED.match(cleaned) or _NAMED.fullmatch(cleaned_gold)
+    led = _LABELED.match(cleaned) or _NAMED.fullmatch(cleaned_gold)
     return led[1] if led else ""
 
 
@@ -57,11 +57,11 @@ def chosen(answer: str) -> str:
     alone = _ALONE.fullmatch(text_form(cleaned))
     if alone:
         return alone[1].upper()
-    labelled = _LABELLED.match(text_form(cleaned))
-    led = labelled or _LED.fullmatch(cleaned)
+    labeled = _LABELED.match(text_form(cleaned))
+    led = labeled or _LED.fullmatch(cleaned)
     if led is None or len(set(_STANDING.findall(cleaned))) > 1:
         return ""
-    return led[1] or (led[2] if led is not labelled else "")
+    return led[1] or (led[2] if led is not labeled else "")
 
 
 def spoken_choice(text: str) -> str:

@@ -14,23 +14,23 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """Lower case, no ASCII punctuation, no articles, single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, golds: Iterable[str]) -> bool:
     """Return True if `answer`, normalized and not empty, equals one of the `golds`."""
-    prediction = normalise(answer)
-    return bool(prediction) and any(prediction == normalise(gold) for gold in golds)
+    prediction = normalize(answer)
+    return bool(prediction) and any(prediction == normalize(gold) for gold in golds)
 
 
 def f1(answer: str, golds: Iterable[str]) -> float:
     """The best token F1 of `answer` against `golds`, in [0, 1]."""
-    prediction = Counter(normalise(answer).split())
+    prediction = Counter(normalize(answer).split())
     best = 0.0
     for gold in golds:
-        reference = Counter(normalise(gold).split())
+        reference = Counter(normalize(gold).split())
         common = (prediction & reference).total()
         if common:
             best = max(best, 2 * common / (prediction.total() + reference.total()))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowzoo.reward.text.qa import exact_match, f1, normalise
+from flowzoo.reward.text.qa import exact_match, f1, normalize
 
 
 @pytest.mark.parametrize(
@@ -16,8 +16,8 @@ from flowzoo.reward.text.qa import exact_match, f1, normalise
         ("Été\n1999", "été 1999"),
     ],
 )
-def test_normalise(text, normal):
-    assert normalise(text) == normal
+def test_normalize(text, normal):
+    assert normalize(text) == normal
 
 
 def test_exact_match_takes_any_reference_and_never_an_empty_answer():

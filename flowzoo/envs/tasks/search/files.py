@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from flowzoo.envs.tasks.rows import DataSource, data_source, listed, load, objects, reload
 from flowzoo.envs.tasks.search.index import Bm25
 from flowzoo.errors import DataError
-from flowzoo.reward.text.qa import normalise
+from flowzoo.reward.text.qa import normalize
 
 _ANSWERS = ("golden_answers", "answers", "answer")
 Records = Iterable[tuple[int, Any]]
@@ -52,7 +52,7 @@ def question_rows(
         name = next((name for name in _ANSWERS if record.get(name) is not None), None)
         given = None if name is None else record[name]
         golds = _texts(given if name == "answer" else listed(given))
-        if not golds or not all(map(normalise, golds)):
+        if not golds or not all(map(normalize, golds)):
             raise DataError(
                 f"{where}: expected a text or a list of texts in one of {', '.join(_ANSWERS)}, "
                 f"with a word in each; got {given!r:.100}."

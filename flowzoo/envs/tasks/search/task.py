@@ -36,7 +36,7 @@ from flowzoo.envs.tasks.search.world import Question, World, draw_question, worl
 from flowzoo.envs.tasks.task import Problem, is_in, levels_named, number_by_first
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError, need_module
-from flowzoo.reward.text.qa import exact_match, f1, normalise
+from flowzoo.reward.text.qa import exact_match, f1, normalize
 from flowzoo.seeding import key_rng
 
 INSTRUCTION = "Put the answer between <answer> and </answer>."
@@ -229,7 +229,7 @@ class SearchTask(DataTask[QuestionRow]):
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         """Answers that are equal after normalisation; -1 for None."""
-        return number_by_first(a if a is None else normalise(a) for a in answers)
+        return number_by_first(a if a is None else normalize(a) for a in answers)
 
     def search_batch(
         self, problems: Sequence[Problem], queries: Sequence[str], k: int
