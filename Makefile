@@ -124,6 +124,7 @@ pilot: env ## Train the pilot matrix: shared and isolated policies at two scales
 	$(BIN)/flowzoo report runs/pilot
 
 bench: env ## Measure everything that needs nothing further into docs/data/bench.json
+	$(INSTALL) math-verify==0.9.0 antlr4-python3-runtime==4.13.2 # a peer of the math reward
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.speed --data ../shared/data --out docs/data/bench.json
 
 bench-vllm: env-vllm ## Compare rollout throughput with vLLM's own generate and with transformers
