@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from benchmarks.harness.record import write_results
 from benchmarks.harness.timing import Contender, race
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.specs import EngineName, NamedModel
+from flowzoo.commands.arguments import read_arguments
 from flowzoo.envs import make_env, make_workflow
 
 
@@ -91,4 +90,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    main(read_arguments(Options))

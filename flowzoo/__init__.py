@@ -99,15 +99,11 @@ sys.meta_path.append(cast(Any, _WorkflowModules()))
 
 
 def __dir__() -> list[str]:
-    """The names of the package, the ones not imported yet included."""
+    """Names of the package, those not imported yet included."""
     return sorted({*globals(), *_WORKFLOWS})
 
 
-def _register() -> None:
-    """Enter the workflows in both registries; strings only, no workflow is imported."""
+if not is_command():  # the command does it itself, unless it only prints help
     from flowzoo.envs.api.registry import register_all
 
-    register_all()
-
-
-_register()
+    register_all()  # strings only, no workflow is imported

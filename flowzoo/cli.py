@@ -19,6 +19,7 @@ from typing import Any
 
 from flowzoo.commands.stopping import STOP, kept_by
 from flowzoo.errors import FlowzooError, missing_module
+from flowzoo.start import is_command
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk or quota: the user's to mend, so they get one line as well."""
@@ -134,6 +135,10 @@ def _run_command(options: Any) -> int:
         MissingExtraError: it imports a module whose extra is not installed.
     """
     module = importlib.import_module(type(options).__module__)
+    if is_command():
+        from flowzoo.envs.api.registry import register_all
+
+        register_all()
     try:
         return module.run(options)
     except ModuleNotFoundError as error:

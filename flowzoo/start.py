@@ -11,14 +11,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import cache
 
 
+@cache  # `python -m flowzoo` changes sys.argv after its first import of flowzoo
 def is_command() -> bool:
-    """Whether this process runs the command `flowzoo`."""
+    """True if this process runs the command `flowzoo`; false in processes that it spawns."""
     program, words = sys.argv[0], sys.orig_argv
-    if program == "-m" and "-m" in words:  # Python says so while it looks for the module
+    if program == "-m" and "-m" in words:  # while Python looks for the module
         return words[words.index("-m") + 1] in ("flowzoo", "flowzoo.cli")
-    return os.path.basename(program) in ("flowzoo", "flowzoo.exe")
+    return os.path.basename(program) in ("flowzoo", "flowzoo.exe") and program in words
 
 
 def end_at_once(number: int, frame: object) -> None:

@@ -61,8 +61,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-import tyro
-
+from flowzoo.commands.arguments import read_arguments
 from studies.truth.common import Options
 from studies.truth.courses import cliff_table, falls_table
 from studies.truth.gradients import amplification_table, capture_table, spikes_table
@@ -133,4 +132,4 @@ def write(options: Options, out: Path, part: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    main(read_arguments(Options))

@@ -142,7 +142,7 @@ def test_a_missing_module_ends_a_command_in_one_line_before_its_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    there = extras.find_spec  # not through sys.modules, where tyro looks for torch
+    there = extras.find_spec
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else there(name))
     assert cli.main(words.split()) == 2
     output, line = capsys.readouterr()

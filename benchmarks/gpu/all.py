@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tyro
-
 from benchmarks.harness.record import write_results
+from flowzoo.commands.arguments import read_arguments
 
 GOALS: dict[str, dict[str, float]] = {
     "generated tokens/s": {"0.6B": 20e3, "1.7B": 12e3, "4B": 8e3},
@@ -209,4 +208,4 @@ def main(options: Options) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Options, description=__doc__)))
+    sys.exit(main(read_arguments(Options, __doc__)))

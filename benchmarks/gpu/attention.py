@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import tyro
 
 from benchmarks.gpu.common import device_name, report, stopwatch
+from flowzoo.commands.arguments import read_arguments
 
 HEADS, GROUPS, WIDTH = 16, 8, 128
 
@@ -143,4 +143,4 @@ def main(options: Options) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Options, description=__doc__)))
+    sys.exit(main(read_arguments(Options, __doc__)))

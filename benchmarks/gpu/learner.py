@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
-
 from benchmarks.gpu.common import card, device_name, random_model, report, shape_of, stopwatch
 from benchmarks.harness.memory import held_bytes, peak_gib, peak_memory
+from flowzoo.commands.arguments import read_arguments
 
 
 @dataclass(frozen=True)
@@ -145,4 +144,4 @@ def main(options: Options) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Options, description=__doc__)))
+    sys.exit(main(read_arguments(Options, __doc__)))

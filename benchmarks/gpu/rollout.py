@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from benchmarks.gpu.common import card, device_name, report, shape_of, stopwatch, write_config
 from benchmarks.harness.memory import peak_gib
+from flowzoo.commands.arguments import read_arguments
 
 
 @dataclass(frozen=True)
@@ -153,4 +152,4 @@ def add_adapters(engine: Any, options: Options, roles: list[str], folder: str) -
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Options, description=__doc__)))
+    sys.exit(main(read_arguments(Options, __doc__)))

@@ -17,10 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
-
 from benchmarks.gpu.common import device_name, random_model, report, stopwatch
 from benchmarks.harness.memory import held_bytes, peak_gib, peak_memory
+from flowzoo.commands.arguments import read_arguments
 
 GIB = 2**30
 
@@ -223,4 +222,4 @@ def one_step(
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Options, description=__doc__)))
+    sys.exit(main(read_arguments(Options, __doc__)))

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import tyro
 
 from benchmarks.gpu.common import device_name, report
 from benchmarks.gpu.step import write_model
 from benchmarks.harness.memory import peak_gib
+from flowzoo.commands.arguments import read_arguments
 
 Way = Literal["file", "ipc", "nccl"]
 KILL_AFTER_S = 2.0
@@ -185,4 +185,4 @@ def main(options: Options) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Options, description=__doc__)))
+    sys.exit(main(read_arguments(Options, __doc__)))

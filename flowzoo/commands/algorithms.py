@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro import conf
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowzoo.baselines.settings.algorithms import Algorithm
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo algorithms`; what it does stands in `flowzoo.commands.line`."""
 
-    names: Annotated[tuple[str, ...], conf.Positional, conf.arg(metavar="[NAME ...]")] = ()
+    names: tuple[str, ...] = field(default=(), metadata={"positional": "[NAME ...]"})
     """Algorithms to tell about in full, with source and differences."""
     json: bool = False
     """Print one JSON object per algorithm instead of a table."""

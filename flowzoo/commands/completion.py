@@ -1,34 +1,102 @@
-"""`flowzoo completion`: what lets a shell complete commands, options and choices.
+"""`flowzoo completion`: a script that completes commands, options and choices in a shell.
 
-The parser writes the script (tyro), which imports nothing of flowzoo when it completes. Shells take
-a line for one candidate, so what the parser says of an option is put on one line here.
+The script holds a table and looks candidates up in it, so completing imports nothing of flowzoo. A
+row has what must precede the candidate (`train`, or `train --optimizer`), the candidate, and a
+description.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
-from dataclasses import dataclass
-from functools import reduce
-from operator import or_
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
 
-from tyro import conf
+from flowzoo.commands.arguments import Common, arguments_of, shown_label
 
 Shell = Literal["bash", "zsh", "fish"]
-_TABLE = "COMPLETION_SPEC = "
-"""What the line begins with that has all commands and options, as a Python literal."""
-_NEWLINE = re.compile(r"\\{1,2}n")
-"""A line break within that literal; fish doubles its backslash."""
+
+# A command is the first word that is no option; of `sandbox` the next such word belongs to it.
+# After an option with choices these are offered, else options if the word begins with a dash, else
+# choices of positional arguments; without any, the shell completes file names.
+BASH = r"""_flowzoo_offer() {
+    local command="" before="$1" current="$2" word key row candidate text
+    shift 2
+    for word in "$@"; do
+        [[ $word == -* ]] && continue
+        if [[ -z $command ]]; then command=$word
+        elif [[ $command == sandbox ]]; then command="sandbox $word"; fi
+    done
+    for key in "$command $before" "$command"; do
+        while IFS=$'\t' read -r row candidate text; do
+            [[ $row == ":$key" && $candidate == "$current"* ]] || continue
+            [[ $candidate == -* && $current != -* ]] || COMPREPLY+=("$candidate")
+        done <<< "$_flowzoo_table"
+        (( ${#COMPREPLY[@]} )) && return
+    done
+}
+_flowzoo() {
+    COMPREPLY=()
+    _flowzoo_offer "${COMP_WORDS[COMP_CWORD-1]}" "${COMP_WORDS[COMP_CWORD]}" \
+        "${COMP_WORDS[@]:1:COMP_CWORD-1}"
+}
+complete -o default -F _flowzoo flowzoo
+"""
+ZSH = r"""_flowzoo() {
+    local command="" word row key current="${words[CURRENT]}" before="${words[CURRENT-1]}"
+    local -a fields candidates
+    for word in "${(@)words[2,CURRENT-1]}"; do
+        [[ $word == -* ]] && continue
+        if [[ -z $command ]]; then command=$word
+        elif [[ $command == sandbox ]]; then command="sandbox $word"; fi
+    done
+    for key in "$command $before" "$command"; do
+        candidates=()
+        for row in "${(@f)_flowzoo_table}"; do
+            fields=("${(@ps:\t:)row}")
+            [[ ${fields[1]#:} == "$key" && ${fields[2]} == "$current"* ]] || continue
+            [[ ${fields[2]} == -* && $current != -* ]] && continue
+            candidates+=("${fields[2]}${fields[3]:+:${fields[3]}}")
+        done
+        if (( $#candidates )); then _describe flowzoo candidates; return; fi
+    done
+    _files
+}
+if [[ $funcstack[1] == _flowzoo ]]; then _flowzoo "$@"; else compdef _flowzoo flowzoo; fi
+"""
+FISH = r"""function _flowzoo_offer
+    set -l tokens (commandline -opc)
+    set -l current (commandline -ct)
+    set -l command ''
+    for word in $tokens[2..]
+        string match -q -- '-*' $word; and continue
+        if test -z "$command"
+            set command $word
+        else if test "$command" = sandbox
+            set command "sandbox $word"
+        end
+    end
+    set -l tab (printf '\t')
+    for key in "$command $tokens[-1]" "$command"
+        set -l rows (string replace -f -- ":$key$tab" '' $_flowzoo_table)
+        string match -q -- '-*' "$current"; or set rows (string match -v -- '-*' $rows)
+        set rows (string match -- "$current*" $rows)
+        if test (count $rows) -gt 0
+            printf '%s\n' $rows
+            return
+        end
+    end
+    __fish_complete_path "$current"
+end
+complete -c flowzoo -f -a '(_flowzoo_offer)'
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo completion`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo completion`."""
 
-    shell: Annotated[Shell, conf.Positional]
-    """The shell; docs/install.md says where its completions belong."""
+    shell: Shell = field(metadata={"positional": "{bash,zsh,fish}"})
+    """The shell; docs/install.md says which file holds its completions."""
 
 
 def run(options: Options) -> int:
@@ -39,17 +107,42 @@ def run(options: Options) -> int:
 
 def completions(shell: Shell) -> str:
     """The script that completes the command line in a shell."""
-    import tyro
+    rows = ["\t".join((f":{key}", *row)) for key, *row in candidates()]
+    if shell == "fish":
+        lines = [f"set -a _flowzoo_table {_quoted(row)}" for row in rows]
+        return "\n".join(("set -g _flowzoo_table", *lines, FISH))
+    table = f"_flowzoo_table={_quoted(chr(10).join(rows))}\n"
+    return table + BASH if shell == "bash" else f"#compdef flowzoo\ntypeset -g {table}{ZSH}"
 
-    from flowzoo.commands.line import COMMANDS, STYLE, options_of, shape_of
 
-    every = (
-        Annotated[options_of(one), conf.subcommand(one)]  # pyrefly: ignore[invalid-annotation]
-        for one in COMMANDS
-    )
-    said = io.StringIO()
-    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(said):
-        words = ("--tyro-print-completion", shell)
-        tyro.cli(shape_of(reduce(or_, every)), prog="flowzoo", args=words, config=STYLE)
-    table = re.compile(rf"^{_TABLE}.*$", re.MULTILINE)
-    return table.sub(lambda line: _NEWLINE.sub(" ", line[0]), said.getvalue())
+def _quoted(text: str) -> str:
+    """A text in single quotes; quotes and backslashes in it, which shells read, are replaced."""
+    return "'" + text.replace("'", "’").replace("\\", "/") + "'"
+
+
+def candidates() -> Iterator[tuple[str, str, str]]:
+    """What must precede, candidate and description of everything that can be completed."""
+    from flowzoo.commands.line import COMMANDS, actions_of, options_of
+
+    for name, purpose in COMMANDS.items():
+        yield "", name, _first_line(purpose)
+        actions = actions_of(options_of(name))
+        for action, options in actions.items():
+            yield name, action, _first_line(options.__doc__)
+            yield from _arguments(f"{name} {action}", options)
+        if not actions:
+            yield from _arguments(name, options_of(name))
+
+
+def _arguments(command: str, options: type) -> Iterator[tuple[str, str, str]]:
+    """Rows of the arguments of a command."""
+    for argument in [*arguments_of(options), *arguments_of(Common)]:
+        if argument.is_option:
+            yield command, shown_label(argument), argument.help
+        key = f"{command} {argument.label}" if argument.is_option else command
+        for choice in argument.choices:
+            yield key, str(choice), ""
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

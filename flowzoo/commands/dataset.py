@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-from tyro import conf
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of `flowzoo dataset`; what it does stands in `flowzoo.commands.line`."""
 
-    sources: Annotated[tuple[Path, ...], conf.Positional]
+    sources: tuple[Path, ...] = field(metadata={"positional": "FOLDER [FOLDER ...]"})
     """Folders of `flowzoo eval --out`, and run directories of `flowzoo train`."""
     out: Path
     """Folder to write; it must be new or empty."""
@@ -23,10 +20,7 @@ def run(options: Options) -> int:
     """Write it, and say what it holds."""
     from flowzoo.baselines.run.dataset import write_dataset
     from flowzoo.commands.shared import check_folder
-    from flowzoo.errors import UsageError
 
-    if not options.sources:
-        raise UsageError("name the folders whose episodes are wanted: flowzoo dataset runs/RUN ...")
     check_folder("out", options.out)
     written = write_dataset(options.sources, options.out)
     print(f"{written.episodes:,} episodes with {written.replies:,} replies in {options.out}")

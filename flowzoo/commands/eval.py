@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro import conf
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.evaluation.majority import Match
 from flowzoo.commands.policies import PolicyOptions
@@ -24,15 +22,13 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo eval`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str | None, conf.Positional, conf.arg(metavar="[WORKFLOW]")] = None
+    workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
     env: str | None = None
     """In place of a workflow, a PettingZoo AEC environment of text: `package.module:function` or
     `path/to/file.py:function`; `--options` are arguments of that function, too."""
-    problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
-        default_factory=ProblemOptions
-    )
-    policies: Annotated[PolicyOptions, conf.OmitArgPrefixes] = field(default_factory=PolicyOptions)
+    problems: ProblemOptions = field(default_factory=ProblemOptions)
+    policies: PolicyOptions = field(default_factory=PolicyOptions)
     n: int | None = None
     """Number of distinct problems; by default all of a data file and 500 of a generator."""
     samples: int = 1

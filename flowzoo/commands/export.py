@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from tyro import conf
+from typing import TYPE_CHECKING
 
 from flowzoo.commands.shared import check_folder, check_run, quiet_transformers
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo export`; what it does stands in `flowzoo.commands.line`."""
 
-    run: Annotated[Path, conf.Positional, conf.arg(metavar="RUN")]
+    run: Path = field(metadata={"positional": "RUN"})
     """Directory of the training run."""
     out: Path
     """Folder to write; it must be new or empty."""

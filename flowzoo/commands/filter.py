@@ -6,9 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
-
-from tyro import conf
+from typing import Any
 
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.problems import ProblemOptions
@@ -20,14 +18,12 @@ from flowzoo.errors import UsageError
 class Options:
     """Options of `flowzoo filter`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str, conf.Positional, conf.arg(metavar="WORKFLOW")]
+    workflow: str = field(metadata={"positional": "WORKFLOW"})
     """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""
     out: Path
     """The file with the pass rates, one line per problem; the same command resumes there."""
-    problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
-        default_factory=lambda: ProblemOptions(split="train")
-    )
-    policies: Annotated[PolicyOptions, conf.OmitArgPrefixes] = field(default_factory=PolicyOptions)
+    problems: ProblemOptions = field(default_factory=lambda: ProblemOptions(split="train"))
+    policies: PolicyOptions = field(default_factory=PolicyOptions)
     n: int | None = None
     """Number of distinct problems; by default all of a data file and 500 of a generator."""
     samples: int = 8

@@ -1,21 +1,21 @@
-"""The command line: every command with its options, and how it is read."""
+"""The command line: every command with its purpose, and its parser."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
-from dataclasses import dataclass, field, make_dataclass
-from functools import cache, reduce
-from operator import or_
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args, get_type_hints
 
-import tyro
-from tyro import conf
-
-from flowzoo.commands.mistakes import check_words, one_line
-from flowzoo.envs.settings import check_finite
-from flowzoo.errors import UsageError
+from flowzoo.commands.arguments import (
+    Common,
+    arguments_of,
+    build,
+    check_given,
+    help_text,
+    parse_words,
+)
+from flowzoo.errors import UsageError, unknown
 
 COMMANDS = {
     "list": "List workflows with their roles, tasks and presets; tasks, policies, data sets.",
@@ -55,85 +55,83 @@ COMMANDS = {
 """Command -> what it does, for help. Its module, of the same name, has its `Options` and `run`."""
 
 
+DESCRIPTION = "PettingZoo for LLM workflows: play, evaluate and train multi-role workflows."
+
+
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What was read."""
+    """A parsed command line."""
 
     command: Any
     """The `Options` of the command."""
     verbose: bool
 
 
-STYLE = (conf.CascadeSubcommandArgs, conf.FlagCreatePairsOff, conf.HelptextFromCommentsOff)
-"""How options are spelled on every level. Help is what docstrings say: to look for comments, too,
-takes 20 ms."""
+def parse(words: Sequence[str]) -> CommandLine:
+    """Parse a command line; it takes precedence over the file that --config names.
 
-
-def parse(words: tuple[str, ...]) -> CommandLine:
-    """The command line, over the file of settings that it may name.
-
-    Where it names a command, only that one is imported and read, and where it names none, none is:
-    all of them take a quarter of a second.
+    Only the module of the named command is imported.
 
     Raises:
         UsageError: it cannot be read.
         SystemExit: help was asked for (status 0).
     """
-    name = check_words(words, COMMANDS, options_of)
-    asked: dict[str, Any] = {
-        "prog": "flowzoo",
-        "args": words or ("--help",),
-        "description": "PettingZoo for LLM workflows: play, evaluate and train multi-role "
-        "workflows.",
-    }
+    name, rest = split_command(words)
     if name is None:
-        every = (
-            Annotated[
-                make_dataclass(one, []),  # pyrefly: ignore[invalid-annotation]
-                conf.subcommand(one, description=what),
-            ]
-            for one, what in COMMANDS.items()
-        )
-        shape = shape_of(reduce(or_, every))
-    else:
-        rest = list(words)
-        rest.remove(name)  # words before it are options without values
-        shape = shape_of(options_of(name))
-        asked = {"prog": f"flowzoo {name}", "args": rest, "description": COMMANDS[name]}
-        if name in ("train", "plan"):
-            filed = module_of(name).with_file(rest)
-            asked |= {} if filed is None else {"default": shape(filed)}
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            read = tyro.cli(shape, config=STYLE, **asked)
-    except SystemExit as end:
-        if end.code:
-            raise UsageError(one_line(said.getvalue())) from None
-        raise
-    check_finite(read.command, lambda name: f"--{name.replace('_', '-')}")
-    return CommandLine(read.command, read.verbose)
+        parse_words(arguments_of(Common), rest, "flowzoo")
+        print(help_text("flowzoo", DESCRIPTION, arguments_of(Common), COMMANDS), end="")
+        raise SystemExit(0)
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    actions = actions_of(options_of(name))
+    if not actions:
+        return _parse_command(f"flowzoo {name}", COMMANDS[name], options_of(name), name, rest)
+    action, rest = split_command(rest)
+    if action in actions:
+        options = actions[action]
+        line = _parse_command(f"flowzoo {name} {action}", options.__doc__, options, name, rest)
+        return CommandLine(options_of(name)(line.command), line.verbose)
+    if action is not None:
+        raise unknown(f"command of `flowzoo {name}`", action, actions)
+    if not parse_words(arguments_of(Common), rest, f"flowzoo {name}").get("help"):
+        raise UsageError(f"flowzoo {name} needs a command: {' or '.join(actions)}")
+    purposes = {action: options.__doc__ for action, options in actions.items()}
+    print(help_text(f"flowzoo {name}", COMMANDS[name], arguments_of(Common), purposes), end="")
+    raise SystemExit(0)
 
 
-@cache
-def shape_of(options: Any) -> Any:
-    """A class of a command's options and those of every command.
+def _parse_command(
+    command: str, purpose: str, options: type, name: str, words: Sequence[str]
+) -> CommandLine:
+    """Parse the words behind a command or its action.
 
-    The parser looks for help that is not given here in the source of the class and of its bases,
-    and `Generic` stands in a long file.
+    Raises:
+        UsageError: they cannot be read.
+        SystemExit: help was asked for (status 0).
     """
-    whole = conf.OmitSubcommandPrefixes[conf.OmitArgPrefixes[options]]
-    verbose = "Log what happens to stderr, and show the traceback of an error."
-    fields = [
-        ("command", Annotated[whole, conf.arg(name="")]),
-        ("verbose", Annotated[bool, conf.arg(help=verbose)], field(default=False)),
-        (
-            "version",
-            Annotated[bool, conf.arg(help="Print the version and exit.")],
-            field(default=False),
-        ),
-    ]
-    return make_dataclass("CommandLine", fields)
+    values = parse_words([*arguments_of(options), *arguments_of(Common)], words, command)
+    config = values.get("config")
+    defaults = module_of(name).read_config(config) if config else None
+    if values.pop("help", False):
+        arguments = [*arguments_of(options, defaults), *arguments_of(Common)]
+        print(help_text(command, purpose, arguments), end="")
+        raise SystemExit(0)
+    check_given(arguments_of(options, defaults), values, command)
+    verbose = values.pop("verbose", False)
+    line = CommandLine(build(options, values, defaults), verbose)
+    from flowzoo.envs.settings import check_finite  # help is shown without it: it loads NumPy
+
+    check_finite(line.command, lambda name: f"--{name.replace('_', '-')}")
+    return line
+
+
+def split_command(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The first word that is no option, or None, and the other words."""
+    name = next((word for word in words if not word.startswith("-")), None)
+    rest = list(words)
+    if name is not None:
+        rest.remove(name)  # words before it are options without values
+    return name, rest
 
 
 def module_of(command: str) -> Any:
@@ -144,3 +142,9 @@ def module_of(command: str) -> Any:
 def options_of(command: str) -> Any:
     """The class of a command's options."""
     return module_of(command).Options
+
+
+def actions_of(options: Any) -> dict[str, Any]:
+    """Classes of a command's own commands by name; empty if it has none."""
+    hint = get_type_hints(options).get("action")
+    return {kind.__name__.lower(): kind for kind in get_args(hint)}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from tyro import conf
+from typing import TYPE_CHECKING
 
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.commands.stopping import interruptible
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo matrix`; what it does stands in `flowzoo.commands.line`."""
 
-    matrix: Annotated[str, conf.Positional, conf.arg(metavar="MATRIX")]
+    matrix: str = field(metadata={"positional": "MATRIX"})
     """A bundled matrix, e.g. `learning`, or a path to a .toml file."""
     out: str = ""
     """Directory of the runs and the table; empty: runs/ and the matrix's name."""

@@ -9,12 +9,10 @@ import re
 import shlex
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Annotated, Literal, NamedTuple
-
-from tyro import conf
+from typing import Literal, NamedTuple
 
 from flowzoo.errors import UsageError
 
@@ -37,9 +35,9 @@ class NewNames(NamedTuple):
 class Options:
     """Options of `flowzoo new`; what it does stands in `flowzoo.commands.line`."""
 
-    what: Annotated[Literal["workflow", "task"], conf.Positional]
+    what: Literal["workflow", "task"] = field(metadata={"positional": "{workflow,task}"})
     """What the package adds to flowzoo."""
-    name: Annotated[str, conf.Positional, conf.arg(metavar="NAME")]
+    name: str = field(metadata={"positional": "NAME"})
     """Its short name in small letters, e.g. `debate`: also that of the folder and of the module."""
     into: Path = Path()
     """Folder that the new one is made in."""

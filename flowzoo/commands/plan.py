@@ -6,12 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro import conf
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.file import load_config, named_file
+from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.shared import check_named, quiet_transformers
 from flowzoo.errors import UsageError
 
@@ -26,9 +24,7 @@ GIB = 2**30
 class Options:
     """Options of `flowzoo plan`; what it does stands in `flowzoo.commands.line`."""
 
-    settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(
-        default_factory=lambda: TrainConfig(workflow="")
-    )
+    settings: TrainConfig = field(default_factory=lambda: TrainConfig(workflow=""))
     config: str = ""
     """Settings from a file, as for `flowzoo train`."""
     gpus: int = 1
@@ -42,10 +38,9 @@ class Options:
     """Print one JSON object, in bytes, instead of tables."""
 
 
-def with_file(words: Sequence[str]) -> Options | None:
-    """Defaults of a command line that names a file of settings; None where it names none."""
-    name = named_file(words)
-    return None if name is None else Options(settings=load_config(name, workflow=""), config=name)
+def read_config(name: str) -> Options:
+    """Options with the settings of a file, as defaults of the command line."""
+    return Options(settings=load_config(name, workflow=""), config=name)
 
 
 def run(options: Options) -> int:

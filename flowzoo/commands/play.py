@@ -7,9 +7,7 @@ import json
 import sys
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-from tyro import conf
+from typing import TYPE_CHECKING
 
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.problems import ProblemOptions
@@ -29,16 +27,14 @@ PACE = 0.15
 class Options:
     """Options of `flowzoo play`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str | None, conf.Positional, conf.arg(metavar="[WORKFLOW]")] = None
+    workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or that of a task, e.g.
     `sokoban`, which its own workflow then plays."""
     env: str | None = None
     """In place of a workflow, a PettingZoo AEC environment of text: `package.module:function` or
     `path/to/file.py:function`; `--options` are arguments of that function, too. Needs --policy."""
-    problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
-        default_factory=ProblemOptions
-    )
-    policies: Annotated[PolicyOptions, conf.OmitArgPrefixes] = field(default_factory=PolicyOptions)
+    problems: ProblemOptions = field(default_factory=ProblemOptions)
+    policies: PolicyOptions = field(default_factory=PolicyOptions)
     n: int = 1
     """Number of episodes, from the first problem on."""
     index: int = 0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-
-from tyro import conf
+from typing import Any
 
 from flowzoo.commands.problems import ProblemOptions
 
@@ -15,11 +13,9 @@ from flowzoo.commands.problems import ProblemOptions
 class Options:
     """Options of `flowzoo prompts`; what it does stands in `flowzoo.commands.line`."""
 
-    workflow: Annotated[str, conf.Positional, conf.arg(metavar="WORKFLOW")]
+    workflow: str = field(metadata={"positional": "WORKFLOW"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
-    problems: Annotated[ProblemOptions, conf.OmitArgPrefixes] = field(
-        default_factory=ProblemOptions
-    )
+    problems: ProblemOptions = field(default_factory=ProblemOptions)
     chats: bool = False
     """Print the first chat of every role on one problem, as its model gets it, instead of the
     texts. The other roles are played by the workflow's experts."""

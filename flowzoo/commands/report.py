@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
-
-from tyro import conf
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of `flowzoo report`; what it does stands in `flowzoo.commands.line`."""
 
-    runs: Annotated[tuple[str, ...], conf.Positional, conf.arg(metavar="RUN [RUN ...]")]
+    runs: tuple[str, ...] = field(metadata={"positional": "RUN [RUN ...]"})
     """Run directories, or directories that hold some, e.g. that of a matrix."""
     out: str = ""
     """The HTML file; empty: report.html in the directory, or here if there are several."""
@@ -33,8 +30,6 @@ def run(options: Options) -> int:
     from flowzoo.baselines.report.write import write_report
     from flowzoo.errors import UsageError
 
-    if not options.runs:
-        raise UsageError("expected one run directory or more: flowzoo report RUN [RUN ...]")
     if options.episodes is not None and options.episodes < 0:
         raise UsageError(f"`episodes` must be at least 0, got {options.episodes}")
     paths = [Path(name) for name in options.runs]

@@ -10,10 +10,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro import conf
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.docker.container import BoxUser
@@ -32,7 +30,7 @@ class Build:
     """Python image of a registry to build from instead, e.g. python:3.12-slim (3.11 or newer)."""
     tag: str | None = None
     """A further name for the image, e.g. to push it to a registry."""
-    packages: Annotated[tuple[str, ...], conf.arg(name="with")] = ()
+    packages: tuple[str, ...] = field(default=(), metadata={"option": "with"})
     """Packages that programs may import besides the standard library: numpy."""
 
 
@@ -56,9 +54,7 @@ class Check:
 class Options:
     """Options of `flowzoo sandbox`; what it does stands in `flowzoo.commands.line`."""
 
-    action: conf.OmitSubcommandPrefixes[
-        Annotated[Build, conf.subcommand("build")] | Annotated[Check, conf.subcommand("check")]
-    ]
+    action: Build | Check
 
 
 def run(options: Options) -> int:

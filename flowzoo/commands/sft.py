@@ -8,9 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro import conf
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.progress.shown import step_progress
@@ -36,9 +34,7 @@ CARRIED = (
 class Options:
     """Options of `flowzoo sft`; what it does stands in `flowzoo.commands.line`."""
 
-    settings: Annotated[SftConfig, conf.OmitArgPrefixes] = field(
-        default_factory=lambda: SftConfig(workflow="")
-    )
+    settings: SftConfig = field(default_factory=lambda: SftConfig(workflow=""))
     restart: bool = False
     """Begin anew: what is in the directory is kept beside it, under its name with .1, .2, … at the
     end."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
-
-from tyro import conf
+from typing import Any
 
 from flowzoo.commands.shared import check_run, quiet_transformers
 
@@ -17,7 +15,7 @@ from flowzoo.commands.shared import check_run, quiet_transformers
 class Options:
     """Options of `flowzoo swap`; what it does stands in `flowzoo.commands.line`."""
 
-    run: Annotated[Path, conf.Positional, conf.arg(metavar="RUN")]
+    run: Path = field(metadata={"positional": "RUN"})
     """Directory of the training run; what is found is written to `swaps.json` in it, and not
     measured again until the run goes on."""
     json: bool = False

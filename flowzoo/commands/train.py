@@ -12,12 +12,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro import conf
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.file import load_config, named_file
+from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import own_name, quiet_transformers
 from flowzoo.commands.stopping import STOP, interruptible
@@ -33,9 +31,7 @@ if TYPE_CHECKING:
 class Options:
     """Options of `flowzoo train`; what it does stands in `flowzoo.commands.line`."""
 
-    settings: Annotated[TrainConfig, conf.OmitArgPrefixes] = field(
-        default_factory=lambda: TrainConfig(workflow="")
-    )
+    settings: TrainConfig = field(default_factory=lambda: TrainConfig(workflow=""))
     config: str = ""
     """Settings from a file: a bundled one, e.g. `paper/voting-math` or its version for a laptop,
     `paper/voting-math@pocket`, or a path to a .toml file. The command line wins over it."""
@@ -46,10 +42,9 @@ class Options:
     """Print the final summary as one JSON object instead of text."""
 
 
-def with_file(words: Sequence[str]) -> Options | None:
-    """Defaults of a command line that names a file of settings; None where it names none."""
-    name = named_file(words)
-    return None if name is None else Options(settings=load_config(name, workflow=""), config=name)
+def read_config(name: str) -> Options:
+    """Options with the settings of a file, as defaults of the command line."""
+    return Options(settings=load_config(name, workflow=""), config=name)
 
 
 def run(options: Options) -> int:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
+from flowzoo.commands.arguments import read_arguments
 
 from flowzoo.baselines.report.cells import Notes, group_cells
 from flowzoo.baselines.report.comparisons import FEWEST
@@ -38,7 +38,7 @@ from studies.paper.team_map import team_findings, team_lines, team_map
 class Options:
     """Judge the claims on runs."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: tuple[Path, ...] = field(metadata={"positional": "RUNS [RUNS ...]"})
     """Run directories, or directories that hold some."""
     out: Path = Path("report.html")
     """The HTML file."""
@@ -79,7 +79,7 @@ def study_page(runs: Sequence[RunData], paths: Sequence[Path]) -> dict[str, Any]
 
 def main() -> None:
     """Write the page and print the table of teams."""
-    options = tyro.cli(Options)
+    options = read_arguments(Options)
     try:
         runs = read_runs(options.runs)
         matrix = study_page(runs, options.runs)

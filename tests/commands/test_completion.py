@@ -11,7 +11,7 @@ from flowzoo import cli
 
 ASK = {
     "bash": """source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
-        _tyro_flowzoo; printf '%s\\n' "${COMPREPLY[@]}" """,
+        _flowzoo; printf '%s\\n' "${COMPREPLY[@]}" """,
     "zsh": """fpath=("${1:h}" $fpath); autoload -Uz _flowzoo; shift; words=("$@"); CURRENT=$#
         _describe() { print -l -- "${(@P)2}" }; _flowzoo""",
     "fish": """source $argv[1]; complete --do-complete (string join ' ' -- $argv[2..])""",

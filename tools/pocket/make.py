@@ -31,11 +31,11 @@ from tools.pocket.report import PocketScores, measure, model_card, print_figures
 
 try:
     import torch
-    import tyro
     from rich.progress import Progress
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
+    from flowzoo.commands.arguments import read_arguments
     from tools.pocket.optimizer import Muon
     from tools.pocket.tokenizer import train_tokenizer
     from tools.pocket.unfinished import Unfinished
@@ -222,6 +222,6 @@ def make(config: PocketConfig) -> PocketScores | None:
 def main() -> None:
     """Read the command line, make the model, print what it scores."""
     disable_progress_bar()  # transformers draws one for every file of a few kilobytes
-    figures = make(tyro.cli(PocketConfig))
+    figures = make(read_arguments(PocketConfig))
     if figures is not None:
         print_figures(figures)

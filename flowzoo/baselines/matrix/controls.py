@@ -11,14 +11,12 @@ control's run directory (`like_path`); a file that is up to date is not made aga
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import tyro
 
 from flowzoo.agents.evaluation.majority import MATCHES, Match, vote, votes_for
 from flowzoo.agents.evaluation.protocol import check_comparable
@@ -130,23 +128,20 @@ def first_samples(
     return [record for place, record in enumerate(records) if place % samples < count]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Measure a finished single-agent run with majority votes at a workflow's cost per problem."""
-
-    run: Path
-    """Run directory of the single agent."""
-    like: Path
-    """Run directory of the workflow."""
-    match: tuple[Match, ...] = MATCHES
-    """What is to be equal: calls, output tokens, or each in turn."""
-
-
 def main() -> None:
-    """Read the command line, measure, and say where it is written."""
-    options = tyro.cli(Options)
+    """Read the command line, measure, and print where the result is written."""
+    parser = argparse.ArgumentParser(
+        description="Measure a finished single-agent run with majority votes at a workflow's cost "
+        "per problem."
+    )
+    parser.add_argument("--run", type=Path, required=True, help="run directory of the single agent")
+    parser.add_argument("--like", type=Path, required=True, help="run directory of the workflow")
+    parser.add_argument(
+        "--match", nargs="+", choices=MATCHES, default=MATCHES, help="what is to be equal"
+    )
+    options = parser.parse_args()
     try:
-        match_control(options.run, options.like, options.match)
+        match_control(options.run, options.like, tuple(options.match))
     except FlowzooError as error:
         raise SystemExit(f"error: {error}") from error
     sys.stdout.write(f"{like_path(options.run, options.like)}\n")

@@ -10,7 +10,7 @@ over a file.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -49,18 +49,6 @@ def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]
         return path, tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not TOML: {error}") from error
-
-
-def named_file(arguments: Sequence[str]) -> str | None:
-    """The file of settings that a command line names with --config; None where it names none."""
-    config = None
-    for index, argument in enumerate(arguments):
-        flag, equals, name = argument.partition("=")
-        if flag == "--config":
-            config = name if equals else "".join(arguments[index + 1 : index + 2])
-    if not config or config.startswith("-"):
-        return None  # no name: the parser raises
-    return config
 
 
 def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:

@@ -9,10 +9,8 @@ If a field says "the algorithm's", None leaves the choice to the named algorithm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from tyro import conf
+from dataclasses import dataclass, field
+from typing import Literal
 
 from flowzoo.agents.number_format import EngineDTypeChoice
 from flowzoo.agents.rollout.joint import Joint
@@ -29,7 +27,7 @@ StopOn = Literal["collapse"]
 class WorkflowOptions:
     """Workflow, task and prompts, of training runs and warm starts."""
 
-    workflow: Annotated[str, conf.Positional, conf.arg(metavar="[WORKFLOW]")] = "voting"
+    workflow: str = field(default="voting", metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
     task: str | None = None
     """Task the workflow works on; default: the workflow's own, e.g. math."""

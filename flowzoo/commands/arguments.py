@@ -1,0 +1,392 @@
+"""Command lines from dataclasses: fields are arguments, and their docstrings are the help.
+
+`max_tokens: int = 64` is read from `--max-tokens 64`, a bool from `--json` or `--no-json`, a tuple
+from several values and a `Literal` from its choices; `X | None` takes the word None, too. A field
+that is a dataclass holds a group of options. `field(metadata=...)` makes an argument positional
+(`{"positional": "NAME"}`) or gives its option another name (`{"option": "with"}`).
+
+argparse splits the words. Values are read here, so that every mistake is one line that says what
+was expected and what came.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import inspect
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from flowzoo.errors import UsageError, unknown
+
+METAVARS = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
+_NUMBERS = {int: "a whole number", float: "a number"}
+_WIDEST = 100
+"""Columns of help on wider terminals: longer lines are hard to read."""
+_LONGEST_CHOICES = 40
+"""Characters of choices that are listed beside an option; longer lists follow its help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """Options of every command."""
+
+    help: bool = False
+    """Show this help and exit."""
+    verbose: bool = False
+    """Log what happens to stderr, and show the traceback of an error."""
+    version: bool = False
+    """Print the version and exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A field of a dataclass as an argument of a command line."""
+
+    name: str
+    label: str
+    """`--max-tokens`; of a positional argument its name in the usage line."""
+    kinds: tuple[Any, ...]
+    """Types that a value may have; NoneType among them accepts None."""
+    default: Any
+    """MISSING if the argument is required."""
+    owner: type
+    """Class that declares the field."""
+
+    @property
+    def is_option(self) -> bool:
+        """True if it is given by name."""
+        return self.label.startswith("--")
+
+    @property
+    def is_flag(self) -> bool:
+        """True if it takes no value."""
+        return self.kinds == (bool,)
+
+    @property
+    def tuple_kinds(self) -> tuple[Any, ...]:
+        """Types in the tuple that it takes, `...` included; empty for a single value."""
+        return next((get_args(kind) for kind in self.kinds if get_origin(kind) is tuple), ())
+
+    @property
+    def nargs(self) -> int | str | None:
+        """Number of values, as argparse takes it."""
+        if self.tuple_kinds:
+            return "*" if ... in self.tuple_kinds else len(self.tuple_kinds)
+        return None if self.is_option else "?"
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """Values of its `Literal`; empty if it has none."""
+        kinds = (*self.kinds, *self.tuple_kinds)
+        return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+
+    @property
+    def metavar(self) -> str:
+        """Placeholder of a value in help and messages."""
+        if self.is_flag:
+            return ""
+        if not self.is_option:
+            return self.label
+        if self.choices:
+            return f"{{{','.join(map(str, self.choices))}}}"
+        return METAVARS[next(iter(self.tuple_kinds or self.kinds))]
+
+    @property
+    def help(self) -> str:
+        """Docstring of the field as one paragraph."""
+        return " ".join(field_docs(self.owner).get(self.name, "").split())
+
+    def read(self, given: Any) -> Any:
+        """Convert what argparse found to a value of the field.
+
+        Raises:
+            UsageError: it is none.
+        """
+        if isinstance(given, bool):
+            return given
+        if isinstance(given, str):
+            return self._value(given, self.kinds)
+        if len(given) == 1 and int in self.kinds and given[0].isdigit():
+            return int(given[0])  # a count, or a tuple of NAME=COUNT
+        return tuple(self._value(text, self.tuple_kinds) for text in given)
+
+    def _value(self, text: str, kinds: Sequence[Any]) -> Any:
+        if text == "None" and type(None) in kinds:
+            return None
+        if self.choices:
+            for choice in self.choices:
+                if text == str(choice):
+                    return choice
+            label = self.label if self.is_option else self.name
+            raise UsageError(f"{label}: {unknown('choice', text, self.choices)}")
+        kind = next(iter(kinds))
+        try:
+            return kind(text)
+        except ValueError:
+            message = f"{self.label} takes {_NUMBERS[kind]}, got {text!r}."
+            raise UsageError(message) from None
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Docstrings below the fields of a class, by field. Python keeps them in the source alone."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    body = getattr(definition, "body")  # noqa: B009 - a class has one
+    return {
+        field.target.id: str(text.value.value)
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
+
+
+def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
+    """Arguments of a dataclass, with those of dataclasses in its fields.
+
+    Args:
+        options: the dataclass.
+        defaults: an object of it that has the defaults.
+    """
+    hints, arguments = get_type_hints(options), list[Argument]()
+    for field in fields(options):
+        default, hint = _default(field, defaults), hints[field.name]
+        if is_dataclass(hint):
+            arguments += arguments_of(hint, default)  # type: ignore[arg-type] - a class
+            continue
+        label = field.metadata.get("positional")
+        if label is None:
+            label = f"--{field.metadata.get('option', field.name).replace('_', '-')}"
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        owner = next(
+            base for base in options.__mro__ if field.name in vars(base).get("__annotations__", ())
+        )
+        arguments.append(Argument(field.name, label, kinds, default, owner))
+    return arguments
+
+
+def _default(field: Field[Any], defaults: Any) -> Any:
+    """Default of a field; MISSING if it has none."""
+    if defaults is not None:
+        return getattr(defaults, field.name)
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def parse_words(
+    arguments: Iterable[Argument], words: Sequence[str], command: str
+) -> dict[str, Any]:
+    """Values that a command line gives, by field.
+
+    Args:
+        arguments: the arguments it may have.
+        words: the command line behind the command.
+        command: name of the command, for messages.
+
+    Raises:
+        UsageError: an argument that there is not, with near matches, or a wrong value.
+    """
+    _check_empty(words)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    by_name = {argument.name: argument for argument in arguments}
+    for argument in by_name.values():
+        _add(parser, argument)
+    try:
+        given, rest = parser.parse_known_intermixed_args([_with_dashes(word) for word in words])
+    except argparse.ArgumentError as error:
+        raise UsageError(_count_message(error, by_name.values())) from None
+    for word in rest:
+        if word.startswith("-"):
+            raise _unknown_option(word, by_name.values(), command)
+    if rest:
+        raise UsageError(f"unexpected on the command line: {', '.join(rest)}.")
+    return {name: by_name[name].read(value) for name, value in vars(given).items()}
+
+
+def _add(parser: argparse.ArgumentParser, argument: Argument) -> None:
+    """Add an argument that is absent from the result unless it is given."""
+    name, absent = argument.name, argparse.SUPPRESS
+    if argument.is_flag:
+        short = ["-h"] if name == "help" else []
+        parser.add_argument(*short, argument.label, dest=name, action="store_true", default=absent)
+        negative = argument.label.replace("--", "--no-", 1)
+        parser.add_argument(negative, dest=name, action="store_false", default=absent)
+    elif argument.is_option:
+        parser.add_argument(argument.label, dest=name, nargs=argument.nargs, default=absent)
+    else:
+        parser.add_argument(name, nargs=argument.nargs, default=absent)
+
+
+def _with_dashes(word: str) -> str:
+    """`--max_tokens` as `--max-tokens`."""
+    option, equals, value = word.partition("=")
+    return option.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _check_empty(words: Sequence[str]) -> None:
+    """Refuse empty words: as a path they would be the working folder."""
+    for index, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if not word or (option.startswith("--") and equals and not value):
+            before = words[index - 1] if not word and index else option
+            after = f" after {before}" if before else ""
+            raise UsageError(
+                f"an empty word on the command line{after}, perhaps of a variable that is not set: "
+                "give a value, or leave the option out"
+            )
+
+
+def _count_message(error: argparse.ArgumentError, arguments: Iterable[Argument]) -> str:
+    """Message for a wrong number of values, the only mistake that argparse finds."""
+    counts = {argument.label: argument.nargs for argument in arguments if not argument.is_flag}
+    label = error.argument_name
+    if label not in counts:
+        return f"{label} takes no value: leave it out."
+    count = counts[label]
+    return f"{label} needs {'a value' if count is None else f'{count} values'}."
+
+
+def _unknown_option(word: str, arguments: Iterable[Argument], command: str) -> UsageError:
+    """Error for an option that there is not, with the nearest ones."""
+    names = [shown_label(argument)[2:] for argument in arguments if argument.is_option]
+    written = word.partition("=")[0]
+    name = written.lstrip("-").replace("_", "-")
+    near = [name] if name in names else difflib.get_close_matches(name, names, n=2)
+    near = near or [other for other in names if other.startswith(name)][:2]
+    hint = f" Did you mean {' or '.join(f'--{other}' for other in near)}?" if near else ""
+    return UsageError(f"{command} has no option {written}.{hint} `{command} --help` lists all.")
+
+
+def check_given(arguments: Iterable[Argument], values: Mapping[str, Any], command: str) -> None:
+    """Raise `UsageError` if a required argument has no value; the message describes it."""
+    missing = [
+        f"{_invocation(argument)}: {argument.help.rstrip('.')}"
+        for argument in arguments
+        if argument.default is MISSING and argument.name not in values
+    ]
+    if missing:
+        raise UsageError(f"{command} needs {'; '.join(missing)}. `{command} --help` tells more.")
+
+
+def build(options: type, values: Mapping[str, Any], defaults: Any = None) -> Any:
+    """An object of a dataclass from values by field; `defaults` is one that has the others."""
+    hints, changes = get_type_hints(options), dict[str, Any]()
+    for field in fields(options):
+        if is_dataclass(hints[field.name]):
+            inner = _default(field, defaults)
+            changes[field.name] = build(hints[field.name], values, inner)  # type: ignore[arg-type]
+        elif field.name in values:
+            changes[field.name] = values[field.name]
+    return options(**changes) if defaults is None else replace(defaults, **changes)
+
+
+def read_arguments(options: type, description: str | None = None) -> Any:
+    """An object of `options` from the command line of a script, as `parse_args` reads one.
+
+    Raises:
+        SystemExit: help was asked for, or the command line cannot be read.
+    """
+    arguments, command = [*arguments_of(options), *arguments_of(Common)[:1]], Path(sys.argv[0]).name
+    try:
+        values = parse_words(arguments, sys.argv[1:], command)
+        if values.pop("help", False):
+            print(help_text(command, description or options.__doc__ or "", arguments), end="")
+            raise SystemExit(0)
+        check_given(arguments, values, command)
+        return build(options, values)
+    except UsageError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def shown_label(argument: Argument) -> str:
+    """The option that changes the default: `--no-x` for a flag that is on."""
+    is_on = argument.is_flag and argument.default is True
+    return argument.label.replace("--", "--no-", 1) if is_on else argument.label
+
+
+def _invocation(argument: Argument) -> str:
+    """`--out PATH`, or the name of a positional argument."""
+    return f"{argument.label} {argument.metavar}" if argument.is_option else argument.label
+
+
+def help_text(
+    command: str,
+    description: str,
+    arguments: Sequence[Argument],
+    commands: Mapping[str, str] | None = None,
+) -> str:
+    """Help of a command, as wide as the terminal.
+
+    Args:
+        command: its name.
+        description: its purpose.
+        arguments: its arguments; options are grouped by the class that declares them.
+        commands: its own commands, with what they do.
+    """
+    width = min(shutil.get_terminal_size().columns - 2, _WIDEST)
+    column = 24 if width > 70 else 10
+    usage = [command, *(["COMMAND"] if commands else []), "[OPTIONS]"]
+    usage += [argument.label for argument in arguments if not argument.is_option]
+    parser = argparse.ArgumentParser(
+        usage=" ".join(usage),
+        add_help=False,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, 2, column, width),
+    )
+    parser.description = "\n\n".join(
+        textwrap.fill(" ".join(part.split()), width) for part in description.split("\n\n")
+    )
+    if commands:
+        group = parser.add_argument_group("commands")
+        for name, purpose in commands.items():
+            group.add_argument(name, help=_escaped(purpose.partition("\n")[0]))
+    titles = [_title(argument, description) for argument in arguments]
+    first = sorted(dict.fromkeys(titles), key=lambda title: title not in ("arguments", "options"))
+    groups = {title: parser.add_argument_group(title) for title in first}
+    for title, argument in zip(titles, arguments, strict=True):
+        _add_help(groups[title], argument)
+    return parser.format_help()
+
+
+def _title(argument: Argument, description: str) -> str:
+    """Heading of an argument's group: the first line of the docstring of its class."""
+    if not argument.is_option:
+        return "arguments"
+    text = argument.owner.__doc__ or "Options"
+    if argument.owner.__name__ == "Options" or text == description:
+        return "options"
+    return text.partition("\n")[0].rstrip(".")
+
+
+def _add_help(group: Any, argument: Argument) -> None:
+    """Add an argument to a group of the help, with choices and default."""
+    text, metavar = argument.help, argument.metavar
+    if argument.choices and len(metavar) > _LONGEST_CHOICES:
+        text += f" Choices: {', '.join(map(str, argument.choices))}."
+        metavar = "CHOICE"
+    default = argument.default
+    if default is not MISSING and default not in (None, "", ()) and not argument.is_flag:
+        values = default if isinstance(default, tuple) else (default,)
+        shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        text += f" (default: {' '.join(shown)})"
+    if argument.is_flag:
+        short = ["-h"] if argument.name == "help" else []
+        group.add_argument(*short, shown_label(argument), action="store_true", help=_escaped(text))
+    elif argument.is_option:
+        sizes = {"nargs": argument.nargs, "metavar": metavar}
+        group.add_argument(argument.label, help=_escaped(text), **sizes)
+    else:
+        group.add_argument(argument.name, metavar=metavar, help=_escaped(text))
+
+
+def _escaped(text: str) -> str:
+    """Text in which argparse replaces nothing."""
+    return re.sub("%", "%%", text)
