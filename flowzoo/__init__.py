@@ -11,7 +11,7 @@ also enters the workflows in the registries of PettingZoo and Gymnasium, as stri
 
 from __future__ import annotations
 
-# First of all: half of the command's start is this import.
+# First, because these imports are half of the command's start.
 from flowzoo.start import end_when_interrupted, is_command
 
 if is_command():
@@ -65,27 +65,27 @@ __all__ = [
     "writing_pair_v0",
 ]
 
-# A library adds no output of its own: whoever wants the log lines adds a handler.
+# A library prints no log lines unless the application adds a handler.
 logging.getLogger("flowzoo").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    """Import a workflow module when it is first asked for."""
+    """Import a workflow module on first use."""
     if name in _WORKFLOWS:
         return importlib.import_module(f"flowzoo.envs.{name}")
     raise AttributeError(f"module 'flowzoo' has no attribute {name!r}")
 
 
 class _WorkflowModules:
-    """Lets `import flowzoo.voting_v0` find the one module that `flowzoo.voting_v0` is.
+    """Import `flowzoo.voting_v0` as the module that the attribute `flowzoo.voting_v0` is.
 
     A finder and a loader; the base classes in `importlib.abc` would take a tenth of the import.
     """
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package, _, name = fullname.rpartition(".")
-        known = package == "flowzoo" and name in _WORKFLOWS
-        return ModuleSpec(fullname, cast(Any, self)) if known else None
+        is_workflow = package == "flowzoo" and name in _WORKFLOWS
+        return ModuleSpec(fullname, cast(Any, self)) if is_workflow else None
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None

@@ -1,8 +1,8 @@
-"""The command `flowzoo`: reads the command line and hands it to the module of the command.
+"""The command `flowzoo`: parses the command line and runs the command.
 
-Exit status: 0 when the command did its work, 2 for a mistake of the user (one line on stderr),
-130 after Ctrl-C and 143 after SIGTERM (both say what is kept), 1 when the reader of a pipe went
-away. What reads the command line is imported when signals are handled already: it takes a second.
+Exit status: 0 on success, 2 for a mistake of the user (one line on stderr), 130 after Ctrl-C and
+143 after SIGTERM (both print what is saved), 1 when the reader of a pipe has closed it. Commands
+are imported after signals are handled, because importing them takes up to a second.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from flowzoo.errors import FlowzooError, missing_module
 from flowzoo.start import is_command
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a full disk or quota: the user's to mend, so they get one line as well."""
+"""Errors of a full disk or quota, which the user can fix: one line, no traceback."""
 _PLACE = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR,
     errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO,
 )  # fmt: skip
-"""Errors of a place that a path names, which are the user's to mend as well."""
+"""Errors of a path, which the user can fix, too."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: help was asked for (status 0).
     """
-    words = tuple(sys.argv[1:] if argv is None else argv)
+    arguments = tuple(sys.argv[1:] if argv is None else argv)
     with STOP:
         try:
             fill_streams()
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if os.getcwd() not in sys.path:
                 sys.path.append(os.getcwd())  # so that module:Class finds what is in this folder
             show_everything()
-            status = _run(words)
+            status = _run(arguments)
             sys.stdout.flush()  # a broken pipe shows here, where it can still be caught
             return status
         except BrokenPipeError:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fill_streams() -> None:
-    """Give a process whose standard streams are closed (`>&-`) ones that lead nowhere.
+    """Open standard streams that are closed (`>&-`) on the null device.
 
     Otherwise the next file that is opened would get the number of one of them.
     """
@@ -76,7 +76,7 @@ _PLAIN = str.maketrans({"×": "x", "−": "-", "–": "-", "…": "...", "█": 
 
 
 def show_everything() -> None:
-    """Let terminals that know few characters show the others as escapes, instead of failing."""
+    """Show characters that the terminal's encoding lacks as escapes instead of failing."""
     codecs.register_error("flowzoo.escape", _escape)
     for stream in (sys.stdout, sys.stderr):
         encoding = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "")
@@ -85,14 +85,14 @@ def show_everything() -> None:
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """What an encoding does not have: of our own marks a plain form, else an escape."""
+    """Replace characters that an encoding lacks: known marks by ASCII, others by an escape."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(_PLAIN)
     return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
 
 
 def set_environment() -> None:
-    """Defaults for variables that libraries read when they are imported; set ones are kept.
+    """Set defaults of variables that libraries read on import; variables that are set stay.
 
     Threads: as many as this process may use, which in a container is fewer than the machine has.
     """
@@ -105,9 +105,9 @@ def set_environment() -> None:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 
-def _run(words: tuple[str, ...]) -> int:
-    """Parse and dispatch; a mistake of the user becomes one red line and status 2."""
-    if "--version" in words:
+def _run(arguments: tuple[str, ...]) -> int:
+    """Parse the command line and run its command; a mistake of the user is one line, status 2."""
+    if "--version" in arguments:
         from flowzoo import __version__
 
         print(f"flowzoo {__version__}")
@@ -115,13 +115,13 @@ def _run(words: tuple[str, ...]) -> int:
     try:
         from flowzoo.commands.line import parse
 
-        line = parse(words)
+        line = parse(arguments)
         _log_to_stderr(logging.INFO if line.verbose else logging.WARNING)
         return _run_command(line.command)
     except (FlowzooError, OSError) as error:
         if STOP.number or not (isinstance(error, FlowzooError) or _of_place(error)):
             raise
-        if "--verbose" in words:
+        if "--verbose" in arguments:
             logging.getLogger("flowzoo").exception("the command failed")
         if not getattr(error, "reported_elsewhere", False):
             _print_error(error)
@@ -150,7 +150,7 @@ def _run_command(options: Any) -> int:
 
 
 def _of_place(error: OSError) -> bool:
-    """Whether an error of the system is about a place that the user named, or is full."""
+    """True if a system error is about a path that the user named, or a full disk."""
     return error.errno in _FULL or (error.errno in _PLACE and error.filename is not None)
 
 
@@ -168,13 +168,16 @@ def _print_error(error: FlowzooError | OSError) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    said = "; ".join([str(error), *getattr(error, "__notes__", ())])
-    said = " ".join(said.split())  # messages of other libraries have several lines
+    message = "; ".join([str(error), *getattr(error, "__notes__", ())])
+    message = " ".join(message.split())  # messages of other libraries have several lines
     if isinstance(error, OSError) and not isinstance(error, FlowzooError):
         full = error.errno in _FULL
-        said = f"{said}. {'Free space there, or write' if full else 'Name another place, or look'} "
-        said += "elsewhere." if full else "at its permissions."
-    Console(stderr=True).print(Text(f"error: {said}", "bold red"), soft_wrap=True)
+        message = message + (
+            ". Free space there, or choose another directory."
+            if full
+            else ". Choose another path, or check its permissions."
+        )
+    Console(stderr=True).print(Text(f"error: {message}", "bold red"), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What flowzoo raises, and how it words it.
+"""Exceptions of the package and their messages.
 
-A user's mistake gets an exception at once that says what was expected, what came and what to do;
-a model's output never raises. Every exception of the package is one of these or a builtin.
+A user's mistake raises at once, with what was expected, what came and the remedy; a model's output
+never raises. Every exception is one of these or a builtin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class FlowzooError(Exception):
     """Base of the package's own exceptions."""
 
     reported_elsewhere = False
-    """Whether another process of the same run says it."""
+    """True if another process of the same run prints it."""
 
 
 class UsageError(FlowzooError, ValueError):
@@ -33,44 +33,44 @@ class DataError(FlowzooError, ValueError):
 
 
 class SaveError(FlowzooError, OSError):
-    """Something could not be written; what was written before it is whole."""
+    """A file could not be written; files written before are complete."""
 
 
 class TaskError(FlowzooError, RuntimeError):
-    """A task of somebody's own failed, or gave something that it may not; no reply's fault."""
+    """A user-defined task failed or returned an invalid value."""
 
 
 class RetrieverError(FlowzooError, RuntimeError):
-    """A search could not be carried out; an episode never takes this for an observation."""
+    """A search failed; never shown to an agent as an observation."""
 
 
 class DivergedError(FlowzooError, RuntimeError):
-    """A replayed script asked something else than it did the first time: `play` is not pure."""
+    """A replayed script differs from its first run: `play` is not deterministic."""
 
 
 class EnvironmentBusyError(FlowzooError, RuntimeError):
-    """An environment was used while an `astep` of it is under way, or by two owners at once."""
+    """An environment was used during its `astep`, or by two owners at once."""
 
 
 def unknown(kind: str, name: object, choices: Iterable[object], further: str = "") -> UsageError:
-    """An error for `name`, which is not one of `choices`, with the near matches first.
+    """An error for a `name` that is not among `choices`, with near matches.
 
-    `further` says what else would be accepted.
+    `further` names what else is accepted.
     """
-    known = sorted(str(choice) for choice in choices)
-    small = {choice.lower(): choice for choice in reversed(known)}
+    names = sorted(str(choice) for choice in choices)
+    small = {choice.lower(): choice for choice in reversed(names)}
     near = difflib.get_close_matches(str(name).lower(), small, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(repr(small[match]) for match in near)}?" if near else ""
-    listing = ", ".join(known) or "(none)"
+    listing = ", ".join(names) or "(none)"
     more = f"; {further}" if further else ""
     return UsageError(f"unknown {kind} {name!r}.{hint} Valid choices: {listing}{more}.")
 
 
 def check_choice(kind: str, value: object, choices: Any) -> None:
     """Raise `UsageError` unless `value` is one of `choices`: a `Literal` alias, or a tuple."""
-    known = choices if isinstance(choices, tuple) else get_args(choices)
-    if value not in known:
-        raise unknown(kind, value, known)
+    allowed = choices if isinstance(choices, tuple) else get_args(choices)
+    if value not in allowed:
+        raise unknown(kind, value, allowed)
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> MissingExtraError:
@@ -83,7 +83,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> MissingExtraError:
 
 
 def need_module(module: str, purpose: str) -> None:
-    """Find out early whether an optional module is installed, without importing it.
+    """Check that an optional module is installed, without importing it.
 
     Raises:
         MissingExtraError: it is not.
@@ -102,7 +102,7 @@ def missing_module(error: ModuleNotFoundError, purpose: str) -> MissingExtraErro
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, what caused it, and errors handed over as arguments (urllib3 wraps that way)."""
+    """The error, its causes, and errors among its arguments (as urllib3 wraps them)."""
     seen: set[int] = set()
     waiting: list[BaseException] = [error]
     while waiting:
@@ -112,11 +112,11 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(item))
         yield item
         inner = [item.__cause__, item.__context__, *item.args]
-        waiting.extend(one for one in inner if isinstance(one, BaseException))
+        waiting.extend(cause for cause in inner if isinstance(cause, BaseException))
 
 
 def errno_of(error: BaseException) -> int | None:
-    """The first error number of the operating system in an error and what caused it, or None."""
+    """The first system error number of an error and its causes, or None."""
     numbers = (
         item.errno for item in error_chain(error) if isinstance(item, OSError) and item.errno
     )

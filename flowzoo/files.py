@@ -20,16 +20,16 @@ JsonRow = TypeVar("JsonRow")
 
 _SEAL = "sha256"
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO}
-"""Errors of reading that say that what was there is gone. Others (a permission, too many open
-files) say nothing about the file, and the file is whole once they are mended."""
+"""Errors that mean a file is gone. Others (permissions, too many open files) say nothing about its
+content: it is intact once they are fixed."""
 
 _IN_THE_WAY = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
-"""Errors of writing that say that something of another kind is there."""
+"""Errors that mean something of another kind is at the path."""
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Tell what is gone from what may not be read.
+    """Turn errors of reading into errors of the package.
 
     Raises:
         DataError: the file is damaged or missing.
@@ -38,15 +38,15 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        said = f"{path} cannot be read: {error.strerror}"
+        message = f"{path} cannot be read: {error.strerror}"
         if error.errno in _GONE:
-            raise DataError(said) from error
-        raise UsageError(f"{said}. Mend that, and repeat the command.") from error
+            raise DataError(message) from error
+        raise UsageError(f"{message}. Fix this, and repeat the command.") from error
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say what could not be written.
+    """Turn errors of writing into a SaveError.
 
     Raises:
         SaveError: any error of the operating system.
@@ -54,7 +54,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = "mend this (is the disk full?)"
+        what = "free space or fix the permissions"
         if error.errno in _IN_THE_WAY:
             what = "move away what is in its place"
         raise SaveError(
@@ -88,7 +88,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What the file at `path` says.
+    """Read a JSON file.
 
     Raises:
         DataError: it is not there, or is not JSON.
@@ -169,21 +169,21 @@ def cache_folder() -> Path:
 
     The user's cache is `$XDG_CACHE_HOME`, by default `~/.cache`.
     """
-    own = os.environ.get("FLOWZOO_CACHE")
+    folder = os.environ.get("FLOWZOO_CACHE")
     users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(own) if own else Path(users) / "flowzoo"
+    return Path(folder) if folder else Path(users) / "flowzoo"
 
 
 def free_path(path: Path) -> Path:
-    """`path`, or the first of PATH.1, PATH.2, … where something is there already."""
-    found, number = path, 0
-    while os.path.lexists(found):
+    """`path` if nothing is there, else the first free one of PATH.1, PATH.2, …"""
+    free, number = path, 0
+    while os.path.lexists(free):
         number += 1
-        found = path.with_name(f"{path.name}.{number}")
-    return found
+        free = path.with_name(f"{path.name}.{number}")
+    return free
 
 
 def _digest(record: Mapping[str, Any]) -> str:
-    """SHA-256 of the JSON of `record`, whatever the order and the layout of its file."""
+    """SHA-256 of the JSON of `record`, independent of order and layout."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -19,7 +19,7 @@ own `__new__` is a function in Python."""
 
 
 def quick_maker(frozen: type[T]) -> Callable[..., T]:
-    """What takes the arguments of `frozen`, a frozen dataclass with slots, and makes the same.
+    """A faster constructor of `frozen`, a frozen dataclass with slots.
 
     Raises:
         TypeError: `frozen` checks its values, which this would leave out.
@@ -27,12 +27,15 @@ def quick_maker(frozen: type[T]) -> Callable[..., T]:
     if hasattr(frozen, "__post_init__"):
         raise TypeError(f"{frozen.__name__} has a __post_init__, which would not be called")
 
-    def close(made: Any) -> None:
-        made.__class__ = frozen
+    def close(instance: Any) -> None:
+        instance.__class__ = frozen
 
     columns: list[tuple[str, Any, Any]] = []
-    for one in fields(frozen):  # type: ignore[arg-type]
-        given: dict[str, Any] = {"default": one.default, "default_factory": one.default_factory}
-        columns.append((one.name, one.type, field(**given)))
+    for column in fields(frozen):  # type: ignore[arg-type]
+        given: dict[str, Any] = {
+            "default": column.default,
+            "default_factory": column.default_factory,
+        }
+        columns.append((column.name, column.type, field(**given)))
     namespace = {"__post_init__": close}
     return make_dataclass(frozen.__name__, columns, slots=True, namespace=namespace)

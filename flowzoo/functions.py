@@ -22,11 +22,11 @@ C = TypeVar("C")
 
 
 class NamedFunction(NamedTuple):
-    """What a setting names."""
+    """A function or class that a setting names."""
 
     function: Callable[..., Any]
     module: ModuleType
-    """Where the name was found."""
+    """Module that has the name."""
 
     def digest(self) -> str:
         """SHA-256 of the file that the function, or else its module, is written in."""
@@ -39,7 +39,7 @@ class NamedFunction(NamedTuple):
 
 
 def call_noted(function: Callable[..., Any], name: str, *given: Any) -> Any:
-    """Call a function of the user's; what it raises gets a note with its name."""
+    """Call a user's function; its exceptions get a note with its name."""
     try:
         return function(*given)
     except Exception as error:
@@ -48,7 +48,7 @@ def call_noted(function: Callable[..., Any], name: str, *given: Any) -> Any:
 
 
 class FunctionSetting:
-    """A function that stands for its name in a setting: other processes load it by that name."""
+    """A function of a setting; other processes load it by its name."""
 
     __slots__ = ("digest", "function", "name", "setting")
 
@@ -67,53 +67,53 @@ class FunctionSetting:
         self.function, self.digest = loaded.function, loaded.digest()
 
     def __call__(self, *given: Any) -> Any:
-        """What the function returns; what it raises says whose function it was."""
+        """Call the function; its exceptions get a note with its name."""
         return call_noted(self.function, f"{self.setting} {self.name}", *given)
 
     def __repr__(self) -> str:
-        """The name, as it was given."""
+        """The name."""
         return repr(self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By name: a module made of a file is known to this process alone."""
+        """Pickle by name: only this process has the module of a file."""
         return type(self), (self.setting, self.name)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same function in the same text."""
+        """True if name and source are equal."""
         if not isinstance(other, FunctionSetting):
             return NotImplemented
         return (self.name, self.digest) == (other.name, other.digest)
 
     def __hash__(self) -> int:
-        """By what makes two equal."""
+        """Hash of name and source."""
         return hash((self.name, self.digest))
 
 
 def load_function(setting: str, name: str) -> NamedFunction:
-    """The function that `name` says; `setting` is what messages begin with.
+    """Load the function `name`; messages begin with `setting`.
 
     Raises:
         UsageError: what `load_named` refuses, or something that cannot be called.
     """
     function, module = load_named(setting, name, "function")
     if not callable(function):
-        raise UsageError(f"{setting} {name} is no function, but {type(function).__name__}.")
+        raise UsageError(f"{setting} {name} must be callable, got {type(function).__name__}.")
     return NamedFunction(function, module)
 
 
 def load_class(setting: str, name: str, base: type[C]) -> type[C]:
-    """The subclass of `base` that `name` says; `setting` is what messages begin with.
+    """Load the subclass `name` of `base`; messages begin with `setting`.
 
     Raises:
         UsageError: what `load_named` refuses, another object, or a class that lacks methods.
     """
-    found, _ = load_named(setting, name, "Class", base)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise UsageError(f"{setting} {name} is no subclass of flowzoo's {base.__name__}.")
-    lacking = sorted(getattr(found, "__abstractmethods__", ()))
+    cls, _ = load_named(setting, name, "Class", base)
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise UsageError(f"{setting} {name} must be a subclass of flowzoo.envs.{base.__name__}.")
+    lacking = sorted(getattr(cls, "__abstractmethods__", ()))
     if lacking:
         raise UsageError(f"{setting} {name} must define {', '.join(lacking)}.")
-    return found
+    return cls
 
 
 def class_words(setting: str, value: Any) -> str:
@@ -139,7 +139,7 @@ def class_words(setting: str, value: Any) -> str:
 def load_named(
     setting: str, name: str, what: str, base: type | None = None
 ) -> tuple[Any, ModuleType]:
-    """What `name` says, and the module where it was found.
+    """Load a name of a module or file; returns it with the module.
 
     A file is imported once in a process, and again when it has changed.
 
@@ -160,26 +160,26 @@ def load_named(
         raise UsageError(f"{setting}: there is no file {where}.")
     try:
         module = _file_module(where) if where.endswith(".py") else importlib.import_module(where)
-    except (Exception, SystemExit) as error:  # whatever the user's module stumbles over
-        said = " ".join(str(error).split())
+    except (Exception, SystemExit) as error:  # any error of the user's module
+        message = " ".join(str(error).split())
         raise UsageError(
-            f"{setting}: importing {where} raised {type(error).__name__}: {said}."
+            f"{setting}: importing {where} raised {type(error).__name__}: {message}."
         ) from error
-    found = getattr(module, attribute, None)
-    if found is None:
-        known = _own_names(module, base)
-        there = f"; it has {', '.join(known[:8])}" if known else ""
+    value = getattr(module, attribute, None)
+    if value is None:
+        names = _own_names(module, base)
+        there = f"; it has {', '.join(names[:8])}" if names else ""
         raise UsageError(f"{setting} {name}: {where} has no {attribute!r}{there}.")
-    return found, module
+    return value, module
 
 
 def _own_names(module: ModuleType, base: type | None) -> list[str]:
     """Functions that a module defines, or its subclasses of `base`."""
-    wanted = inspect.isfunction if base is None else inspect.isclass
+    matches = inspect.isfunction if base is None else inspect.isclass
     return [
         key
-        for key, one in inspect.getmembers(module, wanted)
-        if one.__module__ == module.__name__ and (base is None or issubclass(one, base))
+        for key, value in inspect.getmembers(module, matches)
+        if value.__module__ == module.__name__ and (base is None or issubclass(value, base))
     ]
 
 

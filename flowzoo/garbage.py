@@ -1,4 +1,4 @@
-"""When garbage is looked for."""
+"""Pausing garbage collection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected(*, freeze: bool = False) -> Iterator[None]:
-    """Around what makes much that lives on, as imports do: garbage is not looked for among it.
+    """Disable the garbage collector while creating many long-lived objects, e.g. in imports.
 
-    It is looked for afterwards, if it was before. With `freeze` it is never looked for among what
-    there is at the end, whose pages forks then share for as long as nobody writes to them.
+    With `freeze` all objects that exist at the end are never collected, so that forked processes
+    share their memory pages until one writes to them.
     """
     collecting = gc.isenabled()
     gc.disable()

@@ -1,12 +1,12 @@
-"""What installed packages add to flowzoo: entry points of the groups in `GROUPS`.
+"""Workflows, tasks and sandboxes of installed packages: entry points of the groups in `GROUPS`.
 
     [project.entry-points."flowzoo.workflows"]
     debate_v0 = "debate_pack.workflow:Debate"
     [project.entry-points."flowzoo.tasks"]
     sums = "debate_pack.sums:SumsTask"
 
-Reading entry points imports nothing of the packages. They are read where a name is not one of
-flowzoo's own, whose names nobody else can take.
+Reading entry points imports nothing of the packages. They are read for names that
+are not flowzoo's own, which take precedence.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ class Plugin(NamedTuple):
     """A workflow or a task of an installed package."""
 
     name: str
-    """Its short name, which must be the `name` of the class."""
+    """Short name; the `name` of the class must be the same."""
     target: str
     """`module:Class`."""
     package: str
-    """The distribution that brings it, and its version."""
+    """Distribution and version."""
 
 
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """What installed packages offer in a group of `GROUPS`, by name and package."""
+    """Plugins of a group, sorted by name and package."""
     return _plugins(tuple(sys.path))[group]
 
 
 @lru_cache(maxsize=8)
 def _plugins(path: tuple[str, ...]) -> dict[str, tuple[Plugin, ...]]:
-    """Of every group. `path` is where packages are looked for: another one is looked at anew."""
+    """Plugins by group; the cache is by `path`, in which packages are searched."""
     from importlib import metadata  # a tenth of the time that importing flowzoo would take
 
     points = metadata.entry_points()  # reads the files of all packages, so once for all groups
-    found: dict[str, tuple[Plugin, ...]] = {}
+    by_group: dict[str, tuple[Plugin, ...]] = {}
     for group in GROUPS:
         offered = {
             Plugin(point.name, point.value.partition("[")[0].strip(), _package(point))
             for point in points.select(group=group)
         }
-        found[group] = tuple(sorted(offered))
-    return found
+        by_group[group] = tuple(sorted(offered))
+    return by_group
 
 
 def _package(point: metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "a package"
 
 
-def with_packages(own: Collection[str], group: str) -> dict[str, str]:
-    """Flowzoo's `own` names and those of plugins, each with the package that brings it, or ""."""
+def with_packages(bundled: Collection[str], group: str) -> dict[str, str]:
+    """Package by name, for `bundled` names (package "") and plugins."""
     others = {plugin.name: plugin.package for plugin in plugins(group)}
-    return dict.fromkeys(own, "") | {k: v for k, v in others.items() if k not in own}
+    return dict.fromkeys(bundled, "") | {k: v for k, v in others.items() if k not in bundled}
 
 
 def load_plugin(
@@ -78,23 +78,23 @@ def load_plugin(
     """The class of a plugin, a subclass of `base`.
 
     Args:
-        word: what it is, as messages begin.
-        plugin: where it is.
-        base: what it derives from.
-        complete: refuses a class that lacks something, with what messages begin with.
+        word: kind of plugin, for messages.
+        plugin: the entry point.
+        base: its base class.
+        complete: checks the class; takes the beginning of messages and the class.
 
     Raises:
         UsageError: it cannot be loaded, lacks something, or has another name than its entry point.
     """
     setting = f"{word} {plugin.name} of {plugin.package}:"
-    found = complete(setting, load_class(setting, plugin.target, base))
-    name = getattr(found, "name", None)
+    cls = complete(setting, load_class(setting, plugin.target, base))
+    name = getattr(cls, "name", None)
     if name != plugin.name:
         raise UsageError(
             f"{setting} its class {plugin.target} has the name {name!r}: entry point and class "
             "must have one name."
         )
-    return found
+    return cls
 
 
 def plugin_named(group: str, name: str) -> Plugin | None:
@@ -103,10 +103,10 @@ def plugin_named(group: str, name: str) -> Plugin | None:
     Raises:
         UsageError: several packages offer different ones.
     """
-    found = [plugin for plugin in plugins(group) if plugin.name == name]
-    if len({plugin.target for plugin in found}) > 1:
-        offers = " and ".join(f"{plugin.package} ({plugin.target})" for plugin in found)
+    matches = [plugin for plugin in plugins(group) if plugin.name == name]
+    if len({plugin.target for plugin in matches}) > 1:
+        offers = " and ".join(f"{plugin.package} ({plugin.target})" for plugin in matches)
         raise UsageError(
             f"{name!r} is offered by {offers}: name the one that is meant as module:Class."
         )
-    return found[0] if found else None
+    return matches[0] if matches else None

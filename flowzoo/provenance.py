@@ -1,6 +1,6 @@
-"""What a run was made with: versions, source revision, machine and command line, without secrets.
+"""Record of how a run was made: versions, source revision, machine, command line; no secrets.
 
-Every run directory keeps one such record. API keys must not end up in it, so everything passes
+Every run directory has one such record. API keys must not get into it, so everything passes
 `redact`: values under names that say "secret", strings that look like keys, and the values of
 this process's own secret environment variables, wherever they occur.
 """
@@ -53,20 +53,20 @@ _SECRET_TEXT = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field, option or variable called `name` holds a secret.
+    """True if a field, option or variable called `name` holds a secret.
 
     `api_key`, `HF_TOKEN`, `clientSecret`, `Authorization` do; `max_tokens`, `eos_token`,
     `api_key_env` (the name of a variable) and `key` alone do not.
     """
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    words = [word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
-    if not words or words[-1] == "env":
+    parts = [word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
+    if not parts or parts[-1] == "env":
         return False
-    if _SECRET_WORDS.intersection(words):
+    if _SECRET_WORDS.intersection(parts):
         return True
-    kind = words[-2] if len(words) > 1 else ""
-    return (words[-1] == "key" and kind in _KEY_KINDS) or (
-        words[-1] == "token" and kind not in _PLAIN_TOKENS
+    kind = parts[-2] if len(parts) > 1 else ""
+    return (parts[-1] == "key" and kind in _KEY_KINDS) or (
+        parts[-1] == "token" and kind not in _PLAIN_TOKENS
     )
 
 
@@ -81,7 +81,7 @@ def redact(value: Any) -> Any:
 
 def redact_command(argv: Sequence[str]) -> list[str]:
     """The command line without the values of secret options: `--api-key X` and `--api-key=X`."""
-    known = _known_secrets()
+    secrets = _known_secrets()
     clean: list[str] = []
     secret_next = False
     for word in argv:
@@ -92,7 +92,7 @@ def redact_command(argv: Sequence[str]) -> list[str]:
             continue
         secret = (word.startswith("-") or bool(equals)) and is_secret_name(name)
         secret_next = secret and not equals
-        clean.append(f"{name}={REDACTED}" if secret and equals else _redact_text(word, known))
+        clean.append(f"{name}={REDACTED}" if secret and equals else _redact_text(word, secrets))
     return clean
 
 
@@ -116,14 +116,14 @@ def describe_run(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions of the installed ones of `PACKAGES`; reads metadata, imports nothing."""
-    found = {name: _version(name) for name in PACKAGES}
-    return {name: version for name, version in found.items() if version is not None}
+    installed = {name: _version(name) for name in PACKAGES}
+    return {name: version for name, version in installed.items() if version is not None}
 
 
 def source_revision() -> str | None:
     """Git revision of flowzoo's own source, with `+changes` if it was edited; None outside git.
 
-    A package installed below somebody else's checkout is not part of that checkout, so the
+    A package that is installed inside another repository is not part of it, so the
     revision counts only where git tracks this very file.
     """
     here = Path(__file__).resolve()
@@ -179,25 +179,27 @@ def _known_secrets() -> list[str]:
     return sorted((value for value in values if len(value) >= 8), key=lambda text: -len(text))
 
 
-def _redact(value: Any, known: list[str]) -> Any:
+def _redact(value: Any, secrets: list[str]) -> Any:
     if isinstance(value, str):
-        return _redact_text(value, known)
+        return _redact_text(value, secrets)
     if isinstance(value, Mapping):
         return {
-            name: REDACTED if is_secret_name(str(name)) and _is_set(item) else _redact(item, known)
+            name: REDACTED
+            if is_secret_name(str(name)) and _is_set(item)
+            else _redact(item, secrets)
             for name, item in value.items()
         }
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [_redact(item, known) for item in value]
+        return [_redact(item, secrets) for item in value]
     return value
 
 
 def _is_set(value: Any) -> bool:
-    """Whether a secret field holds a secret; None, "" and booleans only say that there is one."""
+    """True if a secret field holds a secret; None, "" and booleans only say that there is one."""
     return not (value is None or value == "" or isinstance(value, bool))
 
 
-def _redact_text(text: str, known: list[str]) -> str:
-    for secret in known:
+def _redact_text(text: str, secrets: list[str]) -> str:
+    for secret in secrets:
         text = text.replace(secret, REDACTED)
     return _SECRET_TEXT.sub(REDACTED, text)

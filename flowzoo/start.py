@@ -1,9 +1,8 @@
-"""The first thing that the command does: Ctrl-C ends it in one line while it is still loading.
+"""Ctrl-C ends the command in one line while it is still loading.
 
-A KeyboardInterrupt in the middle of an import leaves through other libraries' code, which may
-swallow it or make another error of it, so until the command sees to its signals itself
-(`flowzoo.commands.stopping`) a handler ends the process. Before this file is reached, in Python's
-own start and in the script that pip wrote (40 ms of 900), Ctrl-C still shows a traceback of Python.
+A KeyboardInterrupt in the middle of an import passes through other libraries, which may catch or
+replace it, so a handler ends the process until the command handles signals itself
+(`flowzoo.commands.stopping`). Before this file is imported, Ctrl-C shows a traceback of Python.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from functools import cache
 @cache  # `python -m flowzoo` changes sys.argv after its first import of flowzoo
 def is_command() -> bool:
     """True if this process runs the command `flowzoo`; false in processes that it spawns."""
-    program, words = sys.argv[0], sys.orig_argv
-    if program == "-m" and "-m" in words:  # while Python looks for the module
-        return words[words.index("-m") + 1] in ("flowzoo", "flowzoo.cli")
-    return os.path.basename(program) in ("flowzoo", "flowzoo.exe") and program in words
+    program, line = sys.argv[0], sys.orig_argv
+    if program == "-m" and "-m" in line:  # while Python looks for the module
+        return line[line.index("-m") + 1] in ("flowzoo", "flowzoo.cli")
+    return os.path.basename(program) in ("flowzoo", "flowzoo.exe") and program in line
 
 
 def end_at_once(number: int, frame: object) -> None:
-    """The handler: nothing was begun, so there is nothing to end."""
+    """Signal handler: print one line and exit."""
     os.write(2, b"\ninterrupted: nothing was done\n")
     os._exit(128 + number)
 
 
 def end_when_interrupted() -> None:
-    """Take Ctrl-C, unless somebody has it already or ignores it (as `nohup` does)."""
+    """Handle Ctrl-C, unless it has a handler or is ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)

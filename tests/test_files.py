@@ -71,7 +71,7 @@ def test_what_is_gone_is_told_from_what_may_not_be_read(tmp_path: Path) -> None:
         path.write_text("{}")
         path.chmod(0)
         Path(folder).chmod(0o755)
-        with as_somebody_else(), pytest.raises(UsageError, match=r"Permission denied\. Mend"):
+        with as_somebody_else(), pytest.raises(UsageError, match=r"Permission denied\. Fix"):
             read_json(path)
         assert path.stat().st_size == 2
         path.chmod(0o600)

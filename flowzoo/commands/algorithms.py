@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo algorithms`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo algorithms`."""
 
     names: tuple[str, ...] = field(default=(), metadata={"positional": "[NAME ...]"})
     """Algorithms to tell about in full, with source and differences."""
@@ -28,19 +28,19 @@ def run(options: Options) -> int:
     """
     from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 
-    found = [algorithm_named(name) for name in options.names or ALGORITHMS]
+    algorithms = [algorithm_named(name) for name in options.names or ALGORITHMS]
     if options.json:
-        for algorithm in found:
+        for algorithm in algorithms:
             print(json.dumps(asdict(algorithm)))
         return 0
     from rich.console import Console
 
     console = Console()
     if not options.names:
-        console.print(table_of(found))
+        console.print(table_of(algorithms))
         console.print("flowzoo algorithms NAME: source, loss, and what differs", style="dim")
         return 0
-    for algorithm in found:
+    for algorithm in algorithms:
         console.print(page_of(algorithm))
     return 0
 
@@ -90,8 +90,8 @@ def table_of(algorithms: list[Algorithm]) -> Any:
     for name in ("target", "baseline", "scale", "lone", "sampling"):
         table.add_column(name)
     for algorithm in algorithms:
-        said = choices(algorithm, between="\n")
-        table.add_row(algorithm.name, *(said[str(column.header)] for column in table.columns[1:]))
+        row = choices(algorithm, between="\n")
+        table.add_row(algorithm.name, *(row[str(column.header)] for column in table.columns[1:]))
     return table
 
 

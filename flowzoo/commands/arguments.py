@@ -152,7 +152,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
-    """Arguments of a dataclass, with those of dataclasses in its fields.
+    """Arguments of a dataclass, including nested dataclasses.
 
     Args:
         options: the dataclass.
@@ -182,9 +182,7 @@ def _default(field: Field[Any], defaults: Any) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def parse_words(
-    arguments: Iterable[Argument], words: Sequence[str], command: str
-) -> dict[str, Any]:
+def parse_words(arguments: Iterable[Argument], line: Sequence[str], command: str) -> dict[str, Any]:
     """Values that a command line gives, by field.
 
     Args:
@@ -195,13 +193,13 @@ def parse_words(
     Raises:
         UsageError: an argument that there is not, with near matches, or a wrong value.
     """
-    _check_empty(words)
+    _check_empty(line)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     by_name = {argument.name: argument for argument in arguments}
     for argument in by_name.values():
         _add(parser, argument)
     try:
-        given, rest = parser.parse_known_intermixed_args([_with_dashes(word) for word in words])
+        given, rest = parser.parse_known_intermixed_args([_with_dashes(word) for word in line])
     except argparse.ArgumentError as error:
         raise UsageError(_count_message(error, by_name.values())) from None
     for word in rest:
@@ -232,12 +230,12 @@ def _with_dashes(word: str) -> str:
     return option.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
-def _check_empty(words: Sequence[str]) -> None:
+def _check_empty(line: Sequence[str]) -> None:
     """Refuse empty words: as a path they would be the working folder."""
-    for index, word in enumerate(words):
+    for index, word in enumerate(line):
         option, equals, value = word.partition("=")
         if not word or (option.startswith("--") and equals and not value):
-            before = words[index - 1] if not word and index else option
+            before = line[index - 1] if not word and index else option
             after = f" after {before}" if before else ""
             raise UsageError(
                 f"an empty word on the command line{after}, perhaps of a variable that is not set: "
@@ -375,8 +373,8 @@ def _add_help(group: Any, argument: Argument) -> None:
     default = argument.default
     if default is not MISSING and default not in (None, "", ()) and not argument.is_flag:
         values = default if isinstance(default, tuple) else (default,)
-        shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-        text += f" (default: {' '.join(shown)})"
+        texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        text += f" (default: {' '.join(texts)})"
     if argument.is_flag:
         short = ["-h"] if argument.name == "help" else []
         group.add_argument(*short, shown_label(argument), action="store_true", help=_escaped(text))

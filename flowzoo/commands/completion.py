@@ -121,7 +121,7 @@ def _quoted(text: str) -> str:
 
 
 def candidates() -> Iterator[tuple[str, str, str]]:
-    """What must precede, candidate and description of everything that can be completed."""
+    """Preceding words, candidate and description of all completions."""
     from flowzoo.commands.line import COMMANDS, actions_of, options_of
 
     for name, purpose in COMMANDS.items():

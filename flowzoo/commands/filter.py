@@ -16,7 +16,7 @@ from flowzoo.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo filter`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo filter`."""
 
     workflow: str = field(metadata={"positional": "WORKFLOW"})
     """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""
@@ -67,24 +67,26 @@ def run(options: Options) -> int:
             workflow, policy_map, problems, options.out,
             samples=options.samples, seed=seed, on_episode=advance,
         )  # fmt: skip
-    kept = within(rates, options.low, options.high)
+    chosen = within(rates, options.low, options.high)
     if options.json:
-        print(json.dumps(counts(rates, kept)))
+        print(json.dumps(counts(rates, chosen)))
     else:
         print_histogram(rates)
     print(f"pass rates of {len(rates)} problems are in {options.out}")
-    print(f"{len(kept)}/{len(rates)} problems have a pass rate in [{options.low}, {options.high}]")
+    print(
+        f"{len(chosen)}/{len(rates)} problems have a pass rate in [{options.low}, {options.high}]"
+    )
     return 0
 
 
-def counts(rates: Sequence[Any], kept: Sequence[Any]) -> dict[str, Any]:
+def counts(rates: Sequence[Any], chosen: Sequence[Any]) -> dict[str, Any]:
     """The numbers that are printed."""
     from flowzoo.agents.evaluation.summary import mean
     from flowzoo.baselines.training.difficulty import histogram
 
     return {
         "problems": len(rates),
-        "kept": len(kept),
+        "kept": len(chosen),
         "mean": mean([rate.rate for rate in rates]),
         "histogram": histogram(rates),
     }
@@ -94,8 +96,8 @@ def print_histogram(rates: Sequence[Any]) -> None:
     """A bar for every tenth of the pass rate."""
     from flowzoo.baselines.training.difficulty import histogram
 
-    found = histogram(rates)
-    longest = max(found) or 1
-    for tenth, count in enumerate(found):
+    bars = histogram(rates)
+    longest = max(bars) or 1
+    for tenth, count in enumerate(bars):
         bar = "█" * round(40 * count / longest)
         print(f"{tenth / 10:.1f} to {(tenth + 1) / 10:.1f}  {count:6d}  {bar}")

@@ -20,39 +20,33 @@ from flowzoo.errors import UsageError, unknown
 COMMANDS = {
     "list": "List workflows with their roles, tasks and presets; tasks, policies, data sets.",
     "algorithms": (
-        "List the algorithms, or say everything about some: `flowzoo algorithms dr_mas paper`."
+        "List the algorithms, or describe some in full: `flowzoo algorithms dr_mas paper`."
     ),
     "play": "Play episodes of a workflow and print their transcripts.",
     "prompts": "Print a workflow's prompt texts, as a file for --prompts, or its roles' chats.",
     "eval": "Evaluate a workflow: accuracy, tokens and parse rates; the last line is the accuracy.",
-    "filter": "Measure the pass rate of every problem; `flowzoo train` takes the file with bounds.",
+    "filter": "Measure the pass rate of every problem, for `flowzoo train --difficulty FILE`.",
     "sft": (
-        "Teach a workflow's policies recorded replies: of experts, or of their own best episodes."
+        "Fine-tune a workflow's policies on recorded replies: of experts, or their own best ones."
     ),
-    "train": (
-        "Train a workflow's policies; run the same command again to resume a run that was stopped."
-    ),
-    "plan": ("Say what fits which GPUs, from the arguments of `flowzoo train`; nothing is loaded."),
+    "train": ("Train a workflow's policies; repeat the command to resume a stopped run."),
+    "plan": ("Estimate the GPU memory of a run, from the arguments of `flowzoo train`."),
     "matrix": (
-        "Train every cell of an experiment matrix, several at a time; repeat the command to go on."
+        "Train every cell of an experiment matrix, several at a time; repeat the command to resume."
     ),
-    "report": "Write the report of a run, or of a matrix with a page for each of its runs.",
-    "swap": (
-        "Evaluate a finished run with the policies of two roles exchanged, for every pair of them."
-    ),
+    "report": "Write the HTML report of a run, or of a matrix with a page for each run.",
+    "swap": ("Evaluate a finished run with the policies of every two roles exchanged."),
     "export": (
         "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"
-        "Its README.md is a model card for the hub, with accuracies and the report's verdicts."
+        "Its README.md is a model card for the hub, with accuracies and the report's findings."
     ),
     "dataset": "Write recorded episodes as a data set that `datasets` and TRL load.",
-    "new": (
-        "Write a package with a workflow or a task of your own, which passes its tests as it is."
-    ),
+    "new": ("Create a package with a workflow or task of your own, which passes its tests."),
     "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",
     "sandbox": "Build the sandbox's image, or check the sandbox against attacks on this machine.",
     "completion": "Print the completions of a shell: `source <(flowzoo completion bash)`.",
 }
-"""Command -> what it does, for help. Its module, of the same name, has its `Options` and `run`."""
+"""Purpose by command; the module of that name has its `Options` and `run`."""
 
 
 DESCRIPTION = "PettingZoo for LLM workflows: play, evaluate and train multi-role workflows."
@@ -67,7 +61,7 @@ class CommandLine:
     verbose: bool
 
 
-def parse(words: Sequence[str]) -> CommandLine:
+def parse(line: Sequence[str]) -> CommandLine:
     """Parse a command line; it takes precedence over the file that --config names.
 
     Only the module of the named command is imported.
@@ -76,7 +70,7 @@ def parse(words: Sequence[str]) -> CommandLine:
         UsageError: it cannot be read.
         SystemExit: help was asked for (status 0).
     """
-    name, rest = split_command(words)
+    name, rest = split_command(line)
     if name is None:
         parse_words(arguments_of(Common), rest, "flowzoo")
         print(help_text("flowzoo", DESCRIPTION, arguments_of(Common), COMMANDS), end="")
@@ -89,8 +83,8 @@ def parse(words: Sequence[str]) -> CommandLine:
     action, rest = split_command(rest)
     if action in actions:
         options = actions[action]
-        line = _parse_command(f"flowzoo {name} {action}", options.__doc__, options, name, rest)
-        return CommandLine(options_of(name)(line.command), line.verbose)
+        parsed = _parse_command(f"flowzoo {name} {action}", options.__doc__, options, name, rest)
+        return CommandLine(options_of(name)(parsed.command), parsed.verbose)
     if action is not None:
         raise unknown(f"command of `flowzoo {name}`", action, actions)
     if not parse_words(arguments_of(Common), rest, f"flowzoo {name}").get("help"):
@@ -101,7 +95,7 @@ def parse(words: Sequence[str]) -> CommandLine:
 
 
 def _parse_command(
-    command: str, purpose: str, options: type, name: str, words: Sequence[str]
+    command: str, purpose: str, options: type, name: str, rest: Sequence[str]
 ) -> CommandLine:
     """Parse the words behind a command or its action.
 
@@ -109,7 +103,7 @@ def _parse_command(
         UsageError: they cannot be read.
         SystemExit: help was asked for (status 0).
     """
-    values = parse_words([*arguments_of(options), *arguments_of(Common)], words, command)
+    values = parse_words([*arguments_of(options), *arguments_of(Common)], rest, command)
     config = values.get("config")
     defaults = module_of(name).read_config(config) if config else None
     if values.pop("help", False):
@@ -125,10 +119,10 @@ def _parse_command(
     return line
 
 
-def split_command(words: Sequence[str]) -> tuple[str | None, list[str]]:
+def split_command(line: Sequence[str]) -> tuple[str | None, list[str]]:
     """The first word that is no option, or None, and the other words."""
-    name = next((word for word in words if not word.startswith("-")), None)
-    rest = list(words)
+    name = next((word for word in line if not word.startswith("-")), None)
+    rest = list(line)
     if name is not None:
         rest.remove(name)  # words before it are options without values
     return name, rest

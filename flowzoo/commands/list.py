@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Row = tuple[str, str, dict[str, list[str]]]
-"""A name, what it is, and lists of words by label."""
+"""Name, summary, and lists of facts by label."""
 
 DATA = {
     "(nothing)": "Generated problems, of which there is no end.",
@@ -26,12 +26,12 @@ DATA = {
     "FOLDER": "A folder in the layout of the Hugging Face hub.",
     "ORG/NAME": "A data set of the hub, e.g. openai/gsm8k, ORG/NAME:CONFIG@SPLIT.",
 }
-"""What --data takes, see docs/training.md."""
+"""Forms of --data; see docs/training.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo list`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo list`."""
 
     json: bool = False
     """Print one JSON object per workflow instead of a table."""
@@ -64,7 +64,7 @@ def run(options: Options) -> int:
 
 
 def described(rows: list[Row]) -> Table:
-    """Names with what they are; every word whole where the terminal is as wide as the longest."""
+    """A table of names and summaries; words are not broken on terminals of usual width."""
     from rich.table import Table
     from rich.text import Text
 
@@ -75,8 +75,8 @@ def described(rows: list[Row]) -> Table:
         inner = Table.grid(padding=(0, 2))
         inner.add_column(no_wrap=True, style="dim")
         inner.add_column(style="dim")
-        for label, words in facts.items():
-            inner.add_row(label, ", ".join(words))
+        for label, texts in facts.items():
+            inner.add_row(label, ", ".join(texts))
         table.add_row(name, Text(summary))
         if facts:
             table.add_row("", inner)
@@ -103,14 +103,14 @@ def task_rows() -> list[Row]:
     """The tasks that can be loaded, with the layouts of data files that they know by name."""
     rows: list[Row] = []
     packages = task_names()
-    for name, found in _loaded(packages, task_class).items():
+    for name, task in _loaded(packages, task_class).items():
         facts: dict[str, list[str]] = {}
-        known = get_args(get_type_hints(found).get("layout"))
-        if known:
-            facts["layouts"] = [str(layout) for layout in known if layout != "auto"]
+        layouts = get_args(get_type_hints(task).get("layout"))
+        if layouts:
+            facts["layouts"] = [str(layout) for layout in layouts if layout != "auto"]
         if packages[name]:
             facts["package"] = [packages[name]]
-        rows.append((name, (found.__doc__ or "").strip().partition("\n")[0], facts))
+        rows.append((name, (task.__doc__ or "").strip().partition("\n")[0], facts))
     return rows
 
 
@@ -122,18 +122,18 @@ def catalogue() -> list[dict[str, Any]]:
     """
     from flowzoo.envs.api.registry import workflow_class, workflow_names
 
-    kinds = {name: found.kind for name, found in _loaded(task_names(), task_class).items()}
+    kinds = {name: task.kind for name, task in _loaded(task_names(), task_class).items()}
     packages, entries = workflow_names(), list[dict[str, Any]]()
-    for name, found in _loaded(packages, workflow_class).items():
-        summary = (found.__doc__ or "").strip().partition("\n")[0]
-        tasks = [task for task, kind in kinds.items() if found.takes(kind)]
+    for name, workflow in _loaded(packages, workflow_class).items():
+        summary = (workflow.__doc__ or "").strip().partition("\n")[0]
+        tasks = [task for task, kind in kinds.items() if workflow.takes(kind)]
         entries.append(
             {
                 "name": name,
-                "roles": dict(getattr(found, "roles", {})),
+                "roles": dict(getattr(workflow, "roles", {})),
                 "tasks": tasks,
-                "default_task": found.default_task,
-                "presets": list(found.presets),
+                "default_task": workflow.default_task,
+                "presets": list(workflow.presets),
                 "summary": summary,
                 "package": packages[name] or None,
             }
@@ -142,24 +142,24 @@ def catalogue() -> list[dict[str, Any]]:
 
 
 def _loaded(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
-    """What can be loaded of it, by name."""
-    found = {}
+    """Loadable objects by name."""
+    loaded = {}
     for name in names:
         with contextlib.suppress(UsageError):
-            found[name] = load(name)
-    return found
+            loaded[name] = load(name)
+    return loaded
 
 
 def broken_plugins() -> list[str]:
-    """What is wrong with workflows and tasks of installed packages; empty if nothing is."""
+    """Faults of workflows and tasks of installed packages."""
     from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 
     faults = []
-    for group, own, load in (
+    for group, bundled, load in (
         (WORKFLOW_GROUP, WORKFLOWS, workflow_class), (TASK_GROUP, TASKS, task_class)
     ):  # fmt: skip
         for plugin in plugins(group):
-            if plugin.name in own:
+            if plugin.name in bundled:
                 faults.append(
                     f"{plugin.package} offers {plugin.name!r} in {group}, which is flowzoo's own: "
                     f"name it as {plugin.target}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo matrix`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo matrix`."""
 
     matrix: str = field(metadata={"positional": "MATRIX"})
     """A bundled matrix, e.g. `learning`, or a path to a .toml file."""
@@ -32,8 +32,7 @@ class Options:
     only: tuple[str, ...] = ()
     """Cells whose name contains one of these; default: all."""
     restart: bool = False
-    """Begin the runs of the cells that `only` names anew; those that are there are kept beside
-    them, as seed-N.1, …"""
+    """Start the runs of the cells that `only` names again; existing runs move to seed-N.1, …"""
     table: bool = False
     """Run nothing: print the tables of what is finished."""
     dry_run: bool = False
@@ -83,8 +82,8 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
         keep_failures(matrix, out)
         with live_table(runs, evaluations, workers) as on_poll:
             execute(jobs, workers, on_poll)
-    found = tables(runs)
-    _tell(found, out, options)
+    results = tables(runs)
+    _tell(results, out, options)
     return _tell_unfinished(jobs, table=options.table)
 
 
@@ -144,7 +143,7 @@ def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
             print(f"the run that was in {folder} is kept as {moved}", file=sys.stderr)
 
 
-def _chosen(runs: Sequence[TrainingJob], words: Sequence[str], matrix: Matrix) -> list[TrainingJob]:
+def _chosen(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -> list[TrainingJob]:
     """The runs of cells whose name contains one of `words`, if there are words.
 
     Raises:
@@ -152,38 +151,38 @@ def _chosen(runs: Sequence[TrainingJob], words: Sequence[str], matrix: Matrix) -
     """
     from flowzoo.errors import UsageError
 
-    kept = [one for one in runs if not words or any(word in one.cell.name for word in words)]
-    if not kept:
+    chosen = [run for run in runs if not parts or any(word in run.cell.name for word in parts)]
+    if not chosen:
         names = ", ".join(cell.name for cell in matrix.cells)
-        raise UsageError(f"no cell of {matrix.name} matches {tuple(words)}; they are {names}")
-    return kept
+        raise UsageError(f"no cell of {matrix.name} matches {tuple(parts)}; they are {names}")
+    return chosen
 
 
-def _tell(found: Tables, out: Path, options: Options) -> None:
+def _tell(results: Tables, out: Path, options: Options) -> None:
     """Print the tables; after a run, keep them too."""
     from flowzoo.baselines.report.matrix_table import as_json, as_text
     from flowzoo.files import replace_text, write_json
 
-    if found.cells and not options.table:
-        write_json(out / "table.json", as_json(found))
-        replace_text(out / "table.md", as_text(found))
-    print(json.dumps(as_json(found)) if options.json else as_text(found))
+    if results.cells and not options.table:
+        write_json(out / "table.json", as_json(results))
+        replace_text(out / "table.md", as_text(results))
+    print(json.dumps(as_json(results)) if options.json else as_text(results))
 
 
 def _tell_unfinished(jobs: Sequence[MatrixJob], *, table: bool) -> int:
     """Say what failed and what is left; the exit status. With `table` nothing was to be run."""
-    failed = [one for one in jobs if one.state == "failed"]
-    for one in failed:
-        print(f"failed: {one.title}; why: {one.log}", file=sys.stderr)
+    failed = [job for job in jobs if job.state == "failed"]
+    for job in failed:
+        print(f"failed: {job.title}; why: {job.log}", file=sys.stderr)
     held = _held(jobs)
-    for one, runs in held.items():
+    for job, runs in held.items():
         cells = ", ".join(run.cell.name for run in runs)
-        print(f"{one.title} waits for {cells}, which --only leaves out", file=sys.stderr)
+        print(f"{job.title} waits for {cells}, which --only leaves out", file=sys.stderr)
     if held:
         note = "run these cells too: repeat the command without --only, or name them in it as well"
         print(note, file=sys.stderr)
-    left = [one for one in jobs if one.state == "waiting" and one not in held]
-    left = [one for one in left if not held.keys() & set(one.waits())]
+    left = [job for job in jobs if job.state == "waiting" and job not in held]
+    left = [job for job in left if not held.keys() & set(job.waits())]
     if left:
         note = f"{len(left)} of {len(jobs)} jobs are not finished; repeat the command to go on"
         print(note, file=sys.stderr)
@@ -192,7 +191,7 @@ def _tell_unfinished(jobs: Sequence[MatrixJob], *, table: bool) -> int:
 
 def _held(jobs: Sequence[MatrixJob]) -> dict[MatrixJob, list[TrainingJob]]:
     """The jobs that wait for runs which are not among `jobs`, with those runs."""
-    known = set(jobs)
-    waits = {one: one.waits() for one in jobs if one.state == "waiting"}
-    away = {one: [run for run in runs if run not in known] for one, runs in waits.items()}
-    return {one: runs for one, runs in away.items() if runs}
+    present = set(jobs)
+    waits = {job: job.waits() for job in jobs if job.state == "waiting"}
+    away = {job: [run for run in runs if run not in present] for job, runs in waits.items()}
+    return {job: runs for job, runs in away.items() if runs}

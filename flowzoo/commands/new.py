@@ -1,4 +1,4 @@
-"""`flowzoo new`: a package with a workflow or a task of one's own, to begin with."""
+"""`flowzoo new`: a package with a workflow or a task, as a starting point."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _VERSION = re.compile(r"(?P<base>.+)_v(?P<number>\d+)")
 
 
 class NewNames(NamedTuple):
-    """How the parts of a new package are called."""
+    """Names of the parts of a new package."""
 
     module: str
     """Also the folder and the distribution."""
     cls: str
     entry: str
-    """What flowzoo calls it: the short name."""
+    """Short name in flowzoo."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo new`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo new`."""
 
     what: Literal["workflow", "task"] = field(metadata={"positional": "{workflow,task}"})
-    """What the package adds to flowzoo."""
+    """Kind of the package."""
     name: str = field(metadata={"positional": "NAME"})
-    """Its short name in small letters, e.g. `debate`: also that of the folder and of the module."""
+    """Short name in small letters, e.g. `debate`: also the name of the folder and the module."""
     into: Path = Path()
     """Folder that the new one is made in."""
 
@@ -47,19 +47,19 @@ def run(options: Options) -> int:
     """Write the package and say how to go on."""
     names = names_of(options.what, options.name)
     folder = create_package(options.what, names, options.into)
-    from flowzoo.commands.shared import own_name
+    from flowzoo.commands.shared import program_name
 
-    shown, tests = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
+    target, tests = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
     print(
         f"{folder} holds a {options.what} that runs. Change it, and run its tests:\n"
-        f"  pip install -e {tests} && python -m pytest {shown}\n"
-        f"  {own_name()} play {names.entry} --policy scripted:0.8"
+        f"  pip install -e {tests} && python -m pytest {target}\n"
+        f"  {program_name()} play {names.entry} --policy scripted:0.8"
     )
     return 0
 
 
 def names_of(what: str, name: str) -> NewNames:
-    """How the parts of a package are called for a workflow or task `name`.
+    """Names of the parts of a package for a workflow or task `name`.
 
     Raises:
         UsageError: it is no such name, or flowzoo or another module has it.
@@ -75,17 +75,17 @@ def names_of(what: str, name: str) -> NewNames:
             "a letter, e.g. debate or word_count; and no word of Python's own."
         )
     entry = f"{base}_v{number}" if what == "workflow" else base
-    taken = {*workflow_names(), *task_names()}
-    if entry in taken or base in taken:
+    used = {*workflow_names(), *task_names()}
+    if entry in used or base in used:
         raise UsageError(f"name {name!r}: there is a workflow or task {entry!r} already.")
-    found = importlib.util.find_spec(base)
-    if found is not None and found.origin is not None:  # a mere folder hides nothing
+    spec = importlib.util.find_spec(base)
+    if spec is not None and spec.origin is not None:  # a mere folder hides nothing
         raise UsageError(
             f"name {name!r}: there is a Python module {base!r} already, which the new one would "
             "hide; choose another name."
         )
-    words = "".join(part.capitalize() for part in base.split("_"))
-    return NewNames(base, words + ("Task" if what == "task" else ""), entry)
+    camel = "".join(part.capitalize() for part in base.split("_"))
+    return NewNames(base, camel + ("Task" if what == "task" else ""), entry)
 
 
 def create_package(what: str, names: NewNames, into: Path) -> Path:
@@ -102,16 +102,16 @@ def create_package(what: str, names: NewNames, into: Path) -> Path:
         raise UsageError(f"{folder} is there already: choose another name, or --into.")
     try:
         into.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{names.module}.", dir=into))
+        draft = Path(tempfile.mkdtemp(prefix=f".{names.module}.", dir=into))
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}.") from None
     try:
         for template in sorted((TEMPLATES / what).iterdir()):
             text = Template(template.read_text(encoding="utf-8")).substitute(names._asdict())
             target = template.name.removesuffix(".txt").replace("NAME", names.module)
-            (made / target).write_text(text, encoding="utf-8")
-        made.chmod(0o755)  # as others make folders; a temporary one is for its owner alone
-        made.rename(folder)
+            (draft / target).write_text(text, encoding="utf-8")
+        draft.chmod(0o755)  # as others make folders; a temporary one is for its owner alone
+        draft.rename(folder)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)
     return folder

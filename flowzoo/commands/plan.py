@@ -22,7 +22,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo plan`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo plan`."""
 
     settings: TrainConfig = field(default_factory=lambda: TrainConfig(workflow=""))
     config: str = ""
@@ -57,11 +57,11 @@ def run(options: Options) -> int:
     quiet_transformers()
     from flowzoo.baselines.sizing.layouts import RunSizes
 
-    found = collect(RunSizes(options.settings), options)
+    plan = collect(RunSizes(options.settings), options)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(plan))
     else:
-        show(found)
+        show(plan)
     return 0
 
 
@@ -76,19 +76,19 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
     tokens = run_tokens(sizes)
     layouts = []
     thinner = sizes.layouts(options.gpus, size, role_gradients=False)
-    for one, less in zip(sizes.layouts(options.gpus, size), thinner, strict=True):
-        sampling, learning = hours(tokens, rates, one.ranks)
+    for layout, less in zip(sizes.layouts(options.gpus, size), thinner, strict=True):
+        sampling, learning = hours(tokens, rates, layout.ranks)
         layouts.append(
             {
-                "training": one.training, "ranks": one.ranks, "shard": one.shard,
-                "learner_bytes": one.learner, "bytes": dict(one.needs),
-                "fits": {place: one.fits(place, room) for place in one.needs},
+                "training": layout.training, "ranks": layout.ranks, "shard": layout.shard,
+                "learner_bytes": layout.learner, "bytes": dict(layout.needs),
+                "fits": {column: layout.fits(column, room) for column in layout.needs},
                 "fits_without_role_gradients": {
-                    place: less.fits(place, room) for place in less.needs
+                    column: less.fits(column, room) for column in less.needs
                 },
-                "engine_gpus": one.engine_gpus,
+                "engine_gpus": layout.engine_gpus,
                 "sampling_hours": sampling, "learning_hours": learning,
-                "chosen": is_chosen(one, options.settings),
+                "chosen": is_chosen(layout, options.settings),
             }
         )  # fmt: skip
     return {
@@ -109,9 +109,9 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
 
 
 def group_numbers(sizes: RunSizes, group: LearnerGroupPlan, room: int) -> dict[str, Any]:
-    """What there is to say of learner workers; `room` are the bytes of a GPU that may be used."""
+    """Numbers of a learner group; `room` is the usable memory of a GPU in bytes."""
     gpus, size = sizes.learner_gpus, sizes.learner_group(group)
-    counted = all(sizes.activations(one, sizes.training) is not None for one in group.policies)
+    counted = all(sizes.activations(name, sizes.training) is not None for name in group.policies)
     fits = (size <= gpus * room and (counted or None)) if gpus else None
     return {
         "policies": list(group.policies), "workers": group.workers, "gpus": gpus * group.workers,
@@ -120,7 +120,7 @@ def group_numbers(sizes: RunSizes, group: LearnerGroupPlan, room: int) -> dict[s
 
 
 def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
-    """What there is to say of one policy in one process."""
+    """Numbers of one policy in one process."""
     from flowzoo.agents.vllm.cache import BYTES
 
     shape, model = sizes.shape(name), sizes.models[name]
@@ -147,41 +147,41 @@ def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
         "sync_bytes": sizes.sync_bytes(name),
     }
     for kind in kinds:
-        memory, kept = sizes.learner(name, kind), sizes.activations(name, kind)
+        memory, activations = sizes.learner(name, kind), sizes.activations(name, kind)
         numbers[kind] = {
             "held": dict(memory.held),
             "learning": dict(memory.learning),
             "optimiser_step": memory.step,
             "peak": memory.peak,
-            "activation_bytes_per_token": kept and kept.kept(1, again=False),
-            "checkpointed_bytes_per_token": kept and kept.kept(1, again=True),
+            "activation_bytes_per_token": activations and activations.kept(1, again=False),
+            "checkpointed_bytes_per_token": activations and activations.kept(1, again=True),
         }
     return numbers
 
 
 def is_chosen(layout: Layout, config: TrainConfig) -> bool:
-    """Whether the settings name this layout."""
-    if config.learner_workers != 0:  # they have a table of their own
+    """True if the settings name this layout."""
+    if config.learner_workers != 0:  # they have another table
         return False
     training = "lora" if config.lora_rank else "full"
     ranks = config.ranks or 1
     return (layout.training, layout.ranks, layout.shard) == (training, ranks, config.shard)
 
 
-def show(found: dict[str, Any]) -> None:
+def show(plan: dict[str, Any]) -> None:
     """Print the tables."""
     from rich.console import Console
 
     console = Console()
     alike: dict[str, list[str]] = {}
-    for name, one in found["policies"].items():
-        alike.setdefault(json.dumps(one), []).append(name)
+    for name, policy in plan["policies"].items():
+        alike.setdefault(json.dumps(policy), []).append(name)
     for names in alike.values():
-        console.print(policy_table(", ".join(names), found["policies"][names[0]]))
-    console.print(layout_table(found))
-    if found["learner_groups"]:
-        console.print(group_table(found["learner_groups"]))
-    for line in remarks(found):
+        console.print(policy_table(", ".join(names), plan["policies"][names[0]]))
+    console.print(layout_table(plan))
+    if plan["learner_groups"]:
+        console.print(group_table(plan["learner_groups"]))
+    for line in remarks(plan):
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -197,59 +197,61 @@ def short_gib(size: int) -> str:
     return f"{size / GIB:,.{0 if size >= 100 * GIB else 1}f}"
 
 
-def policy_table(names: str, one: dict[str, Any]) -> Any:
+def policy_table(names: str, policy: dict[str, Any]) -> Any:
     """The parts of the memory of policies that are alike."""
     from rich.table import Table
 
-    kinds = [] if one["frozen"] else ["full", "lora"]
-    files = f", files {gib(one['files_bytes'])}" if one["files_bytes"] else ""
+    kinds = [] if policy["frozen"] else ["full", "lora"]
+    files = f", files {gib(policy['files_bytes'])}" if policy["files_bytes"] else ""
     table = Table(
-        title=f"{names}: {one['model']}, {one['parameters']:,} weights{files}",
+        title=f"{names}: {policy['model']}, {policy['parameters']:,} weights{files}",
         title_justify="left",
     )
     table.add_column("in one process")
     for kind in kinds:
-        rank = f"LoRA, rank {one['adapter_rank']}"
+        rank = f"LoRA, rank {policy['adapter_rank']}"
         table.add_column("all weights" if kind == "full" else rank, justify="right")
     parts = list(
         dict.fromkeys(
             (group, part)
             for kind in kinds
             for group in ("held", "learning")
-            for part in one[kind][group]
+            for part in policy[kind][group]
         )
     )
     for group, part in parts:
-        table.add_row(part, *(gib(one[kind][group].get(part)) for kind in kinds))
+        table.add_row(part, *(gib(policy[kind][group].get(part)) for kind in kinds))
     if kinds:
-        table.add_row("optimiser's step", *(gib(one[kind]["optimiser_step"]) for kind in kinds))
-        table.add_row("most at a time", *(gib(one[kind]["peak"]) for kind in kinds), style="bold")
+        table.add_row("optimiser's step", *(gib(policy[kind]["optimiser_step"]) for kind in kinds))
+        table.add_row(
+            "most at a time", *(gib(policy[kind]["peak"]) for kind in kinds), style="bold"
+        )
         table.add_section()
         for key, what in (
             ("activation_bytes_per_token", "activations of a token"),
             ("checkpointed_bytes_per_token", "… with --gradient-checkpointing"),
         ):
-            counts = [one[kind][key] for kind in kinds]
+            counts = [policy[kind][key] for kind in kinds]
             table.add_row(what, *("?" if n is None else f"{n / 1024:,.0f} KiB" for n in counts))
         table.add_row(
-            "weights that a sync sends", *(gib(one["sync_bytes"][kind]) for kind in kinds)
+            "weights that a sync sends", *(gib(policy["sync_bytes"][kind]) for kind in kinds)
         )
     table.add_section()
     wide = max(1, len(kinds))
-    for what, said in (
-        ("weights in an engine", gib(one["engine_weight_bytes"])),
-        ("cache of a token", f"{one['cache_bytes_per_token'] / 1024:,.0f} KiB"),
+    for what, text in (
+        ("weights in an engine", gib(policy["engine_weight_bytes"])),
+        ("cache of a token", f"{policy['cache_bytes_per_token'] / 1024:,.0f} KiB"),
         (
-            f"cache of {one['longest_sequence']:,} tokens",
-            gib(one["cache_bytes_of_a_longest_sequence"]),
+            f"cache of {policy['longest_sequence']:,} tokens",
+            gib(policy["cache_bytes_of_a_longest_sequence"]),
         ),
     ):
-        table.add_row(what, *[said] * wide)
+        table.add_row(what, *[text] * wide)
     return table
 
 
 def group_table(learner_groups: Sequence[dict[str, Any]]) -> Any:
-    """What each learner group holds."""
+    """Memory of each learner group."""
     from rich import box
     from rich.table import Table
 
@@ -257,17 +259,17 @@ def group_table(learner_groups: Sequence[dict[str, Any]]) -> Any:
     table = Table(title=title, title_justify="left", box=compact, pad_edge=False)
     for name in ("policies", "workers", "GPUs", "learner"):
         table.add_column(name, justify="left" if name == "policies" else "right")
-    for one in learner_groups:
-        fits = {True: " yes", False: " no", None: ""}[one["fits"]]
+    for group in learner_groups:
+        fits = {True: " yes", False: " no", None: ""}[group["fits"]]
         table.add_row(
-            ", ".join(one["policies"]), str(one["workers"]), f"{one['gpus']:g}",
-            f"{one['learner_bytes'] / GIB:,.1f}{fits}",
+            ", ".join(group["policies"]), str(group["workers"]), f"{group['gpus']:g}",
+            f"{group['learner_bytes'] / GIB:,.1f}{fits}",
         )  # fmt: skip
     return table
 
 
-def layout_table(found: dict[str, Any]) -> Any:
-    """What the fullest GPU has to hold in every layout."""
+def layout_table(plan: dict[str, Any]) -> Any:
+    """Memory of the fullest GPU in every layout."""
     from rich import box
     from rich.table import Table
 
@@ -275,9 +277,9 @@ def layout_table(found: dict[str, Any]) -> Any:
         "transformers": "trans-\nformers", "colocated": "vllm\ncolocated", "split": "vllm\nsplit",
         "split, own GPUs": "vllm,\nown GPUs",
     }  # fmt: skip
-    room, spare = found["gpu_bytes"], found["spare"]
+    room, spare = plan["gpu_bytes"], plan["spare"]
     table = Table(
-        title=f"GiB on the fullest of {found['gpus']} GPUs of {room / GIB:g} GiB; fits below "
+        title=f"GiB on the fullest of {plan['gpus']} GPUs of {room / GIB:g} GiB; fits below "
         f"{room / GIB * (1 - spare):.1f}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
@@ -288,24 +290,25 @@ def layout_table(found: dict[str, Any]) -> Any:
         table.add_column(name, no_wrap=True)
     for name in ("learner", *places.values(), "hours"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in found["layouts"]:
+    for layout in plan["layouts"]:
         cells = []
-        for place in places:
-            size = one["bytes"].get(place)
-            fits = one["fits"].get(place)
+        for column in places:
+            size = layout["bytes"].get(column)
+            fits = layout["fits"].get(column)
             if size is None:
                 cells.append("-")
                 continue
             color, word = _WORDS[fits]
-            spread = one["engine_gpus"] if place == "split, own GPUs" else 1
+            spread = layout["engine_gpus"] if column == "split, own GPUs" else 1
             times = f"×{spread}" if spread > 1 else ""
             cells.append(f"[{color}]{short_gib(size)} {word}{times}[/]")
-        parts = (one["sampling_hours"], one["learning_hours"])
+        parts = (layout["sampling_hours"], layout["learning_hours"])
         hours = "?" if None in parts else f"{sum(parts):,.1f}"
-        mark = "* " if one["chosen"] else ""
+        mark = "* " if layout["chosen"] else ""
         table.add_row(
-            mark + one["training"], str(one["ranks"]), one["shard"] + _dagger(one, found),
-            short_gib(one["learner_bytes"]), *cells, hours,
+            mark + layout["training"], str(layout["ranks"]),
+            layout["shard"] + _dagger(layout, plan),
+            short_gib(layout["learner_bytes"]), *cells, hours,
         )  # fmt: skip
     return table
 
@@ -313,59 +316,62 @@ def layout_table(found: dict[str, Any]) -> Any:
 _WORDS = {True: ("green", "yes"), False: ("red", "no"), None: ("yellow", "?")}
 
 
-def _dagger(layout: dict[str, Any], found: dict[str, Any]) -> str:
-    return "†" if layout["shard"] == "full" and found["shard_full_refused"] else ""
+def _dagger(layout: dict[str, Any], plan: dict[str, Any]) -> str:
+    return "†" if layout["shard"] == "full" and plan["shard_full_refused"] else ""
 
 
-def remarks(found: dict[str, Any]) -> list[str]:
-    """What the tables do not say."""
-    tokens, rates = found["tokens"], found["rates"]
-    chosen = any(one["chosen"] for one in found["layouts"])
-    said = [
+def remarks(plan: dict[str, Any]) -> list[str]:
+    """Remarks below the tables."""
+    tokens, rates = plan["tokens"], plan["rates"]
+    chosen = any(layout["chosen"] for layout in plan["layouts"])
+    lines = [
         ("* as the settings say. " if chosen else "")
         + "Not counted: CUDA's context, NCCL, graphs of the engine and gaps of the allocator, "
-        f"for which {found['spare']:.0%} of a GPU are left.",
+        f"for which {plan['spare']:.0%} of a GPU are left.",
         f"tokens at most: {tokens['sampled']:,} of replies in training, {tokens['evaluated']:,} in "
-        f"evaluations (one call of every agent, each of {found['reply_tokens']:,} tokens)"
+        f"evaluations (one call of every agent, each of {plan['reply_tokens']:,} tokens)"
         + (f", {tokens['read']:,} of prompts" if tokens["read"] else "; prompts are unknown"),
     ]
     for what in ("generated", "trained"):
         if rates[what] is None:
             script = "rollout" if what == "generated" else "learner"
-            said.append(
+            lines.append(
                 f"tokens {what} per second: unknown; benchmarks/gpu/{script}.py --json FILE "
                 "measures it, and --measured FILE takes it"
             )
-    return said + layout_remarks(found) + [f"measured: {line}" for line in rates["said"]]
+    return lines + layout_remarks(plan) + [f"measured: {line}" for line in rates["said"]]
 
 
-def layout_remarks(found: dict[str, Any]) -> list[str]:
+def layout_remarks(plan: dict[str, Any]) -> list[str]:
     """Remarks on the table of layouts, as far as they concern this one."""
-    said = []
-    layouts = found["layouts"]
-    if found["shard_full_refused"] and any(one["shard"] == "full" for one in layouts):
-        said.append(f"† a run refuses it as the settings are: {found['shard_full_refused']}")
-    if any(one["engine_gpus"] > 1 for one in layouts):
-        said.append(
+    lines = []
+    layouts = plan["layouts"]
+    if plan["shard_full_refused"] and any(layout["shard"] == "full" for layout in layouts):
+        lines.append(f"† a run refuses it as the settings are: {plan['shard_full_refused']}")
+    if any(layout["engine_gpus"] > 1 for layout in layouts):
+        lines.append(
             "×N: every engine spread over N GPUs, with --backend ray --placement split and "
             "--rollout-gpus N times the engines"
         )
-    for model, why in found["activations_unknown"].items():
-        said.append(
+    for model, why in plan["activations_unknown"].items():
+        lines.append(
             f"? without activations, which are unknown of {model} ({why}): it may fit or not"
         )
-    fewer = [one for one in layouts if one["fits_without_role_gradients"] != one["fits"]]
+    fewer = [
+        layout for layout in layouts if layout["fits_without_role_gradients"] != layout["fits"]
+    ]
     if fewer:
         names = ", ".join(
-            f"{one['training']} on {one['ranks']} ranks, shard {one['shard']}" for one in fewer
+            f"{layout['training']} on {layout['ranks']} ranks, shard {layout['shard']}"
+            for layout in fewer
         )
-        said.append(
+        lines.append(
             "with --no-role-gradients, which keeps no gradient of each role, more places fit: "
             + names
         )
-    for model in found["tokenizer_unknown"]:
-        said.append(
+    for model in plan["tokenizer_unknown"]:
+        lines.append(
             f"no tokenizer of {model} is here to say whether it thinks: replies are taken to be "
             "those of a model that does not, unless --max-tokens gives their length"
         )
-    return said
+    return lines

@@ -1,4 +1,4 @@
-"""`flowzoo play`: episodes as coloured transcripts."""
+"""`flowzoo play`: episodes as colored transcripts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from flowzoo.envs import Episode, Problem, Workflow
 
 EXPERTS = "scripted:0.8"
-"""Who plays a task that is named alone and has no pocket model."""
+"""Policy for a task that is named alone and has no pocket model."""
 PACE = 0.15
 """Seconds between two moves in a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo play`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo play`."""
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or that of a task, e.g.
@@ -99,10 +99,10 @@ def with_task(options: Options) -> Options:
     name = options.workflow
     if name is None:
         return options
-    known = name in TASKS or (
+    is_task = name in TASKS or (
         ":" not in name and highest_version(name, WORKFLOWS) is None and name in task_names()
     )
-    if not known:
+    if not is_task:
         return options
     if options.problems.task not in (None, name):
         raise UsageError(
@@ -115,11 +115,11 @@ def with_task(options: Options) -> Options:
     elif policies.policy == ("pocket",) and not (problems.options or problems.data):
         home = task_class(name).home
         usual = {**vars(make_task(name)), **vars(make_workflow(home, name))}
-        known = pocket_options(name, home)
-        words = tuple(f"{k}={v}" for k, v in known.items() if usual[k] != v)
-        if words:
-            print(f"the pocket model plays {name} with {' '.join(words)}", file=sys.stderr)
-            problems = replace(problems, options=words)
+        pocket = pocket_options(name, home)
+        settings = tuple(f"{k}={v}" for k, v in pocket.items() if usual[k] != v)
+        if settings:
+            print(f"the pocket model plays {name} with {' '.join(settings)}", file=sys.stderr)
+            problems = replace(problems, options=settings)
     return replace(options, workflow=task_class(name).home, problems=problems, policies=policies)
 
 

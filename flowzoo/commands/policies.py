@@ -18,13 +18,13 @@ from flowzoo.errors import UsageError, unknown
 if TYPE_CHECKING:
     from flowzoo.agents.specs import NamedModel
 
-# Specs may hold "=" themselves (a URL's query), so a role is told by its form: role or role_N.
+# Specs may hold "=", e.g. in a URL's query, so a role is recognized by its form: role or role_N.
 _FOR_ROLE = re.compile(r"(?P<role>[a-z]+(?:_[a-z]+)*(?:_\d+)?)=(?P<spec>.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """Who answers, and how it samples."""
+    """Policies and sampling."""
 
     policy: tuple[str, ...] = ("pocket",)
     """One policy for all roles, or several ROLE=POLICY.
@@ -32,8 +32,8 @@ class PolicyOptions:
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
     vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL, human (you, at this terminal)."""
     engine: EngineName = "transformers"
-    """What runs `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at
-    `endpoint`. Nothing falls back to another by itself."""
+    """Engine of `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at
+    `endpoint`. No engine falls back to another."""
     endpoint: str = ""
     """URL of a running `vllm serve` for `engine=openai`, e.g. http://localhost:8000/v1."""
     engine_dtype: EngineDTypeChoice = "auto"
@@ -57,8 +57,8 @@ class PolicyOptions:
     """Token budgets of single roles, as ROLE=PROMPT/REPLY, e.g. aggregator=4096/512 or
     aggregator=/512. A prompt over its budget is shortened: quotes first, the problem last."""
     thinking: tuple[str, ...] = ()
-    """Whether models think before they answer: `on`, `off`, or ROLE=on, ROLE=off for single roles;
-    by default as their chat template says."""
+    """Thinking before answering: `on`, `off`, or ROLE=on, ROLE=off for single roles; default: the
+    chat template's choice."""
 
     @property
     def specs(self) -> list[str]:
@@ -71,36 +71,36 @@ class PolicyOptions:
         return split_policies(self.policy, roles)
 
 
-def split_policies(words: Sequence[str], roles: Iterable[str]) -> dict[str, str]:
+def split_policies(specs: Sequence[str], roles: Iterable[str]) -> dict[str, str]:
     """Read `SPEC` or `ROLE=SPEC ...` into a map from role or agent to policy spec.
 
-    A lone spec counts for every role that has none of its own.
+    A spec without a role is for every role that is not named.
 
     Raises:
         UsageError: two specs without a role, or a role given twice or unknown. (`build_policy_map`
             checks that every role has a policy.)
     """
-    known = list(roles)
+    names = list(roles)
     given: dict[str, str] = {}
     rest: list[str] = []
-    for word in words:
+    for word in specs:
         match = _FOR_ROLE.fullmatch(word)
         if match is None:
             rest.append(word)
             continue
         role, spec = match["role"], match["spec"]
-        if re.sub(r"_\d+$", "", role) not in known:
-            raise unknown("role", role, known)
+        if re.sub(r"_\d+$", "", role) not in names:
+            raise unknown("role", role, names)
         if role in given:
             raise UsageError(f"--policy gives role {role!r} twice: {given[role]!r} and {spec!r}.")
         given[role] = spec
     if len(rest) > 1:
         raise UsageError(
             f"--policy takes one policy for all roles or ROLE=POLICY for each, got {rest} "
-            f"without roles; the roles are {', '.join(known)}."
+            f"without roles; the roles are {', '.join(names)}."
         )
     if rest:
-        return {role: rest[0] for role in known if role not in given} | given
+        return {role: rest[0] for role in names if role not in given} | given
     return given
 
 
@@ -111,7 +111,7 @@ _FEW_TOKENS = 256
 
 
 def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
-    """Refuse what is wrong with the policies' words before a library of models is loaded.
+    """Check the policies before a library of models is loaded.
 
     Raises:
         UsageError: an unknown role or policy, a role without one, or a number out of range.
@@ -143,12 +143,12 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
 def with_budget(
     workflow: Any, policies: PolicyOptions, before: Mapping[str, Any] | None = None
 ) -> PolicyOptions:
-    """The options with a reply budget; one that follows from task and models is told of.
+    """The options with a reply budget; one that follows from task and models is printed.
 
     Args:
         workflow: what is played.
         policies: the options, which `check_policy_map` has seen.
-        before: those of the evaluation that is continued, which keeps its own.
+        before: options of the evaluation that is continued, whose budget stays.
 
     Raises:
         UsageError: no model is found under a name.
@@ -187,11 +187,11 @@ def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
     from flowzoo.agents.specs import named_model
 
     specs = sorted(set(policies.by_role(workflow.role_counts()).values()))
-    found = {
+    models = {
         spec: named_model(spec, workflow.task.name, policies.engine, policies.endpoint)
         for spec in specs
     }
-    return {spec: model for spec, model in found.items() if model is not None}
+    return {spec: model for spec, model in models.items() if model is not None}
 
 
 def check_engine(workflow: Any, policies: PolicyOptions) -> None:
@@ -218,8 +218,8 @@ def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
         UsageError: no model is found behind a spec.
     """
     models = models_of(workflow, policies)
-    found = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
-    return {spec: dtype for spec, dtype in found.items() if dtype is not None}
+    dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
+    return {spec: dtype for spec, dtype in dtypes.items() if dtype is not None}
 
 
 @contextmanager
@@ -255,33 +255,33 @@ def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
     lengths, longest = with_default(read_lengths(policies.lengths, roles), roles, reply)
     sampling = Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
     switches = read_thinking(policies.thinking, by_role)
-    wanted = {role: (by_role[role], switches[role]) for role in by_role}
-    made = make_policies(wanted.values(), workflow, policies, sampling, seed)
-    policy_map = PolicyMap({role: made[want] for role, want in wanted.items()}, lengths)
+    pairs = {role: (by_role[role], switches[role]) for role in by_role}
+    by_pair = make_policies(pairs.values(), workflow, policies, sampling, seed)
+    policy_map = PolicyMap({role: by_pair[pair] for role, pair in pairs.items()}, lengths)
     policy_map.check(roles)
     return policy_map
 
 
 def make_policies(
-    wanted: Iterable[tuple[str, bool | None]],
+    pairs: Iterable[tuple[str, bool | None]],
     workflow: Any,
     policies: PolicyOptions,
     sampling: Any,
     seed: int,
 ) -> dict[tuple[str, bool | None], Any]:
-    """One policy per distinct pair of spec and switch for thoughts, each under its own name."""
+    """One policy per distinct pair of spec and thinking switch, each with its own name."""
     from flowzoo.agents.specs import make_policy
 
-    made: dict[tuple[str, bool | None], Any] = {}
-    pairs = sorted(set(wanted), key=str)
+    by_pair: dict[tuple[str, bool | None], Any] = {}
+    pairs = sorted(set(pairs), key=str)
     models = models_of(workflow, policies)
     engines = sum(spec in models and models[spec].engine == "vllm" for spec, _ in pairs)
     for spec, thinking in pairs:
-        known = any(other == spec for other, _ in made)
-        made[spec, thinking] = make_policy(
+        is_taken = any(other == spec for other, _ in by_pair)
+        by_pair[spec, thinking] = make_policy(
             spec,
             oracle=workflow,
-            name=f"{spec} (thinking: {thinking})" if known else None,
+            name=f"{spec} (thinking: {thinking})" if is_taken else None,
             sampling=sampling,
             seed=seed,
             engine=policies.engine,
@@ -290,4 +290,4 @@ def make_policies(
             engine_dtype=policies.engine_dtype,
             engine_memory=policies.engine_memory / max(1, engines),
         )
-    return made
+    return by_pair

@@ -16,7 +16,7 @@ from flowzoo.sandbox.tier import SandboxName
 
 @dataclass(frozen=True, slots=True)
 class ProblemOptions:
-    """Which problems are played."""
+    """Problems and prompts."""
 
     task: str | None = None
     """Task the workflow works on: a name of `flowzoo list`, or module:Class. Default: the
@@ -41,10 +41,10 @@ class ProblemOptions:
     system: tuple[str, ...] = ()
     """System messages, as ROLE=TEXT."""
     examples: int | None = None
-    """Worked examples of its own job that every role is shown, as earlier turns of its chat;
+    """Worked examples of its job that every role is shown, as earlier turns of its chat;
     default: 0 for pocket models, 4 for others."""
     options: tuple[str, ...] = ()
-    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+    """Other settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
 
     def which_split(self) -> str:
         """The split to play: the one given, else all of a file, else validation."""
@@ -65,8 +65,8 @@ def build_workflow(name: str, problems: ProblemOptions, policies: Iterable[str] 
     from flowzoo.envs.tasks import task_class, task_options
 
     settings = {"preset": problems.preset, **problems.settings()}
-    taken = task_options(task_class(problems.task or workflow_class(name).default_task))
-    if taken is None or "seed" in taken:  # a task of somebody's own may have none
+    accepted = task_options(task_class(problems.task or workflow_class(name).default_task))
+    if accepted is None or "seed" in accepted:  # user-defined tasks may have none
         settings = {"seed": problems.seed, **settings}
     add_setting(settings, "data", problems.data)
     add_setting(settings, "sandbox", problems.sandbox)
@@ -114,16 +114,16 @@ def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
         count = 500 if get_size(workflow.task, split) is None else None
     if (count or 0) > 20_000:
         print(f"looking for {count:,} distinct problems", file=sys.stderr, flush=True)
-    found = distinct_problems(workflow.task, split, count, option="--n")
-    if not found:
+    problems = distinct_problems(workflow.task, split, count, option="--n")
+    if not problems:
         raise UsageError(f"split {split!r} of task {workflow.task.name!r} has no problems")
-    return found
+    return problems
 
 
 def grading_of(workflow: Any) -> Mapping[str, Any]:
-    """What answers are graded with; says on stderr how far programs are confined, if any run.
+    """Settings of grading; prints the sandbox's isolation on stderr if programs run.
 
-    Also says that roles are shown worked examples, which is the default for most models.
+    Also prints a note if prompts have worked examples, the default for most models.
     """
     if workflow.examples:
         print(

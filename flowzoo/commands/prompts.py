@@ -11,7 +11,7 @@ from flowzoo.commands.problems import ProblemOptions
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo prompts`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo prompts`."""
 
     workflow: str = field(metadata={"positional": "WORKFLOW"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
@@ -65,15 +65,15 @@ def print_chats(workflow: Any, split: str) -> None:
     console = Console(highlight=False)
     problem = workflow.task.problem(0, split)
     episode, respond = Episode(workflow, problem), workflow.responder(problem)
-    shown = set[str]()
+    printed = set[str]()
     while not episode.done:
         if episode.effects:
             episode.resolve(resolve(workflow.task, episode.pending_effects))
             continue
         for turn in episode.waiting:
             role = workflow.agents[turn.agent][0]
-            if role not in shown:
-                shown.add(role)
+            if role not in printed:
+                printed.add(role)
                 console.rule(role, align="left")
                 for message in turn.observe():
                     console.print(f"[bold]{message['role']}[/bold]")

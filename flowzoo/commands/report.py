@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo report`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo report`."""
 
     runs: tuple[str, ...] = field(metadata={"positional": "RUN [RUN ...]"})
     """Run directories, or directories that hold some, e.g. that of a matrix."""
@@ -21,7 +21,7 @@ class Options:
     """Most episodes in a page's transcript browser, 0: none; default: 10,000 for one run, else
     1,000."""
     overview: bool = False
-    """Of several runs, write only the page that compares them, without a page for each."""
+    """Write only the page that compares several runs, without a page for each."""
 
 
 def run(options: Options) -> int:
@@ -60,10 +60,10 @@ def run(options: Options) -> int:
 
 
 def check_places(out: Path, options: Options) -> None:
-    """Refuse places where nothing can be written, before runs are read for them.
+    """Check that the files can be written, before runs are read.
 
     Raises:
-        UsageError: the page would stand where a directory is, or a directory where a file is.
+        UsageError: the page is a directory, or a directory of it a file.
     """
     from flowzoo.errors import UsageError
 
@@ -77,12 +77,12 @@ def check_places(out: Path, options: Options) -> None:
         file = file_in_the_way(folder)
         if given and file is not None:
             raise UsageError(
-                f"--{option} {given} needs a directory where the file {file} is: name another place"
+                f"--{option} {given}: {file} exists and is a file: choose another directory"
             )
 
 
 def file_in_the_way(folder: Path) -> Path | None:
-    """What stands at `folder` or above it and is no directory."""
+    """The file at `folder` or above it, or None."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return None if there.is_dir() else there
 
@@ -93,4 +93,4 @@ def default_out(paths: list[Path]) -> Path:
 
 
 def _quiet(name: str) -> None:
-    """Say nothing: one directory is read soon."""
+    """No-op: a single run is read quickly."""

@@ -52,7 +52,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo sandbox`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo sandbox`."""
 
     action: Build | Check
 
@@ -86,29 +86,29 @@ def check(options: Check) -> int:
 
     with Sandbox(options.backend, workers=1, options=_docker_options(options)) as sandbox:
         findings = run_suite(sandbox)
-        kept = _print_rows(findings) if options.json else _print_table(findings, sandbox)
-    return int(any(finding.promised and not finding.ok for finding in kept))
+        results = _print_rows(findings) if options.json else _print_table(findings, sandbox)
+    return int(any(finding.promised and not finding.ok for finding in results))
 
 
 def _docker_options(options: Check) -> dict[str, Any] | None:
     """The options that are for the Docker backend, if any was given."""
     given = {"image": options.image, "runtime": options.runtime}
-    words: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if options.user != "root":
-        words["user"] = options.user
-    if words and options.backend != "docker":
-        names = ", ".join(f"--{name}" for name in words)
+        chosen["user"] = options.user
+    if chosen and options.backend != "docker":
+        names = ", ".join(f"--{name}" for name in chosen)
         raise UsageError(f"{names}: only with --backend docker, got --backend {options.backend}.")
-    return words or None
+    return chosen or None
 
 
 def _print_rows(findings: Iterable[ProbeResult]) -> list[ProbeResult]:
     """One JSON object per finding, at once."""
-    kept = []
+    results = []
     for finding in findings:
         print(json.dumps(finding._asdict()), flush=True)
-        kept.append(finding)
-    return kept
+        results.append(finding)
+    return results
 
 
 def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[ProbeResult]:
@@ -121,25 +121,25 @@ def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[Prob
 
     console = Console()
     console.print(Text(f"sandbox {sandbox.trust}", "bold"))
-    kept = list(_with_progress(findings))
+    results = list(_with_progress(findings))
     table = Table("category", "program", "expected", "got", "held", "note")
-    for finding in kept:
-        word, colour = _held(finding)
+    for finding in results:
+        word, color = _held(finding)
         cells = (finding.category, finding.name, finding.expected, finding.got)
-        table.add_row(*map(Text, cells), Text(word, colour), Text(finding.note))
+        table.add_row(*map(Text, cells), Text(word, color), Text(finding.note))
     console.print(table)
-    counts = Counter(_held(finding)[0] for finding in kept)
+    counts = Counter(_held(finding)[0] for finding in results)
     console.print(", ".join(f"{count} {word}" for word, count in counts.items()))
     limits = backend_spec(sandbox.tier).limitations
     if limits:
         console.print(f"What the tier {sandbox.tier} cannot promise:")
     for limit in limits:
         console.print(Text(f"  - {limit.text}"))
-    return kept
+    return results
 
 
 def _held(finding: ProbeResult) -> tuple[str, str]:
-    """How a finding is told, and its colour."""
+    """Label and color of a finding."""
     if finding.ok:
         return "held", "green"
     return ("BROKEN", "bold red") if finding.promised else ("not promised", "yellow")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.progress.shown import step_progress
-from flowzoo.commands.shared import own_name, quiet_transformers
+from flowzoo.commands.shared import program_name, quiet_transformers
 from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
 
@@ -32,7 +32,7 @@ CARRIED = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo sft`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo sft`."""
 
     settings: SftConfig = field(default_factory=lambda: SftConfig(workflow=""))
     restart: bool = False
@@ -110,7 +110,7 @@ def open_trainer(options: Options) -> SupervisedTrainer:
 
 
 def print_data(data: Mapping[str, Any]) -> None:
-    """What was kept of the transcripts, and what was left out for which reason."""
+    """Print how much of the transcripts is used, and what was left out for which reason."""
     print(f"episodes  {data['episodes']:,}, kept {data['kept']:,}{reasons(data['left_out'])}")
     print(
         f"replies   {data['replies']:,} in these, taught {data['trained']:,}"
@@ -125,9 +125,9 @@ def print_data(data: Mapping[str, Any]) -> None:
 
 
 def reasons(counts: Mapping[str, int]) -> str:
-    """Counts by reason, the largest first, in parentheses; nothing of none."""
-    told = sorted(((count, reason) for reason, count in counts.items() if count), reverse=True)
-    return f" ({'; '.join(f'{count:,} {reason}' for count, reason in told)})" if told else ""
+    """Counts by reason in parentheses, the largest first; empty without any."""
+    parts = sorted(((count, reason) for reason, count in counts.items() if count), reverse=True)
+    return f" ({'; '.join(f'{count:,} {reason}' for count, reason in parts)})" if parts else ""
 
 
 def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -> None:
@@ -155,32 +155,32 @@ def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -
     print(f"metrics   {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     for name, folder in summary["models"].items():
         print(f"model     {folder} (policy {name})")
-    words = [own_name(), *map(shlex.quote, train_words(settings, summary))]
-    print(f"go on     {' '.join(words)}")
+    line = [program_name(), *map(shlex.quote, train_words(settings, summary))]
+    print(f"next      {' '.join(line)}")
 
 
 def train_words(settings: SftConfig, summary: Mapping[str, Any]) -> list[str]:
     """The command line, without the program's name, that trains what was warmed up by reward."""
     models = {name: str(folder) for name, folder in summary["models"].items()}
-    words = ["train", settings.workflow]
+    line = ["train", settings.workflow]
     if len(models) == 1 and set(models) == set(summary["policies"].values()):
-        words += ["--model", *models.values()]
+        line += ["--model", *models.values()]
     else:  # policies that were frozen go on as they were
         before = dict(word.split("=", 1) for word in settings.models)
-        words += [] if settings.model == SftConfig.model else ["--model", settings.model]
-        words += ["--models", *(f"{name}={path}" for name, path in {**before, **models}.items())]
+        line += [] if settings.model == SftConfig.model else ["--model", settings.model]
+        line += ["--models", *(f"{name}={path}" for name, path in {**before, **models}.items())]
     for name in CARRIED:
         value = getattr(settings, name)
         if value != getattr(SftConfig, name):
             flag = name.replace("_", "-")
             values = value if isinstance(value, tuple) else (value,)
             on = [f"--{flag}", *map(str, values)]
-            words += [f"--{flag}"] if value is True else on
-    return words
+            line += [f"--{flag}"] if value is True else on
+    return line
 
 
 def overfitted(summary: Mapping[str, Any]) -> str:
-    """A remark where the held-out loss has risen again."""
+    """A remark if the held-out loss has risen again."""
     if summary["least_step"] == summary["steps"] or summary["stopped"]:
         return ""
     return (
@@ -190,17 +190,17 @@ def overfitted(summary: Mapping[str, Any]) -> str:
 
 
 def step_note(row: Mapping[str, Any]) -> str:
-    """What is said of the newest step: the loss of every policy."""
+    """Loss of every policy in the newest step."""
     start = "learn/loss/"
     losses = [f"{value:.3f}" for name, value in sorted(row.items()) if name.startswith(start)]
     return f"loss {', '.join(losses)}" if losses else ""
 
 
 def evaluation_line(row: Mapping[str, Any]) -> str:
-    """The line of what was measured after a step; nothing where nothing was."""
-    said = []
+    """Line of an evaluation; empty for a step without one."""
+    parts = []
     if "eval/loss/mean" in row:
-        said.append(f"held-out loss {row['eval/loss/mean']:.3f}")
+        parts.append(f"held-out loss {row['eval/loss/mean']:.3f}")
     if "eval/reward/mean" in row:
-        said.append(f"accuracy {100 * row['eval/reward/mean']:.1f} %")
-    return f"step {row['step']:4d}  {', '.join(said)}" if said else ""
+        parts.append(f"accuracy {100 * row['eval/reward/mean']:.1f} %")
+    return f"step {row['step']:4d}  {', '.join(parts)}" if parts else ""

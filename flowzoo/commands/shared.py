@@ -1,4 +1,4 @@
-"""Checks and the own name, which several commands share."""
+"""Argument checks and the program name, shared by commands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from flowzoo.errors import UsageError
 from flowzoo.extras import installed
 
 MOST = 1_000_000
-"""Problems of an evaluation, and other counts that nobody means to be larger."""
+"""Largest number of problems and of other counts."""
 
 
 def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) -> None:
-    """Refuse a count of the command line that cannot be meant.
+    """Check a count of the command line.
 
     Raises:
         UsageError: it is not within `low`..`high`.
@@ -28,31 +28,34 @@ def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) 
 
 
 def check_folder(option: str, folder: str | Path) -> None:
-    """Refuse a place for a directory where there cannot be one, before work is done for it.
+    """Check that a directory can be created and written, before work is done for it.
 
     Raises:
         UsageError: there is a file there or above it, or it may not be written to.
     """
     path = Path(folder)
     try:
-        there = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
+        there = next(
+            parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent)
+        )
         if not there.is_dir():
             raise UsageError(
-                f"--{option} {folder} needs a directory where the file {there} is: name another "
-                "place"
+                f"--{option} {folder}: {there} exists and is a file: choose another directory"
             )
         usable = os.access(there, os.W_OK | os.X_OK)
     except OSError as error:
-        raise UsageError(f"--{option} {folder}: {error.strerror}. Name another place.") from error
+        raise UsageError(
+            f"--{option} {folder}: {error.strerror}. Choose another directory."
+        ) from error
     if not usable:
-        raise UsageError(f"--{option} {folder}: {there} may not be written to. Name another place.")
+        raise UsageError(f"--{option} {folder}: {there} is read-only. Choose another directory.")
 
 
 def check_named(command: str, workflow: str) -> None:
-    """Refuse a command line that does not say what is played.
+    """Check that a command line names a workflow.
 
     Raises:
-        UsageError: it names no workflow, nor does an environment or a file stand for one.
+        UsageError: it names no workflow, environment or file of settings.
     """
     if not workflow:
         other = "" if command == "sft" else ", --env, or a file that does (--config)"
@@ -60,7 +63,7 @@ def check_named(command: str, workflow: str) -> None:
 
 
 def check_run(folder: Path) -> None:
-    """Refuse what is no run directory.
+    """Check that a folder is a run directory.
 
     Raises:
         UsageError: it has no run.json, or is of an evaluation.
@@ -72,13 +75,15 @@ def check_run(folder: Path) -> None:
     refuse_evaluation(folder, "name the directory of one")
 
 
-def own_name() -> str:
-    """What to type for this program: `flowzoo`, or its path where the name is not its own.
+def program_name() -> str:
+    """Command for this program: `flowzoo`, or its path if another program has that name.
 
     `make train` runs it in an environment that is not activated.
     """
-    script, found = Path(sys.argv[0]), shutil.which("flowzoo")
-    if script.name != "flowzoo" or (found and Path(found).resolve() == script.resolve()):
+    script, installed_script = Path(sys.argv[0]), shutil.which("flowzoo")
+    if script.name != "flowzoo" or (
+        installed_script and Path(installed_script).resolve() == script.resolve()
+    ):
         return "flowzoo"
     return shlex.quote(str(script))
 

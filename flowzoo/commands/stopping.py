@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a command ends at once, and says what is kept."""
+"""Ctrl-C and SIGTERM: a command ends at once and prints what is saved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from flowzoo.start import end_at_once
 
 _AGAIN_S = 0.02
-"""After how long an interruption comes again that nobody could be told of."""
+"""Seconds until an interruption that a finalizer swallowed is raised again."""
 
 
 class StopSignals:
@@ -23,16 +23,16 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        """Nothing is handled yet."""
+        """Handle no signals until entered."""
         self.number = 0
-        """The signal that came first; 0: none."""
+        """First signal that was received; 0: none."""
         self.quiet = False
-        """Whether another process says what is kept."""
+        """True if another process prints what is saved."""
         self._before: dict[signal.Signals, Any] = {}
         self._hook = sys.unraisablehook
 
     def __enter__(self) -> StopSignals:
-        """Handle the signals that nobody else handles or has ignored (as `nohup` does)."""
+        """Handle the signals that have no other handler and are not ignored."""
         self.number, self._before = 0, {}
         self._hook = sys.unraisablehook
         if threading.current_thread() is not threading.main_thread():
@@ -51,14 +51,14 @@ class StopSignals:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """As it was before; after a signal, the next one ends the process without a word."""
+        """Restore the handlers; after a signal, the next one ends the process silently."""
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if self.number else handler)
         if self._before:
             sys.unraisablehook = self._hook
 
     def ignore(self) -> None:
-        """Let nothing disturb what is said at the end."""
+        """Ignore signals while the last message is printed."""
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 
@@ -71,34 +71,34 @@ class StopSignals:
         self.number = self.number or number
         raise KeyboardInterrupt
 
-    def _unraisable(self, found: Any) -> None:
-        """Where it came up in a finalizer, which cannot raise, let it come again a little later."""
-        if self.number and issubclass(found.exc_type, KeyboardInterrupt):
+    def _unraisable(self, unraisable: Any) -> None:
+        """Raise an interruption again a little later if a finalizer, which cannot raise, got it."""
+        if self.number and issubclass(unraisable.exc_type, KeyboardInterrupt):
             again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), self.number))
             again.daemon = True
             again.start()
         else:
-            self._hook(found)
+            self._hook(unraisable)
 
 
 STOP = StopSignals()
-"""Of the command that this process runs."""
+"""Signals of this process's command."""
 
 
 @contextmanager
-def interruptible(kept: Callable[[], str]) -> Iterator[None]:
-    """Notes with an interruption what is kept, and how to go on."""
+def interruptible(note: Callable[[], str]) -> Iterator[None]:
+    """Add a note to an interruption: what is saved, and how to resume."""
     try:
         yield
     except BaseException as error:
-        # A library may have made another error of it.
+        # A library may have replaced it by another error.
         if STOP.number or isinstance(error, KeyboardInterrupt):
-            error.add_note(kept())
+            error.add_note(note())
         raise
 
 
 def kept_by(error: BaseException | None) -> str:
-    """What was noted of an interruption, or of the one that it interrupted."""
+    """Notes of an interruption and of errors that it interrupted."""
     notes: list[str] = []
     while error is not None:
         notes += [note for note in getattr(error, "__notes__", ()) if note not in notes]

@@ -1,4 +1,4 @@
-"""`flowzoo swap`: what a trained workflow is worth with the policies of two roles exchanged."""
+"""`flowzoo swap`: accuracy of a trained workflow with the policies of two roles exchanged."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from flowzoo.commands.shared import check_run, quiet_transformers
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo swap`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo swap`."""
 
     run: Path = field(metadata={"positional": "RUN"})
-    """Directory of the training run; what is found is written to `swaps.json` in it, and not
-    measured again until the run goes on."""
+    """Directory of the training run; results are written to `swaps.json` in it and measured again
+    only after the run has continued."""
     json: bool = False
-    """Print what is found as one JSON object."""
+    """Print the results as one JSON object."""
 
 
 def run(options: Options) -> int:
@@ -28,20 +28,20 @@ def run(options: Options) -> int:
     quiet_transformers()
     from flowzoo.baselines.training.finished import run_swaps
 
-    found = run_swaps(options.run)
-    print(json.dumps(found) if options.json else as_text(found))
+    swaps = run_swaps(options.run)
+    print(json.dumps(swaps) if options.json else as_text(swaps))
     return 0
 
 
-def as_text(found: Mapping[str, Any]) -> str:
+def as_text(swaps: Mapping[str, Any]) -> str:
     """One line a pair; points and percentages."""
-    lines = [f"step {found['step']}, held-out accuracy {100 * found['accuracy']:.1f} %"]
-    for swap in found["swaps"]:
+    lines = [f"step {swaps['step']}, held-out accuracy {100 * swaps['accuracy']:.1f} %"]
+    for swap in swaps["swaps"]:
         lines.append(
             f"{' <-> '.join(swap['roles'])}: {100 * swap['accuracy']:.1f} %, "
             f"{100 * swap['mean']:+.1f} points (95 % interval {100 * swap['low']:+.1f} to "
             f"{100 * swap['high']:+.1f}, {swap['n']} problems)"
         )
-    if not found["swaps"]:
+    if not swaps["swaps"]:
         lines.append("all roles share one policy: there is nothing to exchange")
     return "\n".join(lines)

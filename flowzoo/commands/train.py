@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
-from flowzoo.commands.shared import own_name, quiet_transformers
+from flowzoo.commands.shared import program_name, quiet_transformers
 from flowzoo.commands.stopping import STOP, interruptible
 from flowzoo.errors import UsageError
 from flowzoo.garbage import uncollected
@@ -29,15 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `flowzoo train`; what it does stands in `flowzoo.commands.line`."""
+    """Arguments of `flowzoo train`."""
 
     settings: TrainConfig = field(default_factory=lambda: TrainConfig(workflow=""))
     config: str = ""
     """Settings from a file: a bundled one, e.g. `paper/voting-math` or its version for a laptop,
     `paper/voting-math@pocket`, or a path to a .toml file. The command line wins over it."""
     restart: bool = False
-    """Begin anew: a run that is in the directory is kept beside it, under its name with .1, .2, …
-    at the end."""
+    """Start again; an existing run is moved beside the directory, as NAME.1, NAME.2, …"""
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
 
@@ -105,14 +104,14 @@ def start_ranks(ranks: int) -> int:
     """Run this command on `ranks` ranks of this machine; the status of the first that failed."""
     from flowzoo.baselines.backends.torchrun import launch
 
-    STOP.quiet = True  # the ranks say it
+    STOP.quiet = True  # the ranks print it
     cores = int(os.environ["OMP_NUM_THREADS"])
     os.environ["OMP_NUM_THREADS"] = str(max(1, cores // ranks))
     return launch(ranks, sys.argv[1:])
 
 
 def follow(options: Options) -> int:
-    """Train as a rank that writes nothing; the first says what there is to say."""
+    """Train as a rank that writes and prints nothing."""
     STOP.quiet = True
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
     atexit.register(thaw)
@@ -123,9 +122,9 @@ def follow(options: Options) -> int:
 
 
 def thaw() -> None:
-    """At the end: bindings as triton's count what is left of them, and tell, so it is all freed.
+    """Collect frozen objects at exit if triton or vLLM is loaded: they warn about leaks.
 
-    Where none of them was imported that search, which takes a second, is left out.
+    Without them the collection, which takes a second, is skipped.
     """
     if not sys.modules.keys().isdisjoint(("triton", "vllm")):
         gc.unfreeze()
@@ -164,7 +163,7 @@ def tell_memory(config: TrainConfig) -> None:
     room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     try:
         line = RunSizes(config).said(ranks, room)
-    except Exception as error:  # whatever a family that is built in another way stumbles over
+    except Exception as error:  # a family that is built in another way may raise anything
         if isinstance(error, UsageError) and not isinstance(error, UncountedError):
             return
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -173,7 +172,7 @@ def tell_memory(config: TrainConfig) -> None:
 
 
 def tell_start(trainer: Trainer) -> None:
-    """What the run is about to do that its settings do not say."""
+    """Print notes, defaults that follow from the model, and where a resumed run continues."""
     from flowzoo.baselines.run.follower import RunFollower
     from flowzoo.commands.problems import grading_of
 
@@ -204,16 +203,16 @@ def tell_start(trainer: Trainer) -> None:
 
 
 def defaults_line(values: Mapping[str, float | str], sources: Mapping[str, str]) -> str:
-    """Settings that nobody gave, with what they follow from: `lr 2e-05 (from the model)`."""
-    told: dict[str, list[str]] = {}
+    """Automatic settings with their sources: `lr 2e-05 (from the model)`."""
+    by_source: dict[str, list[str]] = {}
     for name, value in values.items():
-        shown = value if isinstance(value, str) else f"{value:g}"
-        told.setdefault(sources[name], []).append(f"{name} {shown}")
-    return ", ".join(f"{', '.join(mine)} (from {source})" for source, mine in told.items())
+        text = value if isinstance(value, str) else f"{value:g}"
+        by_source.setdefault(sources[name], []).append(f"{name} {text}")
+    return ", ".join(f"{', '.join(values)} (from {source})" for source, values in by_source.items())
 
 
 def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool = False) -> str:
-    """What a run that is stopped has saved, by this process or one before.
+    """Note on what a stopped run has saved.
 
     Args:
         root: its directory.
@@ -238,13 +237,13 @@ def pocket_note(workflow: Workflow, model: str) -> str:
     task = read_pocket(rest, workflow.task.name).task
     if kind != "pocket" or task not in TASKS:
         return ""
-    made = pocket_options(task, workflow.name)
-    other = {name: getattr(workflow, name, getattr(workflow.task, name, None)) for name in made}
-    if task == workflow.task.name and other == made:
+    home = pocket_options(task, workflow.name)
+    other = {name: getattr(workflow, name, getattr(workflow.task, name, None)) for name in home}
+    if task == workflow.task.name and other == home:
         return ""
-    words = " ".join(f"{name}={value}" for name, value in made.items())
+    given = " ".join(f"{name}={value}" for name, value in home.items())
     return (
-        f"note: the pocket model of {task} was made for --task {task} --options {words}; on other "
+        f"note: the pocket model of {task} was made for --task {task} --options {given}; on other "
         "problems it may be lost (see its model card)"
     )
 
@@ -261,11 +260,11 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
         f"{100 * summary['accuracy_after']:.1f} %, gain {100 * gain['mean']:+.1f} points "
         f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"
     )
-    for name, one in summary["attempts"].items():
+    for name, item in summary["attempts"].items():
         print(
-            f"{name:12} {_with_interval(one['before'])} -> {_with_interval(one['after'])}, gain "
-            f"{100 * one['gain']['mean']:+.1f} points (95 % interval "
-            f"{100 * one['gain']['low']:+.1f} to {100 * one['gain']['high']:+.1f})"
+            f"{name:12} {_with_interval(item['before'])} -> {_with_interval(item['after'])}, gain "
+            f"{100 * item['gain']['mean']:+.1f} points (95 % interval "
+            f"{100 * item['gain']['low']:+.1f} to {100 * item['gain']['high']:+.1f})"
         )
     if summary["stopped"]:
         print(f"stopped after step {summary['steps']}: {summary['stopped']}")
@@ -274,30 +273,30 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
         f"{summary['steps']} steps, {summary['training_tokens']:,} sampled tokens, "
         f"{summary['minutes']:.1f} minutes"
     )
-    for one in summary["warnings"]:
-        print(f"warning      {one['text']} [so at {one['steps']} of {summary['steps']} steps]")
+    for item in summary["warnings"]:
+        print(f"warning      {item['text']} [at {item['steps']} of {summary['steps']} steps]")
     print(f"metrics      {root / 'metrics.jsonl'} and {root / 'tensorboard'}")
     print(f"transcripts  {root / 'transcripts'}")
     print(f"checkpoints  {root / 'checkpoints'}")
-    print(f"report       {own_name()} report {shlex.quote(str(root))}")
+    print(f"report       {program_name()} report {shlex.quote(str(root))}")
 
 
 def _with_interval(value: Sequence[float | None]) -> str:
     """A share, and its interval where there is one."""
-    middle, *ends = (None if one is None else 100 * one for one in value)
-    said = f"{middle:.1f} %"
-    return said if None in ends else f"{said} ({ends[0]:.1f} to {ends[1]:.1f})"
+    middle, *ends = (None if number is None else 100 * number for number in value)
+    text = f"{middle:.1f} %"
+    return text if None in ends else f"{text} ({ends[0]:.1f} to {ends[1]:.1f})"
 
 
 def step_note(row: Mapping[str, Any]) -> str:
-    """What is said of the newest step."""
+    """Reward and speed of the newest step."""
     if "reward/mean" not in row:
         return ""
     return f"reward {row['reward/mean']:.2f}, {row['perf/tok_s']:,.0f} tok/s"
 
 
 def evaluation_line(row: Mapping[str, Any]) -> str:
-    """The line of an evaluation; nothing of a step without one."""
+    """Line of an evaluation; empty for a step without one."""
     if "eval/reward/mean" not in row:
         return ""
     return f"step {row['step']:4d}  held-out accuracy {100 * row['eval/reward/mean']:.1f} %"

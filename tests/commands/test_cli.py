@@ -155,7 +155,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_in_the_first_imports_is_one_line_of_the_command_alone(tmp_path):
-    (tmp_path / "pettingzoo.py").write_text(SWALLOWS)
+    (tmp_path / "difflib.py").write_text(SWALLOWS)
     paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
 
     def stopped(*words: str) -> subprocess.CompletedProcess[str]:
@@ -171,6 +171,10 @@ def test_ctrl_c_in_the_first_imports_is_one_line_of_the_command_alone(tmp_path):
         done = stopped(*words)
         assert (done.returncode, done.stderr) == (130, "\ninterrupted: nothing was done\n")
     assert "ImportError: Ctrl-C" in stopped("-c", "import flowzoo").stderr
+    (tmp_path / "difflib.py").rename(tmp_path / "pettingzoo.py")
+    done = stopped("-m", "flowzoo", "list")
+    assert (done.returncode, done.stderr) == (130, "\ninterrupted: nothing was saved\n")
+    assert stopped("-m", "flowzoo", "--help").returncode == 0, "help does not import it"
 
 
 def test_after_the_command_ctrl_c_says_nothing_more():

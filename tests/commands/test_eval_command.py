@@ -192,7 +192,7 @@ def test_tokens_that_nobody_counted_are_not_zero(
         assert main(mixed) == 0
         partly = capsys.readouterr().out
     assert "n/a output tokens, n/a prompt tokens\n" in shown
-    assert "calls whose tokens nobody counted: 12\n" in partly
+    assert "calls without token counts: 12\n" in partly
     assert "n/a output" not in partly
     summary = json.loads((team / "summary.json").read_text())
     assert (summary["tokens"], summary["prompt_tokens"], summary["uncounted"]) == (None, None, 16)

@@ -175,7 +175,7 @@ def plugin(name: str, target: str, package: str = "pack 1") -> plugins.Plugin:
     ("offers", "message"),
     [
         ([plugin("relay_v0", "nowhere:Relay")], "relay_v0 of pack 1.*importing nowhere raised"),
-        ([plugin("relay_v0", "pathlib:Path")], "is no subclass of flowzoo's Workflow"),
+        ([plugin("relay_v0", "pathlib:Path")], "must be a subclass of flowzoo.envs.Workflow"),
         (
             [plugin("relay_v0", "flowzoo.envs.workflows.voting:Voting")],
             "has the name 'voting_v0': entry point and class must have one name",

@@ -1,1 +1,1 @@
-"""What long commands show while they run, on a terminal and without one."""
+"""Progress of long commands, on a terminal and without one."""

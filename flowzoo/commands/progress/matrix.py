@@ -1,4 +1,4 @@
-"""What `flowzoo matrix` shows before and while it runs."""
+"""Plan and progress of `flowzoo matrix`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def progress_of(run: TrainingJob) -> str:
         return {"waiting": "·", "failed": "failed"}[run.state]
     row: dict[str, Any] = run.newest()
     accuracy = row.get("eval/reward/mean")
-    said = "" if accuracy is None else f" {100 * accuracy:.0f} %"
+    share = "" if accuracy is None else f" {100 * accuracy:.0f} %"
     if run.state == "finished":
-        return f"done{said} in {row['time/total'] / 60:.1f} min"
+        return f"done{share} in {row['time/total'] / 60:.1f} min"
     step, config = row.get("step", 0), run.config
     if config.token_budget:
-        return f"{100 * row.get('tokens/total', 0) / config.token_budget:.0f} % of tokens{said}"
-    return f"{step}/{config.steps}{said}"
+        return f"{100 * row.get('tokens/total', 0) / config.token_budget:.0f} % of tokens{share}"
+    return f"{step}/{config.steps}{share}"
 
 
 def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int) -> str:
@@ -82,11 +82,11 @@ def drawn(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 
     from flowzoo.baselines.matrix.time import as_time, remaining_seconds
 
-    seeds = sorted({one.config.seed for one in runs})
-    done = sum(one.state == "finished" for one in runs)
+    seeds = sorted({run.config.seed for run in runs})
+    done = sum(run.state == "finished" for run in runs)
     title = f"{done} of {len(runs)} runs finished"
     if votes:
-        title += f", {sum(one.state == 'finished' for one in votes)} of {len(votes)} votes"
+        title += f", {sum(run.state == 'finished' for run in votes)} of {len(votes)} votes"
     left = remaining_seconds(runs, workers)
     if left:
         title += f", about {as_time(left)} left"
@@ -94,9 +94,11 @@ def drawn(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
     table.add_column("cell")
     for seed in seeds:
         table.add_column(f"seed {seed}", justify="right")
-    for name in dict.fromkeys(one.cell.name for one in runs):
-        own = {one.config.seed: one for one in runs if one.cell.name == name}
-        table.add_row(name, *(progress_of(own[seed]) if seed in own else "" for seed in seeds))
+    for name in dict.fromkeys(run.cell.name for run in runs):
+        by_seed = {run.config.seed: run for run in runs if run.cell.name == name}
+        table.add_row(
+            name, *(progress_of(by_seed[seed]) if seed in by_seed else "" for seed in seeds)
+        )
     return table
 
 
@@ -121,15 +123,15 @@ def _plan_line(runs: Sequence[TrainingJob]) -> str:
 
 
 def _trouble(run: TrainingJob) -> str:
-    """Why a run cannot be begun; nothing if it can."""
+    """Reason why a run cannot start; empty if it can."""
     from flowzoo.agents.pocket import pocket_path, read_pocket
     from flowzoo.baselines.training.plan import resolve
 
-    kind, _, words = run.config.model.partition(":")
+    kind, _, name = run.config.model.partition(":")
     try:
         resolve(run.config)
         if kind == "pocket":
-            pocket_path(*read_pocket(words, run.cell.task))
+            pocket_path(*read_pocket(name, run.cell.task))
     except FlowzooError as error:
         return str(error)
     return ""
@@ -142,18 +144,18 @@ def _teller(
     from flowzoo.baselines.matrix.time import as_time, remaining_seconds
 
     jobs: list[MatrixJob] = [*runs, *votes]
-    told = {id(one) for one in jobs if one.state != "waiting"}
+    printed = {id(job) for job in jobs if job.state != "waiting"}
 
     def tell() -> None:
-        for one in jobs:
-            if one.state not in ("finished", "failed") or id(one) in told:
+        for job in jobs:
+            if job.state not in ("finished", "failed") or id(job) in printed:
                 continue
-            told.add(id(one))
+            printed.add(id(job))
             done = sum(other.state == "finished" for other in jobs)
             left = remaining_seconds(runs, workers)
-            said = progress_of(one) if isinstance(one, TrainingJob) else one.state
+            state = progress_of(job) if isinstance(job, TrainingJob) else job.state
             note = f"; {as_time(left)} left" if left else ""
-            line = f"[{done}/{len(jobs)}] {one.title}: {said}{note}"
+            line = f"[{done}/{len(jobs)}] {job.title}: {state}{note}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     return tell

@@ -1,8 +1,8 @@
 """Progress on stderr: a bar on a terminal; plain lines, now and then, in a pipe or a file.
 
-Work that is finished gets a line if the last one is `STEP_S` old, so that long steps have a line
-each and short ones no flood. After `QUIET_S` without any, one comes all the same: an evaluation of
-minutes is not taken for a command that hangs.
+Finished work gets a line if the last one is `STEP_S` old, so that short steps do not flood the log.
+After `QUIET_S` without a line one is printed anyway, so that a long evaluation does not look like
+a hanging command.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def to_stderr(text: str) -> None:
 
 
 class ShownProgress(Protocol):
-    """What is told of a command's progress."""
+    """Progress of a command."""
 
     def show(self, done: int, note: str = "") -> None:
-        """So much is done."""
+        """Set the finished amount."""
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
@@ -72,7 +72,7 @@ class PlainProgress:
         self._lock = threading.Lock()
 
     def show(self, done: int, note: str = "") -> None:
-        """So much is done."""
+        """Set the finished amount."""
         with self._lock:
             now = self._clock()
             if done <= self._first or now - self._began < _LOOK_S:
@@ -87,7 +87,7 @@ class PlainProgress:
             self._print(text)
 
     def beat(self) -> None:
-        """Print where things stand if nothing was printed for long."""
+        """Print the progress if nothing was printed for long."""
         with self._lock:
             now = self._clock()
             if now - self._last >= QUIET_S:
@@ -95,10 +95,10 @@ class PlainProgress:
                 self._print(self._line(now) + (waited if self._changed > self._began else ""))
 
     def _line(self, now: float) -> str:
-        done, made = self._done, self._done - self._first
+        done, finished = self._done, self._done - self._first
         # Episodes of a batch end together: the first ones say little about the others.
-        known = made > 0 and done >= FIRST_SHARE * self._total
-        left = (now - self._since) / made * (self._total - done) if known else None
+        is_steady = finished > 0 and done >= FIRST_SHARE * self._total
+        left = (now - self._since) / finished * (self._total - done) if is_steady else None
         parts = [f"{self._label} {done}/{self._total}", self._note]
         parts.append(times_note(now - self._began, left))
         return ", ".join(part for part in parts if part)
@@ -117,7 +117,7 @@ class BarProgress:
         self._bar = progress.add_task(label, total=total, completed=done, note=note)
 
     def show(self, done: int, note: str = "") -> None:
-        """So much is done."""
+        """Set the finished amount."""
         self._progress.update(self._bar, completed=done, note=note)
 
     def say(self, text: str) -> None:
@@ -129,7 +129,7 @@ class BarProgress:
 def shown_progress(
     label: str, total: int, done: int = 0, note: str = ""
 ) -> Iterator[ShownProgress]:
-    """The progress of a command; see `PlainProgress`. A script that hangs is told of, too."""
+    """The progress of a command; see `PlainProgress`. A hanging script is reported, too."""
     from rich.console import Console
 
     from flowzoo.envs.episode.watchdog import watched
@@ -161,12 +161,12 @@ def shown_progress(
 def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
     """Progress in episodes; yields what to call with every finished one."""
     score = count = 0.0
-    with shown_progress(label, total) as shown:
+    with shown_progress(label, total) as progress:
 
         def advance(record: Any) -> None:
             nonlocal score, count
             score, count = score + record.score, count + 1
-            shown.show(int(count), f"accuracy {100 * score / count:.1f} %")
+            progress.show(int(count), f"accuracy {100 * score / count:.1f} %")
 
         yield advance
 
@@ -188,15 +188,15 @@ def step_progress(
     """
     note = "evaluating the start" if done < 0 else ""
     before: float | None = None
-    with shown_progress("step", steps, max(0, done), note) as shown:
+    with shown_progress("step", steps, max(0, done), note) as progress:
 
         def on_step(row: Mapping[str, Any]) -> None:
             nonlocal before
             took = "" if before is None else f"{row['time/total'] - before:.1f} s"
             before = row["time/total"]
-            shown.show(row["step"], ", ".join(part for part in (took, note_of(row)) if part))
+            progress.show(row["step"], ", ".join(part for part in (took, note_of(row)) if part))
             if line := line_of(row):
-                shown.say(line)
+                progress.say(line)
 
         yield on_step
 
@@ -207,10 +207,10 @@ def as_minutes(seconds: float) -> str:
     return f"{minutes}:{rest:02d}"
 
 
-def times_note(taken: float | None, left: float | None) -> str:
+def times_note(elapsed: float | None, left: float | None) -> str:
     """Minutes and seconds of both; nothing of what is not known or over."""
-    said = as_minutes(taken or 0)
-    return f"{said}, {as_minutes(left)} left" if left else said
+    text = as_minutes(elapsed or 0)
+    return f"{text}, {as_minutes(left)} left" if left else text
 
 
 def _bar(console: Any) -> Progress:

@@ -59,9 +59,9 @@ def test_mistakes_are_one_line_before_any_work(
     ("words", "message"),
     [
         (["--out", "folder"], "got the directory folder: name a file with --out"),
-        (["--out", "file/page.html"], "--out file/page.html needs a directory where the file file"),
-        (["--png", "file"], "--png file needs a directory where the file file is"),
-        (["--png", "file/below/plots"], "needs a directory where the file"),
+        (["--out", "file/page.html"], "--out file/page.html: file exists and is a file: choose"),
+        (["--png", "file"], "--png file: file exists and is a file: choose"),
+        (["--png", "file/below/plots"], "exists and is a file: choose"),
     ],
 )
 def test_places_that_cannot_be_written_to_are_refused_before_runs_are_read(

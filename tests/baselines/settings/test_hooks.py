@@ -69,7 +69,7 @@ def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(
         ("{folder}/other.py:half", "there is no file"),
         ("no_such_module:half", "ModuleNotFoundError"),
         ("{folder}/mine.py:hlaf", "has no 'hlaf'; it has fails, half, nothing"),
-        ("{folder}/mine.py:number", "is no function, but int"),
+        ("{folder}/mine.py:number", "must be callable, got int"),
         ("{folder}/broken.py:f", r"importing .*broken.py raised ZeroDivisionError"),
     ],
 )

@@ -115,7 +115,7 @@ def test_what_raises_in_a_rule_says_whose_it_was() -> None:
     ("options", "message"),
     [
         ({"credit": "cred.py:rul"}, "credit cred.py:rul: cred.py has no 'rul'; it has"),
-        ({"credit": "cred.py:number"}, "credit cred.py:number is no function, but int"),
+        ({"credit": "cred.py:number"}, "credit cred.py:number must be callable, got int"),
         ({"credit": "no.py:rule"}, "credit: there is no file no.py"),
         ({"credit": "loca"}, "unknown credit 'loca'.*Did you mean 'local'.*file.py:function"),
         ({"credit": 3}, "unknown credit 3"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.commands.shared import own_name
+from flowzoo.commands.shared import program_name
 
 
 def test_the_name_is_enough_where_it_is_this_program(
@@ -19,8 +19,8 @@ def test_the_name_is_enough_where_it_is_this_program(
     script.chmod(0o755)
     monkeypatch.setattr("sys.argv", [str(script)])
     monkeypatch.setenv("PATH", os.defpath)
-    assert own_name() == f"'{script}'"
+    assert program_name() == f"'{script}'"
     monkeypatch.setenv("PATH", str(script.parent))
-    assert own_name() == "flowzoo"
+    assert program_name() == "flowzoo"
     monkeypatch.setattr("sys.argv", ["/somewhere/flowzoo/cli.py"])
-    assert own_name() == "flowzoo"
+    assert program_name() == "flowzoo"
