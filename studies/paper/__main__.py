@@ -13,9 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
-
-from flowzoo.commands.arguments import read_arguments
+from typing import Any
 
 from flowzoo.baselines.report.cells import Notes, group_cells
 from flowzoo.baselines.report.comparisons import FEWEST
@@ -26,6 +24,7 @@ from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.write import stamped
 from flowzoo.baselines.run.reading import RunData
+from flowzoo.commands.arguments import read_arguments
 from flowzoo.errors import FlowzooError
 from flowzoo.files import replace_text
 from studies.paper.amplification import cell_amplification
