@@ -6,7 +6,7 @@
 A sample is a problem, an epoch an episode of it. The solver plays the whole episode: every role is
 answered by Inspect's model of that role (`model_roles`), or by the model that is evaluated. So
 Inspect's limits, caches, retries and logs hold for every call. The score is the episode's own, in
-[0, 1]; the answer and the score of every role's job stand beside it in the log.
+[0, 1]; the answer and every role's score are in the log, too.
 Needs the package inspect-ai, which no extra of flowzoo brings.
 """
 
@@ -38,7 +38,7 @@ from flowzoo.envs import EpisodeRecord, Message, Workflow, make_workflow
 from flowzoo.envs.tasks.guarded import get_problem
 
 _KEPT = "flowzoo"
-"""Where an episode's outcome stands in the store of a sample."""
+"""Key of an episode's outcome in the store of a sample."""
 _KINDS: Mapping[str, Any] = {
     "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant
 }  # fmt: skip
@@ -62,7 +62,7 @@ class InspectPolicy:
         return Completion(output.completion, finish=_finish(output))
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """No-op: nothing to release."""
 
 
 def _finish(output: ModelOutput) -> Any:
@@ -92,7 +92,7 @@ def play_workflow(workflow: Workflow, split: str, seed: int = 0) -> Solver:
 
 
 def outcome(record: EpisodeRecord) -> dict[str, Any]:
-    """What the scorer needs of an episode, as plain values."""
+    """Outcome of an episode for the scorer, as plain values."""
     role_scores: dict[str, list[float]] = {}
     for call in record.calls:
         if call.role_score is not None:
@@ -101,7 +101,7 @@ def outcome(record: EpisodeRecord) -> dict[str, Any]:
         "score": record.score,
         "answer": record.answer,
         "returns": dict(record.returns),
-        "role_scores": {role: fmean(found) for role, found in role_scores.items()},
+        "role_scores": {role: fmean(scores) for role, scores in role_scores.items()},
         "calls": len(record.calls),
     }
 
@@ -111,8 +111,8 @@ def workflow_score() -> Any:
     """The episode's score."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        found = state.store.get(_KEPT)
-        return Score(value=found["score"], answer=found["answer"], metadata=found)
+        outcome = state.store.get(_KEPT)
+        return Score(value=outcome["score"], answer=outcome["answer"], metadata=outcome)
 
     return score
 
@@ -139,7 +139,7 @@ def workflow_task(
     Raises:
         UsageError: a name, a number or an option that there is not.
     """
-    made = make_workflow(workflow, task_name, **options)
+    flow = make_workflow(workflow, task_name, **options)
     samples = [
         Sample(
             input=problem.text,
@@ -147,11 +147,11 @@ def workflow_task(
             id=problem.id,
             metadata={"index": problem.index},
         )
-        for problem in distinct_problems(made.task, split, n)
+        for problem in distinct_problems(flow.task, split, n)
     ]
     return Task(
-        dataset=MemoryDataset(samples, name=f"{made.name} on {made.task.name}"),
-        solver=play_workflow(made, split, seed),
+        dataset=MemoryDataset(samples, name=f"{flow.name} on {flow.task.name}"),
+        solver=play_workflow(flow, split, seed),
         scorer=workflow_score(),
-        name=made.name,
+        name=flow.name,
     )

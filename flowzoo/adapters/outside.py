@@ -1,8 +1,8 @@
-"""Episodes in which one agent is answered from outside, by whoever calls; all others by policies.
+"""Episodes in which the caller answers for one agent, and policies for all others.
 
-A trainer that samples by itself wants to be asked and to answer, one call after the other, where a
-rollout wants a policy that it can await. `OutsidePlay` stands between them: the rollout runs on a
-loop of its own, and its policy for that agent waits until somebody answers.
+A trainer that samples by itself makes synchronous calls, while a rollout awaits its policies.
+`OutsidePlay` connects them: the rollout runs on an event loop in another thread, and its policy for
+that agent waits until the caller answers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
 Others = Mapping[str, Policy | str] | Policy | str
-"""Who plays the other agents: a policy for all of them, or role or agent -> policy. A text is one
-as `flowzoo eval --policy` takes it."""
+"""Policies of the other agents: one for all, or by role or agent. A text is a policy as
+`flowzoo eval --policy` takes it."""
 
 
 def agents_of(workflow: Workflow, name: str) -> list[str]:
-    """The agents that `name`, an agent or a role, stands for.
+    """The agents that `name` means, an agent or a role.
 
     Raises:
         UsageError: there is none.
@@ -44,13 +44,13 @@ def agents_of(workflow: Workflow, name: str) -> list[str]:
 def policies_of(
     workflow: Workflow, others: Others, agents: Sequence[str], seed: int = 0
 ) -> dict[str, Policy]:
-    """Role or agent -> policy of everybody that `agents` meet; a text is made into a policy.
+    """Policies of the other agents, by role or agent; texts are made into policies.
 
     Args:
         workflow: what is played.
         others: who plays; an entry for one of several `agents` plays it while another one of them
             is answered from outside.
-        agents: those that are answered from outside, one in an episode.
+        agents: agents that are answered from outside, one in an episode.
         seed: of the policies that are made.
 
     Raises:
@@ -62,30 +62,31 @@ def policies_of(
     if len(agents) == 1 and agents[0] in others:
         raise UsageError(f"{agents[0]} is answered from outside: leave it out of `others`.")
     names = sorted({policy for policy in others.values() if isinstance(policy, str)})
-    made = {name: make_policy(name, oracle=workflow, seed=seed) for name in names}
+    by_text = {name: make_policy(name, oracle=workflow, seed=seed) for name in names}
     return {
-        key: made[policy] if isinstance(policy, str) else policy for key, policy in others.items()
+        key: by_text[policy] if isinstance(policy, str) else policy
+        for key, policy in others.items()
     }
 
 
 Events = queue.SimpleQueue[Request | Future[list[EpisodeRecord]]]
-"""What is asked, and at last the episode."""
+"""Requests, and finally the episode."""
 
 
 class OutsidePolicy:
-    """Hands every request on, and waits until somebody answers it."""
+    """Passes every request on and waits for its answer."""
 
     batching: Batching = "stream"
     name = "outside"
 
     def __init__(self) -> None:
         """Make it; `begin` comes before the first request."""
-        self._asked = Events()
+        self._requests = Events()
         self._answers: dict[Key, asyncio.Future[Completion]] = {}
 
-    def begin(self, asked: Events) -> None:
-        """Hand requests to `asked` from now on; nobody waits for an answer any more."""
-        self._asked, self._answers = asked, {}
+    def begin(self, events: Events) -> None:
+        """Pass requests to `events` from now on, and drop all requests that wait."""
+        self._requests, self._answers = events, {}
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """See `Policy`."""
@@ -93,7 +94,7 @@ class OutsidePolicy:
         waiting = [loop.create_future() for _ in requests]
         for request, future in zip(requests, waiting, strict=True):
             self._answers[request.key] = future
-            self._asked.put(request)
+            self._requests.put(request)
         return [await future for future in waiting]
 
     def answer(self, request: Request, completion: Completion) -> None:
@@ -101,7 +102,7 @@ class OutsidePolicy:
         self._answers.pop(request.key).set_result(completion)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """No-op: nothing to release."""
 
 
 _UNDER_WAY: set[Future[list[EpisodeRecord]]] = set()
@@ -138,11 +139,11 @@ class OutsidePlay:
         self._policy = OutsidePolicy()
         self._rollout = Rollout(workflow, PolicyMap({**policies, agent: self._policy}), seed=seed)
         self.request: Request | None = None
-        """What the agent is asked now; None: nothing is played, or the episode has ended."""
+        """Request that waits for an answer; None before and after an episode."""
         self.record: EpisodeRecord | None = None
         """The episode, once it has ended."""
         self.problem: Problem | None = None
-        """What is played, or was last."""
+        """Problem of the newest episode."""
 
     def start(self, job: EpisodeJob) -> Request | None:
         """Begin an episode; what the agent is asked first, None if it ends without asking it.
@@ -151,7 +152,7 @@ class OutsidePlay:
         """
         self.close()
         self.record, self.problem = None, job.problem
-        # A new queue: what the one before was given up with must not be taken for this one's.
+        # A new queue: the last event of a dropped episode must not reach this one.
         self._events = Events()
         self._policy.begin(self._events)
         self._running = self._loop.start(self._rollout.arun([job]))
@@ -161,7 +162,7 @@ class OutsidePlay:
         return self._next()
 
     def answer(self, completion: Completion) -> Request | None:
-        """Answer for the agent; what it is asked next, None at the end.
+        """Answer for the agent; returns its next request, None at the end.
 
         Raises:
             UsageError: nothing was asked.

@@ -28,7 +28,7 @@ class TextSpec(NonTensor):
     """Texts that TorchRL can draw at random and hand on one by one, each whole."""
 
     prose: Prose
-    """What is drawn from: of the class, since TorchRL copies specs by their class and shape."""
+    """Space of the samples; a class attribute, since TorchRL copies specs by class and shape."""
 
     def rand(self, shape: Any = None) -> Any:
         """Texts drawn from the space, one for each element."""
@@ -47,11 +47,11 @@ class TextSpec(NonTensor):
         """The text, or an array of texts (dtype object): what PettingZooWrapper indexes."""
         if isinstance(val, str):
             return val
-        said = val.tolist()
-        if isinstance(said, str):
-            return said
-        texts = np.empty(len(said), dtype=object)
-        texts[:] = said
+        values = val.tolist()
+        if isinstance(values, str):
+            return values
+        texts = np.empty(len(values), dtype=object)
+        texts[:] = values
         return texts
 
 
@@ -78,7 +78,7 @@ class WithoutInfos(BaseWrapper[str, Any, Any]):
 
     @property
     def infos(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
-        """Nothing, for every agent; `unwrapped.infos` has them."""
+        """Empty infos of every agent; `unwrapped.infos` has the real ones."""
         return {agent: {} for agent in self.env.infos}
 
 

@@ -12,11 +12,11 @@ check of docs/libraries.md compares them).
 
 `turns="one"` is for an agent that is asked once an episode: its prompt ends TRL's last user message
 and the whole completion is its reply. With `turns="many"` the model answers by calling the tool
-`reply`, which returns what it is asked next; a message without a call is a reply, too, and turns
+`reply`, which returns the next prompt; a message without a call is a reply, too, and turns
 that it leaves open are answered with nothing. TRL appends to one conversation: of a chat that goes
-on, also where it leaves out earlier turns, the last message is handed on, and what it left out
-stays in sight; prompts that stand alone here stand in one conversation there. Other chats cannot be
-handed on and end the run (`SeatError`).
+on, also if it leaves out earlier turns, the last message is passed on, and earlier turns stay
+visible; separate prompts become one conversation there. Other chats cannot be passed on and end the
+run (`SeatError`).
 
 Every member of a group plays the same problem with the same replies of others (they depend on seed,
 problem, `sample` and what the agent said), so that a group compares replies and not luck.
@@ -82,7 +82,7 @@ class WorkflowSeat:
         return None if request is None else self._new_text(request.messages)
 
     def _new_text(self, messages: Sequence[Message]) -> str:
-        """What a chat adds to the conversation so far: its last message, of the user.
+        """The new message of a chat: its last one, of the user.
 
         What the chat leaves out stays in the conversation, which cannot be shortened.
 
@@ -90,8 +90,8 @@ class WorkflowSeat:
             UsageError: it holds more that is new, which an environment of TRL cannot hand on.
         """
         *earlier, last = messages
-        shown = iter([*map(_visible, self._conversation)])
-        if last["role"] != "user" or not all(_visible(message) in shown for message in earlier):
+        history = iter([*map(_visible, self._conversation)])
+        if last["role"] != "user" or not all(_visible(message) in history for message in earlier):
             shape = ", ".join(message["role"] for message in messages)
             raise UsageError(
                 f"{self._play.agent} was shown a chat ({shape}) that is new before its last "
@@ -139,14 +139,14 @@ class WorkflowToolSeat(WorkflowSeat):
         if self._play.request is None:
             return OVER
         try:
-            asked = self._answer(text)
+            prompt = self._answer(text)
         except Exception as error:
             raise SeatError(f"{type(error).__name__}: {error}") from error
-        return OVER if asked is None else asked
+        return OVER if prompt is None else prompt
 
 
 class TRLSpec:
-    """What `GRPOTrainer` wants to know of one agent in a workflow; see the module's docstring."""
+    """Data set, environments and reward of `GRPOTrainer` for one agent; see the module's docstring."""
 
     def __init__(
         self,
@@ -192,8 +192,8 @@ class TRLSpec:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was made so far, so that the factory reaches another process."""
-        made = ("_loop", "_policies", "rows", "train_dataset")
-        return {name: value for name, value in vars(self).items() if name not in made}
+        cached = ("_loop", "_policies", "rows", "train_dataset")
+        return {name: value for name, value in vars(self).items() if name not in cached}
 
     @cached_property
     def _loop(self) -> LoopThread:
@@ -215,9 +215,9 @@ class TRLSpec:
 
     def _is_asked(self, row: Mapping[str, Any], play: OutsidePlay) -> bool:
         """Play a row's episode until its agent is asked; False if it ends without that."""
-        asked = play.start(self.job(row["index"], row["sample"])) is not None
+        is_asked = play.start(self.job(row["index"], row["sample"])) is not None
         play.close()
-        return asked
+        return is_asked
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -243,17 +243,17 @@ class TRLSpec:
         ]
         plays = [self.play(row["agent"]) for row in rows]  # here: threads would make policies twice
         with ThreadPoolExecutor(_OPENINGS) as threads:
-            asked = [*threads.map(self._is_asked, rows, plays)]
+            flags = [*threads.map(self._is_asked, rows, plays)]
         names = ", ".join(self.agents)
-        if not any(asked):
+        if not any(flags):
             raise UsageError(f"{names}: asked in none of {len(rows)} episodes, so nothing trains.")
-        if not all(asked):
-            out = asked.count(False)
+        if not all(flags):
+            out = flags.count(False)
             warnings.warn(
                 f"{out} of {len(rows)} rows are left out: {names} would not be asked in them.",
                 stacklevel=3,
             )
-        return [row for row, kept in zip(rows, asked, strict=True) if kept]
+        return [row for row, flag in zip(rows, flags, strict=True) if flag]
 
     @cached_property
     def train_dataset(self) -> Any:
@@ -280,7 +280,7 @@ class TRLSpec:
         return [workflow_reward]
 
     def make(self) -> WorkflowSeat:
-        """A seat of its own."""
+        """Make a seat."""
         return WorkflowSeat(self) if self.turns == "one" else WorkflowToolSeat(self)
 
 
@@ -306,7 +306,7 @@ def workflow_reward(
 
 
 def last_reply(completion: Any) -> str | None:
-    """What a completion ends with; None where that is a tool call, or what a tool returned."""
+    """Text of the last reply of a completion; None if it ends with a tool call or a tool result."""
     last = completion if isinstance(completion, str) else completion[-1]
     if isinstance(last, str):
         return last

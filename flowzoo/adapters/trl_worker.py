@@ -7,13 +7,13 @@
                                reward_funcs=[], rollout_worker=worker)
 
 Every call of an episode that the policy answered becomes a sample, with the advantage that the
-algorithm gives it (groups of role, problem or turn, whatever it compares). TRL's own group
-statistics are not used. Problems, keys and advantages are those of `flowzoo train` with
+algorithm gives it (in groups of role, problem or turn). TRL's own group
+statistics are not used. Problems, keys and advantages equal the ones in `flowzoo train` with
 the same seed, step for step. Replies that were cut off are left out and counted, as our learner
 leaves them out by default. The loss, the clips and the weights are TRL's.
 
-A sample's `model_version` is the version that was live when its step began: what TRL sent to the
-server meanwhile makes a reply newer than that, never older.
+A sample's `model_version` is the version that was live when its step began: weights that TRL
+sends to the server during the step make a reply newer than that, never older.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _POLL_S = 0.05
 
 
 class TRLRolloutWorker:
-    """A `RolloutWorkerProtocol` of `trl.experimental.async_grpo`."""
+    """A rollout worker for `trl.experimental.async_grpo`."""
 
     def __init__(
         self,
@@ -65,15 +65,15 @@ class TRLRolloutWorker:
         Args:
             workflow: what is played.
             policy: who is trained; its completions carry token ids and log-probs.
-            others: role or agent -> policy of those that `policy` does not play, which stay as
-                they are.
+            others: policies by role or agent for the roles that `policy` does not play; they are
+                not trained.
             algorithm: whose advantages; one that plays whole episodes.
             problems: per step.
             samples: episodes of each.
             split: of the problems.
             seed: of problems and sampling.
             max_queued: samples that wait for the trainer at most, or else rollouts wait.
-            steps: after so many rollouts end; None: when the trainer stops them.
+            steps: number of steps; None: until the trainer stops.
 
         Raises:
             UsageError: an algorithm that branches, a number below 1, a role without a policy, or
@@ -170,10 +170,10 @@ class TRLRolloutWorker:
 
     def _jobs(self) -> list[EpisodeJob]:
         """The episodes of a step, numbered as the trainer of ours numbers them."""
-        found = self._stream.take(self._workflow.task, self._problems)
+        problems = self._stream.take(self._workflow.task, self._problems)
         return [
-            EpisodeJob(problem, place * self._samples + sample)
-            for place, problem in enumerate(found)
+            EpisodeJob(problem, index * self._samples + sample)
+            for index, problem in enumerate(problems)
             for sample in range(self._samples)
         ]
 
@@ -182,7 +182,7 @@ class TRLRolloutWorker:
         returns = episode_returns(batch.records)
         values = compute(batch.rows, self._spec, returns, self._baselines).values
         group: dict[str, int] = {}
-        made, cut = [], 0
+        results, cut = [], 0
         for call, advantage in zip(batch.rows, values.tolist(), strict=True):
             if call.policy != self._policy:
                 continue
@@ -192,7 +192,7 @@ class TRLRolloutWorker:
             if call.problem not in group:
                 group[call.problem] = next(self._groups)
             number, score = group[call.problem], returns[call.episode]
-            made.append(self._sample(call, advantage, version, number, score))
+            results.append(self._sample(call, advantage, version, number, score))
         scores = list(returns.values())
         self.metrics_queue.put(
             {
@@ -201,7 +201,7 @@ class TRLRolloutWorker:
                 "rollout/cut_off_total": float(cut),
             }
         )
-        return made
+        return results
 
     def _sample(self, call: Call, advantage: float, version: int, group: int, score: float) -> Any:
         if not call.output_ids:
@@ -229,14 +229,14 @@ def episode_spec(algorithm: str, workflow: Workflow) -> AdvantageSpec:
     Raises:
         UsageError: there is none of that name, or it branches.
     """
-    found = algorithm_named(algorithm)
-    if found.sampling != "episodes":
+    row = algorithm_named(algorithm)
+    if row.sampling != "episodes":
         raise UsageError(f"{algorithm} branches episodes: only `flowzoo train` samples for it.")
     if workflow.pays_agents:
         from flowzoo.baselines.advantages.spec import by_agent
 
-        return by_agent(found.advantage)
-    return found.advantage
+        return by_agent(row.advantage)
+    return row.advantage
 
 
 def _rollout_sample() -> Any:

@@ -1,4 +1,4 @@
-r"""A workflow as an environment of verifiers 0.4, every role a seat with a model of its own.
+r"""A workflow as an environment of verifiers 0.4, every role a seat with its own model.
 
 verifiers finds an environment by the name of a top-level module, and the seats are fields of a
 class. So a workflow is published as a small file; this is all of `flowzoo_voting.py`:
@@ -17,7 +17,7 @@ where the variable has to be set. Without `--client.base-url` verifiers asks Pri
 endpoint, and without `--no-push` it uploads the results there.
 
 A seat that names no model plays with the run's, which makes it self-play. Every call of an episode
-is a run of its seat with a fresh context, so it is one trace: it carries what the workflow paid
+is a run of its seat with a fresh context and makes one trace, which carries what the workflow paid
 that call as the reward `workflow`, and the episode's score and the role score as metrics.
 Calls are made in this process, by the harness that comes with it; programs that a workflow runs are
 confined by flowzoo's sandbox.
@@ -112,7 +112,7 @@ class SeatPolicy:
         return Completion(trace.last_reply, finish=finish)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """No-op: nothing to release."""
 
 
 def chat_of(messages: Sequence[Message]) -> list[Any]:
@@ -136,21 +136,23 @@ def plugin(
         UsageError: a name or an option that there is not, or a role that has the name of a field of
             `EnvConfig`.
     """
-    made: Workflow = make_workflow(workflow, task, **options)
-    roles = list(made.role_counts())
-    taken = sorted(set(roles) & set(vf.EnvConfig.model_fields))
-    if taken:
-        raise UsageError(f"role {taken[0]!r} is a field of verifiers' EnvConfig: rename the role.")
+    flow: Workflow = make_workflow(workflow, task, **options)
+    roles = list(flow.role_counts())
+    reserved = sorted(set(roles) & set(vf.EnvConfig.model_fields))
+    if reserved:
+        raise UsageError(
+            f"role {reserved[0]!r} is a field of verifiers' EnvConfig: rename the role."
+        )
     seat = vf.AgentConfig(runtime=vf.SubprocessConfig())
     fields: dict[str, Any] = dict.fromkeys(roles, (vf.AgentConfig, seat))
-    config = create_model(f"{type(made).__name__}EnvConfig", __base__=vf.EnvConfig, **fields)
+    config = create_model(f"{type(flow).__name__}EnvConfig", __base__=vf.EnvConfig, **fields)
 
     class WorkflowTasks(vf.Taskset[WorkflowTask, vf.TasksetConfig]):
         """The first problems of the split with different texts."""
 
         def load(self) -> Iterator[WorkflowTask]:
             """See `vf.Taskset`."""
-            for problem in distinct_problems(made.task, split, problems):
+            for problem in distinct_problems(flow.task, split, problems):
                 data = ProblemData(id=problem.id, index=problem.index, text=problem.text)
                 yield WorkflowTask(data, self.config.task)
 
@@ -160,7 +162,7 @@ def plugin(
         async def run(self, task: vf.Task, agents: vf.Agents) -> None:
             """See `vf.Env`."""
             seats = {role: SeatPolicy(role, getattr(agents, role), task) for role in roles}
-            await play(made, seats, getattr(task.data, "index"), split)  # noqa: B009
+            await play(flow, seats, getattr(task.data, "index"), split)  # noqa: B009
 
     return WorkflowTasks, WorkflowSeats
 
