@@ -146,7 +146,7 @@ class WorkflowToolSeat(WorkflowSeat):
 
 
 class TRLSpec:
-    """Data set, environments and reward of `GRPOTrainer` for one agent; see the module's docstring."""
+    """Data set, environments and reward of one agent for `GRPOTrainer`; see the module."""
 
     def __init__(
         self,
