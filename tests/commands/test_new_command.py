@@ -112,6 +112,6 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     words = [sys.executable, "-B", "-c", FULL]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
-    assert "Free space there, or write elsewhere." in done.stderr
+    assert "Free space there, or choose another directory." in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

@@ -93,7 +93,7 @@ TYPOS: list[tuple[str, str]] = [
     ("play voting --n 1e3", "--n takes a whole number, got '1e3'"),
     ("play voting --seed x", "--seed takes a whole number, got 'x'"),
     ("new wrkflow x", "what: unknown choice 'wrkflow'. Did you mean 'workflow'"),
-    ("new", "What the package adds to flowzoo; NAME: Its short name"),
+    ("new", "Kind of the package; NAME: Short name"),
     ("export", "RUN: Directory of the training run; --out PATH: Folder to write"),
     # names
     ("new workflow 3things", "expected small letters, digits and single underscores"),
