@@ -1,24 +1,24 @@
-"""Checkpoints: everything a run needs to go on with the same numbers, and nothing torn.
+"""Checkpoints: all that a run needs to continue with the same numbers, written atomically.
 
 Layout of one checkpoint below the run's checkpoint folder:
 
     step-00000010/
       policies/<name>/   weights and tokenizer in Hugging Face layout (float32 safetensors; loads
                          with `AutoModelForCausalLM.from_pretrained`), and `learner.pt`:
-                         optimiser, counts, running means; of a LoRA policy the adapter alone, in
+                         optimizer, counts, running means; of a LoRA policy the adapter alone, in
                          PEFT layout; nothing of a frozen policy; and `optimizer/`, where several
                          ranks have the tensors of `learner.pt` in parts (see `learner.saved`)
       random.pt          states of the generators of python, numpy and torch
       ahead.json         the next steps' batches, where some were sampled ahead (`max_staleness`)
-      checkpoint.json    step, score, the trainer's own state (configuration, data cursor), what
+      checkpoint.json    step, score, the trainer's state (configuration, data cursor), what
                          frozen policies play with, size and SHA-256 of every other file and of the
                          run's metrics up to the step (`flowzoo.baselines.run.ledger`), and the
                          SHA-256 of all this; see `flowzoo.baselines.run.manifest`
 
 A checkpoint is written under another name, synced to disk and then renamed, so a folder called
-`step-*` is complete whenever a process dies or a disk is full, and older ones are removed only
-after that. A disk may lose data in other ways, so `load` takes nothing whose digest differs, and
-`recover` takes the checkpoint before it. Nothing is ever unpickled.
+`step-*` is complete even if a process dies or a disk is full, and older ones are removed only
+afterwards. A disk may lose data in other ways, so `load` refuses files whose digest differs, and
+`recover` falls back to the checkpoint before. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ def save(
     marks: Mapping[str, Mark] | None = None,
     backend: RunBackend | None = None,
 ) -> Path:
-    """Write the checkpoint of `step`, then remove those that `keep` (default:
+    """Write the checkpoint of `step`, then remove the ones that `keep` (default:
     `CheckpointRetention()`) drops.
 
     `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
-    models of policies that are not trained; `texts` are further files by name, `marks` what the
-    run's growing files are now. Of several ranks every one must call it.
+    models of policies that are not trained; `texts` are further files by name, `marks` the
+    present marks of the run's growing files. Every rank must call it.
 
     Raises:
         UsageError: the step exists already (a checkpoint is never overwritten), a policy name
             cannot be a folder's, or `state` is not JSON-able.
-        SaveError: it could not be written, e.g. on a full disk; what was there before is whole,
-            and the space of what had been written is free again.
+        SaveError: it could not be written, e.g. on a full disk; earlier checkpoints are intact,
+            and partial files are removed.
     """
     root, backend = Path(root), backend or LocalRunBackend()
     target = root / f"step-{step:08d}"
@@ -115,15 +115,15 @@ def save(
             backend.each(partial_of(learner.apply, save_learner, folder))
         seen = backend.each(lambda: _sizes(partial))
         backend.once(finish)
-    except LearnersLostError:  # the next checkpoint takes away what is half written
+    except LearnersLostError:  # the next checkpoint removes partial files
         raise
-    except Exception as error:  # torch and safetensors have their own for a failed write
+    except Exception as error:  # torch and safetensors raise errors of different types
         if backend.writes:
             shutil.rmtree(partial, ignore_errors=True)
         raise SaveError(
             f"the checkpoint of step {step} could not be written to {root}: "
-            f"{' '.join(str(error).split())}. Those before it are whole: mend "
-            "this (is the disk full?), and the run goes on from the last one."
+            f"{' '.join(str(error).split())}. Earlier checkpoints are intact: free "
+            "disk space or correct the cause, and repeat the command to continue."
         ) from error
     backend.once(lambda: prune(root, keep or CheckpointRetention()))
     return target
@@ -132,10 +132,10 @@ def save(
 def load(
     path: Path | str, learners: Mapping[str, LearnerProtocol], backend: RunBackend | None = None
 ) -> CheckpointInfo:
-    """Put a checkpoint back: weights, optimisers, and the global random generators (last).
+    """Load a checkpoint: weights, optimizers, and global random generators (last).
 
-    `learners` must be of the same policies and architectures as those saved. Every file's digest is
-    compared before anything is changed.
+    `learners` must have the saved policies and architectures. Digests of all files are compared
+    before anything is changed.
 
     Raises:
         DataError: the checkpoint is not intact.
@@ -155,20 +155,20 @@ def load(
 
 
 class Recovery(NamedTuple):
-    """What became of the checkpoints of a run that goes on."""
+    """Result of `recover`."""
 
     info: CheckpointInfo | None
-    """The one that was loaded, if there is an intact one."""
+    """Checkpoint that was loaded, if one is intact."""
     damaged: tuple[str, ...]
-    """What is wrong with those after it (without an intact one: with all)."""
+    """Damage of the checkpoints after it; of all, if none is intact."""
 
 
 def recover(
     root: Path, learners: Mapping[str, LearnerProtocol], backend: RunBackend | None = None
 ) -> Recovery:
-    """Load the newest intact checkpoint, and set aside those after it, with a warning for each.
+    """Load the newest intact checkpoint, and set aside later ones, with a warning for each.
 
-    Where none is intact, nothing is touched.
+    If none is intact, nothing is changed.
 
     Raises:
         UsageError: see `load`.
@@ -183,12 +183,12 @@ def recover(
         except DataError as error:
             damaged.append((path, str(error)))
     if info is not None and backend.writes:
-        for path, said in damaged:
+        for path, damage in damaged:
             logger.warning(
-                "%s; it is set aside as %s, and the run goes on from the checkpoint of step %d",
-                said, set_aside(path).name, info.step,
+                "%s; it is set aside as %s, and the run continues from the checkpoint of step %d",
+                damage, set_aside(path).name, info.step,
             )  # fmt: skip
-    return Recovery(info, tuple(said for _, said in damaged))
+    return Recovery(info, tuple(damage for _, damage in damaged))
 
 
 def _check_names(target: Path, learners: Mapping[str, LearnerProtocol]) -> None:
@@ -223,7 +223,7 @@ def _write(
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """The files in `folder` as this rank sees them."""
+    """Sizes of the files in `folder` on this rank, by path."""
     return {
         str(path.relative_to(folder)): path.stat().st_size
         for path in folder.rglob("*")
@@ -232,7 +232,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _check_shared(folder: Path, seen: Sequence[Mapping[str, int]]) -> None:
-    """Refuse a folder that is not the same one on every rank; `seen` has the files of each."""
+    """Refuse a folder that is not the same one on every rank; `seen` has the sizes of each rank."""
     for rank, files in enumerate(seen):
         for name, size in files.items():
             if seen[0].get(name) != size:
@@ -243,7 +243,11 @@ def _check_shared(folder: Path, seen: Sequence[Mapping[str, int]]) -> None:
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
-    """`state` if JSON gives it back unchanged up to tuples; else an error."""
+    """Convert `state` to JSON types.
+
+    Raises:
+        UsageError: it has other types.
+    """
     try:
         return json.loads(json.dumps(state))
     except (TypeError, ValueError) as error:
@@ -251,7 +255,7 @@ def _plain(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sweep(root: Path) -> None:
-    """Remove what a killed process left half written or half removed."""
+    """Remove partial folders of a killed process."""
     for path in root.glob(f"{PARTIAL}*"):
         shutil.rmtree(path)
 

@@ -4,8 +4,8 @@
     FOLDER/replies/train.parquet      one row a reply: `REPLIES`
     FOLDER/episodes/train.parquet     one row an episode: `EPISODES`
 
-`prompt` and `completion` are lists of messages, the layout in which TRL takes chats. A source is
-read and written file by file, so what is held in memory does not grow with the length of a run.
+`prompt` and `completion` are lists of messages, as TRL expects chats. Sources are read and written
+file by file, so memory does not grow with the length of a run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Column(NamedTuple):
     meaning: str
 
 
-_PLACE = (
+_ORIGIN = (
     Column("source", "text", "name of the folder that the episode was read from"),
     Column("purpose", "text", "`train` or `eval`: sampled to be learnt from, or to measure"),
     Column("step", "whole", "the run's step; null in an evaluation of its own"),
@@ -43,7 +43,7 @@ _PLACE = (
     Column("episode", "text", "id of the episode, unique within source, purpose and step"),
 )
 REPLIES = (
-    *_PLACE,
+    *_ORIGIN,
     Column("agent", "text", "who was asked, as `generator_2`"),
     Column("role", "text", "the agent's role"),
     Column("phase", "whole", "index of the phase in the episode, from 0"),
@@ -66,7 +66,7 @@ REPLIES = (
     Column("shortened", "whole", "what was taken out of a prompt over its budget"),
 )
 EPISODES = (
-    *_PLACE,
+    *_ORIGIN,
     Column("text", "text", "the problem"),
     Column("gold", "text", "its reference answer"),
     Column("answer", "text", "the team's answer; null: none"),
@@ -79,14 +79,14 @@ EPISODES = (
 
 
 class Written(NamedTuple):
-    """What a data set holds."""
+    """Size of a data set."""
 
     episodes: int
     replies: int
 
 
 class _File(NamedTuple):
-    """A file of episodes, and what its rows say of where it was."""
+    """A file of episodes, and the values of its rows that name their origin."""
 
     path: Path
     source: str
@@ -99,7 +99,7 @@ def write_dataset(sources: Sequence[Path], out: Path) -> Written:
 
     Args:
         sources: the folders, in the order in which their rows are to be.
-        out: a folder that is new or empty; it is there when all of it was written.
+        out: a folder that is new or empty; it appears once it is complete.
 
     Raises:
         UsageError: `out` holds something, or a source has no episodes.
@@ -112,14 +112,14 @@ def write_dataset(sources: Sequence[Path], out: Path) -> Written:
     files = [file for source in sources for file in _files_of(source)]
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f"{out.name}.", dir=out.parent))
+        partial = Path(tempfile.mkdtemp(prefix=f"{out.name}.", dir=out.parent))
         try:
-            made.chmod(0o755)
-            written = _write_tables(files, made)
-            (made / "README.md").write_text(_card(written), encoding="utf-8")
-            made.replace(out)
+            partial.chmod(0o755)
+            written = _write_tables(files, partial)
+            (partial / "README.md").write_text(_card(written), encoding="utf-8")
+            partial.replace(out)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
     return written
 
 
@@ -133,18 +133,18 @@ def _files_of(source: Path) -> list[_File]:
     name = source.resolve().name
     if (source / "episodes.jsonl").is_file():
         return [_File(source / "episodes.jsonl", name, "eval", None)]
-    found = [
+    files = [
         _File(path, name, match[1], int(match[2]))
         for path in sorted((source / "transcripts").glob("*.jsonl"))
         if (match := re.fullmatch(r"(train|eval)-(\d+)\.jsonl", path.name))
     ]
-    if not found:
+    if not files:
         raise UsageError(
             f"{source} holds no episodes: expected episodes.jsonl (of `flowzoo eval --out`) or "
             "transcripts/ (of a training run)."
         )
-    check_transcripts(source, [file.path for file in found])
-    return found
+    check_transcripts(source, [file.path for file in files])
+    return files
 
 
 def _write_tables(files: Sequence[_File], folder: Path) -> Written:
@@ -165,7 +165,10 @@ def _write_tables(files: Sequence[_File], folder: Path) -> Written:
         for file in files:
             rows = read_rows(file.path, lambda row, file=file: _rows(row, file), "an episode")
             if rows:
-                both = [one for one, _ in rows], [reply for _, more in rows for reply in more]
+                both = (
+                    [episode for episode, _ in rows],
+                    [reply for _, more in rows for reply in more],
+                )
                 of_episodes.write_table(arrow.Table.from_pylist(both[0], schemas[0]))
                 of_replies.write_table(arrow.Table.from_pylist(both[1], schemas[1]))
                 episodes, replies = episodes + len(both[0]), replies + len(both[1])
@@ -187,18 +190,18 @@ def _schema(columns: Sequence[Column]) -> Any:
 
 
 def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The episode's row and those of its replies, from a line of the file."""
-    place = {
+    """Make the episode's row and its replies' rows, from a line of the file."""
+    origin = {
         "source": file.source,
         "purpose": file.purpose,
         "step": file.step,
         **{name: row[name] for name in ("workflow", "task", "problem", "episode")},
     }
-    replies = [{**place, **_reply(call), "score": row["score"]} for call in row["calls"]]
+    replies = [{**origin, **_reply(call), "score": row["score"]} for call in row["calls"]]
     counts = [count for call in row["calls"] if (count := _count(call, "output")) is not None]
     answer = row["answer"]
     episode = {
-        **place,
+        **origin,
         "text": _encodable(row["text"]),
         "gold": _encodable(row["gold"]),
         "answer": answer if answer is None else _encodable(answer),

@@ -1,4 +1,4 @@
-"""Size and SHA-256 of every file of transcripts, so that whoever reads one knows it for whole."""
+"""SHA-256 of every file of transcripts, by which readers detect damage."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ logger = logging.getLogger("flowzoo")
 
 
 class TranscriptDigests:
-    """The digests of a run, as it writes them."""
+    """Digests of a run that is writing transcripts."""
 
     def __init__(self, root: Path, checkpoints: Path) -> None:
-        """Of the run in `root`; a copy is in `checkpoints`."""
+        """Open the digests of the run in `root`, with a copy in `checkpoints`."""
         self._root = root
         self._ledger = Ledger(root / DIGESTS, checkpoints / DIGESTS)
 
     def add(self, path: Path) -> None:
-        """Note a file that was written.
+        """Record a file that was written.
 
         Raises:
-            SaveError: its digest cannot be.
+            SaveError: its digest cannot be written.
         """
         name = str(path.relative_to(self._root))
         self._ledger.append({"file": name, "sha256": file_digest(path)})
@@ -42,9 +42,9 @@ class TranscriptDigests:
         return self._ledger.mark()
 
     def begin(self, mark: Mark | None, aside: Aside) -> None:
-        """Make the digests those of `mark`, and tell of transcripts that differ.
+        """Rewind the digests to `mark`, and warn of transcripts that differ.
 
-        These stay where they are: nothing that is learnt depends on them.
+        Damaged transcripts stay in place: training does not depend on them.
 
         Raises:
             UsageError: a file cannot be read now.
@@ -55,19 +55,19 @@ class TranscriptDigests:
         except DataError as error:
             logger.warning("%s", error)
             self._ledger.replace(b"", *content(self._root / DIGESTS), aside)
-        known = transcript_digests(self._root)
-        damaged = [name for name in known if damage_of(self._root / name, known[name])]
+        digests = transcript_digests(self._root)
+        damaged = [name for name in digests if damage_of(self._root / name, digests[name])]
         if damaged:
             more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
             logger.warning(
-                "%s%s in %s: not what was written, or gone; the run goes on without, and a report "
-                "leaves them out: put them back from a copy",
+                "%s%s in %s: damaged or missing; the run continues without them, and a report "
+                "leaves them out: restore them from a copy",
                 ", ".join(damaged[:3]), more, self._root,
             )  # fmt: skip
 
 
 def transcript_digests(root: Path) -> dict[str, str]:
-    """File of transcripts -> SHA-256, of a run.
+    """Read the SHA-256 of a run's files of transcripts, by path.
 
     A last line that cannot be read is dropped: the process died while writing it.
 
@@ -76,21 +76,21 @@ def transcript_digests(root: Path) -> dict[str, str]:
     """
     data, damage = content(root / DIGESTS)
     lines = data.splitlines()
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-            found[str(row["file"])] = str(row["sha256"])
+            digests[str(row["file"])] = str(row["sha256"])
         except (ValueError, TypeError, KeyError) as error:
             if number < len(lines):
                 damage = f"{root / DIGESTS}, line {number}: not a digest ({error})"
     if damage:
-        raise DataError(f"{damage}: repeat the run's own command, which mends it")
-    return found
+        raise DataError(f"{damage}: repeat the run's command, which repairs it")
+    return digests
 
 
 def damage_of(path: Path, digest: str | None) -> str:
-    """Why a file is not the one of that digest; "": it is, or there is no digest to compare."""
+    """Describe the damage of a file; empty if it has the digest, or there is none to compare."""
     if digest is None:
         return ""
     if not os.path.lexists(path):
@@ -103,38 +103,38 @@ def damage_of(path: Path, digest: str | None) -> str:
 
 
 def check_transcripts(root: Path, files: Sequence[Path]) -> None:
-    """Refuse files of transcripts in the run's folder `root` that are not what was written.
+    """Refuse damaged files of transcripts in the run's folder `root`.
 
     Raises:
-        DataError: as said, with what to do.
+        DataError: a file is damaged; the message has the remedy.
     """
-    known = transcript_digests(root)
+    digests = transcript_digests(root)
     for path in files:
-        damage = damage_of(path, known.get(str(path.relative_to(root))))
+        damage = damage_of(path, digests.get(str(path.relative_to(root))))
         if damage:
             raise DataError(f"{damage}. Put it back from a copy, or move it away to do without it")
 
 
 def whole_transcripts(root: Path, kind: str) -> dict[int, Path]:
-    """Files of transcripts of a kind in a run's folder, by step, which are what was written.
+    """List the intact files of transcripts of a kind in a run's folder, by step.
 
-    Others are left out with a warning.
+    Damaged files are left out with a warning.
 
     Raises:
         DataError: the digests cannot be read.
     """
-    known, found = transcript_digests(root), dict[int, Path]()
+    digests, files = transcript_digests(root), dict[int, Path]()
     for path in sorted((root / "transcripts").glob(f"{kind}-*.jsonl")):
         stat = path.lstat()
-        digest = known.get(str(path.relative_to(root)))
+        digest = digests.get(str(path.relative_to(root)))
         if _is_whole(path, digest, stat.st_mtime_ns, stat.st_size):
-            found[int(path.stem.rsplit("-", 1)[1])] = path
-    return found
+            files[int(path.stem.rsplit("-", 1)[1])] = path
+    return files
 
 
 @lru_cache(maxsize=4096)  # a report asks for the same files many times
 def _is_whole(path: Path, digest: str | None, changed_ns: int, size: int) -> bool:
-    """Whether the file, changed then and of that size, is the one of that digest; said once."""
+    """True if the file has the digest; its time of change and size are part of the cache's key."""
     damage = damage_of(path, digest)
     if damage:
         logger.warning("%s; it is left out", damage)

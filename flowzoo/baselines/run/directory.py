@@ -1,4 +1,4 @@
-"""The run directory: settings, metrics, transcripts; written so that a crash loses nothing.
+"""The run directory: settings, metrics, transcripts; a crash loses none of them.
 
 run.json            settings and provenance of the run, with the digest of both
 metrics.jsonl       one object per step (step 0 is the evaluation before training)
@@ -7,7 +7,7 @@ tensorboard/        the same numbers as event files
 transcripts/        episodes with every message and reply, one file per saved step
 nonfinite-STEP.jsonl  the rows that stopped the run, if any did
 checkpoints/        see `flowzoo.baselines.run.checkpoint`; and copies of the two files above
-aside/N/            what was done again or damaged; see `flowzoo.baselines.run.history`
+aside/N/            repeated steps and damaged files; see `flowzoo.baselines.run.history`
 summary.json        written at the end
 """
 
@@ -49,9 +49,9 @@ from flowzoo.provenance import describe_run
 logger = logging.getLogger("flowzoo")
 
 VOLATILE = ("perf/", "time/")
-"""Prefixes of metrics that depend on the machine's speed; all others repeat exactly."""
+"""Prefixes of metrics that depend on the speed of the machine; all others repeat exactly."""
 
-_PLACE = (
+_MAY_CHANGE = (
     "out", "steps", "stop_at", "stop_patience", "stop_on", "schedule_steps", "threads", "wandb",
     "trackio", "backend", "ranks", "shard", "ray_address", "rollout_workers", "rollout_gpus",
     "learner_workers", "learner_gpus", "graders", "max_calls", "sync_check_every",
@@ -60,7 +60,7 @@ _PLACE = (
 
 
 def plain(record: EpisodeRecord) -> dict[str, Any]:
-    """An episode for people: everything but token ids and log-probs."""
+    """An episode as JSON without token ids and log-probs."""
     row = record.to_json()
     for call, saved in zip(record.calls, row["calls"], strict=True):
         saved["output_tokens"], saved["prompt_tokens"] = call.output_tokens, call.prompt_tokens
@@ -70,11 +70,11 @@ def plain(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def _locked(root: Path) -> TextIO:
-    """The open lock file of a run directory; closing it, or dying, unlocks.
+    """Lock a run directory; closing the returned file, or the end of the process, unlocks it.
 
     Raises:
         UsageError: another process holds it.
-        SaveError: there can be no such file.
+        SaveError: the lock file cannot be written.
     """
     with writing(root / ".lock"):
         file = (root / ".lock").open("w", encoding="utf-8")
@@ -91,9 +91,9 @@ def _locked(root: Path) -> TextIO:
 
 
 def restart(root: Path) -> Path | None:
-    """Move a run directory aside, to the first free of ROOT.1, ROOT.2, …; returns where it is.
+    """Move a run directory aside, to the first free of ROOT.1, ROOT.2, …; returns its path.
 
-    None where there is nothing in it.
+    None if it is empty or missing.
 
     Raises:
         UsageError: another process trains there, or it is the folder that this process works in.
@@ -110,7 +110,7 @@ def restart(root: Path) -> Path | None:
 
 
 def failures_path(root: Path) -> Path:
-    """Where episodes whose script failed are kept."""
+    """Path of the file for episodes whose script failed."""
     return root / "failures.jsonl"
 
 
@@ -129,14 +129,14 @@ class RunDirectory:
 
         Args:
             config: the settings.
-            grading: the task's, for the record.
+            grading: versions of what grades, for the record.
             hooks: digests of the functions that the settings name.
-            anew: move a run that is there aside, and begin a new one.
+            anew: move an earlier run aside, and begin a new one.
 
         Raises:
             UsageError: it holds a run with other settings or functions, or another process trains
                 there.
-            DataError: what it holds is damaged.
+            DataError: its files are damaged.
             SaveError: it cannot be written.
         """
         self.root = config.directory
@@ -151,7 +151,7 @@ class RunDirectory:
         refuse_evaluation(self.root, "choose another `out`")
         moved = restart(self.root) if anew else None
         if moved is not None:
-            logger.warning("the run that was in %s is kept as %s", self.root, moved)
+            logger.warning("the earlier run in %s is kept as %s", self.root, moved)
         with writing(self.transcripts):
             self.transcripts.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.root)
@@ -176,7 +176,7 @@ class RunDirectory:
         changed = [
             f"{name} {old.get(name)!r} -> {value!r}"
             for name, value in settings.items()
-            if name not in _PLACE and old.get(name) != value
+            if name not in _MAY_CHANGE and old.get(name) != value
         ]
         if changed:
             raise UsageError(
@@ -186,7 +186,7 @@ class RunDirectory:
 
     def _check_hooks(self, hooks: Mapping[str, str]) -> None:
         if self._earlier is None or self._earlier.damage:
-            return  # a damaged record is told of, and says nothing about functions
+            return  # a damaged record has its own warning, and no functions
         record = read_sealed(self.root / RECORD)
         before = record.get("provenance", {}).get("hooks", {})
         for name, digest in hooks.items():
@@ -198,17 +198,17 @@ class RunDirectory:
 
     def begin(
         self,
-        found: CheckpointInfo | None,
+        info: CheckpointInfo | None,
         damaged: Sequence[str] = (),
         *,
         finished: Callable[[Sequence[dict[str, Any]]], bool] = lambda rows: False,
     ) -> list[dict[str, Any]]:
-        """Make the files those of a run that goes on from `found`; returns the metrics so far.
+        """Rewind the files to the checkpoint `info`, and return the metrics so far.
 
         Args:
-            found: the checkpoint that was loaded; None: the run begins.
-            damaged: what is wrong with other checkpoints.
-            finished: whether nothing is left to do after these rows of metrics.
+            info: the checkpoint that was loaded; None: the run begins.
+            damaged: damage of other checkpoints.
+            finished: returns True if the run is finished after these rows of metrics.
 
         Raises:
             DataError: there is no checkpoint, and what was measured would be overwritten; or the
@@ -216,14 +216,14 @@ class RunDirectory:
             SaveError: a file cannot be written.
         """
         evidence = [*damaged, *measured(self.root)]
-        if found is None and evidence:
+        if info is None and evidence:
             raise DataError(
                 f"{self.root} holds a run without an intact checkpoint ({'; '.join(evidence)}): "
                 f"{remedy(self.root)}"
             )
-        rows = rewind(self.root, found, self.aside, self._rows)
-        self._digests.begin(found.marks.get(DIGESTS) if found else None, self.aside)
-        clear_summary(self.root, self.aside, found.step if found and finished(rows) else -1)
+        rows = rewind(self.root, info, self.aside, self._rows)
+        self._digests.begin(info.marks.get(DIGESTS) if info else None, self.aside)
+        clear_summary(self.root, self.aside, info.step if info and finished(rows) else -1)
         path = self.root / RECORD
         if self._earlier is not None and self._earlier.damage:
             logger.warning("%s; it is written anew with the settings of the checkpoint",
@@ -235,7 +235,7 @@ class RunDirectory:
         return rows
 
     def close(self) -> None:
-        """Let other processes have the directory; ending the process does so as well."""
+        """Unlock the directory; the end of the process does so as well."""
         self._lock.close()
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -243,13 +243,13 @@ class RunDirectory:
         self._rows.append(row)
 
     def marks(self) -> dict[str, Mark]:
-        """What a checkpoint of now has to say of the files that grow, of which copies are made."""
+        """Copy the growing files, and return their marks for a checkpoint."""
         return {METRICS: self._rows.mark(), DIGESTS: self._digests.mark()}
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
-        """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs; NaN stands as NaN.
+        """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs, NaN included.
 
-        From any thread: policies that learn at the same time may fail at the same time.
+        Safe from any thread: policies that learn at the same time may fail at the same time.
         """
         with self._saving:
             path = free_path(self.root / f"nonfinite-{step:06d}.jsonl")

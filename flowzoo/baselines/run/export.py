@@ -1,10 +1,9 @@
 """Trained policies as folders that other software loads.
 
 Full weights, and an adapter merged into its base, become a model in Hugging Face layout (float32
-safetensors, tokenizer, generation config): for transformers, vLLM and what else reads it. An
-adapter alone becomes a folder in PEFT layout with the tokenizer. `flowzoo.json` says where the
-weights come from, `README.md` is a card for the hub, which comes from above: its verdicts are the
-report's.
+safetensors, tokenizer, generation config): for transformers, vLLM and others. An
+adapter alone becomes a folder in PEFT layout with the tokenizer. `flowzoo.json` names the
+origin of the weights, and `README.md` is a card for the hub, which the caller writes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PRIVATE = "learner.pt"
 
 
 class Exported(NamedTuple):
-    """What was written."""
+    """An exported policy."""
 
     path: Path
     policy: str
@@ -34,7 +33,7 @@ class Exported(NamedTuple):
     score: float | None
     """The validation score of the step, if it was evaluated."""
     base: str | None
-    """Of a folder that holds an adapter alone: the model it belongs on."""
+    """Base model, if the folder holds an adapter only."""
 
 
 def export_policy(
@@ -99,16 +98,16 @@ def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
         UsageError: there is none.
         DataError: the one of that number is damaged.
     """
-    found = checkpoints(run / "checkpoints")
-    steps = {str(info.step): info for info in found}
+    infos = checkpoints(run / "checkpoints")
+    steps = {str(info.step): info for info in infos}
     if step in steps:
         steps[step].check()
         return steps[step]
-    if found and step == "best" and not by_score(found):
+    if infos and step == "best" and not by_score(infos):
         raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
-    if found and step not in ("last", "best"):
+    if infos and step not in ("last", "best"):
         raise unknown("step", step, ["best", "last", *steps])
-    intact = first_intact(by_score(found) if step == "best" else reversed(found))
+    intact = first_intact(by_score(infos) if step == "best" else reversed(infos))
     if intact is None:
         raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
     return intact

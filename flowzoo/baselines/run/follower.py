@@ -1,4 +1,4 @@
-"""The files of a run as ranks see them that write none of it."""
+"""The files of a run on ranks that do not write them."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from flowzoo.envs import Call, EpisodeRecord
 
 
 class RunFollower:
-    """In place of a `RunDirectory` and a `MetricLogger`: another rank writes them."""
+    """Replaces `RunDirectory` and `MetricLogger` on ranks that do not write."""
 
     def __init__(self, root: Path) -> None:
-        """Of the run in `root`."""
+        """Store the paths of the run in `root`."""
         self.root = root
         self.checkpoints = root / "checkpoints"
         self.metrics = root / METRICS
         self.failures = failures_path(root)
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """No-op."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """No-op."""
 
     def marks(self) -> dict[str, Mark]:
-        """Nothing."""
+        """No-op."""
         return {}
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
-        """Nothing; where they are."""
+        """No-op; return the folder of the run."""
         return self.root
 
     def save_transcripts(self, kind: str, step: int, records: Sequence[EpisodeRecord]) -> None:
-        """Nothing."""
+        """No-op."""
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """No-op."""
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """No-op."""

@@ -1,7 +1,7 @@
-"""What a run has measured, when it goes on: what stays, what is done again, what is damaged.
+"""Measurements of a continued run: rows to keep, to repeat, and damaged ones.
 
-Nothing that was measured is ever overwritten. Rows and transcripts after the checkpoint that a run
-goes on from are moved to a folder of their own below `aside/`, and so is what is damaged.
+Measurements are never overwritten. Rows and transcripts after the checkpoint that a run continues
+from are moved to a new folder below `aside/`, and so are damaged files.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ logger = logging.getLogger("flowzoo")
 
 
 class Earlier(NamedTuple):
-    """What is known of the settings of a run that was begun."""
+    """Settings of an earlier run in a directory."""
 
     settings: dict[str, Any]
     damage: str
-    """What is wrong with its `run.json`; "": nothing."""
+    """Damage of its `run.json`; empty if it is intact."""
 
 
 def earlier_run(root: Path) -> Earlier | None:
-    """The settings of the run in `root`; None: no run was begun there.
+    """Read the settings of the run in `root`; None if there is none.
 
-    They are those in `run.json`, or where that is damaged those in its newest checkpoint.
+    They are in `run.json` or, if that is damaged, in the newest checkpoint.
 
     Raises:
         DataError: neither can be read.
@@ -68,15 +68,15 @@ def earlier_run(root: Path) -> Earlier | None:
 
 
 def remedy(root: Path) -> str:
-    """What to do about damage that cannot be mended from a checkpoint."""
+    """Remedy for damage that cannot be repaired from a checkpoint."""
     return (
-        "put it back from a copy, or repeat the command with --restart, which keeps this run as "
+        "restore it from a copy, or repeat the command with --restart, which keeps this run as "
         f"{free_path(root)} and trains anew"
     )
 
 
 def measured(root: Path) -> Iterator[str]:
-    """What in `root` can only come from a run that has done more than its first evaluation."""
+    """Yield evidence in `root` of a run that got beyond its first evaluation."""
     metrics = root / METRICS
     if metrics.is_file():
         with reading(metrics):
@@ -95,21 +95,20 @@ def measured(root: Path) -> Iterator[str]:
 
 
 def rewind(
-    root: Path, found: CheckpointInfo | None, aside: Aside, ledger: Ledger
+    root: Path, info: CheckpointInfo | None, aside: Aside, ledger: Ledger
 ) -> list[dict[str, Any]]:
-    """Make metrics and transcripts those of the checkpoint `found` (None: of no step yet).
+    """Rewind metrics and transcripts to the checkpoint `info` (None: before the first step).
 
-    Returns the rows that stay. What comes after it goes to `aside`; metrics that are not what the
-    checkpoint says were measured are mended from their copy, and the damaged file goes to `aside`
-    as well.
+    Returns the remaining rows. Later ones go to `aside`; metrics that differ from the checkpoint's
+    mark are repaired from their copy, and the damaged file goes to `aside` as well.
 
     Raises:
         DataError: the metrics are damaged, and there is no copy of them.
         UsageError: a file cannot be read now.
         SaveError: something cannot be written.
     """
-    step = -1 if found is None else found.step
-    mark = None if found is None else found.marks.get(METRICS)
+    step = -1 if info is None else info.step
+    mark = None if info is None else info.marks.get(METRICS)
     rows = ledger.keep(mark, aside, remedy(root))
     for written, transcript in _transcripts(root):
         if written > step:
@@ -118,28 +117,28 @@ def rewind(
 
 
 def clear_summary(root: Path, aside: Aside, step: int) -> None:
-    """Move a summary aside that is damaged, or not of a run that ended at `step`."""
+    """Move a summary aside if it is damaged or of another last step than `step`."""
     path = root / SUMMARY
     if not os.path.lexists(path):
         return
     try:
-        found = read_json(path)
-        if isinstance(found, dict) and found.get("steps") == step:
+        summary = read_json(path)
+        if isinstance(summary, dict) and summary.get("steps") == step:
             return
     except DataError as error:
-        logger.warning("%s; it is written anew", error)
+        logger.warning("%s; it is written again", error)
     aside.take(path)
 
 
 def _begun(root: Path) -> bool:
-    """Whether something was measured or learnt in `root`."""
+    """True if `root` has metrics or checkpoints."""
     path = root / METRICS
     rows = os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
     return rows or bool(step_folders(root / "checkpoints")) or any(measured(root))
 
 
 def _newest(root: Path) -> CheckpointInfo | None:
-    """The newest complete checkpoint; what is wrong with others is said by who loads them."""
+    """Newest complete checkpoint; loading reports the damage of others."""
     for path in reversed(step_folders(root)):
         try:
             return read(path)
@@ -151,5 +150,5 @@ def _newest(root: Path) -> CheckpointInfo | None:
 def _transcripts(root: Path) -> list[tuple[int, Path]]:
     """The files of transcripts, with their steps."""
     folder = root / "transcripts"
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [(int(match[1]), path) for path in found if (match := _TRANSCRIPT.fullmatch(path.name))]
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [(int(match[1]), path) for path in paths if (match := _TRANSCRIPT.fullmatch(path.name))]

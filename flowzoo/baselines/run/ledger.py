@@ -1,9 +1,8 @@
-"""Files of a run that only grow, line by line, with a second copy to mend them from.
+"""Files of a run that only grow, line by line, with a copy to repair them from.
 
-A checkpoint holds the length and the SHA-256 of each (`Mark`) and no copy of its own, so that a
-checkpoint does not grow with the run. The copy, in the folder of the checkpoints, is brought up to
-the first before each checkpoint is written; whichever of the two is as the mark says mends the
-other.
+A checkpoint holds the length and the SHA-256 of each (`Mark`), not its content, so that it does not
+grow with the run. The copy, in the folder of the checkpoints, is updated before each checkpoint is
+written; of the two files, the one that matches the mark repairs the other.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ logger = logging.getLogger("flowzoo")
 
 
 class Mark(NamedTuple):
-    """A file up to some line."""
+    """Length and digest of a file up to some line."""
 
     size: int
     """Bytes."""
     sha256: str
 
     def cut(self, data: bytes) -> bytes | None:
-        """The part of `data` that it names; None: `data` does not begin with it."""
-        kept = data[: self.size]
-        same = len(kept) == self.size and hashlib.sha256(kept).hexdigest() == self.sha256
-        return kept if same else None
+        """Return the marked part of `data`; None if `data` does not begin with it."""
+        part = data[: self.size]
+        same = len(part) == self.size and hashlib.sha256(part).hexdigest() == self.sha256
+        return part if same else None
 
 
 class Ledger:
-    """One such file."""
+    """A growing file and its copy."""
 
     def __init__(self, path: Path, copy: Path) -> None:
-        """The file at `path`, with a second one at `copy`."""
+        """Open the file at `path`, with its copy at `copy`."""
         self.path, self._copy = path, copy
         self._hash, self._size, self._copied = hashlib.sha256(), 0, 0
 
@@ -57,7 +56,7 @@ class Ledger:
         self._size += len(line)
 
     def mark(self) -> Mark:
-        """Bring the copy up to the file; where that stands now.
+        """Update the copy, and return the mark of the file.
 
         Raises:
             SaveError: the copy cannot be written.
@@ -70,43 +69,43 @@ class Ledger:
         return Mark(self._size, self._hash.hexdigest())
 
     def keep(self, mark: Mark | None, aside: Aside, remedy: str) -> bytes:
-        """Make file and copy those of `mark`, and return what is in them.
+        """Rewind file and copy to `mark`, and return their content.
 
-        Lines after it, and what is damaged, go to `aside`.
+        Later lines and damaged files go to `aside`.
 
         Args:
-            mark: of the checkpoint that the run goes on from; None: no line stays.
-            aside: of the run.
-            remedy: said where neither file is as the mark says.
+            mark: mark in the checkpoint that the run continues from; None: no line remains.
+            aside: folder for what is removed.
+            remedy: end of the message if neither file matches the mark.
 
         Raises:
-            DataError: as said.
+            DataError: neither file matches the mark.
             UsageError: a file cannot be read now.
             SaveError: a file cannot be written.
         """
         mark = mark or Mark(0, hashlib.sha256().hexdigest())
         data, damage = content(self.path)
         second, wrong = content(self._copy)
-        kept, copied = (None if said else mark.cut(text) for text, said in
-                        ((data, damage), (second, wrong)))  # fmt: skip
-        if kept is None and copied is None:
-            damage = damage or "it is not what was measured"
+        original = None if damage else mark.cut(data)
+        copied = None if wrong else mark.cut(second)
+        if original is None and copied is None:
+            damage = damage or "it does not match the checkpoint"
             raise DataError(f"{self.path} is damaged ({damage}), and so is its copy: {remedy}")
-        whole = kept if kept is not None else copied
+        whole = original if original is not None else copied
         assert whole is not None
-        if kept is None:
+        if original is None:
             damage = damage or difference(data, whole)
             if second[len(whole) :]:
                 aside.keep(f"{self.path.name}.copy", second)
         elif copied is None and (self._copy.parent.is_dir() and mark.size):
-            logger.warning("%s is damaged and written anew from %s", self._copy, self.path)
+            logger.warning("%s is damaged and was written again from %s", self._copy, self.path)
         self.replace(whole, data, damage, aside)
         return whole
 
-    def replace(self, kept: bytes, data: bytes, damage: str, aside: Aside) -> None:
-        """Make `kept` the content of both files, `data` being what the first had.
+    def replace(self, rows: bytes, data: bytes, damage: str, aside: Aside) -> None:
+        """Write `rows` to both files; `data` is the present content of the first.
 
-        `damage` says what is wrong with that; "": its further lines go to `aside`.
+        `damage` describes its damage; if it is empty, further lines go to `aside`.
 
         Raises:
             SaveError: a file cannot be written.
@@ -114,20 +113,20 @@ class Ledger:
         if damage:
             if os.path.lexists(self.path):
                 aside.take(self.path)
-            logger.warning("%s is damaged (%s) and mended from the checkpoint", self.path, damage)
-        elif data[len(kept) :]:
-            aside.keep(self.path.name, data[len(kept) :])
-        if damage or data != kept:
-            _write(self.path, kept)
-        if content(self._copy) != (kept, ""):
+            logger.warning("%s is damaged (%s) and was repaired from its copy", self.path, damage)
+        elif data[len(rows) :]:
+            aside.keep(self.path.name, data[len(rows) :])
+        if damage or data != rows:
+            _write(self.path, rows)
+        if content(self._copy) != (rows, ""):
             if self._copy.is_dir():
                 aside.take(self._copy)
-            _write(self._copy, kept)
-        self._hash, self._size, self._copied = hashlib.sha256(kept), len(kept), len(kept)
+            _write(self._copy, rows)
+        self._hash, self._size, self._copied = hashlib.sha256(rows), len(rows), len(rows)
 
 
 def content(path: Path) -> tuple[bytes, str]:
-    """The bytes of a file (none, where there is none), and why it cannot be read."""
+    """Read a file (empty if it is missing), and return the reason if it cannot be read."""
     try:
         with reading(path):
             return path.read_bytes() if os.path.lexists(path) else b"", ""
@@ -135,14 +134,14 @@ def content(path: Path) -> tuple[bytes, str]:
         return b"", str(error)
 
 
-def difference(data: bytes, kept: bytes) -> str:
-    """How a file differs from the lines that were written."""
-    lines, rows = data.splitlines(keepends=True), kept.splitlines(keepends=True)
+def difference(data: bytes, written: bytes) -> str:
+    """Describe the difference between a file and the rows that were written."""
+    lines, rows = data.splitlines(keepends=True), written.splitlines(keepends=True)
     for number, row in enumerate(rows):
         if number == len(lines):
             return f"the rows of steps {number} to {len(rows) - 1} are missing"
         if lines[number] != row:
-            return f"line {number + 1} is not what was measured"
+            return f"line {number + 1} is not the row that was written"
     return "it has other line ends"
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself, and whether it is still what was written. Needs no torch.
+"""Manifest of a checkpoint, and checks that its files are intact. Needs no torch.
 
 A folder called `step-*` is *complete* if its manifest is whole and every file has its size (a look
 at the folder), and *intact* if every file has its SHA-256 too (which reads all of it). A damaged
@@ -40,7 +40,7 @@ logger = logging.getLogger("flowzoo")
 
 
 class FileRecord(NamedTuple):
-    """What a manifest knows of one file."""
+    """Size and digest of a file."""
 
     size: int
     sha256: str
@@ -48,22 +48,22 @@ class FileRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """What a checkpoint says about itself."""
+    """Contents of a checkpoint's manifest."""
 
     path: Path
     step: int
     score: float | None
-    """The validation score it was saved with, if any."""
+    """Held-out score of the step, if it was evaluated."""
     state: dict[str, Any]
-    """What the trainer passed to `save`: configuration, data cursor, counters."""
+    """State of the trainer: configuration, data cursor, counters."""
     policies: tuple[str, ...]
-    """Those that were trained."""
+    """Policies that were trained."""
     frozen: Mapping[str, str] = field(default_factory=dict)
-    """The others, and the model each plays with: a folder or an id of the hub."""
+    """Model of each frozen policy: a folder or an id of the hub."""
     files: Mapping[str, FileRecord] = field(default_factory=dict)
     """Every file but the manifest, by its path in the folder."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
-    """Files of the run that grow, by their names, as they were when it was written."""
+    """Marks of the run's growing files, by name."""
 
     def policy_path(self, name: str) -> Path:
         """Folder with the weights and tokenizer of a trained policy."""
@@ -80,14 +80,14 @@ class CheckpointInfo:
         """Read every file and compare its digest with the manifest's.
 
         Raises:
-            DataError: a file is not what was written.
+            DataError: a file is damaged.
             UsageError: a file may not be read.
         """
         check_digests(self.path, {name: file.sha256 for name, file in self.files.items()})
 
 
 def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest of everything that is in `folder`."""
+    """Write the manifest of the files in `folder`."""
     files = {
         str(path.relative_to(folder)): _record(path)._asdict()
         for path in sorted(folder.rglob("*"))
@@ -99,10 +99,10 @@ def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read(path: Path | str) -> CheckpointInfo:
-    """What the checkpoint at `path` says about itself.
+    """Read the manifest of the checkpoint at `path`.
 
     Raises:
-        DataError: it is not a complete checkpoint; the message says what is wrong.
+        DataError: it is not a complete checkpoint.
         UsageError: it may not be read, or is of a format that this version does not know.
     """
     path = Path(path)
@@ -122,37 +122,37 @@ def read(path: Path | str) -> CheckpointInfo:
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not a complete checkpoint: {error!r}.") from error
-    for name, known in info.files.items():
+    for name, file in info.files.items():
         with reading(path / name):
             size = (path / name).stat().st_size
-        if size != known.size:
-            raise DataError(f"{path} is torn: {name} has {size} bytes instead of {known.size}")
+        if size != file.size:
+            raise DataError(f"{path} is torn: {name} has {size} bytes instead of {file.size}")
     return info
 
 
 def step_folders(root: Path | str) -> list[Path]:
-    """The folders below `root` that should be checkpoints, by step."""
+    """Folders of checkpoints below `root`, by step."""
     root = Path(root)
-    found = root.iterdir() if root.is_dir() else ()
-    steps = [(int(match[1]), path) for path in found if (match := _STEP.fullmatch(path.name))]
+    folders = root.iterdir() if root.is_dir() else ()
+    steps = [(int(match[1]), path) for path in folders if (match := _STEP.fullmatch(path.name))]
     return [path for _, path in sorted(steps)]
 
 
 def checkpoints(root: Path | str) -> list[CheckpointInfo]:
-    """The complete checkpoints below `root`, by step; a torn one is passed over with a warning."""
-    found: list[CheckpointInfo] = []
+    """The complete checkpoints below `root`, by step; a torn one is left out with a warning."""
+    infos: list[CheckpointInfo] = []
     for path in step_folders(root):
         try:
-            found.append(read(path))
+            infos.append(read(path))
         except DataError as error:
             logger.warning("ignored: %s", error)
-    return found
+    return infos
 
 
 def latest(root: Path | str) -> CheckpointInfo | None:
     """The complete checkpoint of the highest step, or None."""
-    found = checkpoints(root)
-    return found[-1] if found else None
+    infos = checkpoints(root)
+    return infos[-1] if infos else None
 
 
 def best(root: Path | str) -> CheckpointInfo | None:
@@ -160,15 +160,15 @@ def best(root: Path | str) -> CheckpointInfo | None:
     return next(iter(by_score(checkpoints(root))), None)
 
 
-def by_score(found: Iterable[CheckpointInfo]) -> list[CheckpointInfo]:
-    """Those that have a score, the highest first, and the earliest of equals."""
-    scored = [info for info in found if info.score is not None]
+def by_score(infos: Iterable[CheckpointInfo]) -> list[CheckpointInfo]:
+    """Sort the checkpoints with a score, the highest first, the earliest of equals."""
+    scored = [info for info in infos if info.score is not None]
     return sorted(scored, key=lambda info: (-cast("float", info.score), info.step))
 
 
-def first_intact(found: Iterable[CheckpointInfo]) -> CheckpointInfo | None:
-    """The first that is intact; one that is not is passed over with a warning."""
-    for info in found:
+def first_intact(infos: Iterable[CheckpointInfo]) -> CheckpointInfo | None:
+    """Return the first intact checkpoint; damaged ones are left out with a warning."""
+    for info in infos:
         try:
             info.check()
         except DataError as error:
@@ -179,7 +179,7 @@ def first_intact(found: Iterable[CheckpointInfo]) -> CheckpointInfo | None:
 
 
 def set_aside(folder: Path) -> Path:
-    """Rename a checkpoint that is not intact, so that its step can be saved again."""
+    """Rename a damaged checkpoint, so that its step can be saved again."""
     target = free_path(folder.with_name(f"{_TORN}{folder.name}"))
     os.rename(folder, target)
     return target

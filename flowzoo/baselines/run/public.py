@@ -1,4 +1,4 @@
-"""What boards outside may know of a run: its name there, and settings without credentials."""
+"""Names of runs on external boards, and settings without credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def public(value: Any) -> Any:
-    """Settings as they may be shown: URLs in their texts lose user, password, query and fragment.
+    """Remove user, password, query and fragment from URLs in settings.
 
     Tuples become lists, as in JSON.
     """
@@ -29,15 +29,14 @@ def public(value: Any) -> Any:
 
 
 def named_run(root: Path, file: str, project: str) -> str:
-    """The id of the run in `root` on a board, one for each project; a new one is stored in `file`.
+    """Return the id of the run in `root` on a board, by project; a new one is stored in `file`.
 
-    It is the folder's name and a random part: a run made anew in a folder that was deleted is
-    another run.
+    It is the folder's name and a random part, so that a new run in a deleted folder is another run.
     """
     path = root / file
-    known: dict[str, str] = read_json(path) if path.exists() else {}
-    if project not in known:
+    ids: dict[str, str] = read_json(path) if path.exists() else {}
+    if project not in ids:
         name = _NOT_IN_IDS.sub("-", root.resolve().name)[:50]
-        known[project] = f"{name}-{secrets.token_hex(4)}"
-        write_json(path, known)
-    return known[project]
+        ids[project] = f"{name}-{secrets.token_hex(4)}"
+        write_json(path, ids)
+    return ids[project]

@@ -27,14 +27,14 @@ class RunData:
 
     folder: Path
     name: str
-    """What the report calls it, unique among the runs of a report."""
+    """Name of the run, unique in a report."""
     settings: Table
     grading: Table
     provenance: Table
     rows: Sequence[dict[str, Any]]
     """Metrics, one object per step."""
     summary: Table | None
-    """What a finished run wrote at its end; None: it is not finished."""
+    """Summary of a finished run; None before its end."""
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
@@ -54,13 +54,13 @@ class RunData:
     @property
     def roles(self) -> list[str]:
         """The roles, in the order in which metrics name them."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for row in self.rows:
             for name in row:
                 for start in ("eval/strict/", "strict/"):
                     if name.startswith(start):
-                        found.setdefault(name.removeprefix(start))
-        return list(found)
+                        names.setdefault(name.removeprefix(start))
+        return list(names)
 
     @property
     def policies(self) -> dict[str, str]:
@@ -78,18 +78,18 @@ class RunData:
         named, workflow = self.settings.get("task"), str(self.settings.get("workflow"))
         if self.settings.get("env"):  # the environment's own name, or where it comes from
             return str((self.summary or {}).get("task", self.settings["env"]))
-        if named or ":" in workflow:  # a record's module:Class is not imported for its looks
+        if named or ":" in workflow:  # module:Class of a record is not imported for its name
             return str(named or "default task")
         from flowzoo.envs.api.registry import workflow_class
 
         try:
             return workflow_class(workflow).default_task
         except UsageError:
-            return "default task"  # a workflow that this version does not have
+            return "default task"  # a workflow of another installation
 
     @property
     def problem_set(self) -> str:
-        """What names the held-out problems, wherever they come from; "" where nothing does."""
+        """Identity of the held-out problems; empty if unknown."""
         named = (self.summary or {}).get("protocol", {}).get("problem_set")
         if named:
             return str(named)
@@ -105,14 +105,14 @@ class RunData:
 
 
 def sharing_words(settings: Table) -> list[str]:
-    """`sharing` in the settings of a run; where it is left out, what the algorithm is made for."""
-    words: list[str] = list(settings.get("sharing") or ())
-    if words:
-        return words
-    from flowzoo.baselines.settings.algorithms import ALGORITHMS  # late: most settings say it
+    """`sharing` in the settings of a run; if it is left out, the usual one of the algorithm."""
+    sharing: list[str] = list(settings.get("sharing") or ())
+    if sharing:
+        return sharing
+    from flowzoo.baselines.settings.algorithms import ALGORITHMS  # late: most settings have it
 
-    known = ALGORITHMS.get(str(settings.get("algorithm")))
-    return [known.usual_sharing if known else "shared"]  # None: this version does not have it
+    algorithm = ALGORITHMS.get(str(settings.get("algorithm")))
+    return [algorithm.usual_sharing if algorithm else "shared"]  # an algorithm of another version
 
 
 def cell_label(run: Path) -> str:

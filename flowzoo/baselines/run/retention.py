@@ -1,4 +1,4 @@
-"""Which checkpoints a run keeps."""
+"""Retention of checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTIAL = ".partial-"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRetention:
-    """Which checkpoints stay: the last few, the one of the best score, and milestones.
+    """Checkpoints to keep: the last few, the best by score, and milestones.
 
     Raises:
         UsageError: a number out of range.
@@ -23,9 +23,9 @@ class CheckpointRetention:
 
     last: int = 2
     best: bool = True
-    """Also the one whose score is highest (the earliest of equals)."""
+    """Keep the checkpoint of the highest score (the earliest of equals)."""
     every: int = 0
-    """Also those whose step is a multiple of this; 0: none for that reason."""
+    """Keep checkpoints whose step is a multiple of this; 0: none."""
 
     def __post_init__(self) -> None:
         """Check both numbers."""
@@ -37,15 +37,15 @@ class CheckpointRetention:
 
 def prune(root: Path, keep: CheckpointRetention) -> None:
     """Remove the checkpoints that `keep` drops."""
-    found = checkpoints(root)
-    kept = {info.path for info in found[-keep.last :]}
+    infos = checkpoints(root)
+    paths = {info.path for info in infos[-keep.last :]}
     if keep.best:
-        kept |= {info.path for info in by_score(found)[:1]}
+        paths |= {info.path for info in by_score(infos)[:1]}
     if keep.every:
-        kept |= {info.path for info in found if info.step % keep.every == 0}
-    for info in found:
-        if info.path not in kept:
-            # Renamed first: a kill in the middle must not leave a torn `step-*`.
+        paths |= {info.path for info in infos if info.step % keep.every == 0}
+    for info in infos:
+        if info.path not in paths:
+            # Renamed first: a kill during the removal must not leave a torn `step-*`.
             doomed = root / f"{PARTIAL}removed-{info.path.name}"
             os.rename(info.path, doomed)
             shutil.rmtree(doomed)

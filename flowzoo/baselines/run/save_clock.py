@@ -1,6 +1,6 @@
-"""When a run saves besides its regular checkpoints: by the clock, so that minutes are lost at most.
+"""Clock for extra checkpoints, so that a crash loses minutes at most.
 
-Saving draws no random number, so when it happens changes nothing that is measured.
+Saving draws no random number, so its time does not change results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 SAVE_S = 120.0
 """Seconds after a checkpoint at which the next is due."""
 SAVE_SHARE = 0.1
-"""Most of a run's time that goes into such checkpoints: of a large model they come more rarely."""
+"""Largest share of a run's time for such checkpoints, a limit for large models."""
 
 
 class SaveClock:
@@ -25,7 +25,7 @@ class SaveClock:
 
     @property
     def due(self) -> bool:
-        """Whether a checkpoint is to be written."""
+        """True if a checkpoint is due."""
         return self._clock() - self._saved >= max(SAVE_S, self._cost / SAVE_SHARE)
 
     @contextmanager

@@ -1,6 +1,6 @@
-"""When a run ends before its last step: it no longer gets better, is good enough, or collapses.
+"""Early stopping: no more gains, an accuracy that is reached, or a collapse.
 
-A function of the metrics so far alone, so that a resumed run ends where it would have ended.
+A function of the metrics so far only, so that a resumed run ends at the same step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def stop_reason(
     at: float | None,
     on: StopOn | None = None,
 ) -> str:
-    """Why a run ends after the last of `rows`, or nothing; a run ends at evaluations only.
+    """Reason to end a run after the last of `rows`, or empty; runs end at evaluations only.
 
     Args:
         rows: the metrics so far.
@@ -61,7 +61,7 @@ def stop_reason(
 
 
 def beyond_noise(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Whether the mean of `after - before` is above 0, by its normal 95 % interval over items."""
+    """True if the mean of `after - before` is above 0 by its normal 95 % interval over items."""
     gaps = np.asarray(after, np.float64) - np.asarray(before, np.float64)
     if len(gaps) < 2:
         return bool(gaps.mean() > 0)

@@ -1,7 +1,7 @@
 """A run in Trackio: the same numbers as in the TensorBoard files, and the settings.
 
-Trackio writes a database on this machine (TRACKIO_DIR), or sends to a Space of the hub or a server
-of one's own (TRACKIO_SPACE_ID, TRACKIO_SERVER_URL); `trackio show` opens the board. A resumed run
+Trackio writes a database on this machine (TRACKIO_DIR), or sends to a Space of the hub or another
+server (TRACKIO_SPACE_ID, TRACKIO_SERVER_URL); `trackio show` opens the board. A resumed run
 goes on under its name, which stays in the run directory (`trackio.json`). At every start the rows
 so far are sent as far as Trackio lacks them; a step that it has already and that is done again
 stays as it was first sent. Settings are sent without users, passwords and queries of URLs.
@@ -54,7 +54,7 @@ class TrackioRun:
                 "in the environment it needs neither login nor network."
             ) from error
         self._first = self._run._next_step
-        """The first step that Trackio does not have; it tells nobody by a public name."""
+        """First step that Trackio does not have; there is no public attribute for it."""
         for step, numbers in before:
             self.add(step, numbers)
 

@@ -92,7 +92,9 @@ class Case(NamedTuple):
 def cases() -> list[Case]:
     found: list[Case] = []
     for state, newest in NEWEST.items():
-        torn = f"is set aside as torn-{Path(newest).name}, and the run goes on from the checkpoint"
+        torn = (
+            f"is set aside as torn-{Path(newest).name}, and the run continues from the checkpoint"
+        )
         before = int(newest[-1]) - 1
         for place, name in enumerate(IN_CHECKPOINT):
             # Of the killed run every file once, of the finished one in two ways.
@@ -105,19 +107,21 @@ def cases() -> list[Case]:
             found.append(
                 Case(state, "run.json", damage, said="with the settings of the checkpoint")
             )
-            found.append(Case(state, "metrics.jsonl", damage, said="mended from the checkpoint"))
+            found.append(Case(state, "metrics.jsonl", damage, said="repaired from its copy"))
             found.append(
-                Case(state, "transcripts/eval-000001.jsonl", damage, said="the run goes on without")
+                Case(
+                    state, "transcripts/eval-000001.jsonl", damage, said="the run continues without"
+                )
             )
-            found.append(Case(state, "digests.jsonl", damage, said="mended from the checkpoint"))
+            found.append(Case(state, "digests.jsonl", damage, said="repaired from its copy"))
             for name in ("metrics.jsonl", "digests.jsonl"):
-                copy, anew = f"checkpoints/{name}", f"{name} is damaged and written anew from"
+                copy, anew = f"checkpoints/{name}", f"{name} is damaged and was written again from"
                 found.append(Case(state, copy, damage, said=anew, opened=int(newest[-1])))
             if damage != "unreadable":
                 found.append(Case(state, "tensorboard/*", damage))
         found += [
             Case(state, "tensorboard", "unreadable", "tensorboard could not be written"),
-            Case(state, "transcripts", "delete", said="not what was written, or gone"),
+            Case(state, "transcripts", "delete", said="damaged or missing; the run continues"),
             Case(state, "transcripts", "unreadable", "transcripts could not be written"),
             Case(state, ".lock", "delete"),
             Case(state, ".lock", "unreadable", "move away what is in its place"),
@@ -304,7 +308,7 @@ def test_metrics_and_their_copy_that_are_both_damaged_stop_the_run_which_is_left
     for path in (root / "metrics.jsonl", root / "checkpoints" / "metrics.jsonl"):
         flip(path)
     before = contents(root)
-    with pytest.raises(DataError, match="and so is its copy: put it back from a copy, or repeat"):
+    with pytest.raises(DataError, match="and so is its copy: restore it from a copy, or repeat"):
         Trainer(brief_run(root))
     assert contents(root) == before
 
