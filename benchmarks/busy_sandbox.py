@@ -21,9 +21,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from flowzoo.envs.tasks.code.answers import grading_tests
 from flowzoo.envs.tasks.code.layouts import with_prelude
-from flowzoo.envs.tasks.code.task import CodeTask
+from flowzoo.envs.tasks.code.task import CodeTask, grading_tests
 from flowzoo.sandbox.program import Program, Verdict
 from flowzoo.sandbox.sandbox import Sandbox
 

@@ -12,7 +12,7 @@ from importlib import import_module
 
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
-from flowzoo.envs.tasks.search.index import Bm25, words
+from flowzoo.envs.tasks.search.retrievers import Bm25, words
 from flowzoo.envs.tasks.search.world import RELATIONS, World, draw_question, world
 from flowzoo.extras import installed
 

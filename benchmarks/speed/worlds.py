@@ -17,10 +17,9 @@ from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of
-from flowzoo.envs.tasks.games.plan_path import neighbour
-from flowzoo.envs.tasks.games.plan_path_kernel import walk_batch
-from flowzoo.envs.tasks.games.sokoban_kernel import SokobanLevel, bare
-from flowzoo.envs.tasks.games.sudoku_kernel import fill_batch
+from flowzoo.envs.tasks.games.plan_path import neighbour, walk_batch
+from flowzoo.envs.tasks.games.sokoban import SokobanLevel, bare
+from flowzoo.envs.tasks.games.sudoku import fill_batch
 
 BATCH = 512
 """Candidates graded in one call, as an engine's batch would be."""

@@ -31,7 +31,7 @@ from flowzoo.agents.specs import make_policy
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.envs import EpisodeRecord, make_workflow
-from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import get_problem
 from flowzoo.seeding import key_int
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")

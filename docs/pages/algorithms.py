@@ -16,7 +16,7 @@ from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_r
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
 from flowzoo.commands.algorithms import choices
 from flowzoo.envs import EpisodeRecord, make_workflow
-from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import get_problem
 from pages.formulas import advantage, loss
 
 EPISODES = 4

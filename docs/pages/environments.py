@@ -19,11 +19,10 @@ from flowzoo.envs import WORKFLOWS, Episode, Reply, Workflow, make_workflow
 from flowzoo.envs.api.registry import PARALLEL
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
-from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.render.picture import to_array
-from flowzoo.envs.render.remarks import remarks
-from flowzoo.envs.render.transcript import facts_line, printable, verdict
-from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.render.transcript import facts_line, printable, remarks, verdict
+from flowzoo.envs.tasks.task import get_problem
 
 POLICY = "scripted:0.8"
 SEED = 0

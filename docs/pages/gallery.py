@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.envs.tasks import make_task
-from flowzoo.envs.tasks.guarded import get_problem
-from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tasks.task import Problem, get_problem
 
 PAGE = Path(__file__).resolve().parent.parent / "gallery.md"
 SHOWN, LONGEST = 2, 700

@@ -35,7 +35,7 @@ from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import EpisodeRecord, Message, Workflow, make_workflow
-from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import get_problem
 
 _KEPT = "flowzoo"
 """Key of an episode's outcome in the store of a sample."""

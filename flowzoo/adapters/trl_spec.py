@@ -38,7 +38,7 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.envs import EpisodeRecord, Message, make_workflow
-from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError, check_choice, missing_extra
 from flowzoo.reward.visible import strip_thinking
 

@@ -41,7 +41,7 @@ from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Message, Workflow, make_workflow
-from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError
 
 REWARD = "workflow"

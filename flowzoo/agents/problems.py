@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from flowzoo.envs import Problem, Task
-from flowzoo.envs.tasks.guarded import get_problem, get_size
+from flowzoo.envs.tasks.task import get_problem, get_size
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int, key_rng
 

@@ -52,7 +52,7 @@ def run(options: Options) -> int:
     from flowzoo.commands.problems import build_played, grading_of
     from flowzoo.commands.shared import check_count
     from flowzoo.envs.episode.watchdog import watched
-    from flowzoo.envs.tasks.guarded import get_problem
+    from flowzoo.envs.tasks.task import get_problem
 
     check_count("n", options.n)
     check_count("index", options.index, 0, 2**31)

@@ -108,7 +108,7 @@ def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
         UsageError: the split has fewer, or none.
     """
     from flowzoo.agents.problems import distinct_problems
-    from flowzoo.envs.tasks.guarded import get_size
+    from flowzoo.envs.tasks.task import get_size
 
     if count is None:
         count = 500 if get_size(workflow.task, split) is None else None

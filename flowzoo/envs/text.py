@@ -46,3 +46,53 @@ def without_box(text: str) -> str:
     """A worked solution up to its last box: the work without the answer."""
     start = text.rfind("\\boxed")
     return (text if start < 0 else text[:start]).rstrip(" $")
+
+
+LONGEST = 10_000
+"""Characters of a reply that is read as prose; a person would not search a longer one."""
+_SHORT = 40
+_FENCED = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[^\n]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.M | re.S)
+_INLINE = re.compile(r"`[^`\n]{0,400}[(=][^`\n]{0,400}`")
+_QUOTES = str.maketrans("‘’“”", "''\"\"")
+_TYPESET = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|boxed|fbox)[ \t]*(?=\{)")
+_MARKS = re.compile(
+    r"(?<!\w)[*_]+|[*_]+(?!\w)|[`$#{}\"⟦⟧]|\\[()\[\]]|^[ \t]*(?:>+|[-+•*][ \t])[ \t]*", re.M
+)
+_END = re.compile(r"(?<=[.!?])[\s)']+|\n+")
+
+DOUBT = re.compile(
+    r"\b(?:maybe|perhaps|probabl[ey]|possibly|possible that|presumably|guess|suppose|hope"
+    r"|(?:not|n't) sure|unsure|uncertain|unclear|undecided|hard to (?:say|tell)"
+    r"|(?:not|n't|not to) (?:know|tell|say)|likely|unlikely|doubt\w*"
+    r"|(?:not|never|n't|no) (?:certain|clear)|assum(?:e|es|ed|ing)|on second thought"
+    r"|kidding|joking)\b"
+)
+"""Words that take a statement back, wherever they stand in the reply."""
+MODAL = re.compile(
+    r"\b(?:might|may|could|would|should|seems?|seemed|appears?|appeared|looks?|if|unless|whether"
+    r"|almost|nearly|partly|partially|mostly|half|somewhat|somehow|sometimes|cannot|can't)\b"
+)
+"""Words that make a statement of their sentence less than one."""
+
+
+def prose(text: str) -> str:
+    """What a reply says in words: without thoughts, fenced blocks and marks, in lower case.
+
+    A reply that is a single fence of one line is that line.
+    """
+    shown = visible(text)
+    if len(shown) > LONGEST:
+        return ""
+    shown = shown.translate(_QUOTES)
+    if "```" in shown or "~~~" in shown:
+        whole = _FENCED.fullmatch(shown)
+        lone = whole is not None and "\n" not in whole[2].strip() and len(whole[2]) <= _SHORT
+        shown = whole[2] if whole and lone else _FENCED.sub("\n", shown)
+    shown = _INLINE.sub("code", shown)
+    shown = _MARKS.sub("", _TYPESET.sub("", shown))
+    return re.sub(r"[ \t\r]+", " ", shown).strip().lower()
+
+
+def sentences(words: str) -> list[str]:
+    """The sentences and lines of a prose text, with the marks at their ends."""
+    return [part.strip() for part in _END.split(words) if part and part.strip()]

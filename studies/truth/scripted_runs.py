@@ -13,7 +13,7 @@ from flowzoo.baselines.diagnostics.counterfactual import (
     play,
 )
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.seeding import key_rng

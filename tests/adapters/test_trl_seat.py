@@ -22,7 +22,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Grade, Outcome, Problem, Workflow
 from flowzoo.envs.script import Script
-from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError
 
 

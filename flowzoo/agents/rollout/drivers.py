@@ -16,8 +16,8 @@ from flowzoo.agents.policy import Key, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.engine import EffectBatch, Play, RequestBatch, Response
 from flowzoo.envs import Episode, EpisodeRecord, Message, Problem
+from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.episode.stepping import LogEntry
 from flowzoo.envs.records import changed_call
 from flowzoo.envs.script import Effect, EffectResult, Found, Ran
 from flowzoo.frozen import quick_maker, quick_tuple

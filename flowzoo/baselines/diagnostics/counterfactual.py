@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.seeding import key_rng

@@ -7,27 +7,138 @@ and get 0 with `info["acted"]` false.
 
 from __future__ import annotations
 
+import copy
+import difflib
+import secrets
+import sys
+import warnings
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any, ClassVar
 
 from gymnasium.spaces import Dict, Space
+from pettingzoo import AECEnv
 
-from flowzoo.envs.api import vector as vector  # enters the spaces with Gymnasium
-from flowzoo.envs.api.draw import ProblemDraw
 from flowzoo.envs.api.spaces import Messages, Prose, Turns, copy_spaces
-from flowzoo.envs.api.tables import AgentTables
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.recording import first_infos, record
+from flowzoo.envs.episode.recording import (
+    episode_rewards,
+    final_infos,
+    first_infos,
+    fresh_info,
+    record,
+)
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.records import EpisodeRecord, SampledReply
 from flowzoo.envs.render import transcript as render
 from flowzoo.envs.render.picture import can_draw, picture_font, to_array
 from flowzoo.envs.script import Message
-from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.guarded import get_problem
-from flowzoo.envs.tasks.task import check_split
+from flowzoo.envs.settings import check_seed, check_whole, whole
+from flowzoo.envs.tasks.task import Task, check_split, get_problem, get_size
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
+from flowzoo.seeding import key_int, nth
+
+RESET_OPTIONS = ("index", "sample")
+"""What `reset` knows of `options`."""
+ENDLESS = 2**31 - 1
+"""Indices drawn for a task without a last problem."""
+
+_TOLD = {"options"}
+"""Unknown options that were told of already; PettingZoo's own `api_test` passes that one."""
+_NEAR = 0.7
+"""How alike a name is to one of ours that it was meant for: `indx`, `idx`, `samples`."""
+_BETWEEN = ("flowzoo", "gymnasium", "pettingzoo", "supersuit")
+"""Packages whose functions and wrappers stand between a user's line and a `reset` of ours."""
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Refuse misspelt options of `reset`, and warn of others that nothing looks at.
+
+    PettingZoo asks that unknown ones are ignored, which a name close to one of ours was not meant
+    to be. Of each other name one warning is given in a process.
+
+    Raises:
+        UsageError: a name is close to one of ours.
+    """
+    for name in options:
+        if name in RESET_OPTIONS or name in _TOLD:
+            continue
+        near = difflib.get_close_matches(str(name).lower(), RESET_OPTIONS, n=1, cutoff=_NEAR)
+        if near:
+            raise UsageError(f"reset() knows no option {name!r}: did you mean {near[0]!r}?")
+        _TOLD.add(name)
+        warnings.warn(
+            f"reset() knows no option {name!r} and ignores it; it knows {', '.join(RESET_OPTIONS)}",
+            stacklevel=users_level(),
+        )
+
+
+def users_level() -> int:
+    """The `stacklevel` at which a warning of our caller shows the line of the user's own code."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 0
+    while frame is not None:
+        level += 1
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
+            return level
+        frame = frame.f_back
+    return 2  # all of it is ours: whoever called
+
+
+class ProblemDraw:
+    """A stream of problems, begun anew by every seed."""
+
+    __slots__ = ("resets", "stream")
+
+    def __init__(self) -> None:
+        """Begin a stream that nobody can foresee."""
+        self.stream = secrets.randbits(64)
+        self.resets = 0
+
+    def copy(self) -> ProblemDraw:
+        """Another that goes on in the same way."""
+        return copy.copy(self)
+
+    def next(
+        self, task: Task, split: str, seed: int | None, options: Mapping[str, Any]
+    ) -> tuple[int, int]:
+        """Index and sample of the next episode; see `WorkflowEnv.reset`.
+
+        Raises:
+            UsageError: as there; the stream is then where it was.
+        """
+        if options:
+            check_names(options)
+        stream, resets = self.stream, self.resets
+        if seed is not None:
+            stream, resets = key_int("reset", seed if type(seed) is int else check_seed(seed)), 0
+        index = _index(task, split, options.get("index"), nth(stream, resets))
+        sample = options.get("sample")
+        number = resets if sample is None else whole(sample)
+        if number is None or number < 0:
+            raise UsageError(f'options["sample"] must be an integer >= 0, got {sample!r}')
+        self.stream, self.resets = stream, resets + 1
+        return index, number
+
+
+def _index(task: Task, split: str, wanted: Any, drawn: int) -> int:
+    """The index that is wanted, else one drawn from the split."""
+    size = get_size(task, split)
+    if size == 0:
+        raise UsageError(f"split {split!r} of task {task.name!r} has no problems")
+    if wanted is None:
+        return drawn % (size or ENDLESS)
+    index = whole(wanted)
+    if index is None or index < 0:
+        raise UsageError(f'options["index"] must be an integer >= 0, got {wanted!r}')
+    if size is not None and index >= size:
+        raise UsageError(
+            f'options["index"] must be below {size}, the size of split {split!r}; got {index}'
+        )
+    return index
+
 
 RENDER_MODES = ("human", "ansi", "rgb_array")
 OFFERED_MODES = RENDER_MODES if can_draw() else RENDER_MODES[:2]
@@ -35,7 +146,7 @@ OFFERED_MODES = RENDER_MODES if can_draw() else RENDER_MODES[:2]
 metadata. Any other one raises `MissingExtraError`."""
 
 
-class WorkflowEnv(AgentTables):
+class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     """A workflow as a PettingZoo AEC environment (unguarded; `env()` functions add the guard)."""
 
     metadata: ClassVar[dict[str, Any]] = {  # pyrefly: ignore[bad-override]
@@ -43,6 +154,8 @@ class WorkflowEnv(AgentTables):
         "is_parallelizable": False,
         "render_fps": 1,
     }
+    _prompts: dict[str, Turn]
+    """Newest turn of each agent that was asked."""
 
     def __init__(
         self,
@@ -363,3 +476,67 @@ class WorkflowEnv(AgentTables):
                 self._publish(asks)
                 self.agent_selection = asks[0].agent
         self._busy = False
+
+    # -- PettingZoo's fields --------------------------------------------------------------------
+
+    def _open_tables(self, infos: dict[str, dict[str, Any]]) -> None:
+        """An episode begins: nobody was asked or paid yet."""
+        agents = self.possible_agents
+        self.agents = agents.copy()
+        self.rewards = dict.fromkeys(agents, 0.0)
+        self._cumulative_rewards = self.rewards.copy()
+        self.terminations = dict.fromkeys(agents, False)
+        self.truncations = self.terminations.copy()
+        self.infos = infos
+        self.agent_selection = agents[0]
+        self._prompts = {}
+
+    def _copy_tables(self, other: WorkflowEnv) -> None:
+        """The same values as another's, in fields of our own."""
+        self.agents = list(other.agents)
+        for name in ("rewards", "_cumulative_rewards", "terminations", "truncations"):
+            setattr(self, name, dict(getattr(other, name)))
+        self.infos = {agent: fresh_info(info) for agent, info in other.infos.items()}
+
+    def _publish(self, phase: tuple[Turn, ...]) -> None:
+        """Open a phase: what each of its agents sees and is told."""
+        prompts, infos = self._prompts, self.infos
+        for turn in phase:
+            agent = turn.agent
+            prompts[agent] = turn
+            info = infos[agent]
+            if turn.turn:  # an earlier one has been handed out
+                info = infos[agent] = fresh_info(info)
+            info["phase"], info["slot"], info["turn"] = turn.phase, turn.slot, turn.turn
+            info["acted"] = True
+
+    def _finish(self, episode: Episode) -> None:
+        """The episode has ended: everyone is paid, and ends."""
+        settled = episode_rewards(episode)
+        agents, paid = self.agents, self._cumulative_rewards
+        self.infos = final_infos(episode, settled, self.infos)
+        self.rewards = dict(settled.returns)
+        for agent, value in settled.returns.items():
+            paid[agent] += value
+        self.terminations = dict.fromkeys(agents, not episode.truncated)
+        self.truncations = dict.fromkeys(agents, episode.truncated)
+        self.agent_selection = agents[0]
+
+    def _leave(self, agent: str, action: object) -> None:
+        """The dead step of `agent`. All die at once, so the next in line is simply the first.
+
+        Does what PettingZoo's `_was_dead_step` does in that case, without its scans.
+        """
+        if action is not None:
+            raise UsageError(
+                f"the episode of {agent} has ended: step(None), got {type(action).__name__}. "
+                "Loop with `action = None if termination or truncation else ...`."
+            )
+        agents = self.agents
+        if len(agents) == len(self.possible_agents):  # the first to leave: nobody is paid again
+            self._clear_rewards()
+        del self.terminations[agent], self.truncations[agent], self.infos[agent]
+        del self.rewards[agent], self._cumulative_rewards[agent]
+        agents.remove(agent)
+        if agents:
+            self.agent_selection = agents[0]

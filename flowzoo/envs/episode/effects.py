@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowzoo.envs.script import Classes, Effect, EffectResult, Grade, Run, Search
-from flowzoo.envs.tasks.guarded import task_failure
-from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.envs.tasks.task import Problem, Task, task_failure
 from flowzoo.errors import FlowzooError, UsageError
 
 PendingEffect = tuple[Problem, Effect]

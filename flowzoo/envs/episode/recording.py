@@ -17,7 +17,7 @@ from flowzoo.envs.episode.credit import (
     reward_parts,
 )
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turns import Turn
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.records import Call, EpisodeRecord, make_call
 from flowzoo.envs.script import Reply
 from flowzoo.envs.tasks.task import Problem

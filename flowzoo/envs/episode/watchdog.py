@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NamedTuple
 
-from flowzoo.envs.episode.stepping import ScriptRun
+from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Workflow
 
 LONG_S = 10.0
@@ -40,7 +40,7 @@ def running_script(frame: FrameType | None) -> RunningScript | None:
     """The script that a thread whose newest frame is `frame` is in, or None."""
     inner: FrameType | None = None
     while frame is not None:
-        if frame.f_code is ScriptRun._advance.__code__:
+        if frame.f_code is Episode._advance.__code__:
             if inner is None:
                 return None
             code = inner.f_code

@@ -34,22 +34,71 @@ and `illegal` (replies), `truncated` (by the environment), `cut` (by `max_steps`
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Literal
 
 from flowzoo.envs.external.run import EnvRun
-from flowzoo.envs.external.source import EnvSource
 from flowzoo.envs.external.text_env import EnvTurn, TextEnv, random_action
 from flowzoo.envs.script import Ask, Graded, Outcome, Payoffs, Script
-from flowzoo.envs.settings import check_seed, check_whole, plain_integers
+from flowzoo.envs.settings import Setting, check_seed, check_whole, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, number_by_first
 from flowzoo.envs.workflow import Credit, CreditRule, Roles, Workflow
 from flowzoo.errors import UsageError, check_choice
+from flowzoo.functions import load_function
 from flowzoo.seeding import key_int, key_rng
+
+
+@dataclass(frozen=True)
+class EnvSource:
+    """A function that makes an environment, by name, with its options: plain values."""
+
+    spec: str
+    """`package.module:function`, or `path/to/file.py:function`."""
+    options: tuple[tuple[str, Setting], ...] = ()
+    """Keyword arguments of the function."""
+
+    @property
+    def label(self) -> str:
+        """The name with the options, for people."""
+        words = ", ".join(f"{name}={value}" for name, value in self.options)
+        return f"{self.spec}({words})"
+
+    def make(self) -> TextEnv:
+        """A fresh environment.
+
+        Raises:
+            UsageError: no such function, options that it does not take, or it returned no AEC
+                environment.
+        """
+        function = _maker(self.spec)
+        options: dict[str, Any] = dict(self.options)
+        try:
+            inspect.signature(function).bind(**options)
+        except TypeError as error:
+            raise UsageError(
+                f"{self.spec} cannot be called with the options given: {error}; it takes "
+                f"{inspect.signature(function)}, and the workflow around it credit, illegal, "
+                "max_steps and format_penalty"
+            ) from error
+        made = function(**options)
+        if isinstance(made, TextEnv):
+            return made
+        try:
+            return TextEnv(made)
+        except UsageError as error:
+            raise UsageError(f"{self.spec}: {error}") from error
+
+
+@cache
+def _maker(spec: str) -> Callable[..., Any]:
+    """The function that a spec names: one and the same for all episodes of a process."""
+    return load_function("--env", spec).function
+
 
 Illegal = Literal["random", "end"]
 

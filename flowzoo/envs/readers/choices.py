@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from flowzoo.envs.readers.prose import DOUBT, MODAL, prose, sentences
+from flowzoo.envs.text import DOUBT, MODAL, prose, sentences
 from flowzoo.reward import extract
 
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import re
 
-from flowzoo.envs.readers.prose import DOUBT, MODAL, prose, sentences
-from flowzoo.envs.text import boxed_choice, visible
+from flowzoo.envs.text import DOUBT, MODAL, boxed_choice, prose, sentences, visible
 
 VERDICTS = {"correct": True, "incorrect": False}
 _BOXED = re.compile(

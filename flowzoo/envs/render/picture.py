@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.render.remarks import remarks
-from flowzoo.envs.render.transcript import COLOURS, SHORT, facts_line, printable, verdict
+from flowzoo.envs.render.transcript import COLOURS, SHORT, facts_line, printable, remarks, verdict
 from flowzoo.errors import need_module
 from flowzoo.extras import installed
 

@@ -6,13 +6,107 @@ from typing import TYPE_CHECKING
 
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
-from flowzoo.envs.episode.turns import Turn
-from flowzoo.envs.render.boards import print_moved, print_start
-from flowzoo.envs.render.remarks import remarks
+from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.script import Reply
 
 if TYPE_CHECKING:
     from rich.console import Console
+import time
+
+from flowzoo.envs.script import Found, Ran, Run, Search
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from flowzoo.envs.tasks.task import Scene
+
+
+MOST_FRAMES = 60
+"""Moves of a turn that are shown one by one; of a longer one only the end."""
+
+
+def drawn(scene: Scene) -> Text:
+    """A scene as text with styles, indented."""
+    from rich.text import Text
+
+    text = Text()
+    for number, row in enumerate(scene):
+        text.append("\n  " if number else "  ")
+        for tile, style in row:
+            text.append(tile, style=style)
+    return text
+
+
+def print_start(episode: Episode, out: Console) -> bool:
+    """Draw the world at the start; False, and nothing printed, if the task has none."""
+    scene = episode.workflow.task.scene(episode.problem)
+    if scene is None:
+        return False
+    out.print(drawn(scene))
+    return True
+
+
+def print_moved(
+    episode: Episode, before: list[Reply], reply: Reply, out: Console, pace: float
+) -> None:
+    """Draw what `reply` did to the world, if it did anything.
+
+    Args:
+        episode: the episode.
+        before: the replies before it, in call order.
+        reply: the newest reply.
+        out: where to draw.
+        pace: seconds between two moves; 0 draws the end only.
+    """
+    workflow, problem = episode.workflow, episode.problem
+    then, now = workflow.world(before), workflow.world([*before, reply])
+    if now is None or now == then:
+        return
+    frames = workflow.task.frames(then, now) if pace > 0 else []
+    end = workflow.task.scene(problem, now)
+    if end is None:
+        return
+    if frames and len(frames) <= MOST_FRAMES:
+        from rich.live import Live
+
+        with Live(console=out, auto_refresh=False, transient=True) as live:
+            for frame in frames:
+                scene = workflow.task.scene(problem, frame)
+                if scene is not None:
+                    live.update(drawn(scene), refresh=True)
+                time.sleep(pace)
+    out.print(drawn(end))
+
+
+def remarks(episode: Episode, phase: int) -> list[str]:
+    """Lines about the programs and searches that followed the replies of `phase`.
+
+    Runs on tests are left out: some of them are ground truth.
+    """
+    turns = [turn for turn in episode.turns if turn.phase == phase]
+    later = [turn.logged for turn in episode.turns if turn.phase == phase + 1]
+    start = turns[0].logged + len(turns)
+    before = sum(not isinstance(entry, str) for entry in episode.log[:start])
+    results = episode.log[start : later[0] if later else None]
+    effects = episode.requested[before : before + len(results)]
+    lines: list[str] = []
+    for effect, result in zip(effects, results, strict=True):
+        if isinstance(effect, Search) and isinstance(result, Found):
+            lines += [f"found: {passage.text}" for passage in result.passages] or ["nothing found"]
+        elif isinstance(effect, Run) and isinstance(result, Ran) and not effect.tests:
+            lines.append(of_program(result))
+    return lines
+
+
+def of_program(ran: Ran) -> str:
+    """What a program that was run once printed, or how it failed."""
+    said = " ".join(ran.output.split())
+    if ran.status == "AC":
+        return f"the program printed: {said}" if said else "the program printed nothing"
+    detail = ran.cases[0].detail if ran.cases else ""
+    return f"the program failed: {ran.status}{', ' if detail else ''}{' '.join(detail.split())}"
+
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 LONGEST = 2_000

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from flowzoo.envs.tasks.guarded import task_failure
-from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, split_of
+from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, split_of, task_failure
 from flowzoo.errors import FlowzooError, UsageError, unknown
 from flowzoo.functions import load_class
 from flowzoo.plugins import TASK_GROUP, load_plugin, plugin_named, plugins, with_packages

@@ -10,21 +10,259 @@ reader lists them all.
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import hashlib
+import io
 import json
+import logging
 import os
+import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from flowzoo.envs.tasks.published import published_rows, read_published
-from flowzoo.envs.tasks.tables import SEPARATORS, table_records
 from flowzoo.envs.tasks.task import SPLITS, split_of
-from flowzoo.errors import DataError, UsageError, missing_extra, unknown
+from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
+
+_log = logging.getLogger(__name__)
+
+_PARTS = re.compile(
+    r"(?P<place>.+?)(?::(?P<config>[\w.-]+))?"
+    r"(?:@(?P<split>[\w.-]+)(?:\[(?P<first>\d*):(?P<stop>\d*)\])?)?(?:#(?P<revision>[\w./-]+))?",
+    re.ASCII,
+)
+_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Which rows of which data set."""
+
+    place: str
+    """An id of the hub, or the path of a folder."""
+    config: str | None = None
+    split: str | None = None
+    first: int = 0
+    """Rows of the split that are left out at its beginning."""
+    stop: int | None = None
+    """The row before which it ends; None: all, from a copy in the cache."""
+    revision: str | None = None
+    """Commit, tag or branch of the hub."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, if `place` is one."""
+        return Path(self.place) if os.path.isdir(self.place) else None
+
+    @property
+    def stamp(self) -> str:
+        """Changes when a file of the folder does; empty for an id."""
+        if self.folder is None:
+            return ""
+        found = hashlib.blake2b(digest_size=16)
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file():
+                status = path.stat()
+                found.update(repr((str(path), status.st_size, status.st_mtime_ns)).encode())
+        return found.hexdigest()
+
+
+def read_published(data: str) -> Published:
+    """What `data` names; asks nobody.
+
+    Raises:
+        UsageError: neither an id nor a folder, or a folder with a revision.
+    """
+    if os.path.isdir(data):
+        return Published(data)
+    parts = _PARTS.fullmatch(data)
+    is_folder = parts is not None and os.path.isdir(parts["place"])
+    named = parts is not None and _ID.fullmatch(parts["place"])
+    if parts is None or not (is_folder or named) or _ends_like_a_file(parts["place"], is_folder):
+        raise UsageError(
+            f"data {data!r}: no such file or folder, and not a dataset id either. Expected the "
+            "path of an existing JSON Lines, CSV, TSV or Parquet file, a folder in the layout of "
+            "the hub, or an id such as 'org/name', 'org/name:config' or "
+            "'org/name:config@split#commit'."
+        )
+    if is_folder and parts["revision"]:
+        raise UsageError(
+            f"data {data!r}: a folder has no revisions; leave out #{parts['revision']}."
+        )
+    stop = int(parts["stop"]) if parts["stop"] else None
+    first = int(parts["first"] or 0)
+    if stop is not None and stop <= first:
+        raise UsageError(f"data {data!r}: no row is from {first} on and before {stop}.")
+    return Published(
+        parts["place"], parts["config"], parts["split"], first, stop, parts["revision"]
+    )
+
+
+def _ends_like_a_file(place: str, is_folder: bool) -> bool:
+    return not is_folder and place.lower().endswith(_FILE_ENDINGS)
+
+
+def published_rows(data: str) -> Iterator[tuple[int, Any]]:
+    """Rows of a data set with their numbers in the split, from 1.
+
+    Raises:
+        UsageError: `data` is neither an id nor a folder; there are several splits and none was
+            chosen.
+        DataError: it cannot be loaded, or only with another revision than the one wanted.
+        MissingExtraError: `datasets` is not installed.
+    """
+    wanted = read_published(data)
+    try:
+        import httpx  # `datasets` asks the hub with it, and lets some of its errors through
+        from datasets.exceptions import DatasetsError
+    except ImportError as error:
+        raise missing_extra("datasets", "data", f"loading the dataset {data!r}") from error
+    try:
+        loaded = _load_split(data, wanted)
+        rows = islice(loaded, wanted.first, wanted.stop)
+        yield from enumerate(rows, start=wanted.first + 1)
+    except FlowzooError:
+        raise
+    except (ValueError, OSError, httpx.HTTPError, DatasetsError) as error:
+        said = str(error).rstrip(".")
+        remedy = _remedy(wanted) if isinstance(error, OSError | httpx.HTTPError) else ""
+        raise DataError(f"dataset {data!r} could not be loaded: {said}.{remedy}") from error
+
+
+def _load_split(data: str, wanted: Published) -> Any:
+    """The split, from the cache or as a stream."""
+    import datasets
+
+    builder = datasets.load_dataset_builder(wanted.place, wanted.config, revision=wanted.revision)
+    if wanted.folder is None:
+        _check_commit(data, wanted, builder)
+    if wanted.folder is None and wanted.stop is None:
+        builder.download_and_prepare()
+        loaded: Any = builder.as_dataset(split=wanted.split)
+    else:
+        loaded = builder.as_streaming_dataset(split=wanted.split)
+    if not isinstance(loaded, Mapping):
+        return loaded
+    if len(loaded) == 1:
+        return next(iter(loaded.values()))
+    place = wanted.place + (f":{wanted.config}" if wanted.config else "")
+    names = ", ".join(f"{place}@{name}" for name in loaded)
+    raise UsageError(f"dataset {data!r} has several splits; choose one of: {names}.")
+
+
+def _check_commit(data: str, wanted: Published, builder: Any) -> None:
+    """Refuse another commit than the one wanted; say which one it is where none was.
+
+    Where the hub does not answer, `datasets` takes what its cache has, whatever was asked for.
+    """
+    from datasets.packaged_modules.cache.cache import Cache
+
+    commit, revision = builder.hash, wanted.revision
+    if revision is None:
+        _log.warning("data %s is commit %s; %s#%s pins it", data, commit, data, commit)
+    elif revision != commit and (isinstance(builder, Cache) or _COMMIT.fullmatch(revision)):
+        raise DataError(
+            f"dataset {data!r}: the hub did not answer, and the cache has commit {commit}, which "
+            f"need not be {revision}. Load it once where the hub can be reached, or write "
+            f"#{commit} to take what is here."
+        )
+
+
+def _remedy(wanted: Published) -> str:
+    """What to do where the hub cannot be reached."""
+    if wanted.folder is not None:
+        return ""
+    return (
+        " If this machine cannot reach the hub: on one that can, run `hf download --repo-type "
+        f"dataset {wanted.place} --local-dir FOLDER`, bring the folder here and name it instead."
+    )
+
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""Suffix of a file -> what stands between its cells."""
+
+
+def table_records(place: str, content: bytes, separator: str) -> Iterator[tuple[int, Any]]:
+    """The rows of a table with the lines on which they begin.
+
+    Args:
+        place: the file, for messages.
+        content: its bytes: UTF-8, with or without a byte order mark.
+        separator: what stands between cells.
+
+    Raises:
+        DataError: no UTF-8, no header, quotes that do not match, or a row with more or fewer cells
+            than there are columns.
+    """
+    rows = _rows(place, content, separator)
+    line, header = next(rows, (1, []))
+    names = [name.strip() for name in header]
+    _check_header(f"{place}, line {line}", names, separator)
+    for line, cells in rows:
+        if len(cells) != len(names):
+            raise DataError(f"{place}, line {line}: {_wrong_count(cells, names)}")
+        yield line, {name: cell or None for name, cell in zip(names, cells, strict=True)}
+
+
+def _rows(place: str, content: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that have cells, each with the line on which it begins."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{place}, line {line}: no UTF-8 ({error}).") from error
+    most = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+        found, line = list[tuple[int, list[str]]](), 1
+        try:
+            for cells in reader:
+                if cells:
+                    found.append((line, cells))
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise DataError(
+                f"{place}, line {line}: no row of a table ({error}): a cell with quotes in it "
+                'stands in quotes, and each of its own is doubled, as in "a ""word"""'
+            ) from error
+    finally:
+        csv.field_size_limit(most)
+    yield from found
+
+
+def _check_header(where: str, names: list[str], separator: str) -> None:
+    if not names or not all(names):
+        raise DataError(f"{where}: expected the names of all columns, got {names!r:.80}.")
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise DataError(f"{where}: two columns are called {twice[0]!r}.")
+    others = [other for other in (";", *SEPARATORS.values()) if other != separator]
+    between = next((other for other in others if len(names) == 1 and other in names[0]), None)
+    if between is not None:
+        raise DataError(
+            f"{where}: one column, {names[0]!r:.60}: separate cells by {separator!r}, not "
+            f"{between!r} (.csv: ',', .tsv: tab)."
+        )
+
+
+def _wrong_count(cells: list[str], names: list[str]) -> str:
+    if len(cells) < len(names):
+        return (
+            f"{len(cells)} cells for {len(names)} columns: column {names[len(cells)]!r} is missing."
+        )
+    return (
+        f"{len(cells)} cells for {len(names)} columns: {cells[len(names)]!r:.40} comes after the "
+        f"last column, {names[-1]!r}; a cell with separators in it stands in quotes."
+    )
+
 
 Columns = tuple[tuple[str, str], ...]
 """Pairs (what a layout needs, name of the column that has it); a dot goes into a mapping."""

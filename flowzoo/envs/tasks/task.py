@@ -7,17 +7,73 @@ disjoint even where the space of instances is small.
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from flowzoo.envs.script import Found, Graded, Ran, Run
-from flowzoo.errors import UsageError, unknown
+from flowzoo.envs.script import Found, Graded, Ran, RanCase, Run
+from flowzoo.errors import FlowzooError, TaskError, UsageError, unknown
+from flowzoo.reward.code.score import code_sandbox, judge_again
+from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_int, key_rng
+
+SHOWN = 4096
+"""Characters of an output that are kept in the log of an episode."""
+
+
+def job_of(run: Run) -> tuple[Program, tuple[Test, ...]]:
+    """The program and tests of a run; without tests, one that lets it run to its end."""
+    if run.tests:
+        return Program(run.source, run.entry), run.tests
+    return Program(run.source), (StdinTest(run.stdin, ""),)
+
+
+def outcome_of(run: Run, verdict: Verdict) -> Ran:
+    """A verdict without its measurements, which differ from run to run."""
+    # Without tests there is nothing that an output could be wrong by.
+    cases = tuple(
+        RanCase(
+            "AC" if case.status == "WA" and not run.tests else case.status,
+            case.stdout[:SHOWN],
+            case.detail[:SHOWN],
+        )
+        for case in verdict.cases
+    )
+    status = next((case.status for case in cases if case.status != "AC"), "AC")
+    return Ran(status if cases else verdict.status, cases)
+
+
+def run_programs(
+    runs: Sequence[Run],
+    sandbox: SandboxName = "auto",
+    limits: Limits | None = None,
+    packages: str = "",
+) -> list[Ran]:
+    """Run programs and say what each came to; SE where the sandbox failed, again and again.
+
+    Args:
+        runs: the programs with their tests.
+        sandbox: which isolation they run under.
+        limits: for runs that do not bring their own.
+        packages: that they may import.
+
+    Raises:
+        UsageError: this machine does not offer that isolation.
+    """
+    if not runs:
+        return []
+    common = limits or Limits()
+    programs, tests = zip(*map(job_of, runs), strict=True)
+    each = [run.limits or common for run in runs]
+    verdicts = judge_again(code_sandbox(sandbox, packages), programs, tests, each)
+    return [outcome_of(run, verdict) for run, verdict in zip(runs, verdicts, strict=True)]
+
 
 Split = Literal["pretrain", "train", "validation", "test", "all"]
 """`all` is every instance whatever its split: for evaluating on a whole file."""
@@ -165,7 +221,7 @@ class Task(ABC):
         Raises:
             UsageError: this machine cannot confine programs as `sandbox` demands.
         """
-        from flowzoo.envs.programs import run_programs
+        from flowzoo.envs.tasks.task import run_programs
 
         return run_programs(runs, self.sandbox)
 
@@ -264,3 +320,54 @@ def check_split(split: str) -> None:
     """Raise `UsageError` unless `split` is one of `SPLITS`."""
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
+
+
+def get_problem(task: Task, index: int, split: str = "train") -> Problem:
+    """Problem `index` of `split`, certainly a `Problem`.
+
+    Raises:
+        UsageError: unknown split, or an index outside it.
+        TaskError: the task raised something else, or returned something else.
+    """
+    try:
+        found = task.problem(index, split)
+    except (FlowzooError, OSError):
+        raise
+    except Exception as error:
+        raise task_failure(task.name, f"problem({index}, {split!r})", error) from error
+    if not isinstance(found, Problem):
+        raise TaskError(
+            f"task {task.name!r}: problem() must return a flowzoo.envs.Problem, got "
+            f"{type(found).__name__}"
+        )
+    return found
+
+
+def get_size(task: Task, split: str) -> int | None:
+    """`task.size(split)`, certainly a number of at least 0, or None.
+
+    Raises:
+        UsageError: unknown split.
+        TaskError: the task raised something else, or returned something else.
+    """
+    try:
+        found = task.size(split)
+    except (FlowzooError, OSError):
+        raise
+    except Exception as error:
+        raise task_failure(task.name, f"size({split!r})", error) from error
+    if found is not None and (not isinstance(found, int) or found < 0):
+        raise TaskError(
+            f"task {task.name!r}: size({split!r}) must return a whole number or None (endless), "
+            f"got {found!r}"
+        )
+    return found
+
+
+def task_failure(name: str, doing: str, error: Exception) -> TaskError:
+    """The error to raise where a task's own code raised `error`, naming its last line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})"
+    said = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return TaskError(f"task {name!r}: {doing} raised {what}{where if frames else ''}")

@@ -16,7 +16,7 @@ from flowzoo.envs.testing.playthrough import (
     sampled_reply,
     strict_warnings,
 )
-from flowzoo.envs.testing.time_limit import time_limit
+from flowzoo.envs.testing.slow_replies import time_limit
 from flowzoo.envs.workflow import Workflow
 
 STEP_S = 20.0

@@ -10,7 +10,7 @@ from typing import Any
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turns import prompt_digest
+from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.script import Effect, EffectResult, Grade, Graded, Ran, RanCase, Run
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.playthrough import (

@@ -12,7 +12,7 @@ from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import record, state_hash
-from flowzoo.envs.episode.turns import prompt_digest
+from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.playthrough import (
     guarded,

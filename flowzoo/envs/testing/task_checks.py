@@ -20,8 +20,7 @@ from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task
 from flowzoo.envs.testing.elsewhere import digests, expert_replies
 from flowzoo.envs.testing.playthrough import HOSTILE, pickled, require
-from flowzoo.envs.testing.slow_replies import check_readers
-from flowzoo.envs.testing.time_limit import time_limit
+from flowzoo.envs.testing.slow_replies import check_readers, time_limit
 from flowzoo.errors import UsageError
 
 LOOKS = 30

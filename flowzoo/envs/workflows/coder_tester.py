@@ -59,8 +59,7 @@ from flowzoo.envs.script import (
     Script,
 )
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.code.answers import fenced, grading_tests
-from flowzoo.envs.tasks.code.task import CodeTask
+from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Credit, CreditRule, Workflow
 from flowzoo.errors import UsageError

@@ -15,7 +15,7 @@ from flowzoo.agents.specs import make_policy
 from flowzoo.baselines.run.dataset import EPISODES, REPLIES, table_of, write_dataset
 from flowzoo.baselines.run.directory import plain
 from flowzoo.envs import make_workflow
-from flowzoo.envs.tasks.guarded import get_problem
+from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import MissingExtraError, UsageError
 
 PAGE = Path(__file__).parents[3] / "docs" / "episodes.md"

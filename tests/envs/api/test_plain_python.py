@@ -16,7 +16,7 @@ import flowzoo
 from flowzoo import code_pair_v0, voting_v0, writing_pair_v0
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import SampledReply, make_env, make_workflow
-from flowzoo.envs.api import draw
+from flowzoo.envs.api import aec
 from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.math.task import MathTask
@@ -46,7 +46,7 @@ def test_what_is_no_integer_is_no_seed(seed):
 
 
 def test_options_are_integers_and_unknown_ones_are_told_of_once(monkeypatch):
-    monkeypatch.setattr(draw, "_TOLD", {"options"})
+    monkeypatch.setattr(aec, "_TOLD", {"options"})
     env = voting_v0.env()
     env.reset(options={"index": np.int64(3)})
     assert env.unwrapped.episode.problem.index == 3
@@ -69,7 +69,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_warning_shows_the_line_of_the_user_through_every_view(view, monkeypatch):
-    monkeypatch.setattr(draw, "_TOLD", {"options"})
+    monkeypatch.setattr(aec, "_TOLD", {"options"})
     with pytest.warns(UserWarning, match="no option 'problem'") as told:
         VIEWS[view]().reset(options={"problem": 3})
     assert [one.filename for one in told] == [__file__]

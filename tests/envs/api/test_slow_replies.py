@@ -15,7 +15,7 @@ from flowzoo.envs import Ask, Outcome, Workflow
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.testing import check_task, check_workflow, slow_replies
-from flowzoo.envs.testing.time_limit import time_limit
+from flowzoo.envs.testing.slow_replies import time_limit
 
 PATTERNS = (
     r"(a+)+$",

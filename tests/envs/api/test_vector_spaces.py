@@ -22,7 +22,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from gymnasium.wrappers.vector import TransformObservation
 
 import flowzoo  # noqa: F401 - registers the environments
-from flowzoo.envs.api import vector
+from flowzoo.envs.api import spaces
 from flowzoo.envs.api.spaces import Messages, Prose
 from flowzoo.envs.testing import HOSTILE
 from flowzoo.errors import UsageError
@@ -93,7 +93,7 @@ def test_shared_memory_shows_what_was_written_last():
     view = read_from_shared_memory(space, memory, n=2)
     assert tuple(view) == ("", "")
     for text in HOSTILE.values():
-        if len(text) < vector.ROOM / 8:
+        if len(text) < spaces.ROOM / 8:
             write_to_shared_memory(space, 1, text, memory)
             assert view[1] == text
     write_to_shared_memory(space, 0, "long " * 100, memory)
@@ -107,8 +107,8 @@ def test_shared_memory_shows_what_was_written_last():
 def test_a_chat_over_the_room_is_refused_with_the_remedy(monkeypatch):
     memory = create_shared_memory(Prose(), n=1)
     with pytest.raises(UsageError, match=r"1048577 bytes .* shared_memory=False"):
-        write_to_shared_memory(Prose(), 0, "x" * (vector.ROOM - 1), memory)
-    write_to_shared_memory(Prose(), 0, "x" * (vector.ROOM - 2), memory)
+        write_to_shared_memory(Prose(), 0, "x" * (spaces.ROOM - 1), memory)
+    write_to_shared_memory(Prose(), 0, "x" * (spaces.ROOM - 2), memory)
 
 
 def test_without_copies_the_observation_is_a_view():

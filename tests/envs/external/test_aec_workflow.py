@@ -16,9 +16,8 @@ from flowzoo.agents.names import agent_names
 from flowzoo.baselines.advantages.compute import compute
 from flowzoo.envs import Call, Episode, EpisodeRecord, TextEnv, random_move
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.external.source import EnvSource
 from flowzoo.envs.external.text_env import chat, is_legal, random_action
-from flowzoo.envs.external.workflow import AECWorkflow, make_aec_workflow
+from flowzoo.envs.external.workflow import AECWorkflow, EnvSource, make_aec_workflow
 from flowzoo.envs.tasks.task import SPLITS
 from flowzoo.errors import DivergedError, UsageError
 from flowzoo.seeding import key_rng

@@ -10,8 +10,7 @@ from rich.console import Console
 from flowzoo.cli import main
 from flowzoo.envs import Episode, Problem, make_workflow
 from flowzoo.envs import testing as suite
-from flowzoo.envs.render.boards import drawn
-from flowzoo.envs.render.transcript import print_new
+from flowzoo.envs.render.transcript import drawn, print_new
 from flowzoo.envs.tasks import make_task
 
 BOARD = "P#.\n..#\n..G"

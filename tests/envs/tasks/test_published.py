@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flowzoo.envs.tasks import make_task, rows
-from flowzoo.envs.tasks.published import Published, published_rows, read_published
+from flowzoo.envs.tasks.rows import Published, published_rows, read_published
 from flowzoo.errors import DataError, UsageError
 
 datasets = pytest.importorskip("datasets", reason="data sets need flowzoo[data]")
@@ -125,7 +125,7 @@ import datasets
 datasets.logging.set_verbosity_error()
 from datasets.config import HF_DATASETS_CACHE
 from datasets.packaged_modules.parquet.parquet import Parquet
-from flowzoo.envs.tasks.published import published_rows
+from flowzoo.envs.tasks.rows import published_rows
 from flowzoo.errors import DataError
 where = f"{HF_DATASETS_CACHE}/org___sums/default/0.0.0/{sys.argv[1]}"
 Parquet(dataset_name="sums", data_files=sys.argv[2]).download_and_prepare(where)

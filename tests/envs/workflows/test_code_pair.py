@@ -4,9 +4,8 @@ import pytest
 
 from flowzoo.envs import Episode, make_workflow, testing
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.tasks.code.answers import fenced
-from flowzoo.envs.tasks.code.task import CodeTask
-from flowzoo.envs.workflows.code_pair_expert import split_solution
+from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.workflows.code_pair import split_solution
 from flowzoo.errors import UsageError
 from flowzoo.reward.code.pair import defined, is_wrapper, parsed
 from flowzoo.sandbox.program import CallTest

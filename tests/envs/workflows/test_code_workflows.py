@@ -9,8 +9,7 @@ import pytest
 from flowzoo.envs import Episode, EpisodeRecord, make_workflow
 from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.tasks.code.answers import fenced
-from flowzoo.envs.tasks.code.task import CodeTask
+from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.envs.testing import advance
 from flowzoo.errors import UsageError
 

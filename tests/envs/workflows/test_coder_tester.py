@@ -7,8 +7,7 @@ import pytest
 from flowzoo.envs import Episode, Problem, make_workflow, testing
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.readers import read_tests
-from flowzoo.envs.tasks.code.answers import fenced
-from flowzoo.envs.tasks.code.task import CodeTask
+from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import CallTest, StdinTest
 

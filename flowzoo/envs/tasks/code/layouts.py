@@ -6,22 +6,120 @@ import ast
 import contextlib
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowzoo.envs.tasks.code.contests import (
+from flowzoo.envs.tasks.code.io import (
     function_name,
+    io_tests,
     listed_tests,
     paired_tests,
     python_reference,
 )
-from flowzoo.envs.tasks.code.examples import docstring_examples
-from flowzoo.envs.tasks.code.io import io_tests
-from flowzoo.envs.tasks.code.tested import asserts_something, calls_program, imported_modules
 from flowzoo.envs.tasks.rows import first, listed
 from flowzoo.errors import DataError
 from flowzoo.reward.code.score import extract_code
-from flowzoo.sandbox.program import CallTest, CheckTest, Test
+from flowzoo.sandbox.program import CallTest, CheckTest, Compare, Test
+
+_LITERALS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+_JUDGES = ("assert", "fail", "raise", "exit", "abort")
+"""Parts of the names of functions that tell a test's outcome."""
+
+
+def imported_modules(tree: ast.Module) -> frozenset[str]:
+    """Modules that code imports in any case: not inside of a `try` or a function."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module).partition(".")[0])
+    return frozenset(found)
+
+
+def calls_program(tree: ast.Module, entry: str) -> bool:
+    """Whether code may call the program: by the entry's name or a parameter of `check`."""
+    names = {entry.rpartition(".")[2], "candidate"}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "check":
+            own = node.args
+            names |= {arg.arg for arg in (*own.posonlyargs, *own.args, own.vararg) if arg}
+    return any(_mentions(node, names) for node in _nodes(tree))
+
+
+def asserts_something(trees: Iterable[ast.Module]) -> bool:
+    """Whether code can tell a wrong answer: by an assertion, an exception, or a function's name."""
+    return any(
+        isinstance(node, ast.Assert | ast.Raise)
+        or (isinstance(node, ast.Name) and any(part in node.id.lower() for part in _JUDGES))
+        or (isinstance(node, ast.Attribute) and any(part in node.attr.lower() for part in _JUDGES))
+        for tree in trees
+        for node in _nodes(tree)
+    )
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    """Whether a node is one of the names, or text that holds one, as `eval` could read it."""
+    if isinstance(node, ast.Name):
+        return isinstance(node.ctx, ast.Load) and node.id in names
+    if isinstance(node, ast.Attribute):
+        return node.attr in names
+    text = node.value if isinstance(node, ast.Constant) else None
+    return isinstance(text, str) and any(name in text for name in names)
+
+
+def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes; what stands inside of lists and dicts, which may be long, comes last."""
+    waiting: list[ast.AST] = [tree]
+    literals: list[ast.AST] = []
+    while waiting or literals:
+        node = (waiting or literals).pop()
+        yield node
+        for child in ast.iter_child_nodes(node):
+            (literals if isinstance(child, _LITERALS) else waiting).append(child)
+
+
+_QUOTES = re.compile(r'"""|\'\'\'')
+_EXAMPLE = re.compile(
+    r"^[ \t]*(?:>>>|For|\*|-|[0-9]+\.)?[ \t]*(\w+\(.*\))[ \t]*"
+    r"(?:==?>?|➞|->|➔|returns?|should return)[ \t]*(.+?)[ \t]*[.;,]?$",
+    re.MULTILINE,
+)
+_EQUAL = Compare("number")
+
+
+def docstring_examples(prompt: str, entry: str) -> tuple[CallTest, ...]:
+    """The examples that call `entry` with plain data and expect plain data.
+
+    Doctests, and lines such as `f(2) == 4` or `f(2) ➞ 4`; they are parsed, never executed.
+    """
+    import doctest  # brings the debugger and unittest
+
+    try:
+        # The last example runs into the quotes that end the docstring.
+        shown = [
+            (item.source, _QUOTES.split(item.want)[0])
+            for item in doctest.DocTestParser().get_examples(prompt)
+        ]
+    except ValueError:  # they are not indented alike
+        shown = []
+    shown += [match.groups() for match in _EXAMPLE.finditer(prompt)]
+    tests = (_example(call.strip(), expected.strip(), entry) for call, expected in shown)
+    return tuple(test for test in tests if test is not None)
+
+
+def _example(call: str, expected: str, entry: str) -> CallTest | None:
+    try:
+        made = ast.parse(call, mode="eval").body
+        if not isinstance(made, ast.Call) or ast.unparse(made.func) != entry:
+            return None
+        args = tuple(ast.literal_eval(arg) for arg in made.args)
+        options = {str(item.arg): ast.literal_eval(item.value) for item in made.keywords}
+        return CallTest(args, ast.literal_eval(expected), options, _EQUAL)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+
 
 Names = dict[str, tuple[str, ...]]
 """Key of a layout -> the columns that may hold it."""

@@ -27,38 +27,62 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
-from flowzoo.envs.programs import run_programs
 from flowzoo.envs.script import Graded, Ran, Run
 from flowzoo.envs.settings import check_seed, plain_integers
-from flowzoo.envs.tasks.code.answers import (
-    fenced,
-    grading_tests,
-    lines_of,
-    observed_outputs,
-)
 from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily, complete
-from flowzoo.envs.tasks.code.files import CodeLayout, code_rows
-from flowzoo.envs.tasks.code.layouts import CodeRow, with_prelude
-from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
-from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
-from flowzoo.envs.tasks.code.usable import (
+from flowzoo.envs.tasks.code.files import (
     LEAST_OUTPUT,
+    CodeLayout,
     check_packages_of,
+    code_rows,
     failing_references,
     longest_output,
     output_room,
     usable_source,
     warn_of_vacuous,
 )
+from flowzoo.envs.tasks.code.layouts import CodeRow, with_prelude
+from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
+from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
 from flowzoo.envs.tasks.data import DataTask, check_either
 from flowzoo.envs.tasks.rows import Columns, DataSource, Unusable, data_source, read_columns
-from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels
+from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels, run_programs
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
 from flowzoo.sandbox.packages import check_packages
-from flowzoo.sandbox.program import Limits, Program
+from flowzoo.sandbox.program import Limits, Program, Test
 from flowzoo.sandbox.tier import SandboxName, check_sandbox
 from flowzoo.seeding import key_rng
+
+
+def fenced(source: str) -> str:
+    """A program as a reply gives it."""
+    return f"```python\n{source}\n```"
+
+
+def grading_tests(problem: Problem) -> tuple[Test, ...]:
+    """The hidden tests; before them the public ones, where the file's layout says they count."""
+    shown = problem.meta["public"] if problem.meta.get("public_grade") else ()
+    return (*shown, *problem.meta["hidden"])
+
+
+def observed_outputs(ran: Ran, entry: str | None) -> tuple[str, ...]:
+    """What a program did on each input: its output, or else the status.
+
+    Tests that are code give no output: of those only the status is known.
+    """
+    found = []
+    for case in ran.cases:
+        is_output = case.status in ("AC", "WA") and case.output
+        output = " ".join(case.output.split()) if entry is None else case.output
+        found.append(f"output {output}" if is_output else case.status)
+    return tuple(found)
+
+
+def lines_of(answer: str) -> tuple[str, ...]:
+    """The lines of a program, without blank ones and white space at their ends."""
+    return tuple(line.rstrip() for line in answer.splitlines() if line.strip())
+
 
 _log = logging.getLogger("flowzoo.tasks")
 

@@ -16,8 +16,7 @@ from flowzoo.envs.tasks.games.actions import (
     read_moves_loosely,
     written,
 )
-from flowzoo.envs.tasks.games.files import check_square
-from flowzoo.envs.tasks.games.game import Game
+from flowzoo.envs.tasks.games.game import Game, check_square
 from flowzoo.envs.tasks.task import Problem
 
 

@@ -10,7 +10,7 @@
 | Score | `sparse`: 1 if all boxes stand on goals *at the end*, else 0; `shaped`: see below |
 
 The split is that of walls and goals: no level of one split is met in another, whatever the start.
-Reverse play is exhaustive (`sokoban_kernel.Level`): every instance has a solution, the length of the
+Reverse play is exhaustive (`Level`): every instance has a solution, the length of the
 shortest one is stored (`meta["optimal"]`), and deadlocks are recognised exactly. A deadlock ends an
 episode of several turns and is reported as a fact; it earns and costs nothing.
 
@@ -27,25 +27,276 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cache, lru_cache
+from typing import ClassVar, NamedTuple
+
+import numpy as np
 
 from flowzoo.envs.settings import check_number, check_whole
+from flowzoo.envs.tasks.compiled import compile_in
 from flowzoo.envs.tasks.games.actions import (
     MOVES,
     written,
 )
 from flowzoo.envs.tasks.games.game import START, GameInstance, GameResult
 from flowzoo.envs.tasks.games.moves import MoveGame, Tile
-from flowzoo.envs.tasks.games.sokoban_kernel import (
-    SokobanLevel,
-    SokobanResult,
-    SokobanState,
-    bare,
-    level_of,
-    run_batch,
-)
 from flowzoo.envs.tasks.task import Problem, Scene, is_in
 from flowzoo.errors import UsageError
+
+UNSOLVABLE = -1
+_OPPOSITE = (1, 0, 3, 2)
+
+
+class SokobanResult(NamedTuple):
+    """What a list of moves comes to."""
+
+    board: str
+    """The board after it."""
+    moves: int
+    """Moves made, those that changed nothing included; at most the cap."""
+    invalid: int
+    """Moves against a wall or a box that cannot be pushed: they change nothing."""
+    on_at_start: int
+    """Boxes on goals at the start."""
+    on_at_end: int
+    """Boxes on goals at the end."""
+
+
+class SokobanState(NamedTuple):
+    """Where everything that moves is: numbers of floor cells."""
+
+    player: int
+    boxes: tuple[int, ...]
+
+
+class SokobanLevel:
+    """Walls and goals, with the least number of moves to the solution for every state."""
+
+    def __init__(self, board: str) -> None:
+        """Search `board`, a level with up to three boxes; the boxes count, not where they are."""
+        rows = board.split("\n")
+        floor = [
+            (r, c) for r, row in enumerate(rows) for c, symbol in enumerate(row) if symbol != "#"
+        ]
+        self.cells = floor
+        self.number = {cell: n for n, cell in enumerate(floor)}
+        around = [((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)) for r, c in floor]
+        beside = [[self.number.get(cell, -1) for cell in cells] for cells in around]
+        self.next = np.array(beside, dtype=np.int64).reshape(len(floor), 4)
+        """Floor cell above, below, left and right of every floor cell, -1 for a wall."""
+        self.goals = tuple(n for n, (r, c) in enumerate(floor) if rows[r][c] in ".*+")
+        self.combos = _combos(len(floor), len(self.goals))
+        self.left = np.full(len(self.combos) * len(floor), UNSOLVABLE, dtype=np.int16)
+        """Least moves to the solution by state number, -1 where there is no solution."""
+        _compile()
+        _backwards(self.next, self.combos, _rank(self.goals), self.left)
+
+    def state(self, board: str) -> SokobanState:
+        """Player and boxes of a board of this level."""
+        rows = board.split("\n")
+        symbols = [rows[r][c] for r, c in self.cells]
+        player = next(n for n, symbol in enumerate(symbols) if symbol in "@+")
+        return SokobanState(player, tuple(n for n, symbol in enumerate(symbols) if symbol in "$*"))
+
+    def moves_left(self, state: SokobanState) -> int:
+        """Least number of moves to the solution; -1 if there is none (a deadlock)."""
+        return int(self.left[_rank(state.boxes) * len(self.cells) + state.player])
+
+    def states(self, least: int, most: int) -> np.ndarray:
+        """Numbers of the states that are `least` to `most` moves away, no box on a goal yet."""
+        near = np.flatnonzero((self.left >= least) & (self.left <= most))
+        off = np.logical_not(np.isin(self.combos, self.goals).any(axis=1))
+        return near[off[near // len(self.cells)]]
+
+    def numbered(self, number: int) -> SokobanState:
+        """The state with that number."""
+        rank, player = divmod(number, len(self.cells))
+        return SokobanState(player, tuple(int(box) for box in self.combos[rank]))
+
+    def after(self, state: SokobanState, move: int) -> SokobanState | None:
+        """The state after a move (0 to 3: up, down, left, right), or None if it changes nothing."""
+        there = int(self.next[state.player, move])
+        if there < 0:
+            return None
+        if there not in state.boxes:
+            return SokobanState(there, state.boxes)
+        pushed = int(self.next[there, move])
+        if pushed < 0 or pushed in state.boxes:
+            return None
+        boxes = (pushed if box == there else box for box in state.boxes)
+        return SokobanState(there, tuple(sorted(boxes)))
+
+    def draw(self, state: SokobanState, side: int) -> str:
+        """The board of a state, `side` cells wide and high."""
+        rows = [["#"] * side for _ in range(side)]
+        for n, (r, c) in enumerate(self.cells):
+            on = n in self.goals
+            symbol = "." if on else "-"
+            if n in state.boxes:
+                symbol = "*" if on else "$"
+            elif n == state.player:
+                symbol = "+" if on else "@"
+            rows[r][c] = symbol
+        return "\n".join("".join(row) for row in rows)
+
+
+def bare(board: str) -> str:
+    """A board without player and boxes: walls, floor and goals."""
+    return board.translate(str.maketrans("$@*+", "--.."))
+
+
+@lru_cache(maxsize=32)  # 5 MB each at most: 10 x 10 with 3 boxes
+def level_of(walls_and_goals: str) -> SokobanLevel:
+    """The searched level of a bare board; the last ones are kept."""
+    return SokobanLevel(walls_and_goals)
+
+
+def run_batch(
+    boards: Sequence[str], side: int, lists: Sequence[str], cap: int
+) -> list[SokobanResult]:
+    """Play `lists[i]` on `boards[i]`; at most `cap` moves of each are made.
+
+    Args:
+        boards: boards of one side.
+        side: cells in a row and rows.
+        lists: canonical lists of moves.
+        cap: moves after this many are not made.
+    """
+    if not lists:
+        return []
+    # Rows keep their newline, an obstacle like any other: no copy without it has to be made.
+    texts = "".join([f"{board}\n" for board in boards]).encode("ascii")
+    grids = np.frombuffer(texts, dtype=np.uint8).reshape(len(lists), side * (side + 1)).copy()
+    buffer = np.frombuffer("".join(lists).encode("ascii"), dtype=np.uint8)
+    ends = np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
+    out = np.zeros((len(lists), 4), dtype=np.int64)
+    _compile()
+    _run(grids, side + 1, buffer, ends, cap, out)
+    played = grids.tobytes().decode("ascii")
+    width = side * (side + 1)
+    return [
+        SokobanResult(played[row * width : (row + 1) * width - 1], *counts)
+        for row, counts in enumerate(out.tolist())
+    ]
+
+
+def _rank(boxes: Sequence[int]) -> int:
+    """Number of an ascending combination of one to three cells, in colexicographic order."""
+    rank = boxes[0]
+    if len(boxes) > 1:
+        rank += boxes[1] * (boxes[1] - 1) // 2
+    if len(boxes) > 2:
+        rank += boxes[2] * (boxes[2] - 1) * (boxes[2] - 2) // 6
+    return rank
+
+
+@lru_cache(maxsize=16)
+def _combos(cells: int, boxes: int) -> np.ndarray:
+    """All ascending combinations by `_rank`, (count, boxes) int64."""
+    grids = np.meshgrid(*[np.arange(cells)] * boxes, indexing="ij")
+    every = np.stack([grid.ravel() for grid in grids], axis=1)
+    # The last cell varies slowest in colexicographic order.
+    every = every[np.lexsort(every.T)]
+    return np.ascontiguousarray(every[(np.diff(every, axis=1) > 0).all(axis=1)])
+
+
+@cache
+def _compile() -> None:
+    compile_in(globals(), ("_replaced_rank", "_backwards", "_run"))
+
+
+def _replaced_rank(boxes: np.ndarray, old: int, new: int) -> int:
+    """`_rank` of `boxes` with cell `old` replaced by `new`."""
+    a, b, c = -1, -1, -1  # ascending, c the greatest
+    for box in boxes:
+        cell = new if box == old else box
+        if cell > c:
+            a, b, c = b, c, cell
+        elif cell > b:
+            a, b = b, cell
+        else:
+            a = cell
+    if len(boxes) == 1:
+        return c
+    if len(boxes) == 2:
+        return b + c * (c - 1) // 2
+    return a + b * (b - 1) // 2 + c * (c - 1) * (c - 2) // 6
+
+
+def _backwards(next_cell: np.ndarray, combos: np.ndarray, solved: int, left: np.ndarray) -> None:
+    """Fill `left` by breadth-first search from the solved states, by steps and pulls."""
+    count = len(next_cell)
+    queue = np.empty(len(left), dtype=np.int32)
+    head, tail = 0, 0
+    for player in range(count):
+        if not (combos[solved] == player).any():
+            left[solved * count + player] = 0
+            queue[tail] = solved * count + player
+            tail += 1
+    while head < tail:
+        state = queue[head]
+        head += 1
+        rank, player = state // count, state % count
+        boxes = combos[rank]
+        for move in range(4):
+            before = next_cell[player, _OPPOSITE[move]]
+            if before < 0 or (boxes == before).any():
+                continue
+            for pulled in range(2):
+                earlier = rank
+                if pulled == 1:
+                    box = next_cell[player, move]
+                    if box < 0 or not (boxes == box).any():
+                        continue
+                    earlier = _replaced_rank(boxes, box, player)
+                there = earlier * count + before
+                if left[there] < 0:
+                    left[there] = left[state] + 1
+                    queue[tail] = there
+                    tail += 1
+
+
+def _run(
+    grids: np.ndarray, width: int, buffer: np.ndarray, ends: np.ndarray, cap: int, out: np.ndarray
+) -> None:
+    """Make the moves of every row on its grid, in place; `out` gets counts: `SokobanResult`."""
+    at = 0
+    for row in range(len(ends)):
+        grid = grids[row]
+        player = 0
+        for cell in range(len(grid)):
+            if grid[cell] == 64 or grid[cell] == 43:  # @ +
+                player = cell
+            if grid[cell] == 42:  # *
+                out[row, 2] += 1
+        while at < ends[row]:
+            letter = buffer[at]
+            at += 1
+            down = (letter == 68) - (letter == 85)  # D, U
+            right = (letter == 82) - (letter == 76)  # R, L
+            step = down * width + right
+            if step == 0 or out[row, 0] >= cap:
+                continue
+            out[row, 0] += 1
+            there, beyond = player + step, player + 2 * step
+            symbol = grid[there]
+            if symbol == 36 or symbol == 42:  # $ *
+                free = grid[beyond]
+                if free != 45 and free != 46:  # - .
+                    out[row, 1] += 1
+                    continue
+                grid[beyond] = 36 if free == 45 else 42
+                symbol = 45 if symbol == 36 else 46
+            elif symbol != 45 and symbol != 46:
+                out[row, 1] += 1
+                continue
+            grid[there] = 64 if symbol == 45 else 43
+            grid[player] = 45 if grid[player] == 64 else 46
+            player = there
+        for cell in range(len(grid)):
+            if grid[cell] == 42:
+                out[row, 3] += 1
+
 
 STEP, INVALID, ON_GOAL, WIN = -0.01, -0.05, 1.0, 10.0
 """Parts of the shaped return."""

@@ -15,23 +15,173 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.data import DataTask, check_either
-from flowzoo.envs.tasks.math.files import MathLayout, MathRow, math_rows
 from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
-from flowzoo.envs.tasks.math.worked import WORKED
-from flowzoo.envs.tasks.rows import Columns, DataSource, data_source, read_columns
+from flowzoo.envs.tasks.rows import (
+    Columns,
+    DataSource,
+    check_layout,
+    data_source,
+    first,
+    no_layout,
+    objects,
+    read_columns,
+    text_of,
+)
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
-from flowzoo.errors import check_choice
-from flowzoo.reward import MathOptions, equivalence_classes, extract, score_batch
+from flowzoo.errors import DataError, check_choice
+from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
 from flowzoo.sandbox.tier import SandboxName, check_sandbox
 from flowzoo.seeding import key_rng
+
+
+class WorkedProblem(NamedTuple):
+    """A problem with its answer and a solution in words."""
+
+    text: str
+    gold: str
+    solution: str
+
+
+WORKED = (
+    WorkedProblem(
+        "A bakery packs 12 rolls in a bag. Nora buys 4 bags for a party and 9 rolls are left over. "
+        "How many rolls were eaten?",
+        "39",
+        "4 bags hold 4 * 12 = 48 rolls. 9 are left over, so 48 - 9 = 39 rolls were eaten.",
+    ),
+    WorkedProblem(
+        "If $3x + 7 = 22$, what is the value of $2x$?",
+        "10",
+        "Subtracting 7 gives $3x = 15$, so $x = 5$. Then $2x = 2 \\cdot 5 = 10$.",
+    ),
+    WorkedProblem(
+        "A train covers 150 miles in 2.5 hours. At the same speed, how many miles does it cover in "
+        "4 hours?",
+        "240",
+        "Its speed is 150 / 2.5 = 60 miles per hour. In 4 hours it covers 4 * 60 = 240 miles.",
+    ),
+    WorkedProblem(
+        "A bag has 3 red and 5 blue marbles. One marble is drawn at random. What is the "
+        "probability that it is red? Give a common fraction.",
+        "\\frac{3}{8}",
+        "There are 3 + 5 = 8 marbles, and 3 of them are red. The probability is $\\frac{3}{8}$.",
+    ),
+    WorkedProblem(
+        "Omar saves $15 a week. He wants a bicycle for $180 and has $60 already. In how many weeks "
+        "can he buy it?",
+        "8",
+        "He still needs 180 - 60 = 120 dollars. At 15 a week that takes 120 / 15 = 8 weeks.",
+    ),
+    WorkedProblem(
+        "What is the area of a rectangle whose sides are 9 and 14?",
+        "126",
+        "The area is the product of the sides: $9 \\cdot 14 = 126$.",
+    ),
+)
+
+
+MathLayout = Literal["auto", "gsm8k", "math", "dapo", "plain"]
+
+_DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+    "gsm8k": {"text": ("question",), "answer": ("answer",), "solution": ()},
+    "math": {"text": ("problem",), "answer": ("answer",), "solution": ("solution",)},
+    "dapo": {
+        "text": ("prompt",),
+        "answer": ("reward_model.ground_truth", "answer"),
+        "solution": (),
+    },
+    "plain": {"text": ("question",), "answer": ("answer",), "solution": ("solution",)},
+}
+_ANNOTATION = re.compile(r"<<[^<>\n]*>>")
+# The published DAPO prompts wrap the problem in an answer format that would contradict ours.
+_DAPO_HEAD = re.compile(r"Solve the following math problem step by step\.[^\n]*\n\n")
+_DAPO_FOOT = re.compile(r'\n\nRemember to put your answer on its own line after "Answer:"\.\s*\Z')
+
+
+@dataclass(frozen=True, slots=True)
+class MathRow:
+    """One problem of a file. `line` counts from 1; `solution` may be empty."""
+
+    line: int
+    text: str
+    gold: str
+    solution: str
+
+
+def math_rows(
+    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+) -> Iterator[MathRow]:
+    """The rows of a mathematics file; see `rows.load`.
+
+    Raises:
+        DataError: a bad row, with its line.
+        UsageError: unknown layout or column key.
+    """
+    check_layout(layout, get_args(MathLayout), columns, ("text", "answer", "solution"))
+    names: dict[str, tuple[str, ...]] | None = None
+    for line, where, record in objects(data, records):
+        if names is None:
+            layout, names = _layout(where, record, layout, columns)
+        yield _row(where, line, record, layout, names)
+
+
+def _layout(
+    where: str, record: dict[str, Any], layout: str, columns: dict[str, str]
+) -> tuple[str, dict[str, tuple[str, ...]]]:
+    """The layout (told by the first record where it is `auto`) and its column names."""
+    own = {key: (name,) for key, name in columns.items()}
+    candidates: list[str] = [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "plain"]
+    for name in candidates:
+        names = {**_DEFAULT_COLUMNS[name], **own}
+        text, answer = first(record, names["text"]), first(record, names["answer"])
+        solution = first(record, names["solution"])
+        is_marked = name != "gsm8k" or "####" in str(answer)
+        is_match = text is not None and is_marked and (answer is not None or solution is not None)
+        if is_match or layout != "auto":
+            return name, names
+    raise no_layout(where, record, _DEFAULT_COLUMNS, ("text", "answer"))
+
+
+def _row(
+    where: str, line: int, record: dict[str, Any], layout: str, names: dict[str, tuple[str, ...]]
+) -> MathRow:
+    text = text_of(first(record, names["text"]))
+    if text is None or not text.strip():
+        raise DataError(f"{where}: column {names['text'][0]!r} is missing or blank.")
+    answer = text_of(first(record, names["answer"]))
+    solution = text_of(first(record, names["solution"])) or ""
+    if layout == "gsm8k":
+        worked, mark, answer = (answer or "").rpartition("####")
+        if not mark:
+            raise DataError(
+                f"{where}: column {names['answer'][0]!r} has no '####' and answer, as in the "
+                "layout gsm8k; answers alone are layout=plain."
+            )
+        solution = solution or _ANNOTATION.sub("", worked).strip()
+    if layout == "plain" and "####" in (answer or ""):
+        raise DataError(
+            f"{where}: column {names['answer'][0]!r} has '####', and the first row's has none: a "
+            "file with '####' in every answer is layout=gsm8k."
+        )
+    if layout == "dapo":
+        text = _DAPO_FOOT.sub("", _DAPO_HEAD.sub("", text, count=1))
+    gold = (answer or "").strip() or (extract(solution) or "")
+    gold = extract(gold) or gold
+    if not gold:
+        columns = " and ".join(repr(name) for name in (*names["answer"], *names["solution"]))
+        raise DataError(f"{where}: no answer in {columns}.")
+    if not is_gradable(gold) or extract(f"\\boxed{{{gold}}}") != gold:
+        raise DataError(f"{where}: answer {gold[:80]!r} is too long or its braces do not match.")
+    return MathRow(line, text.strip(), gold, solution)
+
 
 CopiesRule = Literal["refused", "paid"]
 INSTRUCTION = "Put the final answer in \\boxed{}."

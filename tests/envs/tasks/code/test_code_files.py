@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from flowzoo.envs.tasks import make_task
-from flowzoo.envs.tasks.code.examples import docstring_examples
-from flowzoo.envs.tasks.code.layouts import with_prelude
+from flowzoo.envs.tasks.code.layouts import docstring_examples, with_prelude
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest

@@ -10,7 +10,6 @@ import sys
 
 import pytest
 
-from flowzoo.envs.tasks.code.answers import fenced
 from flowzoo.envs.tasks.code.family import (
     HIDDEN,
     PUBLIC,
@@ -19,10 +18,9 @@ from flowzoo.envs.tasks.code.family import (
     complete,
     fails,
 )
-from flowzoo.envs.tasks.code.level1 import LEVEL_1
 from flowzoo.envs.tasks.code.mutants import count_changes, nothing, variant, wrong_program
-from flowzoo.envs.tasks.code.problems import FAMILIES, LEVELS
-from flowzoo.envs.tasks.code.task import CodeTask
+from flowzoo.envs.tasks.code.problems import FAMILIES, LEVEL_1, LEVELS
+from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.envs.tasks.task import SPLITS, split_of
 from flowzoo.sandbox.program import CallTest
 

@@ -13,9 +13,8 @@ import pytest
 
 from flowzoo.envs.script import Graded, Ran, Run
 from flowzoo.envs.tasks import make_task
-from flowzoo.envs.tasks.code.answers import fenced
 from flowzoo.envs.tasks.code.problems import LEVELS
-from flowzoo.envs.tasks.code.task import CodeTask
+from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.envs.tasks.task import read_levels
 from flowzoo.errors import UsageError
 

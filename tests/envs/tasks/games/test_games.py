@@ -10,7 +10,7 @@ import pytest
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.script import Classes
 from flowzoo.envs.tasks import SPLITS, make_task, split_of
-from flowzoo.envs.tasks.games.sokoban_kernel import bare
+from flowzoo.envs.tasks.games.sokoban import bare
 from flowzoo.envs.testing import HOSTILE
 from flowzoo.errors import UsageError
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of, written
-from flowzoo.envs.tasks.games.plan_path import neighbour
-from flowzoo.envs.tasks.games.plan_path_kernel import distances
+from flowzoo.envs.tasks.games.plan_path import distances, neighbour
 
 SMALL = Problem(
     "plan_path", "train", 0, 0, "", '["D","D","R","R"]', {"board": "P#.\n..#\n..G", "optimal": 4}

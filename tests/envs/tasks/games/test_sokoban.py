@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of, written
-from flowzoo.envs.tasks.games.sokoban_kernel import SokobanLevel, bare, level_of
+from flowzoo.envs.tasks.games.sokoban import SokobanLevel, bare, level_of
 
 BOARD = "#####\n#@--#\n#-$.#\n#---#\n#####"
 SMALL = Problem("sokoban", "train", 0, 0, "", '["D","R"]', {"board": BOARD, "optimal": 2})

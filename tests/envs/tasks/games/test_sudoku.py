@@ -9,7 +9,7 @@ import random
 import pytest
 
 from flowzoo.envs.tasks import Problem, make_task
-from flowzoo.envs.tasks.games.sudoku_kernel import (
+from flowzoo.envs.tasks.games.sudoku import (
     complete_grid,
     count_solutions,
     digits,

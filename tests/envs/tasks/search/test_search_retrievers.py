@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowzoo.envs.tasks.search.http import HttpRetriever
-from flowzoo.envs.tasks.search.index import Bm25, best_places, words
+from flowzoo.envs.tasks.search.retrievers import Bm25, HttpRetriever, best_places, words
 from flowzoo.envs.tasks.search.task import SearchTask
 from flowzoo.errors import RetrieverError, UsageError
 
