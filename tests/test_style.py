@@ -48,7 +48,7 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "commands": (0, 0, 0, 0, 0),
     #
-    "envs": (174, 264, 104, 20, 25),
+    "envs": (0, 0, 0, 0, 0),
     #
     "reward": (0, 0, 0, 0, 0),
     #

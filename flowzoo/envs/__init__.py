@@ -19,7 +19,7 @@ from flowzoo.envs.external.text_env import TextEnv, random_move
 from flowzoo.envs.records import Call, EpisodeRecord, SampledReply
 from flowzoo.envs.script import (
     Ask,
-    Classes,
+    EquivalenceClasses,
     Found,
     Grade,
     Graded,
@@ -43,9 +43,9 @@ __all__ = [
     "WORKFLOWS",
     "Ask",
     "Call",
-    "Classes",
     "Episode",
     "EpisodeRecord",
+    "EquivalenceClasses",
     "Found",
     "Grade",
     "Graded",

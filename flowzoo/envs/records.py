@@ -67,26 +67,26 @@ class SampledReply(str):
             logps: natural-log probability of each output token under the distribution it was
                 sampled from.
             finish: `stop`, or `length` for a reply that was cut off.
-            version: optimiser steps behind the weights that sampled it, where that is known.
+            version: optimizer steps behind the weights that sampled it, where that is known.
         """
-        made = super().__new__(cls, text)
-        made.policy, made.finish, made.version = policy, finish, version
+        reply = super().__new__(cls, text)
+        reply.policy, reply.finish, reply.version = policy, finish, version
         try:
-            made.prompt_ids = [operator.index(token) for token in prompt_ids]
-            made.output_ids = [operator.index(token) for token in output_ids]
-            made.logps = [float(logp) for logp in logps]
+            reply.prompt_ids = [operator.index(token) for token in prompt_ids]
+            reply.output_ids = [operator.index(token) for token in output_ids]
+            reply.logps = [float(logp) for logp in logps]
         except TypeError as error:
             raise UsageError(f"token ids must be integers and log-probs numbers: {error}") from None
-        if len(made.logps) != len(made.output_ids):
+        if len(reply.logps) != len(reply.output_ids):
             raise UsageError(
-                f"a reply needs one log-prob for each output token, got {len(made.logps)} for "
-                f"{len(made.output_ids)}"
+                f"a reply needs one log-prob for each output token, got {len(reply.logps)} for "
+                f"{len(reply.output_ids)}"
             )
-        wrong = [logp for logp in made.logps if not -math.inf < logp <= 1e-3]
+        wrong = [logp for logp in reply.logps if not -math.inf < logp <= 1e-3]
         if wrong:
             raise UsageError(f"log-probs must be finite and at most 0, got {wrong[0]}")
         check_choice("finish", finish, FinishReason)
-        return made
+        return reply
 
     def engine(self) -> dict[str, Any]:
         """The fields of `Call` that it gives."""
@@ -106,7 +106,7 @@ class Call:
     slot: int
     """Position within the phase, from 0."""
     turn: int
-    """How often this agent was asked before in this episode."""
+    """Number of earlier asks of this agent in this episode."""
     phase: int
     """Index of the phase in the episode; a lone ask is a phase of one."""
     messages: tuple[Message, ...]
@@ -132,12 +132,12 @@ class Call:
     """Log-probability of each output token under the distribution it was sampled from."""
     finish: FinishReason = "stop"
     shortened: int = 0
-    """What was taken out of the prompt, which was over its budget; see `Completion.shortened`."""
+    """Parts cut from a prompt over its budget; see `Completion.shortened`."""
     immediate: float = 0.0
     """The part of `reward` that this call earned by itself, the team's share left out. Where an
-    environment paid the agent, what it was paid between this call and its next."""
+    environment paid the agent, its pay between this call and its next."""
     name: str = ""
-    """What the published code of arXiv 2605.24202 calls this call's trajectory (its groups)."""
+    """Name of this call's trajectory (its groups) in the published code of arXiv:2605.24202."""
     node: str = ""
     """Tree sampling: id of the decision that this reply is one candidate of."""
     candidate: int = 0
@@ -145,7 +145,7 @@ class Call:
     executed: bool = True
     """The episode went on from this reply; False for a candidate that was only valued."""
     version: int | None = None
-    """Optimiser steps behind the weights that sampled it: a vLLM engine's, as it was synced. None:
+    """Optimizer steps behind the weights that sampled it: a vLLM engine's, as it was synced. None:
     the learner's own module, a frozen policy, or nothing that is trained."""
     value: float | None = None
     """Tree sampling: what the candidate was found to be worth; None where nothing was valued."""
@@ -171,17 +171,17 @@ class Call:
 
     @property
     def prompt_tokens(self) -> int | None:
-        """Tokens of the prompt; None: nobody counted them."""
+        """Tokens of the prompt; None: not counted."""
         return len(self.prompt_ids) or (self.usage.prompt if self.usage else None)
 
     @property
     def output_tokens(self) -> int | None:
-        """Tokens of the reply; None: nobody counted them."""
+        """Tokens of the reply; None: not counted."""
         return len(self.output_ids) or (self.usage.output if self.usage else None)
 
     @property
     def team_share(self) -> float:
-        """What of `reward` is the team's outcome, which an agent is paid once."""
+        """The part of `reward` that is the team's outcome, paid to an agent once."""
         return self.reward - self.immediate if self.share is None else self.share
 
 
@@ -214,12 +214,12 @@ class EpisodeRecord:
 
 
 make_call = quick_maker(Call)
-"""`Call(...)`, for whoever makes very many."""
-_CALL_FIELDS = tuple(one.name for one in fields(Call))
-_RECORD_FIELDS = tuple(one.name for one in fields(EpisodeRecord))
+"""Fast constructor of `Call`."""
+_CALL_FIELDS = tuple(field.name for field in fields(Call))
+_RECORD_FIELDS = tuple(field.name for field in fields(EpisodeRecord))
 
 
-_CALL_PLACES = {name: place for place, name in enumerate(_CALL_FIELDS)}
+_CALL_INDICES = {name: index for index, name in enumerate(_CALL_FIELDS)}
 _call_row = operator.attrgetter(*_CALL_FIELDS)
 
 
@@ -229,10 +229,10 @@ def call_values(call: Call) -> dict[str, Any]:
 
 
 def changed_call(call: Call, changes: Mapping[str, Any]) -> Call:
-    """`replace(call, **changes)`, for whoever changes very many."""
+    """Fast path of `dataclasses.replace(call, **changes)`."""
     row = list(_call_row(call))
     for name, value in changes.items():
-        row[_CALL_PLACES[name]] = value
+        row[_CALL_INDICES[name]] = value
     return make_call(*row)  # by place: as many names take three times as long
 
 

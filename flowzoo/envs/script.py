@@ -1,11 +1,11 @@
-"""The words a workflow script may yield, and what it gets back.
+"""Items that a workflow script may yield, and their results.
 
 A script is a generator without I/O. It yields
 `Ask` (one agent turn) or a list of `Ask` (a phase: agents that do not see each other's replies)
-and receives a `Reply` or a list of them; it yields `Grade` / `Classes` / `Run` / `Search` (effects:
-work done outside the script, batched over episodes), alone or in a list, and receives the result;
-it yields `RoleScore` to record how well a reply did its own job, `InterimScore` what the episode
-would score if it ended here; it returns an `Outcome`. All are NamedTuples: immutable, and five
+and receives a `Reply` or a list of them; it yields `Grade`, `EquivalenceClasses`, `Run` or `Search`
+(effects: work done outside the script, batched over episodes), alone or in a list, and receives the
+result; it yields `RoleScore` to record how well a reply did its own job, and `InterimScore` for the
+score if the episode ended here; it returns an `Outcome`. All are NamedTuples: immutable, and five
 times cheaper to make than frozen dataclasses.
 """
 
@@ -25,9 +25,9 @@ Responder = Callable[[str, list[Message]], str]
 
 
 class Reply(NamedTuple):
-    """What an agent answered, read with the ask's two parsers.
+    """The reply of an agent, read with the ask's two parsers.
 
-    Thoughts (what stands in `<think>` tags, closed or not) are no part of `text`, unless the
+    Thoughts (text in `<think>` tags, closed or not) are no part of `text`, unless the
     workflow was told to show them; the parsers never see them.
 
     `strict` and `lenient` are None where the reply could not be read; an ask without a parser
@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 class Ask(NamedTuple):
     """One turn of one agent.
 
-    `messages` is the chat the agent sees (a string stands for one user message). `parse` turns
+    `messages` is the chat the agent sees (a string means one user message). `parse` turns
     the reply into a value or None (unreadable); `lenient` is the forgiving variant that some
     published systems use (default: the same as `parse`). Both are logged, whichever one rules.
     """
@@ -77,7 +77,7 @@ class Grade(NamedTuple):
     of: Reply | None = None
 
 
-class Classes(NamedTuple):
+class EquivalenceClasses(NamedTuple):
     """Ask the task which answers are equivalent.
 
     Result: a tuple of class ids, numbered from 0 in order of first appearance; -1 for None.
@@ -90,25 +90,25 @@ class Run(NamedTuple):
     """Run an untrusted program in the sandbox. Result: `Ran`.
 
     With `tests`, each is one run, and all of them are made. Without, the program is run once on
-    `stdin`, whatever its `entry` (one that only defines a function ends at once). `limits` None
-    takes the task's.
+    `stdin`, and its `entry` is ignored (a program that only defines a function ends at once).
+    `limits` None takes the task's.
     """
 
     source: str
     tests: tuple[Test, ...] = ()
     entry: str | None = None
-    """What call tests and check tests call; None for a program that reads stdin and prints."""
+    """Function that call tests and check tests call; None: the program reads stdin and prints."""
     stdin: str = ""
     limits: Limits | None = None
 
 
 class RanCase(NamedTuple):
-    """What one run came to: nothing in it depends on how fast the machine is."""
+    """Result of one run, without measurements, which differ from run to run."""
 
     status: str
     """`AC`, or why not: WA, RE, TLE, MLE, OLE, CE (see `flowzoo.sandbox.program.Status`)."""
     output: str
-    """What was printed, or the repr of what was returned; its beginning if it is long."""
+    """Printed text, or the repr of the returned value; cut if it is long."""
     detail: str
     """The exception's last line, the exit code, the signal …"""
 
@@ -178,7 +178,7 @@ class InterimScore(NamedTuple):
 
 
 class Payoffs(NamedTuple):
-    """What agents were paid by an environment of their own, instead of by role scores.
+    """Rewards that an external environment paid its agents, in place of role scores.
 
     An agent's return is the reward part `local` of all its calls.
     """
@@ -187,11 +187,11 @@ class Payoffs(NamedTuple):
     """Agent -> its return."""
     rewards: tuple[float, ...]
     """By call: what its agent was paid from then until its next call. Summed over the calls of an
-    agent they are its return, less what it was paid before the first."""
+    agent they are its return, less its pay before the first."""
 
 
 class Outcome(NamedTuple):
-    """How the episode ended. Either `score` (0 to 1), or `answer`, which is then graded."""
+    """The end of an episode: either `score` (0 to 1), or `answer`, which is then graded."""
 
     answer: str | None = None
     score: float | None = None
@@ -199,10 +199,10 @@ class Outcome(NamedTuple):
     payoffs: Payoffs | None = None
 
 
-Effect = Grade | Classes | Run | Search
+Effect = Grade | EquivalenceClasses | Run | Search
 EffectResult = Graded | tuple[int, ...] | Ran | Found
 RESULTS: Mapping[type, type] = MappingProxyType(
-    {Grade: Graded, Classes: tuple, Run: Ran, Search: Found}
+    {Grade: Graded, EquivalenceClasses: tuple, Run: Ran, Search: Found}
 )
 """Every kind of effect, with the exact type of its result."""
 Script = Generator[Any, Any, Outcome]

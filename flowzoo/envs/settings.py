@@ -14,14 +14,14 @@ from flowzoo.functions import FunctionSetting
 Setting = bool | int | float | str | None
 
 
-def read_settings(words: Sequence[str]) -> dict[str, Setting]:
+def read_settings(arguments: Sequence[str]) -> dict[str, Setting]:
     """Read NAME=VALUE words; a value is a number, true, false, none, or else the text itself.
 
     Raises:
         UsageError: a word without "=" or name, or a name given twice.
     """
     settings: dict[str, Setting] = {}
-    for word in words:
+    for word in arguments:
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
             raise UsageError(f"options are given as NAME=VALUE, e.g. n_votes=5, got {word!r}.")
@@ -106,9 +106,9 @@ def check_finite(settings: Any, written: Callable[[str], str] = "`{}`".format) -
         value = getattr(settings, field.name)
         if is_dataclass(value):
             check_finite(value, written)
-        for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, float) and not math.isfinite(one):
-                raise UsageError(f"{written(field.name)} must be a finite number, got {one}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise UsageError(f"{written(field.name)} must be a finite number, got {number}")
 
 
 def check_seed(seed: Any) -> int:

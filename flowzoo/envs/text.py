@@ -32,7 +32,7 @@ def lone_number(text: str, count: int) -> int | None:
 
 
 def boxed_choice(text: str, choices: Mapping[str, bool]) -> bool | None:
-    """What `choices` says of the last box's content, whatever its case, or None."""
+    """The value in `choices` for the last box's content, ignoring case, or None."""
     box = extract(text, "strict")
     if box is None:
         return None
@@ -67,7 +67,7 @@ DOUBT = re.compile(
     r"|(?:not|never|n't|no) (?:certain|clear)|assum(?:e|es|ed|ing)|on second thought"
     r"|kidding|joking)\b"
 )
-"""Words that take a statement back, wherever they stand in the reply."""
+"""Words that take a statement back, anywhere in the reply."""
 MODAL = re.compile(
     r"\b(?:might|may|could|would|should|seems?|seemed|appears?|appeared|looks?|if|unless|whether"
     r"|almost|nearly|partly|partially|mostly|half|somewhat|somehow|sometimes|cannot|can't)\b"
@@ -76,23 +76,23 @@ MODAL = re.compile(
 
 
 def prose(text: str) -> str:
-    """What a reply says in words: without thoughts, fenced blocks and marks, in lower case.
+    """The plain words of a reply: without thoughts, fenced blocks and marks, in lower case.
 
     A reply that is a single fence of one line is that line.
     """
-    shown = visible(text)
-    if len(shown) > LONGEST:
+    reply = visible(text)
+    if len(reply) > LONGEST:
         return ""
-    shown = shown.translate(_QUOTES)
-    if "```" in shown or "~~~" in shown:
-        whole = _FENCED.fullmatch(shown)
+    reply = reply.translate(_QUOTES)
+    if "```" in reply or "~~~" in reply:
+        whole = _FENCED.fullmatch(reply)
         lone = whole is not None and "\n" not in whole[2].strip() and len(whole[2]) <= _SHORT
-        shown = whole[2] if whole and lone else _FENCED.sub("\n", shown)
-    shown = _INLINE.sub("code", shown)
-    shown = _MARKS.sub("", _TYPESET.sub("", shown))
-    return re.sub(r"[ \t\r]+", " ", shown).strip().lower()
+        reply = whole[2] if whole and lone else _FENCED.sub("\n", reply)
+    reply = _INLINE.sub("code", reply)
+    reply = _MARKS.sub("", _TYPESET.sub("", reply))
+    return re.sub(r"[ \t\r]+", " ", reply).strip().lower()
 
 
-def sentences(words: str) -> list[str]:
+def sentences(statement: str) -> list[str]:
     """The sentences and lines of a prose text, with the marks at their ends."""
-    return [part.strip() for part in _END.split(words) if part and part.strip()]
+    return [part.strip() for part in _END.split(statement) if part and part.strip()]

@@ -77,8 +77,8 @@ def _two(pair: Any) -> tuple[Any, Any]:
     return tuple(pair) if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
 
 
-def replaced(setting: str, own: Mapping[str, str], texts: Texts) -> dict[str, str]:
-    """The workflow's texts `own`, with those of `texts` in their place.
+def replaced(setting: str, defaults: Mapping[str, str], texts: Texts) -> dict[str, str]:
+    """The workflow's texts `defaults`, replaced by `texts`.
 
     A text is filled in by `str.format` if the one that it replaces is: placeholders may be left
     out, and literal braces are doubled.
@@ -86,11 +86,11 @@ def replaced(setting: str, own: Mapping[str, str], texts: Texts) -> dict[str, st
     Raises:
         UsageError: an unknown name, an unknown placeholder, or braces that do not match.
     """
-    merged = dict(own)
+    merged = dict(defaults)
     for name, text in texts:
-        if name not in own:
-            raise unknown(f"{setting} of this workflow", name, own)
-        allowed = placeholders(own[name])
+        if name not in defaults:
+            raise unknown(f"{setting} of this workflow", name, defaults)
+        allowed = placeholders(defaults[name])
         if allowed:
             _check_placeholders(f"{setting} {name}", text, allowed)
         merged[name] = text
@@ -107,8 +107,8 @@ def placeholders(text: str) -> set[str]:
 
 
 def _check_placeholders(setting: str, text: str, allowed: set[str]) -> None:
-    known = ", ".join(f"{{{name}}}" for name in sorted(allowed))
-    rule = f"placeholders are {known}, and literal braces are doubled: \\boxed{{{{}}}}"
+    names = ", ".join(f"{{{name}}}" for name in sorted(allowed))
+    rule = f"placeholders are {names}, and literal braces are doubled: \\boxed{{{{}}}}"
     try:
         fields = {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
     except ValueError as error:
@@ -118,7 +118,7 @@ def _check_placeholders(setting: str, text: str, allowed: set[str]) -> None:
 
 
 class PromptFrame(NamedTuple):
-    """What a role is shown before its own chat."""
+    """Messages before a role's own chat."""
 
     system: str = ""
     examples: tuple[Message, ...] = ()
@@ -139,8 +139,8 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
     pairs = given.items() if isinstance(given, Mapping) else given
     roles: list[tuple[str, tuple[tuple[str, str], ...]]] = []
     for role, chat in pairs:
-        turns = tuple((one["role"], one["content"]) if isinstance(one, Mapping) else tuple(one)
-                      for one in chat)  # fmt: skip
+        turns = tuple((item["role"], item["content"]) if isinstance(item, Mapping) else tuple(item)
+                      for item in chat)  # fmt: skip
         if turns and turns[-1][0] != "assistant":
             raise UsageError(f"examples of {role}: a chat must end with the assistant's reply.")
         if any(sender == "system" for sender, _ in turns):
@@ -156,7 +156,7 @@ def framed(messages: list[Message], frame: PromptFrame) -> list[Message]:
     """
     system, rest = frame.system, messages
     if messages and messages[0]["role"] == "system":
-        own, rest = messages[0]["content"], messages[1:]
-        system = f"{system}\n\n{own}" if system else own
+        first, rest = messages[0]["content"], messages[1:]
+        system = f"{system}\n\n{first}" if system else first
     head: list[Message] = [{"role": "system", "content": system}] if system else []
     return [*head, *(message.copy() for message in frame.examples), *rest]

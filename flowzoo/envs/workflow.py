@@ -41,15 +41,15 @@ Thoughts = Literal["hide", "show"]
 CreditRule = Callable[[Mapping[str, float]], float]
 """A custom credit rule: from the reward parts of a call to its reward."""
 Roles = Mapping[str, int | tuple[str, ...]]
-"""Role -> number of its agents, which are called `role_0`, `role_1` …, or their names."""
+"""Number of agents by role ("voter": 2 gives voter_0 and voter_1), or their names."""
 
 
 MOST_AGENTS = 1000
-"""Of one role: far more than any workflow needs, and few enough to be made at once."""
+"""Most agents of a role: far more than any workflow needs."""
 MOST_CALLS = 1000
 """Calls of an episode, where `max_calls` is not given."""
 CALLS_PER_AGENT = 10
-"""As many for each agent, where a workflow has so many that this comes to more."""
+"""Calls per agent; the limit of workflows with many agents."""
 
 
 def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FinishedEpisode:
-    """What a custom reward is given of an episode."""
+    """The argument of a custom episode reward."""
 
     problem: Problem
     answer: str | None
@@ -75,7 +75,7 @@ class FinishedEpisode:
     score: float
     """By the task's grader, or the workflow's own."""
     facts: Mapping[str, Any]
-    """What the workflow tells of the episode; see its page."""
+    """Facts of the outcome; see the workflow's page."""
     replies: tuple[tuple[str, str], ...]
     """Agent and text of every reply, in the order of the calls."""
 
@@ -120,7 +120,7 @@ class Workflow:
     name: ClassVar[str]
     """Versioned name, `voting_v0`: any change that could alter learning results raises N."""
     roles: ClassVar[Mapping[str, int]]
-    """Role -> number of agents; agents are called `role_0`, `role_1` …"""
+    """Number of agents by role; agents are numbered, as in voter_0, voter_1."""
     presets: ClassVar[tuple[str, ...]] = ("strict",)
     kinds: ClassVar[tuple[str, ...]] = ()
     """Answer kinds of tasks the script understands; empty means any."""
@@ -128,7 +128,7 @@ class Workflow:
     """Beside `kinds`, any kind that none of flowzoo's tasks has: the script does no more with an
     answer than having it read, graded and compared."""
     runs_programs: ClassVar[bool] = False
-    """Whether the script has programs run (effect `Run`), whatever the task."""
+    """True if the script runs programs (effect `Run`) on any task."""
     default_task: ClassVar[str] = "math"
     """The task that `env()` takes if none is given."""
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -144,11 +144,11 @@ class Workflow:
     prompts_version: ClassVar[str] = "1"
 
     task: Task
-    """Where problems come from and how answers are graded."""
+    """The source of problems, which also grades answers."""
     preset: str = "strict"
     """`strict`: unreadable replies abstain. `paper`: the published semantics, quirks included."""
     credit: Credit | CreditRule = "team"
-    """What a call is paid: team outcome, its role's own reward, alpha * team + local, or a rule: a
+    """Reward of a call: team outcome, its role's own reward, alpha * team + local, or a rule: a
     function, or the name of one, module:function or path/to/file.py:function."""
     alpha: float = 1.0
     """Weight of the team outcome under `credit="mix"`."""
@@ -157,7 +157,7 @@ class Workflow:
     format_penalty: float = 0.0
     """Subtracted from a call whose reply the strict parser could not read."""
     thoughts: Thoughts = "hide"
-    """Whether team-mates see what a reply has in `<think>` tags. It is never graded."""
+    """Visibility of thoughts (text in `<think>` tags) to team-mates. They are never graded."""
     episode_reward: EpisodeReward | None = None
     """Scores finished episodes in place of the task's grader; one that `max_cycles` cut off has 0
     all the same. Agents see the grader's verdicts as ever."""
@@ -167,8 +167,8 @@ class Workflow:
     None: see `call_limit`."""
 
     texts: Texts | Mapping[str, str] | str = field(default=(), kw_only=True)
-    """Texts in place of those in `prompts`, by name; `instruction` is the task's. Or `full`, which
-    takes those of `full_prompts`; `short`; or the path of a TOML file of texts and system messages
+    """Texts in place of those in `prompts`, by name; `instruction` is the task's. Or `full`, for
+    the texts of `full_prompts`; `short`; or the path of a TOML file of texts and system messages
     (see `flowzoo.envs.wording`)."""
     system: Texts | Mapping[str, str] = field(default=(), kw_only=True)
     """System messages by role."""
@@ -219,8 +219,8 @@ class Workflow:
             if role not in self.role_counts():
                 raise unknown("role of a system message or example", role, self.role_counts())
         if texts:
-            own = {**type(self).prompts, INSTRUCTION: self.task.instruction}
-            merged = replaced("text", own, texts)
+            defaults = {**type(self).prompts, INSTRUCTION: self.task.instruction}
+            merged = replaced("text", defaults, texts)
             instruction = merged.pop(INSTRUCTION)
             object.__setattr__(self, "prompts", merged)
             self._instruct(instruction)
@@ -242,7 +242,9 @@ class Workflow:
         return {
             role: PromptFrame(
                 system.get(role, ""),
-                tuple({"role": sender, "content": said} for sender, said in chats.get(role, ())),
+                tuple(
+                    {"role": sender, "content": content} for sender, content in chats.get(role, ())
+                ),
             )
             for role in {**system, **chats}
         }
@@ -313,14 +315,14 @@ class Workflow:
         if not (type(score) is float and low <= score <= high):  # never of NaN
             if not isinstance(score, Real):
                 raise UsageError(
-                    "play() returned an Outcome whose score is no number, but "
+                    "the score of the Outcome of play() must be a number, got "
                     f"{type(score).__name__} {score!r:.60}"
                 )
             if not low <= float(score) <= high:
                 raise UsageError(
-                    f"play() returned an Outcome with the score {score!r}: expected a number from "
-                    f"{low:g} to {high:g}; another range is declared as score_range = (lowest, "
-                    "highest) in the workflow's class"
+                    f"the score of the Outcome of play() must be from {low:g} to {high:g}, got "
+                    f"{score!r}: declare another range as score_range = (lowest, highest) in the "
+                    "workflow's class"
                 )
             outcome = outcome._replace(score=float(score))
         if (low, high) == (0.0, 1.0):
@@ -329,21 +331,21 @@ class Workflow:
 
     @classmethod
     def takes(cls, kind: str) -> bool:
-        """Whether the script understands answers of `kind`."""
+        """True if the script understands answers of `kind`."""
         return not cls.kinds or kind in cls.kinds or (cls.own_kinds and kind not in KINDS)
 
     def play(self, problem: Problem) -> Script:
         """The script: yield asks and effects, receive replies and results, return an `Outcome`.
 
-        It must be pure: the same replies and results give the same asks, whatever the clock or
-        other episodes do. `problem.rng()` is the only randomness.
+        It must be pure: the same replies and results give the same asks, independent of the
+        clock and of other episodes. `problem.rng()` is the only randomness.
         """
         raise NotImplementedError(f"{type(self).__name__} must define play()")
 
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """What a scripted expert answers in `role`: doing its job rightly, or wrongly.
+        """The reply of a scripted expert in `role`, right or wrong.
 
         The default solves the problem, which suits roles that answer it themselves.
         """
@@ -364,7 +366,7 @@ class Workflow:
         return self.task.samples()
 
     def world(self, replies: Sequence[Reply]) -> str | None:
-        """The answer that `replies` have come to so far, for drawing a task's world; or None."""
+        """The answer of the team so far, for drawing a task's world; or None."""
         return None
 
     def role_counts(self) -> Roles:
@@ -373,13 +375,13 @@ class Workflow:
 
     @property
     def pays_agents(self) -> bool:
-        """Whether an environment pays every agent a return of its own (`Payoffs`)."""
+        """True if an external environment pays every agent separately (`Payoffs`)."""
         return False
 
     def trajectory(self, agent: str) -> str:
-        """What the published code of arXiv 2605.24202 calls the trajectory of an agent's calls.
+        """Name of the trajectory of an agent's calls in the published code of arXiv:2605.24202.
 
-        Its advantages compare calls of one name. Here every agent has its own, whatever the turn.
+        Its advantages compare calls of one name. Here every agent has its own, in all turns.
         """
         return agent
 
@@ -402,15 +404,15 @@ class Workflow:
         return self.max_calls or max(MOST_CALLS, CALLS_PER_AGENT * len(self.agents))
 
     def grading(self) -> Mapping[str, Any]:
-        """What answers are graded and programs are run with, as plain values for a run's record.
+        """Settings of graders and sandboxes, as plain values for a run's record.
 
         Raises:
             UsageError: this machine lacks what that needs.
         """
-        found = self.task.grading()
-        if not self.runs_programs or "sandbox" in found:
-            return found
-        return {**found, "sandbox": code_sandbox(self.task.sandbox).describe()}
+        grading = self.task.grading()
+        if not self.runs_programs or "sandbox" in grading:
+            return grading
+        return {**grading, "sandbox": code_sandbox(self.task.sandbox).describe()}
 
     @cached_property
     def prompts_id(self) -> str:

@@ -41,16 +41,16 @@ from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 from flowzoo.seeding import key_int, nth
 
 RESET_OPTIONS = ("index", "sample")
-"""What `reset` knows of `options`."""
+"""Keys of the `options` of `reset`."""
 ENDLESS = 2**31 - 1
 """Indices drawn for a task without a last problem."""
 
 _TOLD = {"options"}
-"""Unknown options that were told of already; PettingZoo's own `api_test` passes that one."""
+"""Unknown options that were reported already; PettingZoo's `api_test` passes the first one."""
 _NEAR = 0.7
-"""How alike a name is to one of ours that it was meant for: `indx`, `idx`, `samples`."""
+"""Similarity above which an unknown key counts as a misspelling: `indx`, `idx`, `samples`."""
 _BETWEEN = ("flowzoo", "gymnasium", "pettingzoo", "supersuit")
-"""Packages whose functions and wrappers stand between a user's line and a `reset` of ours."""
+"""Packages whose frames lie between a user's line and `reset`."""
 
 
 def check_names(options: Mapping[str, Any]) -> None:
@@ -84,21 +84,21 @@ def users_level() -> int:
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
             return level
         frame = frame.f_back
-    return 2  # all of it is ours: whoever called
+    return 2  # every frame is ours: show the caller
 
 
 class ProblemDraw:
-    """A stream of problems, begun anew by every seed."""
+    """A stream of problems; every seed restarts it."""
 
     __slots__ = ("resets", "stream")
 
     def __init__(self) -> None:
-        """Begin a stream that nobody can foresee."""
+        """Start an unseeded stream."""
         self.stream = secrets.randbits(64)
         self.resets = 0
 
     def copy(self) -> ProblemDraw:
-        """Another that goes on in the same way."""
+        """Return an independent stream in the same state."""
         return copy.copy(self)
 
     def next(
@@ -123,16 +123,16 @@ class ProblemDraw:
         return index, number
 
 
-def _index(task: Task, split: str, wanted: Any, drawn: int) -> int:
-    """The index that is wanted, else one drawn from the split."""
+def _index(task: Task, split: str, requested: Any, drawn: int) -> int:
+    """The requested index, or one drawn from the split."""
     size = get_size(task, split)
     if size == 0:
         raise UsageError(f"split {split!r} of task {task.name!r} has no problems")
-    if wanted is None:
+    if requested is None:
         return drawn % (size or ENDLESS)
-    index = whole(wanted)
+    index = whole(requested)
     if index is None or index < 0:
-        raise UsageError(f'options["index"] must be an integer >= 0, got {wanted!r}')
+        raise UsageError(f'options["index"] must be an integer >= 0, got {requested!r}')
     if size is not None and index >= size:
         raise UsageError(
             f'options["index"] must be below {size}, the size of split {split!r}; got {index}'
@@ -142,8 +142,9 @@ def _index(task: Task, split: str, wanted: Any, drawn: int) -> int:
 
 RENDER_MODES = ("human", "ansi", "rgb_array")
 OFFERED_MODES = RENDER_MODES if can_draw() else RENDER_MODES[:2]
-"""Those that work in this installation: tests of PettingZoo and others try every mode of the
-metadata. Any other one raises `MissingExtraError`."""
+"""Render modes that work in this installation; others raise `MissingExtraError`.
+
+The tests of PettingZoo and other libraries try every mode in the metadata."""
 
 
 class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
@@ -192,8 +193,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.split = split
         self.max_cycles = max_cycles
         self.render_mode = render_mode
-        own = {"name": workflow.name, "is_parallelizable": workflow.simultaneous}
-        self.metadata = {**type(self).metadata, **own}  # type: ignore[misc]
+        details = {"name": workflow.name, "is_parallelizable": workflow.simultaneous}
+        self.metadata = {**type(self).metadata, **details}  # type: ignore[misc]
         self.possible_agents = list(workflow.agents)
         samples = workflow.samples()
         self.observation_spaces: dict[str, Space[Any]] = {
@@ -341,11 +342,11 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         return record(self._current(), self._answers)
 
     def transcript(self) -> list[dict[str, Any]]:
-        """What was said so far, as plain dicts."""
+        """The transcript so far, as plain dicts."""
         return self._current().transcript()
 
     def state(self) -> Any:
-        """What everyone together knows: the transcript, an element of `state_space`.
+        """The global state: the transcript, an element of `state_space`.
 
         PettingZoo wants an array here, which chats do not have.
         """
@@ -448,7 +449,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         return str.__str__(action)
 
     def _abandon(self) -> None:
-        """After a failed script only a reset helps."""
+        """Drop the episode: after a failed script only a reset helps."""
         self._episode = None
         self._busy = False
 
@@ -480,7 +481,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     # -- PettingZoo's fields --------------------------------------------------------------------
 
     def _open_tables(self, infos: dict[str, dict[str, Any]]) -> None:
-        """An episode begins: nobody was asked or paid yet."""
+        """Reset PettingZoo's fields for a new episode."""
         agents = self.possible_agents
         self.agents = agents.copy()
         self.rewards = dict.fromkeys(agents, 0.0)
@@ -492,14 +493,14 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._prompts = {}
 
     def _copy_tables(self, other: WorkflowEnv) -> None:
-        """The same values as another's, in fields of our own."""
+        """Copy PettingZoo's fields from another environment."""
         self.agents = list(other.agents)
         for name in ("rewards", "_cumulative_rewards", "terminations", "truncations"):
             setattr(self, name, dict(getattr(other, name)))
         self.infos = {agent: fresh_info(info) for agent, info in other.infos.items()}
 
     def _publish(self, phase: tuple[Turn, ...]) -> None:
-        """Open a phase: what each of its agents sees and is told."""
+        """Open a phase: set the prompt and the info of each of its agents."""
         prompts, infos = self._prompts, self.infos
         for turn in phase:
             agent = turn.agent
@@ -511,7 +512,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             info["acted"] = True
 
     def _finish(self, episode: Episode) -> None:
-        """The episode has ended: everyone is paid, and ends."""
+        """Pay all agents and mark them as terminated or truncated."""
         settled = episode_rewards(episode)
         agents, paid = self.agents, self._cumulative_rewards
         self.infos = final_infos(episode, settled, self.infos)
@@ -533,7 +534,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
                 "Loop with `action = None if termination or truncation else ...`."
             )
         agents = self.agents
-        if len(agents) == len(self.possible_agents):  # the first to leave: nobody is paid again
+        if len(agents) == len(self.possible_agents):  # the first to leave: rewards are paid once
             self._clear_rewards()
         del self.terminations[agent], self.truncations[agent], self.infos[agent]
         del self.rewards[agent], self._cumulative_rewards[agent]

@@ -57,17 +57,17 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
 
     @property
     def terminations(self) -> dict[str, bool]:  # type: ignore[override]
-        """Whether each agent's episode has ended."""
+        """Terminations by agent."""
         return self._live("terminations").terminations
 
     @property
     def truncations(self) -> dict[str, bool]:  # type: ignore[override]
-        """Whether each agent's episode was cut off."""
+        """Truncations by agent."""
         return self._live("truncations").truncations
 
     @property
     def infos(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
-        """What is known to each agent beside its messages."""
+        """Infos by agent."""
         return self._live("infos").infos
 
     @property
@@ -87,7 +87,7 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
 
     @property
     def render_mode(self) -> str | None:
-        """How `render` shows the episode."""
+        """Render mode of the environment."""
         return self.env.render_mode
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:

@@ -37,7 +37,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
     }
 
     def __init__(self, workflow: Workflow, **options: Any) -> None:
-        """Make the environment; `options` are those of `WorkflowEnv`."""
+        """Make the environment; `options` as for `WorkflowEnv`."""
         if not workflow.simultaneous:
             raise UsageError(
                 f"in {workflow.name} not every agent acts in every step: use its AEC environment, "
@@ -146,7 +146,7 @@ def make_named_parallel(workflow: Any, task: Any = None, **options: Any) -> Para
 
 
 def parallel_function(kind: Any) -> Callable[..., ParallelWorkflowEnv]:
-    """`parallel_env` of a workflow class, for a `name_vN` module; options as for `env`."""
+    """`parallel_env` of a workflow class, for a versioned module; options as for `env`."""
     from flowzoo.envs.api.registry import make_workflow
 
     def parallel_env(

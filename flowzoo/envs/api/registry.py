@@ -28,14 +28,14 @@ WORKFLOWS: dict[str, str] = {
 """Versioned name -> `module:Class`, in the order they are listed."""
 
 PARALLEL = ("code_pair_v0", "writing_pair_v0")
-"""Those that have a `parallel_env` as well."""
+"""Names of workflows that also have a `parallel_env`."""
 
 
 def register_all() -> None:
     """Register every workflow with PettingZoo (`make("aec", …)`, and `make("parallel", …)` where
     every agent acts in every step) and Gymnasium; string entries.
 
-    `flowzoo/workflow-v0` and `flowzoo/Workflow-v0` make any workflow by its name: also those of
+    `flowzoo/workflow-v0` and `flowzoo/Workflow-v0` make any workflow by its name, also one of
     installed packages, which would have to be looked for at every import to be registered here.
     """
     import gymnasium
@@ -66,7 +66,7 @@ def workflow_class(name: str) -> Any:
     """The class of a workflow: `voting_v0`, `voting` (its highest version), or `module:Class`.
 
     A class may also be named as `path/to/file.py:Class`. Names of installed packages come after
-    flowzoo's own, which nobody else can take; see `flowzoo.plugins`.
+    flowzoo's own, which are reserved; see `flowzoo.plugins`.
 
     Raises:
         UsageError: no such workflow, or the module has no such Workflow class.
@@ -88,34 +88,34 @@ def workflow_class(name: str) -> Any:
     return load_plugin("workflow", plugin, Workflow, _complete)
 
 
-def highest_version(name: str, known: Iterable[str]) -> str | None:
-    """`name` itself if it is known, else its highest version `name_vN`; None if there is none."""
-    if name in known:
+def highest_version(name: str, names: Iterable[str]) -> str | None:
+    """`name` if it exists, else its highest version ("voting" gives "voting_v0"), or None."""
+    if name in names:
         return name
     versions = {
-        int(match[1]): one
-        for one in known
-        if (match := re.fullmatch(rf"{re.escape(name)}_v(\d+)", one))
+        int(match[1]): version
+        for version in names
+        if (match := re.fullmatch(rf"{re.escape(name)}_v(\d+)", version))
     }
     return versions[max(versions)] if versions else None
 
 
-def _complete(setting: str, found: Any) -> Any:
-    """`found`, which has a name, roles and a script.
+def _complete(setting: str, value: Any) -> Any:
+    """`value`, which has a name, roles and a script.
 
     Raises:
         UsageError: it has not.
     """
     from flowzoo.envs.workflow import Workflow
 
-    if not isinstance(getattr(found, "name", None), str):
+    if not isinstance(getattr(value, "name", None), str):
         raise UsageError(f'{setting} has no name: a workflow class says name = "..._v0".')
-    computed = found.role_counts is not Workflow.role_counts
-    if not (computed or (isinstance(getattr(found, "roles", None), Mapping) and found.roles)):
+    computed = value.role_counts is not Workflow.role_counts
+    if not (computed or (isinstance(getattr(value, "roles", None), Mapping) and value.roles)):
         raise UsageError(f'{setting} has no roles: a workflow class says roles = {{"role": 1}}.')
-    if found.play is Workflow.play and found.script is Workflow.script:
+    if value.play is Workflow.play and value.script is Workflow.script:
         raise UsageError(f"{setting} has no play(): it is the script of a workflow.")
-    return found
+    return value
 
 
 def workflow_names() -> dict[str, str]:
@@ -146,34 +146,34 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
             )
         return kind
     if isinstance(kind, str):
-        found = workflow_class(kind)
+        cls = workflow_class(kind)
     elif isinstance(kind, type) and issubclass(kind, Workflow):
-        found = _complete(f"workflow {kind.__name__}", kind)
+        cls = _complete(f"workflow {kind.__name__}", kind)
     else:
         raise UsageError(
             f"workflow: expected a name, a Workflow or its class, got {type(kind).__name__}: "
             f"{kind!r:.80}."
         )
-    task = found.default_task if task is None else task
-    own = {field.name for field in fields(found)} - {"task"}
+    task = cls.default_task if task is None else task
+    accepted = {field.name for field in fields(cls)} - {"task"}
     count = options.pop("examples") if isinstance(options.get("examples"), int) else 0
-    mine = {name: options.pop(name) for name in list(options) if name in own}
+    values = {name: options.pop(name) for name in list(options) if name in accepted}
     try:
-        made = make_task(task, **options)
+        task_instance = make_task(task, **options)
     except UsageError as error:
         if str(error).startswith("unknown option"):
             raise UsageError(
-                f"{error} Options of {found.name} itself: {', '.join(sorted(own))}."
+                f"{error} Options of {cls.name} itself: {', '.join(sorted(accepted))}."
             ) from error
         raise
     try:
-        return with_examples(found(task=made, **mine), count)
+        return with_examples(cls(task=task_instance, **values), count)
     except FlowzooError:
         raise
     except Exception as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise UsageError(
-            f"workflow {found.name}: making it raised {type(error).__name__}: {said}."
+            f"workflow {cls.name}: making it raised {type(error).__name__}: {message}."
         ) from error
 
 
@@ -202,7 +202,7 @@ def make_named(workflow: Any, task: Any = None, **options: Any) -> Any:
 
 
 def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`env` and `raw_env` of a workflow class, for a `name_vN` module.
+    """`env` and `raw_env` of a workflow class, for a versioned module.
 
     `env(task=..., **options)` is guarded, `raw_env` is not. Their signatures list every option
     of the workflow; options of the task (`level`, `data` …) are accepted too.

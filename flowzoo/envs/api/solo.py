@@ -32,10 +32,10 @@ def own_agents(env: Any, role: str) -> tuple[str, ...]:
     agents = env.unwrapped.workflow.agents
     if role in agents:
         return (role,)
-    found = tuple(agent for agent, (name, _) in agents.items() if name == role)
-    if not found:
+    names = tuple(agent for agent, (name, _) in agents.items() if name == role)
+    if not names:
         raise unknown("role", role, {name for name, _ in agents.values()} | set(agents))
-    return found
+    return names
 
 
 class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):

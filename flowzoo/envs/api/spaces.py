@@ -1,7 +1,7 @@
 """Spaces for language: `Prose` (replies), `Messages` (chats), `Turns` (whole episodes).
 
 `gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,
-it has a hard length limit that would raise on model output, and vectorised shared memory corrupts
+it has a hard length limit that would raise on model output, and vectorized shared memory corrupts
 it silently. These are direct subclasses of `Space`; `flowzoo.envs.api.spaces` says how vector
 environments hand them on.
 """
@@ -130,7 +130,7 @@ class Messages(Space[list[Message]]):
 
 
 class Turns(Space[list[dict[str, Any]]]):
-    """What was said in an episode: a list with a dict for every turn, in call order.
+    """The transcript of an episode: a list with a dict for every turn, in call order.
 
     A turn has `agent` and `reply` (str; the reply of an open turn is None), `turn` and `phase`
     (whole numbers), and the `messages` that the agent was asked with.
@@ -195,11 +195,11 @@ class Batch(Tuple):
 class SharedTexts(Sequence[Any]):
     """The texts or chats in a piece of shared memory, one per environment, as they are now.
 
-    A deep copy is a tuple of what they are at that moment.
+    A deep copy is a tuple of their values at that moment.
     """
 
     def __init__(self, memory: Any, count: int, empty: str) -> None:
-        """Look at `memory`; `empty` is the JSON of what nobody has written yet."""
+        """View `memory`; `empty` is the JSON of an element before its first write."""
         self._memory = memory
         self._count = count
         self._empty = empty
@@ -209,15 +209,15 @@ class SharedTexts(Sequence[Any]):
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        """What the environment number `index` wrote last."""
+        """The latest value of the environment with number `index`."""
         if isinstance(index, slice):
-            return tuple(self[place] for place in range(*index.indices(self._count)))
-        place = range(self._count)[index]
+            return tuple(self[position] for position in range(*index.indices(self._count)))
+        position = range(self._count)[index]
         raw = memoryview(self._memory.get_obj()).cast("B")
-        start = place * (_HEAD + ROOM)
+        start = position * (_HEAD + ROOM)
         size = int.from_bytes(raw[start : start + _HEAD], "little")
-        said = bytes(raw[start + _HEAD : start + _HEAD + size])
-        return json.loads(said or self._empty)
+        content = bytes(raw[start + _HEAD : start + _HEAD + size])
+        return json.loads(content or self._empty)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[Any, ...]:
         """The items, out of the shared memory."""
@@ -243,23 +243,23 @@ def _look_at(space: Prose | Messages, shared_memory: Any, n: int = 1) -> Any:
 @write_to_shared_memory.register(Prose)
 @write_to_shared_memory.register(Messages)
 def _write(space: Prose | Messages, index: int, value: Any, shared_memory: Any) -> None:
-    said = json.dumps(value).encode()  # in ASCII, so that lone surrogates survive
-    if len(said) > ROOM:
+    content = json.dumps(value).encode()  # in ASCII, so that lone surrogates survive
+    if len(content) > ROOM:
         raise UsageError(
-            f"an observation of {len(said)} bytes is over the {ROOM} that it may have in shared "
+            f"an observation of {len(content)} bytes is over the {ROOM} that it may have in shared "
             'memory: give AsyncVectorEnv shared_memory=False (make_vec: vector_kwargs={"shared_memo'
             'ry": False}).'
         )
     start = index * (_HEAD + ROOM)
     raw = memoryview(shared_memory.get_obj()).cast("B")
-    raw[start + _HEAD : start + _HEAD + len(said)] = said
-    raw[start : start + _HEAD] = len(said).to_bytes(_HEAD, "little")
+    raw[start + _HEAD : start + _HEAD + len(content)] = content
+    raw[start : start + _HEAD] = len(content).to_bytes(_HEAD, "little")
 
 
 @batch_space.register(Prose)
 @batch_space.register(Messages)
 def _several(space: Prose | Messages, n: int = 1) -> Batch:
-    # As Gymnasium does it: every space of the batch, and the batch, draws from a stream of its own.
+    # As in Gymnasium: every space of the batch, and the batch itself, has a separate random stream.
     rng = copy.deepcopy(space.np_random)
     batch = Batch([copy.deepcopy(space) for _ in range(n)], seed=copy.deepcopy(rng))
     batch.seed([int(seed) for seed in rng.integers(0, 10**8, n)])

@@ -1,7 +1,7 @@
-"""Who is paid what at the end of an episode (pure functions).
+"""Rewards of calls and returns of agents at the end of an episode (pure functions).
 
 Reward parts of a call: `team` (the episode's score; for a reply that abstained under the strict
-preset, what an episode without an answer is paid: 0, or what a reward of one's own says),
+preset, the score of an episode without an answer: 0, or the value of a custom reward),
 `local` (readability, or the form where the workflow recorded one, and role score; absent where it
 recorded no role score) and `format` (minus the penalty for an unreadable reply). The credit rule
 combines them. An agent's return is the mean reward of its calls: the outcome is paid once,
@@ -23,7 +23,7 @@ from flowzoo.functions import FunctionSetting
 
 
 def abstains(workflow: Workflow, readable: bool) -> bool:
-    """Whether a reply is withheld its team's outcome, because it could not be read."""
+    """True if an unreadable reply does not get the team's outcome (preset `strict`)."""
     return workflow.preset == "strict" and not readable
 
 
@@ -35,7 +35,7 @@ def reward_parts(
     form: float | None = None,
     unanswered: float = 0.0,
 ) -> dict[str, float]:
-    """The parts of one call; see the module docstring.
+    """Reward parts of one call; see the module docstring.
 
     Args:
         workflow: whose rules hold.
@@ -86,17 +86,17 @@ def combine(
 
 
 def function_name(function: object) -> str:
-    """A function for messages: the name that it was given by, or its own."""
+    """Name of a function for messages: the text of its setting, or the function's own name."""
     if isinstance(function, FunctionSetting):
         return function.name
     return str(plain_setting(function))
 
 
 def finite_number(function: str, value: Any) -> float:
-    """What a function of the user's returned, which has to be a finite number.
+    """The value of a user's function as a float.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a finite number.
     """
     if not isinstance(value, Real):
         came = f"{type(value).__name__} {value!r:.60}"
@@ -107,9 +107,9 @@ def finite_number(function: str, value: Any) -> float:
 
 
 def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
-    """What of a call's reward it earned by itself: its reward if the team's outcome were 0.
+    """Reward of a call if the team's outcome were 0.
 
-    What is left of the reward is the call's share of that outcome.
+    The rest of the reward is the call's share of the outcome.
     """
     return combine(workflow, role, parts, 0.0)
 

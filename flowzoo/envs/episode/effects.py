@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowzoo.envs.script import Classes, Effect, EffectResult, Grade, Run, Search
+from flowzoo.envs.script import Effect, EffectResult, EquivalenceClasses, Grade, Run, Search
 from flowzoo.envs.tasks.task import Problem, Task, task_failure
 from flowzoo.errors import FlowzooError, UsageError
 
@@ -25,31 +25,31 @@ def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
         return _done(task, Grade, jobs, 0)
     results: list[Any] = [None] * len(jobs)
     kinds: dict[tuple[type, int], list[int]] = {}
-    for place, (_, effect) in enumerate(jobs):
+    for position, (_, effect) in enumerate(jobs):
         width = effect.k if isinstance(effect, Search) else 0
-        kinds.setdefault((type(effect), width), []).append(place)
+        kinds.setdefault((type(effect), width), []).append(position)
     for (kind, width), places in kinds.items():
-        batch = [jobs[place] for place in places]
-        found = _done(task, kind, batch, width)
-        for place, result in zip(places, found, strict=True):
-            results[place] = result
+        batch = [jobs[position] for position in places]
+        batch_results = _done(task, kind, batch, width)
+        for position, result in zip(places, batch_results, strict=True):
+            results[position] = result
     return results
 
 
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     """Results of effects of one kind, counted."""
     try:
-        found = list(_BATCHES[kind](task, jobs, width))
+        results = list(_BATCHES[kind](task, jobs, width))
     except (FlowzooError, OSError):  # an OSError is the system's
         raise
     except Exception as error:
         raise task_failure(task.name, _NAMES[kind], error) from error
-    if len(found) != len(jobs):
+    if len(results) != len(jobs):
         raise UsageError(
             f"{_NAMES[kind]} of task {task.name!r} must return one result per {kind.__name__}: "
-            f"got {len(found)} for {len(jobs)}"
+            f"got {len(results)} for {len(jobs)}"
         )
-    return found
+    return results
 
 
 def _grade(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
@@ -58,7 +58,7 @@ def _grade(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[Ef
 
 
 def _classes(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
-    groups = [effect.answers for _, effect in jobs if isinstance(effect, Classes)]
+    groups = [effect.answers for _, effect in jobs if isinstance(effect, EquivalenceClasses)]
     return task.classes_batch([problem for problem, _ in jobs], groups)
 
 
@@ -71,5 +71,10 @@ def _search(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[E
     return task.search_batch([problem for problem, _ in jobs], queries, width)
 
 
-_BATCHES = {Grade: _grade, Classes: _classes, Run: _run, Search: _search}
-_NAMES = {Grade: "grade_batch", Classes: "classes_batch", Run: "run_batch", Search: "search_batch"}
+_BATCHES = {Grade: _grade, EquivalenceClasses: _classes, Run: _run, Search: _search}
+_NAMES = {
+    Grade: "grade_batch",
+    EquivalenceClasses: "classes_batch",
+    Run: "run_batch",
+    Search: "search_batch",
+}

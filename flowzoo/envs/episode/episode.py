@@ -1,10 +1,9 @@
 """One run of a workflow's script, without I/O.
 
-An episode *is* its log: the replies and effect results so far, in order. Whoever drives it (the
-AEC adapter, the rollout engine, a test) looks at `asks` and `effects`, does the work, and calls
-`reply` or `resolve`. Forking, pickling and replaying all run the script again over the log; no
-effect is ever repeated, and a script that asks something else the second time raises
-`DivergedError`.
+An episode *is* its log: the replies and effect results so far, in order. Its driver (the AEC
+adapter, the rollout engine, a test) reads `asks` and `effects`, does the work, and calls `reply` or
+`resolve`. Forking, pickling and replaying all run the script again over the log; no effect is ever
+repeated, and a script that asks something else the second time raises `DivergedError`.
 """
 
 from __future__ import annotations
@@ -96,10 +95,10 @@ class Episode:
         """Start the script of `workflow` on `problem`.
 
         Args:
-            workflow: what is played.
-            problem: on what.
-            key: names the episode in records.
-            max_cycles: most asks of any agent; see `WorkflowEnv`.
+            workflow: the workflow with its task.
+            problem: a problem of the task.
+            key: name of the episode in records.
+            max_cycles: most asks of an agent; see `WorkflowEnv`.
         """
         self.workflow = workflow
         self.problem = problem
@@ -122,7 +121,7 @@ class Episode:
         return [(self.problem, effect) for effect in self.effects]
 
     def reply(self, agent: str, text: str) -> None:
-        """Give the reply of one open turn; the script resumes after the last of its phase.
+        """Set the reply of an open turn; the script resumes when its phase is complete.
 
         Raises:
             UsageError: `text` is not a str, or `agent` has no open turn.
@@ -148,7 +147,7 @@ class Episode:
             self._commit(buffer)
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
-        """Give the results of all pending effects, in their order.
+        """Set the results of all pending effects, in their order.
 
         Raises:
             UsageError: wrong number or type of results.
@@ -170,11 +169,11 @@ class Episode:
         self._advance(results[0] if self._lone else list(results))
 
     def _checked(self, grade: Grade, score: Any) -> float:
-        """A score of the task's grader, refused where it arises if it is none."""
+        """A valid score of the task's grader; raises WorkflowError otherwise."""
         fault = score_fault(score)
         if fault:
-            of = f"grade_batch of task {self.workflow.task.name!r} gave {grade.answer!r:.80}"
-            raise self._failure(f"{of} a score that is {fault}")
+            grader = f"grade_batch of task {self.workflow.task.name!r}"
+            raise self._failure(f"{grader}: the score of {grade.answer!r:.80} {fault}")
         return float(score)
 
     def _commit(self, replies: dict[str, str]) -> None:
@@ -190,30 +189,32 @@ class Episode:
         self._advance(values[0] if self._lone else values)
 
     def _read(self, turn: Turn, text: str) -> Reply:
-        heard = strip_thinking(text)
-        told = heard if self.workflow.thoughts == "hide" else text
+        visible = strip_thinking(text)
+        content = visible if self.workflow.thoughts == "hide" else text
         if turn.parse is None:
-            return quick_tuple(Reply, (turn.call, turn.agent, told, heard, heard))
+            return quick_tuple(Reply, (turn.call, turn.agent, content, visible, visible))
         try:
-            strict = turn.parse(heard)
-            lenient = strict if turn.lenient is None or strict is not None else turn.lenient(heard)
+            strict = turn.parse(visible)
+            lenient = strict
+            if strict is None and turn.lenient is not None:
+                lenient = turn.lenient(visible)
         except Exception as error:
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
-        return quick_tuple(Reply, (turn.call, turn.agent, told, strict, lenient))
+        return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient))
 
     # -- running the script -------------------------------------------------------------------
 
     def _restart(self, before: ReplayTrace | None) -> None:
-        """Begin the script; with `before` it has to ask what it asked then."""
+        """Start the script; with `before`, it must repeat the asks and effects of that trace."""
         self.log: list[LogEntry] = []
         self.turns: list[Turn] = []
         """Every turn opened so far, in call order."""
         self.role_scores: dict[int, float] = {}
         self.forms: dict[int, float] = {}
         self.interim_score: float | None = None
-        """What the episode would score if it ended here, where the script has said so."""
+        """Latest `InterimScore` of the script: the score if the episode ended here."""
         self.interim_phase = 0
-        """Number of phases that had been opened when the script said so."""
+        """Number of opened phases when `interim_score` was set."""
         self.phases = 0
         self.asks: tuple[Turn, ...] = ()
         self.effects: tuple[Effect, ...] = ()
@@ -226,7 +227,7 @@ class Episode:
         self._before = before
         self._requested: list[Effect] = []
         self._unasked = 0
-        """Effects and notes that were yielded since the last call."""
+        """Number of effects, role scores and interim scores since the last call."""
         self._most_calls = self._call_limit()
         self._most_unasked = max(MOST_CALLS, self._most_calls)
         self._script: Script = self.workflow.script(self.problem)
@@ -240,7 +241,7 @@ class Episode:
         return max(limit, self.max_cycles * len(self.workflow.agents))
 
     def _advance(self, value: Any) -> None:
-        """Send `value` into the script, and open what it yields next."""
+        """Send `value` into the script and open the item it yields next."""
         try:
             item = self._script.send(value)
             while type(item) is RoleScore or type(item) is InterimScore:
@@ -256,8 +257,8 @@ class Episode:
             self.outcome = stop.value
             self.done = True
         except Exception as error:
-            said = str(error) if isinstance(error, UsageError) else f"play() raised {error!r}"
-            raise self._failure(said, error) from error
+            message = str(error) if isinstance(error, UsageError) else f"play() raised {error!r}"
+            raise self._failure(message, error) from error
         else:
             self._open(item)
 
@@ -297,11 +298,11 @@ class Episode:
             )
 
     def _asks(self, item: Any) -> bool:
-        """Whether the script yielded an Ask, or a list of them."""
+        """True if the script yielded an Ask or a list of Asks."""
         return type(item) is Ask or (type(item) is list and bool(item) and type(item[0]) is Ask)
 
     def _endless(self, verb: str, count: int, what: str) -> WorkflowError:
-        """The error for a script that goes on where its limit is reached."""
+        """The error for a script that exceeds one of its limits."""
         return self._failure(
             f"{type(self.workflow).__name__}.play() has {verb} {count:,} {what} and goes on: let "
             "its loop end, or set max_calls=N (--max-calls N) to allow more"
@@ -314,7 +315,7 @@ class Episode:
             if type(effect) is Run and not self._may_run():
                 fault = (
                     "the script yields Run, and the workflow does not say that it runs programs: "
-                    "set `runs_programs = True`, so that users are told how they are confined"
+                    "set `runs_programs = True`, so that users see how they are confined"
                 )
             if fault:
                 raise self._failure(fault)
@@ -336,19 +337,19 @@ class Episode:
             raise self._endless("made", len(self.turns), "calls")
         self._unasked = 0
         opened: list[Turn] = []
-        known, counts, frames = self.workflow.agents, self._counts, self.workflow.frames
+        agents, counts, frames = self.workflow.agents, self._counts, self.workflow.frames
         call, phase, logged = len(self.turns), self.phases, len(self.log)
         for slot, ask in enumerate(asks):
             agent = ask.agent
-            if agent not in known:
-                raise self._failure(str(unknown("agent", agent, known)))
+            if agent not in agents:
+                raise self._failure(str(unknown("agent", agent, agents)))
             if type(ask.messages) is not str and not is_chat(ask.messages):
                 raise self._failure(
                     f"the prompt of {agent} must be a str or a list of messages with a role and a "
                     f"content, both str; got {ask.messages!r:.200}"
                 )
             turn = Turn(ask, call + slot, slot, counts.get(agent, 0), phase, logged)
-            if frames and (frame := frames.get(known[agent][0])):
+            if frames and (frame := frames.get(agents[agent][0])):
                 turn.messages = framed(turn.messages, frame)
             counts[agent] = turn.turn + 1
             opened.append(turn)
@@ -361,7 +362,7 @@ class Episode:
             check_turns(self.workflow.name, self._before, opened)
 
     def _over_budget(self, asks: list[Ask]) -> bool:
-        """Whether one of these agents has been asked `max_cycles` times already."""
+        """True if one of these agents was asked `max_cycles` times already."""
         counts, most = self._counts, self.max_cycles
         return most is not None and any(counts.get(ask.agent, 0) >= most for ask in asks)
 
@@ -374,7 +375,7 @@ class Episode:
     # -- replaying -----------------------------------------------------------------------------
 
     def fork(self, key: str | None = None) -> Episode:
-        """An independent episode in the same state, made by replaying the log."""
+        """Return an independent episode in the same state, by replaying the log."""
         twin = Episode.__new__(Episode)
         twin.workflow, twin.problem, twin.max_cycles = self.workflow, self.problem, self.max_cycles
         twin.key = self.key if key is None else key
@@ -424,11 +425,11 @@ class Episode:
 
     @property
     def requested(self) -> Sequence[Effect]:
-        """Every effect requested so far; results stand in `log` in the same order."""
+        """Every effect requested so far; `log` has the results in the same order."""
         return self._requested
 
     def transcript(self) -> list[dict[str, Any]]:
-        """What was said so far: one plain dict per turn, open ones with `reply` None."""
+        """The episode so far: one plain dict per turn; an open turn has `reply` None."""
         return [
             {
                 "agent": turn.agent,

@@ -32,7 +32,7 @@ class WorkedExample(NamedTuple):
     messages: tuple[Message, ...]
     """The chat, with the reply at its end."""
     value: object
-    """What the reply was read as."""
+    """The parsed reply."""
 
 
 def with_examples(workflow: Workflow, count: int) -> Workflow:
@@ -48,14 +48,14 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
     plain = replace(workflow, system=())
     chats: dict[str, tuple[Message, ...]] = {}
     for role in workflow.role_counts():
-        found = list[WorkedExample]()
+        examples = list[WorkedExample]()
         for number in range(EPISODES):
             example = _play(plain, role, number)
-            found += [] if example is None else [example]
+            examples += [] if example is None else [example]
             # They should say different things: a choice that never changes would be copied.
-            if len({repr(example.value) for example in found}) >= count:
+            if len({repr(example.value) for example in examples}) >= count:
                 break
-        chosen = _varied(found, count)
+        chosen = _varied(examples, count)
         if len(chosen) < count:
             raise UsageError(
                 f"examples={count}: only {len(chosen)} different examples of {role} that can be "
@@ -71,23 +71,23 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
     problem = workflow.task.example(number // 2)
     episode = Episode(workflow, problem)
     rng = key_rng("example", workflow.name, role, number)
-    wanted = number % 2
+    turn_number = number % 2
     while not episode.done:
         if episode.effects:
             episode.resolve(resolve(workflow.task, episode.pending_effects))
             continue
         for turn in episode.waiting:
-            asked = workflow.agents[turn.agent][0]
-            if asked == role and turn.turn == wanted:
+            turn_role = workflow.agents[turn.agent][0]
+            if turn_role == role and turn.turn == turn_number:
                 reply = workflow.example(role, turn.observe(), problem, rng)
             else:
                 # More and more are right, for roles whose job depends on others.
                 right = rng.random() < SKILL + (1 - SKILL) * number / EPISODES
-                reply = workflow.expert(asked, turn.observe(), problem, rng, right)
+                reply = workflow.expert(turn_role, turn.observe(), problem, rng, right)
             episode.reply(turn.agent, reply)
     for turn in episode.turns:
-        asked = workflow.agents[turn.agent][0]
-        if asked == role and turn.turn == wanted and turn.reply is not None:
+        turn_role = workflow.agents[turn.agent][0]
+        if turn_role == role and turn.turn == turn_number and turn.reply is not None:
             fits = turn.reply.strict is not None and episode.role_scores.get(turn.call, 1.0) > 0
             chat = (*turn.observe(), _reply(turn.said))
             return WorkedExample(chat, turn.reply.strict) if fits else None
@@ -98,14 +98,14 @@ def _reply(text: str) -> Message:
     return {"role": "assistant", "content": text}
 
 
-def _varied(found: list[WorkedExample], count: int) -> list[WorkedExample]:
+def _varied(examples: list[WorkedExample], count: int) -> list[WorkedExample]:
     """`count` of different prompts: first those whose replies say different things."""
     chosen: list[WorkedExample] = []
     for fresh in (True, False):
-        for example in found:
-            asked = example.messages[:-1]
-            if len(chosen) == count or any(asked == one.messages[:-1] for one in chosen):
+        for example in examples:
+            prompt = example.messages[:-1]
+            if len(chosen) == count or any(prompt == other.messages[:-1] for other in chosen):
                 continue
-            if not (fresh and any(example.value == one.value for one in chosen)):
+            if not (fresh and any(example.value == other.value for other in chosen)):
                 chosen.append(example)
     return chosen

@@ -1,4 +1,4 @@
-"""What a script may not do: the error of one that fails, and what is wrong with what it yields."""
+"""Errors of scripts, and checks of the items that they yield."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WorkflowError(FlowzooError, RuntimeError):
 
 
 class UngradedError(WorkflowError):
-    """The sandbox could not judge what an episode asked it to: its end has no score."""
+    """The sandbox could not run the tests of an episode, which therefore has no score."""
 
 
 def script_failure(
@@ -62,27 +62,27 @@ def script_failure(
     transcript: list[Any],
 ) -> WorkflowError:
     """The error to raise, naming the script's line that raised `error` or that yielded last."""
-    place = None
+    location = None
     generator: Any = script
     while generator is not None and getattr(generator, "gi_frame", None) is not None:
         frame, generator = generator.gi_frame, generator.gi_yieldfrom
-        place = frame.f_code.co_filename, frame.f_lineno
+        location = frame.f_code.co_filename, frame.f_lineno
     if error is not None:
         home = type(workflow).play.__code__.co_filename
         frames = traceback.extract_tb(error.__traceback__)
-        own = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
-        place = own[-1] if own else place
-    where = f" ({os.path.basename(place[0])}, line {place[1]})" if place else ""
+        lines = [(frame.filename, frame.lineno) for frame in frames if frame.filename == home]
+        location = lines[-1] if lines else location
+    where = f" ({os.path.basename(location[0])}, line {location[1]})" if location else ""
     return WorkflowError(
         f"{workflow.name}{where}, problem {problem.id}: {message}", problem.id, transcript
     )
 
 
 def ungraded(workflow: Workflow, problem: Problem, transcript: list[Any]) -> UngradedError:
-    """The error to raise where the sandbox failed under an answer."""
+    """The error for an episode whose tests the sandbox could not run."""
     return UngradedError(
-        f"{workflow.name}, problem {problem.id}: the sandbox could not judge an answer (the log "
-        "says why), so the episode has no score",
+        f"{workflow.name}, problem {problem.id}: the sandbox could not run an answer's tests (its "
+        "log has the reason), so the episode has no score",
         problem.id,
         transcript,
     )
@@ -93,10 +93,10 @@ _JUDGED = (Graded, Ran)
 
 
 def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> bool:
-    """Refuse results that are not those of the pending effects.
+    """Check that results belong to the pending effects.
 
     Returns:
-        Whether the sandbox could judge (and run) everything.
+        True if the sandbox could run everything.
 
     Raises:
         UsageError: nothing is pending, or the number or a type is wrong.
@@ -116,7 +116,7 @@ def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) ->
 
 
 def check_note(item: RoleScore | InterimScore) -> None:
-    """Refuse a `RoleScore` or an `InterimScore` that says nothing.
+    """Check the values of a `RoleScore` or an `InterimScore`.
 
     Raises:
         TypeError: it is not of a reply, or no number in [0, 1].
@@ -131,7 +131,7 @@ def check_note(item: RoleScore | InterimScore) -> None:
 
 
 def is_chat(seen: object) -> bool:
-    """Whether `seen` can be a prompt: a str, or a list or tuple of messages."""
+    """True if `seen` can be a prompt: a str, or a list or tuple of messages."""
     if isinstance(seen, str):
         return True
     if not isinstance(seen, (list, tuple)):
@@ -146,21 +146,21 @@ def is_chat(seen: object) -> bool:
 
 
 def score_fault(score: object) -> str:
-    """What is wrong with a score, for after "a score that is"; empty if nothing is."""
+    """Error text for an invalid score, to follow its name; "" for a valid one."""
     if not isinstance(score, Real):
-        return f"no number, but {type(score).__name__} {score!r:.60}"
-    return "" if 0 <= float(score) <= 1 else f"not from 0 to 1, but {score!r}"
+        return f"must be a number in [0, 1], got {type(score).__name__} {score!r:.60}"
+    return "" if 0 <= float(score) <= 1 else f"must be a number in [0, 1], got {score!r}"
 
 
 def outcome_fault(outcome: Any) -> str:
-    """What is wrong with how an episode ended; empty if nothing is."""
+    """Error text for an invalid Outcome; "" for a valid one."""
     if type(outcome) is not Outcome:
         return f"a script must return an Outcome, got {type(outcome).__name__}"
     answer, score, facts, _ = outcome
     if not (type(score) is float and 0.0 <= score <= 1.0):  # never of NaN
         fault = score_fault(score)
         if fault:
-            return f"the script returned an Outcome with a score that is {fault}"
+            return f"the score of an Outcome {fault}"
     if answer is not None and not isinstance(answer, str):
         return f"the answer of an Outcome must be a str or None, got {type(answer).__name__}"
     if type(facts) is not dict and not isinstance(facts, Mapping):
@@ -176,20 +176,20 @@ def outcome_fault(outcome: Any) -> str:
 
 
 def is_plain(value: object) -> bool:
-    """Tell whether JSON has `value`; a dataclass stands for its fields."""
+    """True if JSON can represent `value`; a dataclass counts as its fields."""
     if isinstance(value, (bool, int, float, str, type(None))):
         return True
     if isinstance(value, (list, tuple)):
         return all(map(is_plain, value))
     if isinstance(value, dict):
-        return all(isinstance(key, (str, int)) and is_plain(one) for key, one in value.items())
+        return all(isinstance(key, (str, int)) and is_plain(item) for key, item in value.items())
     if is_dataclass(value) and not isinstance(value, type):
         return all(is_plain(getattr(value, field.name)) for field in fields(value))
     return False
 
 
 def effect_fault(effect: Effect) -> str:
-    """What is wrong with an effect a script yielded; empty if nothing is."""
+    """Error text for an invalid effect; "" for a valid one."""
     if type(effect) is Grade:  # the usual case, at half the cost
         answer, of = effect
         if (answer is None or type(answer) is str) and (of is None or type(of) is Reply):
@@ -200,7 +200,7 @@ def effect_fault(effect: Effect) -> str:
         return _search_fault(effect)
     answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
     if not isinstance(answers, tuple):
-        return f"Classes takes a tuple of answers, got {type(answers).__name__}"
+        return f"EquivalenceClasses takes a tuple of answers, got {type(answers).__name__}"
     for answer in answers:
         if answer is not None and not isinstance(answer, str):
             return f"an answer must be a str or None, got {type(answer).__name__}"

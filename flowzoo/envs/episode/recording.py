@@ -25,7 +25,7 @@ from flowzoo.envs.workflow import FinishedEpisode
 
 
 class EpisodeRewards(NamedTuple):
-    """What an episode pays."""
+    """Score, rewards and returns of a finished episode."""
 
     score: float
     parts: list[dict[str, float]]
@@ -69,7 +69,7 @@ def _fed(kind: bytes, text: str) -> bytes:
 
 
 def state_hash(episode: Episode) -> str:
-    """Hash of everything said and computed so far."""
+    """Hash of all replies and results so far."""
     length = len(episode.log)
     return state_hashes(episode, [length])[length]
 
@@ -137,15 +137,15 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
 
 
 def _score(episode: Episode, answer: str | None, score: float) -> float:
-    """What the episode pays for that answer and its score: the score, or what a function says."""
+    """The score of an episode, or the value of its `episode_reward`."""
     reward = episode.workflow.episode_reward
     if reward is None:
         return score
     replies = tuple((turn.agent, turn.said) for turn, _ in answered_turns(episode))
     facts = dict(episode.finished().facts)
     value = reward(FinishedEpisode(episode.problem, answer, score, facts, replies))
-    place = f"{episode.workflow.name}, problem {episode.problem.id}"
-    return finite_number(f"{place}: episode_reward {function_name(reward)}", value)
+    source = f"{episode.workflow.name}, problem {episode.problem.id}"
+    return finite_number(f"{source}: episode_reward {function_name(reward)}", value)
 
 
 def record(
@@ -169,7 +169,7 @@ def record(
     rows = zip(settled.calls, settled.parts, settled.rewards, earned, strict=True)
     calls: list[Call] = []
     for (turn, reply), parts, reward, (alone, share) in rows:
-        made = make_call(  # by place, as `Call` has them: as many names take three times as long
+        call = make_call(  # positional: keyword arguments take three times as long
             problem_id,
             episode.key,
             turn.agent,
@@ -192,7 +192,7 @@ def record(
             abstained=abstains(workflow, reply.strict is not None),
             **engine.get(turn.call, nothing),
         )
-        calls.append(made)
+        calls.append(call)
     return EpisodeRecord(
         workflow=workflow.name,
         task=workflow.task.name,
@@ -212,7 +212,7 @@ def record(
 def first_infos(
     agents: Mapping[str, tuple[str, int]], problem: Problem, problem_id: str, key: str
 ) -> dict[str, dict[str, Any]]:
-    """What `info` says to each agent before it is asked: the keys that it has to the end.
+    """The `info` of each agent before it is asked, with the keys that it keeps to the end.
 
     Of the problem and the episode: `problem` (its id), `index` in the split, `episode_key` (as in
     records). Of the agent: `role`, and from its latest ask `phase`, `slot` and `turn` (-1: none
@@ -260,23 +260,23 @@ def fresh_info(info: dict[str, Any]) -> dict[str, Any]:
 def final_infos(
     episode: Episode, settled: EpisodeRewards, infos: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """What `info` says to each agent at the end: fresh plain values, equal for equal episodes.
+    """The `info` of each agent at the end: fresh plain values, equal for equal episodes.
 
     `infos` is what it said last; see `first_infos` for the keys.
     """
     answer, _, facts, _ = episode.finished()
     score, returns, cut = settled.score, settled.returns, episode.truncated
-    found: dict[str, dict[str, Any]] = {}
+    final: dict[str, dict[str, Any]] = {}
     for agent, info in infos.items():
-        found[agent] = last = info.copy()
+        final[agent] = last = info.copy()
         last["return"], last["score"], last["answer"] = returns[agent], score, answer
         last["role_scores"], last["parts"], last["strict"], last["lenient"] = [], [], [], []
         last["truncated"], last["facts"] = cut, dict(facts)
     role_scores = episode.role_scores
     for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
-        info = found[turn.agent]
+        info = final[turn.agent]
         info["role_scores"].append(role_scores.get(turn.call))
         info["parts"].append(parts)
         info["strict"].append(reply.strict is not None)
         info["lenient"].append(reply.lenient is not None)
-    return found
+    return final

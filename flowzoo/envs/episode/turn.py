@@ -1,4 +1,4 @@
-"""An open turn of an episode, and the digest of its prompt."""
+"""Turns of an episode, digests of their prompts, and the comparison of a replay with its trace."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flowzoo.envs.script import Ask, Classes, Effect, Grade, Message, Reply
+from flowzoo.envs.script import Ask, Effect, EquivalenceClasses, Grade, Message, Reply
 from flowzoo.errors import DivergedError
 
 
 class Turn:
-    """One ask that was opened: who, where in the episode, what it sees and, later, its reply."""
+    """An opened ask: its agent, position and prompt, and later its reply."""
 
     __slots__ = (
         "agent", "call", "lenient", "logged", "messages", "parse", "phase", "reply", "said", "slot",
@@ -26,7 +26,7 @@ class Turn:
         self.phase = phase
         self.logged = logged
         self.reply: Reply | None = None
-        """What the script was given: without thoughts, unless the workflow shows them."""
+        """The reply as the script gets it: without thoughts, unless the workflow shows them."""
         self.said = ""
         """The whole reply, thoughts included, once there is one."""
         self.messages: list[Message] = (
@@ -59,7 +59,7 @@ EffectKey = tuple[str, Any]
 
 
 class ReplayTrace(NamedTuple):
-    """All that a replay is compared with."""
+    """Turns and effects that a replay must repeat."""
 
     turns: Sequence[tuple[str, int, list[Message] | bytes]]
     """Agent, phase and prompt (or its digest) of every turn opened so far."""
@@ -69,10 +69,10 @@ class ReplayTrace(NamedTuple):
 
 
 def effect_key(effect: Effect) -> EffectKey:
-    """What `effect` asks about."""
+    """Kind and arguments of `effect`, without the replies it refers to."""
     if isinstance(effect, Grade):
         return "grade", effect.answer
-    if isinstance(effect, Classes):
+    if isinstance(effect, EquivalenceClasses):
         return "classes", effect.answers
     return type(effect).__name__.lower(), tuple(effect)
 
@@ -80,7 +80,7 @@ def effect_key(effect: Effect) -> EffectKey:
 def replay_trace(
     turns: Sequence[Turn], effects: Sequence[Effect], done: bool, digests: bool = False
 ) -> ReplayTrace:
-    """What was asked in these turns and effects; with `digests`, small enough to be stored."""
+    """The trace of turns and effects; with `digests`, prompts are stored as hashes."""
     rows = [
         (turn.agent, turn.phase, prompt_digest(turn.messages) if digests else turn.messages)
         for turn in turns
@@ -89,7 +89,7 @@ def replay_trace(
 
 
 def diverged(workflow: str, what: str) -> DivergedError:
-    """The error for a replay in which `what` is not as it was."""
+    """The error for a replay that differs from the first run in `what`."""
     return DivergedError(
         f"{workflow}: {what} when the episode was replayed. play() must not use clocks, globals "
         "or unseeded randomness (problem.rng() is allowed)."
@@ -97,7 +97,7 @@ def diverged(workflow: str, what: str) -> DivergedError:
 
 
 def check_turns(workflow: str, before: ReplayTrace, opened: Sequence[Turn]) -> None:
-    """Raise `DivergedError` unless the turns just opened were opened before, in the same place."""
+    """Raise `DivergedError` unless the opened turns equal the turns of the trace."""
     for turn in opened:
         if turn.call >= len(before.turns):
             raise diverged(workflow, f"{turn.agent} was asked once more")
@@ -110,7 +110,7 @@ def check_turns(workflow: str, before: ReplayTrace, opened: Sequence[Turn]) -> N
 def check_effects(
     workflow: str, before: ReplayTrace, first: int, effects: Sequence[Effect]
 ) -> None:
-    """Raise `DivergedError` unless `effects`, from number `first` on, were requested before."""
+    """Raise `DivergedError` unless `effects`, from number `first` on, repeat the trace."""
     now = [effect_key(effect) for effect in effects]
     if now != list(before.questions[first : first + len(now)]):
         raise diverged(workflow, f"effect {first} asked about something else")

@@ -2,8 +2,8 @@
 
 Calls and effects are counted (`max_calls`); what happens between two yields is the script's own
 Python code, which nothing can end safely: another thread cannot stop it, and an exception raised
-into it from a signal would meet `except` clauses and locks of libraries half-way. So it is told of,
-with its class and line, and Ctrl-C ends the command.
+into it from a signal would meet `except` clauses and locks of libraries half-way. So its class and
+line are reported, and Ctrl-C ends the command.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Workflow
 
 LONG_S = 10.0
-"""CPU seconds between two yields after which a script is told of."""
+"""CPU seconds between two yields after which a script is reported."""
 _LOOK_S = 1.0
-"""Seconds between two looks."""
+"""Seconds between two samples of the main thread."""
 
 
 class RunningScript(NamedTuple):
-    """A script that the main thread is in."""
+    """A script that the main thread is running."""
 
     advance: FrameType
     """Runs the script to its next yield: the same one as before means no yield in between."""
@@ -37,7 +37,7 @@ class RunningScript(NamedTuple):
 
 
 def running_script(frame: FrameType | None) -> RunningScript | None:
-    """The script that a thread whose newest frame is `frame` is in, or None."""
+    """The script that runs in a thread whose newest frame is `frame`, or None."""
     inner: FrameType | None = None
     while frame is not None:
         if frame.f_code is Episode._advance.__code__:
@@ -53,9 +53,9 @@ def running_script(frame: FrameType | None) -> RunningScript | None:
 
 @contextmanager
 def watched(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
-    """Tell of every script that the main thread runs for `long_s` CPU seconds without a yield.
+    """Report every script that the main thread runs for `long_s` CPU seconds without a yield.
 
-    Nothing where there is no clock of a thread's CPU time (macOS, Windows).
+    No-op on systems without a clock of a thread's CPU time (macOS, Windows).
     """
     main = threading.main_thread()
     if not hasattr(time, "pthread_getcpuclockid") or threading.current_thread() is not main:
@@ -74,13 +74,13 @@ def watched(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[Non
 
 def _watch(over: threading.Event, tell: Callable[[str], None], long_s: float, thread: int) -> None:
     clock = time.pthread_getcpuclockid(thread)
-    since, seen, told = 0.0, None, None
+    since, seen, reported = 0.0, None, None
     while not over.wait(min(_LOOK_S, long_s / 4)):
         script, now = running_script(sys._current_frames().get(thread)), time.clock_gettime(clock)
         if script is None or script.advance is not seen:
             since, seen = now, None if script is None else script.advance
-        elif now - since >= long_s and told is not seen:
-            told = seen
+        elif now - since >= long_s and reported is not seen:
+            reported = seen
             tell(
                 f"note: {script.name}() ({script.file}, line {script.line}) has run for "
                 f"{now - since:.0f} s without a yield: if its loop has no end, Ctrl-C ends this"

@@ -29,15 +29,15 @@ class EnvRun:
         self.returns: dict[str, float] = dict.fromkeys(game.env.possible_agents, 0.0)
         """Agent of the environment -> its return so far."""
         self.rewards: list[float] = []
-        """What every turn that was given out by `next_turn` has earned until its agent's next."""
+        """Reward of every turn of `next_turn` until its agent's next turn."""
         self.steps = 0
-        """Actions taken, those of scripted agents too."""
+        """Number of actions so far, scripted agents included."""
         self.truncated = False
         """The environment truncated an agent."""
         self.cut = False
-        """It did not end within `max_steps`."""
+        """True if the episode did not end within `max_steps`."""
         self.score: float | None = None
-        """What an info said under `score`, the last to say so."""
+        """The latest `score` in an info."""
         self._newest: dict[str, int] = {}
         """Agent -> place in `rewards` of its newest turn."""
         self._turns: dict[str, int] = {}
@@ -108,11 +108,11 @@ class EnvRun:
             self.rewards[self._newest[agent]] += float(reward)
 
     def _read_score(self, info: Any) -> None:
-        said = info.get("score") if isinstance(info, Mapping) else None
-        if said is None:
+        stated = info.get("score") if isinstance(info, Mapping) else None
+        if stated is None:
             return
-        if not isinstance(said, (int, float)) or not 0 <= said <= 1:
+        if not isinstance(stated, (int, float)) or not 0 <= stated <= 1:
             raise UsageError(
-                f'infos of {self.game.name} say "score" is {said!r}: it takes a number from 0 to 1'
+                f'"score" in infos of {self.game.name} must be a number from 0 to 1, got {stated!r}'
             )
-        self.score = float(said)
+        self.score = float(stated)

@@ -28,17 +28,17 @@ class EnvTurn(NamedTuple):
     """An agent that is to act, and what `last` said to it."""
 
     agent: str
-    """Its name in the environment."""
+    """Name of the agent in the environment."""
     observation: Any
     mask: Any
-    """Which actions are legal, from the observation or the info; None where neither says it."""
+    """Mask of legal actions from the observation or the info; None if neither has one."""
     turn: int
-    """How often it acted before."""
+    """Number of earlier actions of the agent."""
 
 
 @dataclass(frozen=True)
 class TextEnv:
-    """What a function for `--env` may return beside a plain AEC environment of text.
+    """An AEC environment played by text, with hooks for prompts, actions and roles.
 
     Raises:
         UsageError: no AEC environment, an agent that it does not have, no agent left to a policy,
@@ -54,7 +54,7 @@ class TextEnv:
     scripted: Mapping[str, Mover] = field(default_factory=dict)
     """Agents that are no policy, e.g. `{"player_2": random_move}`."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """Agent -> role; the agents are then called `ROLE_0`, `ROLE_1` … in records and settings. An
+    """Role by agent; records and settings number the agents of a role (player_0 …). An
     agent that is left out keeps its name, and its role is the name without a number at its end."""
     scored: tuple[str, ...] = ()
     """Agents whose mean return is the score; none: all that a policy plays."""
@@ -90,14 +90,14 @@ class TextEnv:
 
     @property
     def name(self) -> str:
-        """What the environment calls itself."""
+        """Name of the environment."""
         named = getattr(self.env, "metadata", {}).get("name")
         return str(named or type(self.env.unwrapped).__name__)
 
     @property
     def seats(self) -> dict[str, tuple[str, str]]:
-        """Agent of the environment -> (name, role), of those that policies play."""
-        found: dict[str, tuple[str, str]] = {}
+        """(name, role) by agent of the environment, for agents that policies play."""
+        seats: dict[str, tuple[str, str]] = {}
         counts: dict[str, int] = {}
         for agent in self.env.possible_agents:
             if agent in self.scripted:
@@ -105,25 +105,25 @@ class TextEnv:
             role = self.roles.get(agent)
             if role is None:
                 start, cut, number = agent.rpartition("_")
-                found[agent] = agent, start if cut and number.isdigit() else agent
+                seats[agent] = agent, start if cut and number.isdigit() else agent
             else:
-                found[agent] = f"{role}_{counts.get(role, 0)}", role
+                seats[agent] = f"{role}_{counts.get(role, 0)}", role
                 counts[role] = counts.get(role, 0) + 1
-        names = [name for name, _ in found.values()]
+        names = [name for name, _ in seats.values()]
         if len(set(names)) < len(names):
             raise UsageError(
                 f"two agents of {self.env} would have one name ({', '.join(sorted(names))}): give "
                 "every agent a role in `roles`"
             )
-        return found
+        return seats
 
     @property
     def seats_by_role(self) -> Roles:
         """Role -> the names of its agents."""
-        found: dict[str, tuple[str, ...]] = {}
+        by_role: dict[str, tuple[str, ...]] = {}
         for name, role in self.seats.values():
-            found[role] = (*found.get(role, ()), name)
-        return found
+            by_role[role] = (*by_role.get(role, ()), name)
+        return by_role
 
     def messages(self, observation: Any, agent: str) -> list[Message]:
         """The prompt of an agent.
@@ -134,8 +134,8 @@ class TextEnv:
         """
         if self.describe is None:
             return chat(observation)
-        shown = self.describe(observation, agent)
-        return chat(shown)
+        content = self.describe(observation, agent)
+        return chat(content)
 
     def action(self, reply: str, agent: str) -> tuple[Any] | None:
         """The action that a reply says, in a tuple; None if it says none."""
@@ -146,10 +146,10 @@ class TextEnv:
 
     def legal_action(self, reply: str, turn: EnvTurn) -> tuple[Any] | None:
         """Likewise; None for an illegal one, too. Any text is legal where replies are actions."""
-        found = self.action(reply, turn.agent)
-        if found is None or self.parse is None:
-            return found
-        return found if is_legal(found[0], self.env.action_space(turn.agent), turn.mask) else None
+        action = self.action(reply, turn.agent)
+        if action is None or self.parse is None:
+            return action
+        return action if is_legal(action[0], self.env.action_space(turn.agent), turn.mask) else None
 
     def check_text(self) -> None:
         """Raise `UsageError` if actions are no texts and there is no `parse`."""
@@ -165,21 +165,22 @@ class TextEnv:
                 )
 
 
-def chat(shown: Any) -> list[Message]:
+def chat(content: Any) -> list[Message]:
     """The messages of an observation: a string, a chat, or a dict with one of the two under
     `messages` or `observation`.
 
     Raises:
         UsageError: anything else.
     """
-    if isinstance(shown, Mapping):
-        shown = next((shown[key] for key in ("messages", "observation") if key in shown), shown)
-    if isinstance(shown, str):
-        return [{"role": "user", "content": str(shown)}]
-    if isinstance(shown, (list, tuple)) and all(isinstance(message, Mapping) for message in shown):
-        return [dict(message) for message in shown]
+    if isinstance(content, Mapping):
+        keys = [key for key in ("messages", "observation") if key in content]
+        content = content[keys[0]] if keys else content
+    if isinstance(content, str):
+        return [{"role": "user", "content": str(content)}]
+    if isinstance(content, (list, tuple)) and all(isinstance(item, Mapping) for item in content):
+        return [dict(item) for item in content]
     raise UsageError(
-        f"cannot read an observation of type {type(shown).__name__} as chat messages: give a "
+        f"cannot read an observation of type {type(content).__name__} as chat messages: give a "
         "function that makes a text or a list of messages of it (`describe` of a TextEnv, "
         "`observe` of arun_envs)"
     )
@@ -187,14 +188,14 @@ def chat(shown: Any) -> list[Message]:
 
 def mask_of(observation: Any, info: Any) -> Any:
     """The mask of legal actions in an observation or an info, where PettingZoo puts it, or None."""
-    for place in (observation, info):
-        if isinstance(place, Mapping) and place.get("action_mask") is not None:
-            return place["action_mask"]
+    for source in (observation, info):
+        if isinstance(source, Mapping) and source.get("action_mask") is not None:
+            return source["action_mask"]
     return None
 
 
 def is_legal(action: Any, space: Space[Any], mask: Any = None) -> bool:
-    """Whether `action` is in the space and, where it is one of n, allowed by the mask."""
+    """True if `action` is in the space and allowed by the mask, if there is one."""
     if not space.contains(action):
         return False
     if mask is None or not isinstance(space, Discrete):
@@ -223,6 +224,7 @@ def random_action(space: Space[Any], mask: Any, rng: random.Random) -> Any:
         if not allowed:
             raise UsageError("the action mask allows nothing: there is no legal action to take")
         return int(space.start) + rng.choice(allowed)
-    own = copy.deepcopy(space)  # a space draws from a generator of its own, which belongs to others
-    own.seed(rng.getrandbits(31))
-    return own.sample()
+    # A space draws from its generator, which its owner may have seeded.
+    private = copy.deepcopy(space)
+    private.seed(rng.getrandbits(31))
+    return private.sample()

@@ -1,12 +1,12 @@
 """# Any AEC environment
 
-Whatever PettingZoo AEC environment can be shown and answered in text, as a workflow: its agents are
+Any PettingZoo AEC environment that can be shown and answered in text, as a workflow: its agents are
 asked when they are selected, and what the environment pays them is their reward.
 
 | | |
 |---|---|
 | Creation | `make_aec_workflow("package.module:function", **options)`; `flowzoo train --env` |
-| Agents | the environment's own, but for those that are scripted |
+| Agents | the environment's own, without scripted ones |
 | Observation | the prompt that `describe` makes, or the observation itself where it is text |
 | Action | the action that `parse` reads, or the reply itself |
 | Reward | `credit="local"`: the agent's own return; `"team"`: the score; `"mix"`: both |
@@ -65,8 +65,8 @@ class EnvSource:
     @property
     def label(self) -> str:
         """The name with the options, for people."""
-        words = ", ".join(f"{name}={value}" for name, value in self.options)
-        return f"{self.spec}({words})"
+        options = ", ".join(f"{name}={value}" for name, value in self.options)
+        return f"{self.spec}({options})"
 
     def make(self) -> TextEnv:
         """A fresh environment.
@@ -85,11 +85,11 @@ class EnvSource:
                 f"{inspect.signature(function)}, and the workflow around it credit, illegal, "
                 "max_steps and format_penalty"
             ) from error
-        made = function(**options)
-        if isinstance(made, TextEnv):
-            return made
+        environment = function(**options)
+        if isinstance(environment, TextEnv):
+            return environment
         try:
-            return TextEnv(made)
+            return TextEnv(environment)
         except UsageError as error:
             raise UsageError(f"{self.spec}: {error}") from error
 
@@ -114,11 +114,11 @@ class ResetTask(Task):
     home: ClassVar[str] = "aec_v0"
 
     name: str = "environment"  # type: ignore[misc]
-    """What the environment calls itself."""
+    """Name of the environment."""
     label: str = ""
-    """Where it comes from."""
+    """Name of the function that makes it, with its options."""
     seed: int = 0
-    """Of the seeds."""
+    """Name of the seeds."""
 
     def __post_init__(self) -> None:
         """Check the seed."""
@@ -134,8 +134,8 @@ class ResetTask(Task):
         """The seed of that number."""
         self.check_index(index, split)
         drawn = key_int("reset", self.seed, index)
-        place = drawn % 4 if split == "all" else SPLITS.index(split)
-        seed = 8 * (drawn // 4 % _SEEDS) + place
+        position = drawn % 4 if split == "all" else SPLITS.index(split)
+        seed = 8 * (drawn // 4 % _SEEDS) + position
         text = f"{self.label or self.name}, reset(seed={seed})"
         return Problem(self.name, split, self.seed, index, text, "", {"reset": seed})
 
@@ -162,7 +162,7 @@ class ResetTask(Task):
         return number_by_first(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
-        """Refused: nobody knows how other people's environments are played."""
+        """Raise: flowzoo has no experts for external environments."""
         raise UsageError(
             f"there is no scripted expert for {self.name}: name a model, or return "
             "TextEnv(env, scripted={agent: function}) from the function"
@@ -186,11 +186,11 @@ class AECWorkflow(Workflow):
     default_task: ClassVar[str] = "environment"
 
     source: EnvSource = field(kw_only=True)
-    """Where environments come from."""
+    """The function that makes environments."""
     credit: Credit | CreditRule = "local"
     format_penalty: float = 1.0
     illegal: Illegal = "random"
-    """What becomes of a reply without a legal action."""
+    """Treatment of a reply without a legal action."""
     max_steps: int = 1000
     """Actions after which an episode is cut off."""
 
@@ -214,7 +214,7 @@ class AECWorkflow(Workflow):
 
     @property
     def pays_agents(self) -> bool:
-        """Whether calls are judged by their agents' own returns."""
+        """True if calls are paid by their agents' own returns."""
         return self.credit != "team"
 
     def role_counts(self) -> Roles:
@@ -307,13 +307,13 @@ def make_aec_workflow(spec: str, **options: Any) -> AECWorkflow:
     Raises:
         UsageError: see `EnvSource.make` and `AECWorkflow`.
     """
-    own = {one.name for one in fields(AECWorkflow)} - {"task", "source"}
-    mine = {name: options.pop(name) for name in list(options) if name in own}
+    accepted = {option.name for option in fields(AECWorkflow)} - {"task", "source"}
+    values = {name: options.pop(name) for name in list(options) if name in accepted}
     seed = options.pop("seed", 0)
     source = EnvSource(spec, tuple(options.items()))
     game = source.make()
     name = game.name
     game.env.close()
     return AECWorkflow(
-        task=ResetTask(name=name, label=source.label, seed=seed), source=source, **mine
+        task=ResetTask(name=name, label=source.label, seed=seed), source=source, **values
     )

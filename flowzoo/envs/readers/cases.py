@@ -3,7 +3,7 @@ r"""The test cases that a tester writes.
 | read | not read |
 |---|---|
 | a list of `{"input": ..., "output": ...}`, as JSON or with Python's literals (`True`, tuples, a comma at the end) | calls, sums, comprehensions, sets, bytes: anything that would have to be evaluated |
-| the reply itself, or the last block labelled `json`, `python` or not at all; behind a name, `tests = [...]` | a list within prose; a program; several lists side by side |
+| the reply itself, or the last block labeled `json`, `python` or not at all; behind a name, `tests = [...]` | a list within prose; a program; several lists side by side |
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _JSON = {"true": True, "false": False, "null": None}
 
 def read_tests(text: str, entry: str | None) -> tuple[Test, ...] | None:
     """The test cases of a reply: its last block, or the reply itself; None if unreadable."""
-    shown = visible(text)[-2 * LONGEST :]
-    blocks = _BLOCK.findall(shown) if "```" in shown else []
-    raw = (blocks[-1] if blocks else shown).strip()
+    reply = visible(text)[-2 * LONGEST :]
+    blocks = _BLOCK.findall(reply) if "```" in reply else []
+    raw = (blocks[-1] if blocks else reply).strip()
     cases = _list(raw) if len(raw) <= LONGEST else None
     if cases is None:
         return None
     tests = [_test(case, entry) for case in cases[:MOST_CASES]]
-    found = tuple(test for test in tests if test is not None)
-    return found if found and len(found) == len(tests) else None
+    readable = tuple(test for test in tests if test is not None)
+    return readable if readable and len(readable) == len(tests) else None
 
 
 def _list(raw: str) -> list[Any] | None:
@@ -68,7 +68,7 @@ def _list(raw: str) -> list[Any] | None:
 
 
 def _value(node: ast.expr | None) -> Any:
-    """What a literal stands for; tuples are lists, as in JSON.
+    """The value of a literal; tuples are lists, as in JSON.
 
     Raises:
         ValueError: it is no literal, or one that JSON has not.
@@ -105,7 +105,7 @@ def _test(case: Any, entry: str | None) -> Test | None:
 
 
 def depth(value: Any) -> int:
-    """How deep lists and objects are nested, 1 for a plain value; without recursion."""
+    """Depth of nested lists and objects, 1 for a plain value; without recursion."""
     level, deep = [value], 0
     while level:
         deep += 1

@@ -18,7 +18,7 @@ from flowzoo.reward import extract
 
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-_VALUES = {word: number for words in (_WORDS, _ORDINALS) for number, word in enumerate(words, 1)}
+_VALUES = {word: value for row in (_WORDS, _ORDINALS) for value, word in enumerate(row, 1)}
 _NUMBER = rf"(?:\d{{1,4}}(?![\d%]|[.,]\d)|(?:{'|'.join(_WORDS)})\b)"
 _NOUN = r"(?:candidate|program|option|solution|choice|response|generator)s?"
 _JOINT = r"(?:,? ?(?:and|or|to|&|/|-|–),? ?|, ?| )"
@@ -130,16 +130,16 @@ _PIECE = re.compile(r"[,;:()]| and | but | while | whereas | because | since ")
 
 def read_choice(text: str, count: int) -> int | None:
     """The number within 1..count of the candidate that a reply chooses, or None."""
-    words = _named(prose(text), count)
+    named = _named(prose(text), count)
     box = _boxed(text, count)
     if box is not None:
-        return None if _denies(text, words, box, count) else box
-    whole = _BARE.fullmatch(words) or _ALONE.fullmatch(words)
+        return None if _denies(text, named, box, count) else box
+    whole = _BARE.fullmatch(named) or _ALONE.fullmatch(named)
     if whole is not None:
         return _within(whole[1], count)
-    if DOUBT.search(words):
+    if DOUBT.search(named):
         return None
-    return _stated(sentences(words), count)
+    return _stated(sentences(named), count)
 
 
 def _boxed(text: str, count: int) -> int | None:
@@ -147,14 +147,14 @@ def _boxed(text: str, count: int) -> int | None:
     content = extract(text, "strict")
     if content is None or len(content) > 60:
         return None
-    words = _named(prose(content), count)
-    match = re.fullmatch(r"(?:number )?(\d{1,4})\.?", words) or re.fullmatch(rf"{_T}\.?", words)
-    return _within(match[1], count) if match and words.isprintable() else None
+    named = _named(prose(content), count)
+    match = re.fullmatch(r"(?:number )?(\d{1,4})\.?", named) or re.fullmatch(rf"{_T}\.?", named)
+    return _within(match[1], count) if match and named.isprintable() else None
 
 
-def _denies(text: str, words: str, box: int, count: int) -> bool:
-    """Whether the words of a reply speak against its box."""
-    parts = sentences(words)
+def _denies(text: str, statement: str, box: int, count: int) -> bool:
+    """True if the words of a reply contradict its box."""
+    parts = sentences(statement)
     right = {number for part in parts for number in _claimed(part)}
     if right and box not in right:
         return True
@@ -177,11 +177,11 @@ def _stated(parts: list[str], count: int) -> int | None:
     number = chosen.pop()
     if chosen or not 1 <= number <= count:
         return None
-    first = next(place for place, claim in enumerate(claims) if claim)
+    first = next(position for position, claim in enumerate(claims) if claim)
     clear = all(_is_clear(part) for part, claim in zip(parts, claims, strict=True) if claim)
     if any(int(other) != number for part in parts for other in _ANSWER.findall(part)):
         return None
-    agreed = all(_agrees(part, number, place >= first) for place, part in enumerate(parts))
+    agreed = all(_agrees(part, number, position >= first) for position, part in enumerate(parts))
     return number if clear and agreed else None
 
 
@@ -211,14 +211,14 @@ def _denied(part: str) -> set[int]:
 
 
 def _is_clear(part: str) -> bool:
-    """Whether a sentence with a claim states it without a condition, a modal or a negation."""
+    """True if a sentence states its claim without a condition, a modal or a negation."""
     head = _AFTER.split(_DENIALS.sub(" ", part))[0]
     head = re.sub(r"\b(?:i|we) would\b", "", head)
     return not (MODAL.search(head) or _BEFORE.search(head))
 
 
 def _agrees(part: str, number: int, after: bool) -> bool:
-    """Whether a sentence leaves the claim of a candidate alone."""
+    """True if a sentence does not weaken the claim of a candidate."""
     denied = _denied(part)
     if number in denied:
         return False
@@ -254,8 +254,8 @@ def _within(number: str, count: int) -> int | None:
     )
 
 
-def _named(words: str, count: int) -> str:
-    """Words with `⟦1,3⟧` in place of "candidates 1 and 3"; `⟦0⟧` stands for the others."""
+def _named(statement: str, count: int) -> str:
+    """Words with `⟦1,3⟧` in place of "candidates 1 and 3"; `⟦0⟧` means the others."""
 
     def token(match: re.Match[str]) -> str:
         if match["rest"]:
@@ -264,9 +264,9 @@ def _named(words: str, count: int) -> str:
             return f"⟦{_VALUES.get(match['place'], count)}⟧"
         return f"⟦{','.join(_listed(match[1]))}⟧"
 
-    words = _MENTION.sub(token, words)
+    statement = _MENTION.sub(token, statement)
     joint = re.compile(r"⟧(?:, | and |, and | or |, or | & | ?/ ?| as well as )⟦")
-    return re.sub(r":\s+⟦", ": ⟦", joint.sub(",", words))
+    return re.sub(r":\s+⟦", ": ⟦", joint.sub(",", statement))
 
 
 def _listed(text: str) -> Iterator[str]:

@@ -2,7 +2,7 @@ r"""The strategies, or the parts of a problem, that an orchestrator names.
 
 | read | not read |
 |---|---|
-| labelled lines in any case, with bullets, numbers, headings, bold: `STRATEGY 1: text`, `- **Strategy 2** - text` | labels inside a line, without a number, without a text, or with the form's own words (`STRATEGY k: text`) |
+| labeled lines in any case, with bullets, numbers, headings, bold: `STRATEGY 1: text`, `- **Strategy 2** - text` | labels inside a line, without a number, without a text, or with the form's own words (`STRATEGY k: text`) |
 | the paragraph below a label that stands alone on its line | a program below it |
 | else a list numbered from 1, with at least two entries, that is headed as strategies or whose entries are ideas | a list of steps or of results, prose, one sentence, a solution |
 """  # noqa: E501 - rows of tables
@@ -47,42 +47,42 @@ _CLAUSE = re.compile(
     r"|then|candidate|correct|incorrect|true|false)\b|[=?\d]|^\W*\w\W*$",
     re.IGNORECASE,
 )
-"""What makes an entry a fact, a question or a value, and no idea."""
+"""Marks of an entry that is a fact, a question or a value, not an idea."""
 
 
 def read_plan(text: str, word: str, most: int) -> tuple[str, ...] | None:
-    """The texts labelled `word` and a number, or of a plain list of such; at most `most`."""
-    shown = visible(text)
-    found = _labelled(shown, word) or _listed(shown, word)
-    return tuple(found[:most]) or None
+    """Texts that are labeled `word` and a number, or items of a plain list; at most `most`."""
+    reply = visible(text)
+    steps = _labelled(reply, word) or _listed(reply, word)
+    return tuple(steps[:most]) or None
 
 
 @lru_cache(maxsize=16)
 def _label(word: str) -> re.Pattern[str]:
-    """The start of a labelled line; the group holds the rest of the line."""
+    """Pattern for the start of a labeled line; the group holds the rest of the line."""
     name = word.replace("SUBTASK", "SUB-?TASK") + rf"[ \t]++#?{_NUMBER}(?![0-9A-Za-z])"
     bold = r"[ \t]*+(?:\*\*|__|\*|_)?[ \t]*+"
     mark = rf"(?:{bold}(?:[:.)–—]|-(?=[ \t])){bold}|{bold}$)"
     return re.compile(rf"^{_FRONT}{name}{mark}(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
-def _labelled(shown: str, word: str) -> list[str]:
+def _labelled(reply: str, word: str) -> list[str]:
     """The texts behind labels; below them where the line of the label has none."""
-    if word.lower() not in shown.lower().replace("-", ""):
+    if word.lower() not in reply.lower().replace("-", ""):
         return []
-    labels = islice(_label(word).finditer(shown), _MOST)
-    matches = [label for label in labels if not _is_comment(shown, label)]
-    ends = [match.start() for match in matches[1:]] + [len(shown)]
+    labels = islice(_label(word).finditer(reply), _MOST)
+    matches = [label for label in labels if not _is_comment(reply, label)]
+    ends = [match.start() for match in matches[1:]] + [len(reply)]
     texts = (
-        _plain(match[1]) or _below(shown[match.end() : end])
+        _plain(match[1]) or _below(reply[match.end() : end])
         for match, end in zip(matches, ends, strict=False)
     )
     return [text for text in texts if text and not _FORM.fullmatch(text)]
 
 
-def _is_comment(shown: str, label: re.Match[str]) -> bool:
-    """Whether a label is a comment of a fenced program, and no heading."""
-    return label[0].lstrip().startswith("#") and shown.count("```", 0, label.start()) % 2 == 1
+def _is_comment(reply: str, label: re.Match[str]) -> bool:
+    """True if a label is a comment in a fenced program, not a heading."""
+    return label[0].lstrip().startswith("#") and reply.count("```", 0, label.start()) % 2 == 1
 
 
 def _below(rest: str) -> str:
@@ -104,16 +104,16 @@ def _plain(text: str) -> str:
     return text
 
 
-def _listed(shown: str, word: str) -> list[str]:
+def _listed(reply: str, word: str) -> list[str]:
     """The entries of a numbered list, if it is plainly one of strategies or parts."""
-    if len(shown) > LONGEST or _SOLVED.search(shown):
+    if len(reply) > LONGEST or _SOLVED.search(reply):
         return []
-    items = list(_ITEM.finditer(shown))
+    items = list(_ITEM.finditer(reply))
     numbers = [int(item[1]) for item in items]
     if len(items) < 2 or numbers != list(range(1, len(items) + 1)):
         return []
     texts = [_plain(item[2]) for item in items]
-    before = shown[: items[0].start()].strip().lower()
+    before = reply[: items[0].start()].strip().lower()
     headed = re.search(rf"\b(?:{_HEADS[word]})\b", before[-200:])
     if before and not headed:
         return []

@@ -3,7 +3,7 @@ r"""The verdict of an evaluator on an answer.
 | read | not read |
 |---|---|
 | the last box: `\boxed{Correct}`, `\boxed{\text{Incorrect}}`; else the one verdict that is boxed | boxes of both verdicts |
-| the verdict as the first or last sentence or line: `Correct.`, `**Incorrect**`, `Verdict: Incorrect` | both verdicts; questions; `Correct answer: 10` |
+| the verdict as the first or last sentence or line: `Correct`, `**Incorrect**`, `Verdict: Incorrect` | both verdicts; questions; `Correct answer: 10` |
 | a statement on the answer there: `The program is wrong`, `This is not correct because ...` | statements on a step, a test, the input; doubts, modals and conditions; double negations |
 | with an approval: praise | with an approval: a fault, a correction, another result (`The correct answer is 14`) |
 | with a rejection: what is wrong, and what would be right | with a rejection: praise of the whole |
@@ -50,7 +50,7 @@ _BOTH = re.compile(
     r"|\b(?:correct|right|incorrect|wrong) (?:answer|verdict) is (?:not )?'?"
     r"(?:correct|incorrect|right|wrong)"
 )
-"""What says both at once, or denies the denial."""
+"""Statements of both verdicts at once, or denials of a denial."""
 _REPORTED = re.compile(
     r"\b(?:nobody|someone|some|people|they|others?) (?:says?|said|thinks?|claims?|told)\b"
     r"|\bwho says\b|\bfirst thought\b|\baccording to\b|\bkidding\b"
@@ -90,12 +90,12 @@ _NEGATED = re.compile(
 
 
 def read_verdict(text: str) -> bool | None:
-    """Whether a reply calls the answer correct (True) or incorrect (False); None if unreadable."""
+    """Read a verdict: True for correct, False for incorrect, None if unreadable."""
     boxed = boxed_choice(text, VERDICTS)
     if boxed is None:
         # A result that is boxed behind the verdict takes nothing back; two verdicts do.
-        words = {match[1].lower() for match in _BOXED.finditer(visible(text))}
-        boxed = VERDICTS[words.pop()] if len(words) == 1 else None
+        contents = {match[1].lower() for match in _BOXED.finditer(visible(text))}
+        boxed = VERDICTS[contents.pop()] if len(contents) == 1 else None
     return boxed if boxed is not None else _worded(sentences(_ISNT.sub(r"\1 not", prose(text))))
 
 
@@ -109,7 +109,7 @@ def _worded(parts: list[str]) -> bool | None:
     parts = [part for part in parts if not _HEADINGS.fullmatch(part)]
     if not parts or any(map(_is_open, parts)):
         return None
-    verdicts = [_verdict(part, place == 0) for place, part in enumerate(parts)]
+    verdicts = [_verdict(part, position == 0) for position, part in enumerate(parts)]
     stated = {verdict for verdict in verdicts if verdict is not None}
     if len(stated) != 1 or verdicts[0] is verdicts[-1] is None:
         return None
@@ -120,7 +120,7 @@ def _worded(parts: list[str]) -> bool | None:
 
 
 def _is_open(part: str) -> bool:
-    """Whether a sentence leaves the verdict open, whatever the others say."""
+    """True if a sentence leaves the verdict open, regardless of other sentences."""
     asks = part.endswith("?") and re.search(r"\b(?:in)?correct|\bright|\bwrong", part)
     return bool(asks or DOUBT.search(part) or _BOTH.search(part) or _REPORTED.search(part))
 
@@ -135,7 +135,7 @@ def _verdict(part: str, is_first: bool) -> bool | None:
 
 
 def _objects(part: str) -> bool:
-    """Whether a sentence finds fault, or has another result: an approval beside it is none."""
+    """True if a sentence finds a fault or another result, which cancels an approval."""
     rest = _NO_FAULT.sub(" ", part)
     if _verdict(part, True) is None and _RESULT.search(rest) and not _SAME.search(rest):
         return True
@@ -145,6 +145,6 @@ def _objects(part: str) -> bool:
 
 
 def _praises(part: str) -> bool:
-    """Whether a sentence praises what another one rejects."""
+    """True if a sentence praises what another one rejects."""
     match = _PRAISE.search(part)
     return match is not None and not _NEGATED.search(part[: match.end()])

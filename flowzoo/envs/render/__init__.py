@@ -1,1 +1,1 @@
-"""Transcripts for people: text, colour in a terminal, boards move by move."""
+"""Transcripts for people: text, color in a terminal, boards move by move."""

@@ -45,7 +45,7 @@ RGB = {
 
 
 class TextLine(NamedTuple):
-    """A line of a picture: what it says, and the name of its colour in `RGB`."""
+    """A line of a picture: its text, and the name of its color in `RGB`."""
 
     text: str
     colour: str
@@ -86,10 +86,10 @@ def to_array(episode: Episode) -> np.ndarray:
     columns = int((WIDTH - 2 * MARGIN) / font.getlength("M"))
     rows = (HEIGHT - 2 * MARGIN) // LEADING
     head, *body = [part for line in picture_lines(episode) for part in folded(line, columns)]
-    shown = [head, *body[-(rows - 1) :]]
+    visible_lines = [head, *body[-(rows - 1) :]]
     picture = Image.new("RGB", (WIDTH, HEIGHT), RGB["ground"])
     draw: Any = ImageDraw.Draw(picture)
-    for row, (text, colour) in enumerate(shown):
+    for row, (text, colour) in enumerate(visible_lines):
         draw.text((MARGIN, MARGIN + row * LEADING), text, RGB[colour], font)
     return np.array(picture)
 

@@ -1,4 +1,4 @@
-"""Transcripts for people: plain text (`ansi`) and colour in a terminal (`human`)."""
+"""Transcripts for people: plain text (`ansi`) and color in a terminal (`human`)."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def remarks(episode: Episode, phase: int) -> list[str]:
 
 
 def of_program(ran: Ran) -> str:
-    """What a program that was run once printed, or how it failed."""
-    said = " ".join(ran.output.split())
+    """Output of a program that was run once, or the way it failed."""
+    output = " ".join(ran.output.split())
     if ran.status == "AC":
-        return f"the program printed: {said}" if said else "the program printed nothing"
+        return f"the program printed: {output}" if output else "the program printed nothing"
     detail = ran.cases[0].detail if ran.cases else ""
     return f"the program failed: {ran.status}{', ' if detail else ''}{' '.join(detail.split())}"
 
@@ -130,7 +130,7 @@ def printable(text: str, most: int = LONGEST) -> str:
 
 
 def verdict(episode: Episode) -> str:
-    """How a finished episode ended: one line, or more where that would be long."""
+    """Summary of a finished episode: one line, or more if it would be long."""
     settled = episode_rewards(episode)
     answer = episode.finished().answer
     parts = [_named("answer", answer) if answer is not None else "no answer"]
@@ -169,16 +169,16 @@ def to_ansi(episode: Episode) -> str:
 
 def print_new(
     episode: Episode,
-    shown: int,
+    printed: int,
     console: Console | None = None,
     prompts: bool = False,
     pace: float = 0.0,
 ) -> int:
-    """Print the answered turns from number `shown` on, and the verdict once done.
+    """Print the answered turns from number `printed` on, and the verdict once done.
 
     Args:
         episode: the episode.
-        shown: how many items were printed before.
+        printed: how many items were printed before.
         console: where to print; standard output by default.
         prompts: print the prompts too.
         pace: seconds between two moves in a drawn world; 0 draws its state after each turn only.
@@ -191,21 +191,21 @@ def print_new(
 
     out = console or Console()
     turns = answered_turns(episode)
-    if shown == 0:
+    if printed == 0:
         out.rule(Text(f"{episode.workflow.name} · {episode.problem.id}"))
         if not print_start(episode, out):
             out.print(Text(printable(episode.problem.text), style="bold"))
-        shown = 1
-    for turn, reply in turns[shown - 1 :]:
+        printed = 1
+    for turn, reply in turns[printed - 1 :]:
         if turn.slot == 0 and turn.phase > 0:
             _print_remarks(episode, turn.phase - 1, out)
         _print_turn(episode, turn, reply, out, prompts)
-        print_moved(episode, [said for _, said in turns[: shown - 1]], reply, out, pace)
-        shown += 1
-    if episode.done and shown == len(turns) + 1:
+        print_moved(episode, [earlier for _, earlier in turns[: printed - 1]], reply, out, pace)
+        printed += 1
+    if episode.done and printed == len(turns) + 1:
         _print_end(episode, out)
-        shown += 1
-    return shown
+        printed += 1
+    return printed
 
 
 def _print_end(episode: Episode, out: Console) -> None:
@@ -215,14 +215,14 @@ def _print_end(episode: Episode, out: Console) -> None:
     settled = episode_rewards(episode)
     if settled.calls:
         _print_remarks(episode, settled.calls[-1][0].phase, out)
-    good = (episode.finished().score or 0.0) > 0  # whatever a reward of one's own makes of it
+    good = (episode.finished().score or 0.0) > 0  # a custom reward does not change this
     out.print(Text(verdict(episode), style="bold green" if good else "bold red"))
     if episode.finished().facts:
         out.print(Text(printable(facts_line(episode)), style="dim"))
 
 
 def _print_remarks(episode: Episode, phase: int, out: Console) -> None:
-    """Print what programs and searches came to after a phase, one line each."""
+    """Print the results of programs and searches after a phase, one line each."""
     from rich.text import Text
 
     for line in remarks(episode, phase):
@@ -230,7 +230,7 @@ def _print_remarks(episode: Episode, phase: int, out: Console) -> None:
 
 
 def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompts: bool) -> None:
-    """Print a reply in a frame of its role's colour."""
+    """Print a reply in a frame of its role's color."""
     from rich.panel import Panel
     from rich.text import Text
 
@@ -253,7 +253,7 @@ def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompt
 
 
 def _reading(reply: Reply) -> str:
-    """How a reply was read; empty where that is plain to see."""
+    """Note on how a reply was read; "" if it is obvious."""
     value = reply.strict
     if value is None:
         return "unreadable"

@@ -75,21 +75,21 @@ def task_class(name: str) -> type[Task]:
     return load_plugin("task", plugin, Task, _complete)
 
 
-def _complete(setting: str, found: type[Task]) -> type[Task]:
-    """`found`, whose `name` and `kind` are words.
+def _complete(setting: str, value: type[Task]) -> type[Task]:
+    """`value`, whose `name` and `kind` are words.
 
     Raises:
         UsageError: they are not.
     """
     for needed in ("name", "kind"):
-        word = getattr(found, needed, None)
+        word = getattr(value, needed, None)
         # A field without a default value is no attribute of the class.
-        is_field = dataclasses.is_dataclass(found) and needed in {
-            field.name for field in dataclasses.fields(found)
+        is_field = dataclasses.is_dataclass(value) and needed in {
+            field.name for field in dataclasses.fields(value)
         }
         if not (is_field or (isinstance(word, str) and word)):
             raise UsageError(f'{setting} has no `{needed}`: a task class says {needed} = "...".')
-    return found
+    return value
 
 
 def task_names() -> dict[str, str]:
@@ -102,12 +102,12 @@ def tasks_of(kinds: Sequence[str]) -> list[str]:
 
     Tasks of packages that cannot be loaded are left out: `flowzoo doctor` tells of them.
     """
-    found = []
+    names = []
     for name in task_names():
         with contextlib.suppress(UsageError):
             if not kinds or task_class(name).kind in kinds:
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
@@ -115,7 +115,7 @@ def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
 
     Raises:
         UsageError: unknown name or option; options together with a task that is made already;
-            whatever the task itself finds wrong.
+            any error of the task itself.
     """
     if isinstance(name_or_task, Task):
         if options:
@@ -125,35 +125,35 @@ def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
             )
         return name_or_task
     if isinstance(name_or_task, str):
-        made = task_class(name_or_task)
+        cls = task_class(name_or_task)
     elif isinstance(name_or_task, type) and issubclass(name_or_task, Task):
-        made = _complete(f"task {name_or_task.__name__}", name_or_task)
+        cls = _complete(f"task {name_or_task.__name__}", name_or_task)
     else:
         raise UsageError(
             f"task: expected a name ({', '.join(sorted(task_names()))}), a Task or its class, "
             f"got {type(name_or_task).__name__}: {name_or_task!r}."
         )
-    valid = task_options(made)
+    valid = task_options(cls)
     for option in options:
         if valid is not None and option not in valid:
-            raise unknown(f"option of task {made.name!r}", option, valid)
+            raise unknown(f"option of task {cls.name!r}", option, valid)
     try:
-        inspect.signature(made).bind(**options)
+        inspect.signature(cls).bind(**options)
     except TypeError as error:
-        raise UsageError(f"task {made.name!r} cannot be made of its options: {error}.") from None
+        raise UsageError(f"task {cls.name!r} cannot be made of its options: {error}.") from None
     try:
-        return made(**options)
+        return cls(**options)
     except (FlowzooError, OSError):
         raise
     except Exception as error:
-        raise task_failure(made.name, "making it", error) from error
+        raise task_failure(cls.name, "making it", error) from error
 
 
-def task_options(made: type[Task]) -> list[str] | None:
+def task_options(cls: type[Task]) -> list[str] | None:
     """Names of the options that a task's class takes; None where it takes any."""
-    if dataclasses.is_dataclass(made):
-        return [option.name for option in dataclasses.fields(made) if option.init]
-    taken = inspect.signature(made).parameters.values()
-    if any(one.kind is one.VAR_KEYWORD for one in taken):
+    if dataclasses.is_dataclass(cls):
+        return [option.name for option in dataclasses.fields(cls) if option.init]
+    parameters = inspect.signature(cls).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    return [one.name for one in taken if one.kind is not one.VAR_POSITIONAL]
+    return [item.name for item in parameters if item.kind is not item.VAR_POSITIONAL]

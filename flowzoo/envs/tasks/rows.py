@@ -44,9 +44,9 @@ _FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Which rows of which data set."""
+    """A range of rows of a data set."""
 
-    place: str
+    location: str
     """An id of the hub, or the path of a folder."""
     config: str | None = None
     split: str | None = None
@@ -59,24 +59,24 @@ class Published:
 
     @property
     def folder(self) -> Path | None:
-        """The folder, if `place` is one."""
-        return Path(self.place) if os.path.isdir(self.place) else None
+        """The folder, if `location` is one."""
+        return Path(self.location) if os.path.isdir(self.location) else None
 
     @property
     def stamp(self) -> str:
         """Changes when a file of the folder does; empty for an id."""
         if self.folder is None:
             return ""
-        found = hashlib.blake2b(digest_size=16)
+        hasher = hashlib.blake2b(digest_size=16)
         for path in sorted(self.folder.rglob("*")):
             if path.is_file():
                 status = path.stat()
-                found.update(repr((str(path), status.st_size, status.st_mtime_ns)).encode())
-        return found.hexdigest()
+                hasher.update(repr((str(path), status.st_size, status.st_mtime_ns)).encode())
+        return hasher.hexdigest()
 
 
 def read_published(data: str) -> Published:
-    """What `data` names; asks nobody.
+    """The data set that `data` names; makes no request.
 
     Raises:
         UsageError: neither an id nor a folder, or a folder with a revision.
@@ -106,8 +106,8 @@ def read_published(data: str) -> Published:
     )
 
 
-def _ends_like_a_file(place: str, is_folder: bool) -> bool:
-    return not is_folder and place.lower().endswith(_FILE_ENDINGS)
+def _ends_like_a_file(location: str, is_folder: bool) -> bool:
+    return not is_folder and location.lower().endswith(_FILE_ENDINGS)
 
 
 def published_rows(data: str) -> Iterator[tuple[int, Any]]:
@@ -119,53 +119,55 @@ def published_rows(data: str) -> Iterator[tuple[int, Any]]:
         DataError: it cannot be loaded, or only with another revision than the one wanted.
         MissingExtraError: `datasets` is not installed.
     """
-    wanted = read_published(data)
+    source = read_published(data)
     try:
         import httpx  # `datasets` asks the hub with it, and lets some of its errors through
         from datasets.exceptions import DatasetsError
     except ImportError as error:
         raise missing_extra("datasets", "data", f"loading the dataset {data!r}") from error
     try:
-        loaded = _load_split(data, wanted)
-        rows = islice(loaded, wanted.first, wanted.stop)
-        yield from enumerate(rows, start=wanted.first + 1)
+        loaded = _load_split(data, source)
+        rows = islice(loaded, source.first, source.stop)
+        yield from enumerate(rows, start=source.first + 1)
     except FlowzooError:
         raise
     except (ValueError, OSError, httpx.HTTPError, DatasetsError) as error:
-        said = str(error).rstrip(".")
-        remedy = _remedy(wanted) if isinstance(error, OSError | httpx.HTTPError) else ""
-        raise DataError(f"dataset {data!r} could not be loaded: {said}.{remedy}") from error
+        message = str(error).rstrip(".")
+        remedy = _remedy(source) if isinstance(error, OSError | httpx.HTTPError) else ""
+        raise DataError(f"dataset {data!r} could not be loaded: {message}.{remedy}") from error
 
 
-def _load_split(data: str, wanted: Published) -> Any:
+def _load_split(data: str, source: Published) -> Any:
     """The split, from the cache or as a stream."""
     import datasets
 
-    builder = datasets.load_dataset_builder(wanted.place, wanted.config, revision=wanted.revision)
-    if wanted.folder is None:
-        _check_commit(data, wanted, builder)
-    if wanted.folder is None and wanted.stop is None:
+    builder = datasets.load_dataset_builder(
+        source.location, source.config, revision=source.revision
+    )
+    if source.folder is None:
+        _check_commit(data, source, builder)
+    if source.folder is None and source.stop is None:
         builder.download_and_prepare()
-        loaded: Any = builder.as_dataset(split=wanted.split)
+        loaded: Any = builder.as_dataset(split=source.split)
     else:
-        loaded = builder.as_streaming_dataset(split=wanted.split)
+        loaded = builder.as_streaming_dataset(split=source.split)
     if not isinstance(loaded, Mapping):
         return loaded
     if len(loaded) == 1:
         return next(iter(loaded.values()))
-    place = wanted.place + (f":{wanted.config}" if wanted.config else "")
-    names = ", ".join(f"{place}@{name}" for name in loaded)
+    location = source.location + (f":{source.config}" if source.config else "")
+    names = ", ".join(f"{location}@{name}" for name in loaded)
     raise UsageError(f"dataset {data!r} has several splits; choose one of: {names}.")
 
 
-def _check_commit(data: str, wanted: Published, builder: Any) -> None:
+def _check_commit(data: str, source: Published, builder: Any) -> None:
     """Refuse another commit than the one wanted; say which one it is where none was.
 
-    Where the hub does not answer, `datasets` takes what its cache has, whatever was asked for.
+    If the hub does not answer, `datasets` takes any revision from its cache.
     """
     from datasets.packaged_modules.cache.cache import Cache
 
-    commit, revision = builder.hash, wanted.revision
+    commit, revision = builder.hash, source.revision
     if revision is None:
         _log.warning("data %s is commit %s; %s#%s pins it", data, commit, data, commit)
     elif revision != commit and (isinstance(builder, Cache) or _COMMIT.fullmatch(revision)):
@@ -176,13 +178,13 @@ def _check_commit(data: str, wanted: Published, builder: Any) -> None:
         )
 
 
-def _remedy(wanted: Published) -> str:
-    """What to do where the hub cannot be reached."""
-    if wanted.folder is not None:
+def _remedy(source: Published) -> str:
+    """Remedy for an unreachable hub."""
+    if source.folder is not None:
         return ""
     return (
         " If this machine cannot reach the hub: on one that can, run `hf download --repo-type "
-        f"dataset {wanted.place} --local-dir FOLDER`, bring the folder here and name it instead."
+        f"dataset {source.location} --local-dir FOLDER`, bring the folder here and name it instead."
     )
 
 
@@ -190,11 +192,11 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """Suffix of a file -> what stands between its cells."""
 
 
-def table_records(place: str, content: bytes, separator: str) -> Iterator[tuple[int, Any]]:
+def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[int, Any]]:
     """The rows of a table with the lines on which they begin.
 
     Args:
-        place: the file, for messages.
+        file: the file, for messages.
         content: its bytes: UTF-8, with or without a byte order mark.
         separator: what stands between cells.
 
@@ -202,40 +204,40 @@ def table_records(place: str, content: bytes, separator: str) -> Iterator[tuple[
         DataError: no UTF-8, no header, quotes that do not match, or a row with more or fewer cells
             than there are columns.
     """
-    rows = _rows(place, content, separator)
+    rows = _rows(file, content, separator)
     line, header = next(rows, (1, []))
     names = [name.strip() for name in header]
-    _check_header(f"{place}, line {line}", names, separator)
+    _check_header(f"{file}, line {line}", names, separator)
     for line, cells in rows:
         if len(cells) != len(names):
-            raise DataError(f"{place}, line {line}: {_wrong_count(cells, names)}")
+            raise DataError(f"{file}, line {line}: {_wrong_count(cells, names)}")
         yield line, {name: cell or None for name, cell in zip(names, cells, strict=True)}
 
 
-def _rows(place: str, content: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(file: str, content: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
     """The rows that have cells, each with the line on which it begins."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{place}, line {line}: no UTF-8 ({error}).") from error
+        raise DataError(f"{file}, line {line}: no UTF-8 ({error}).") from error
     most = csv.field_size_limit(sys.maxsize)
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        found, line = list[tuple[int, list[str]]](), 1
+        table_rows, line = list[tuple[int, list[str]]](), 1
         try:
             for cells in reader:
                 if cells:
-                    found.append((line, cells))
+                    table_rows.append((line, cells))
                 line = reader.line_num + 1
         except csv.Error as error:
             raise DataError(
-                f"{place}, line {line}: no row of a table ({error}): a cell with quotes in it "
+                f"{file}, line {line}: no row of a table ({error}): a cell with quotes in it "
                 'stands in quotes, and each of its own is doubled, as in "a ""word"""'
             ) from error
     finally:
         csv.field_size_limit(most)
-    yield from found
+    yield from table_rows
 
 
 def _check_header(where: str, names: list[str], separator: str) -> None:
@@ -350,7 +352,7 @@ def reload(
     """The source that `load` gave with `digest`; reads the file at most once in a process.
 
     Raises:
-        DataError: the content is not what it was.
+        DataError: the content has changed.
         UsageError: the file is gone.
     """
     source = load(data, reader, layout, columns)
@@ -368,19 +370,19 @@ def _load(
 ) -> DataSource[R]:
     """`load` for a known content: `digest` is that of the file, empty for an id or a folder.
 
-    `stamp` only tells a folder from what it was before.
+    `stamp` only distinguishes a folder from its earlier content.
     """
     records = _read_file(Path(data)) if digest else published_rows(data)
-    found = tuple(reader(data, records, layout, dict(columns)))
-    unusable = tuple(row for row in found if isinstance(row, Unusable))
-    rows = tuple(row for row in found if not isinstance(row, Unusable))
+    parsed = tuple(reader(data, records, layout, dict(columns)))
+    unusable = tuple(row for row in parsed if isinstance(row, Unusable))
+    rows = tuple(row for row in parsed if not isinstance(row, Unusable))
     if not rows:
         if unusable:
             raise unusable_rows(data, unusable, len(unusable))
         raise DataError(f"{data}: no rows; expected at least one problem.")
     if not digest:
-        said = repr(rows).encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(said, digest_size=16).hexdigest()
+        content = repr(rows).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
     splits: dict[str, list[R]] = {name: [] for name in SPLITS}
     for row in rows:
         splits[split_of(row.text)].append(row)
@@ -447,7 +449,7 @@ def _content(path: Path) -> bytes:
 
 
 def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
-    """The objects of a file, one a line, or those of the one array that it holds.
+    """The objects of a file, one a line, or the items of its only array.
 
     A line that is none is an `Unusable`.
     """
@@ -494,10 +496,10 @@ def check_layout(
     """Raise `UsageError` unless `layout` is one of `layouts` and all `columns` are `keys` of it."""
     if layout not in layouts:
         raise unknown("layout", layout, layouts)
-    known = list(keys)
+    keys_known = list(keys)
     for key in columns:
-        if key not in known:
-            raise unknown("column key", key, known)
+        if key not in keys_known:
+            raise unknown("column key", key, keys_known)
 
 
 def no_layout(
@@ -518,11 +520,11 @@ def no_layout(
         f"{name}: " + ", ".join(column for group in groups.values() for column in group)
         for name, groups in layouts.items()
     )
-    words = ",".join(f"{key}:COLUMN" for key in needed)
+    assignments = ",".join(f"{key}:COLUMN" for key in needed)
     mapping = ", ".join(f"{key!r}: ..." for key in needed)
     return DataError(
         f"{where}: no known layout has the columns {sorted(record)}. Expected {expected}; or name "
-        f"them with --options columns={words} (in Python columns={{{mapping}}})."
+        f"them with --options columns={assignments} (in Python columns={{{mapping}}})."
     )
 
 
@@ -572,7 +574,7 @@ def text_of(value: Any) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, list):
-        said = [m for m in value if isinstance(m, Mapping) and m.get("role") == "user"]
-        content = said[-1].get("content") if said else None
+        user_messages = [m for m in value if isinstance(m, Mapping) and m.get("role") == "user"]
+        content = user_messages[-1].get("content") if user_messages else None
         return content if isinstance(content, str) else None
     return None

@@ -1,4 +1,4 @@
-"""What a task is: addressable problems, prompt text, reading of answers, and a batch grader.
+"""The base class of tasks: addressable problems, prompts, reading of answers, batch grading.
 
 Item i of a split is a function of (task, split, seed, index) alone, in every process and on every
 machine. Splits are assigned by the hash of the instance and not by the seed, so they are
@@ -76,12 +76,12 @@ def run_programs(
 
 
 Split = Literal["pretrain", "train", "validation", "test", "all"]
-"""`all` is every instance whatever its split: for evaluating on a whole file."""
+"""`all` is every instance of all splits, for evaluating on a whole file."""
 SPLITS: tuple[str, ...] = get_args(Split)
 
 KINDS = ("math", "code", "search", "actions", "writing")
 """Answer kinds of flowzoo's own tasks: a short answer, a program, a short answer to look up, moves
-in a world, two texts. A task of somebody else's has one of these, or a kind of its own."""
+in a world, two texts. A custom task has one of these kinds or a new one."""
 
 Scene = Sequence[Sequence[tuple[str, str]]]
 """A drawn world: rows of tiles, each a short text and the style `rich` prints it in."""
@@ -116,8 +116,8 @@ class Problem:
     def id(self) -> str:
         """Unique name: `task/split/seed/index`, or `task/split/seed/source:index`."""
         source = self.meta.get("source")
-        place = f"{self.index}" if source is None else f"{source}:{self.index}"
-        return f"{self.task}/{self.split}/{self.seed}/{place}"
+        position = f"{self.index}" if source is None else f"{source}:{self.index}"
+        return f"{self.task}/{self.split}/{self.seed}/{position}"
 
     def rng(self) -> random.Random:
         """A fresh generator, the same at every replay: the only randomness a script may use."""
@@ -131,16 +131,16 @@ class Task(ABC):
     kind: ClassVar[str]
     """Answer kind; a workflow lists the kinds it understands."""
     sandbox: SandboxName = "auto"
-    """Where programs run: under the best isolation this machine has, or under the one named."""
+    """Isolation of programs: the best one of this machine, or the named one."""
     runs_programs: ClassVar[bool] = False
-    """Whether grading an answer runs it."""
+    """True if grading runs an answer as a program."""
     instruction: ClassVar[str] = ""
-    """How prompts say an answer is to be written, where that is one fixed text."""
+    """Instruction of all prompts for the form of the answer, if it is one fixed text."""
     home: ClassVar[str] = "single_v0"
     """The workflow that plays this task where only the task is named."""
 
     reference_score: ClassVar[float] = 1.0
-    """What the reference answers score at least."""
+    """Least score of a reference answer."""
 
     @property
     def reply_tokens(self) -> int:
@@ -236,7 +236,7 @@ class Task(ABC):
         )
 
     def grading(self) -> Mapping[str, Any]:
-        """What answers are graded with, as plain values for a run's record.
+        """Settings of the grader, as plain values for a run's record.
 
         A task that runs programs names its isolation under `sandbox`.
 
@@ -303,16 +303,16 @@ def read_levels(level: int | str, levels: Iterable[int]) -> tuple[int, ...]:
     Raises:
         UsageError: anything else.
     """
-    known = list(levels)
-    found = levels_named(level, max(known))
-    if found:
-        return found
-    names = ", ".join(map(str, known))
+    levels_known = list(levels)
+    chosen = levels_named(level, max(levels_known))
+    if chosen:
+        return chosen
+    names = ", ".join(map(str, levels_known))
     raise UsageError(f"level {level!r}: expected one of {names}, or a range such as '1-3'.")
 
 
 def is_in(split: str, instance: str) -> bool:
-    """Whether `instance` is one of the problems of `split`, `all` included."""
+    """True if `instance` belongs to `split`, which may be `all`."""
     return split in ("all", split_of(instance))
 
 
@@ -330,17 +330,17 @@ def get_problem(task: Task, index: int, split: str = "train") -> Problem:
         TaskError: the task raised something else, or returned something else.
     """
     try:
-        found = task.problem(index, split)
+        problem = task.problem(index, split)
     except (FlowzooError, OSError):
         raise
     except Exception as error:
         raise task_failure(task.name, f"problem({index}, {split!r})", error) from error
-    if not isinstance(found, Problem):
+    if not isinstance(problem, Problem):
         raise TaskError(
             f"task {task.name!r}: problem() must return a flowzoo.envs.Problem, got "
-            f"{type(found).__name__}"
+            f"{type(problem).__name__}"
         )
-    return found
+    return problem
 
 
 def get_size(task: Task, split: str) -> int | None:
@@ -351,23 +351,23 @@ def get_size(task: Task, split: str) -> int | None:
         TaskError: the task raised something else, or returned something else.
     """
     try:
-        found = task.size(split)
+        size = task.size(split)
     except (FlowzooError, OSError):
         raise
     except Exception as error:
         raise task_failure(task.name, f"size({split!r})", error) from error
-    if found is not None and (not isinstance(found, int) or found < 0):
+    if size is not None and (not isinstance(size, int) or size < 0):
         raise TaskError(
             f"task {task.name!r}: size({split!r}) must return a whole number or None (endless), "
-            f"got {found!r}"
+            f"got {size!r}"
         )
-    return found
+    return size
 
 
 def task_failure(name: str, doing: str, error: Exception) -> TaskError:
     """The error to raise where a task's own code raised `error`, naming its last line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})"
-    said = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return TaskError(f"task {name!r}: {doing} raised {what}{where if frames else ''}")

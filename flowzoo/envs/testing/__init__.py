@@ -92,7 +92,7 @@ CHECKS = (
 
 
 def check_workflow(workflow: Workflow) -> None:
-    """Run every check, those of the workflow's task first.
+    """Run every check, first the checks of the workflow's task.
 
     Raises:
         AssertionError: naming the check and what is wrong, be it a requirement that does not hold
@@ -106,7 +106,7 @@ def check_workflow(workflow: Workflow) -> None:
 
 def check_task(task: Task) -> None:
     """Run every check of a task: items by index and seed, disjoint splits, prompts that do not
-    tell, replies that are read in time whatever they repeat, a reference answer that scores 1,
+    tell, replies that are read in time for any repetition, a reference answer that scores 1,
     wrong and hostile answers that score and never raise, batches that grade like single answers,
     copies in this process and in another.
 

@@ -1,4 +1,4 @@
-"""What a task says of its problems in another process, which knows nothing of this one."""
+"""Digests of a task's problems, computed in a fresh process from the pickled task."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def digests(task: Task) -> dict[str, str]:
     """Digests of the first training problems, their prompts and what experts reply to them."""
     size = task.size("train")
     count = _PROBLEMS if size is None else min(size, _PROBLEMS)
-    found = {}
+    by_name = {}
     for index in range(count):
         problem = task.problem(index, "train")
         replies = expert_replies(task, problem)
-        found[f"problem({index}, 'train')"] = key_digest(
+        by_name[f"problem({index}, 'train')"] = key_digest(
             problem.id, problem.text, problem.gold
         ).hex()
-        found[f"the prompt of problem {index}"] = key_digest(task.prompt(problem)).hex()
-        found[f"a reply of solve() to problem {index}"] = key_digest(*replies).hex()
-    return found
+        by_name[f"the prompt of problem {index}"] = key_digest(task.prompt(problem)).hex()
+        by_name[f"a reply of solve() to problem {index}"] = key_digest(*replies).hex()
+    return by_name
 
 
 def expert_replies(task: Task, problem: Problem) -> list[str]:
-    """What experts reply to a problem, rightly and wrongly; none where nobody knows its answer."""
+    """A right and a wrong expert reply to a problem; [] if its answer is unknown."""
     with contextlib.suppress(UsageError):
         return [task.solve(problem, key_rng("replies", problem.index), r) for r in (True, False)]
     return []
@@ -57,10 +57,12 @@ def _provide(name: str, file: str) -> None:
             pass
         else:
             return
-    made = "__mp_main__" if name == "__main__" else name  # `if __name__ == "__main__":` is skipped
-    spec = importlib.util.spec_from_file_location(made, file)
+    module_name = (
+        "__mp_main__" if name == "__main__" else name
+    )  # `if __name__ == "__main__":` is skipped
+    spec = importlib.util.spec_from_file_location(module_name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[made] = sys.modules[name] = module
+    sys.modules[module_name] = sys.modules[name] = module
     spec.loader.exec_module(module)

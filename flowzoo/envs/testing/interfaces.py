@@ -1,4 +1,4 @@
-"""What users of PettingZoo and Gymnasium rely on, and that no reply of a model breaks it."""
+"""Checks of the PettingZoo and Gymnasium interfaces, with hostile replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents must not come to know: replies of phase-mates, gold answers, grades."""
+"""Checks of what agents must not learn: replies of phase-mates, gold answers, grades."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from flowzoo.seeding import key_rng
 
 
 def check_phase_leaks(workflow: Workflow) -> None:
-    """In no phase does what an agent sees and is told depend on what its mates have replied."""
+    """No observation or info within a phase depends on the replies of phase-mates."""
     for number in range(PLAYTHROUGHS):
         for phase in _parallel_phases(workflow, number):
             first, second = (_phase_views(workflow, number, phase, text) for text in ("a", "b"))
@@ -44,7 +44,7 @@ def _parallel_phases(workflow: Workflow, number: int) -> list[int]:
 
 
 def _phase_views(workflow: Workflow, number: int, phase: int, variant: str) -> list[str]:
-    """What the agents of `phase` see while their mates reply with something like `variant`."""
+    """Observations of the agents of `phase` while their mates reply with variants of `variant`."""
     env = WorkflowEnv(workflow)
     env.reset(seed=number)
     views = []
@@ -118,8 +118,8 @@ def check_gold_leaks(workflow: Workflow) -> None:
             episode = pinned_course(workflow, planted, number, random.Random(number))
             for turn in episode.turns:
                 for message in turn.messages:
-                    shown = canary in message["content"]
-                    require(not shown, f"{turn.agent} was shown the gold answer")
+                    leaked = canary in message["content"]
+                    require(not leaked, f"{turn.agent} was shown the gold answer")
             prompts.append([prompt_digest(turn.messages) for turn in episode.turns])
         require(prompts[0] == prompts[1], "a prompt depends on the gold answer")
 

@@ -21,7 +21,7 @@ KNOWN_WARNINGS = (
     "Observation space for each agent probably should be",
     "Action space for each agent probably should be",
 )
-"""What PettingZoo says of any environment that is not about arrays."""
+"""Warnings of PettingZoo about environments without arrays."""
 
 PLAYTHROUGHS = 12
 """Different episodes that the leak checks look at."""
@@ -118,7 +118,7 @@ def play_out(episode: Episode, *key: str | int) -> Episode:
 
 def expert_roles(workflow: Workflow) -> set[str]:
     """The roles that are ever asked in `PLAYTHROUGHS` episodes of scripted experts."""
-    asked: set[str] = set()
+    roles: set[str] = set()
     for number in range(PLAYTHROUGHS):
         problem = problem_at(workflow, number)
         episode, respond = Episode(workflow, problem), workflow.responder(problem)
@@ -126,7 +126,7 @@ def expert_roles(workflow: Workflow) -> set[str]:
         while not episode.done:
             for turn in episode.waiting:
                 role = workflow.agents[turn.agent][0]
-                asked.add(role)
+                roles.add(role)
                 episode.reply(turn.agent, respond(role, turn.observe()))
             advance(episode)
-    return asked
+    return roles

@@ -1,4 +1,4 @@
-"""That runs can be repeated, forked, cut off, batched and added up."""
+"""Checks that runs can be repeated, forked, cut off, batched and added up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flowzoo.envs.testing.playthrough import (
 from flowzoo.envs.workflow import Workflow
 
 ALONE = 20
-"""Of the episodes that are played together, those that are played alone as well."""
+"""Number of episodes that are played both together and alone."""
 
 
 def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
@@ -50,7 +50,7 @@ def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
 
 
 def check_returns(workflow: Workflow, episodes: int = 20) -> None:
-    """What `last()` pays, dead steps included, adds up to each agent's reported return."""
+    """Rewards from `last()`, dead steps included, add up to each agent's reported return."""
     env = guarded(workflow)
     for number in range(episodes):
         env.reset(seed=number)
@@ -74,8 +74,8 @@ def check_budget(workflow: Workflow) -> None:
     needed = _most_asks(play_out(Episode(workflow, problem), "budget"))
     for limit in range(1, needed + 1):
         episode = play_out(Episode(workflow, problem, max_cycles=limit), "budget")
-        asked = _most_asks(episode)
-        require(asked <= limit, f"an agent was asked {asked} times under max_cycles={limit}")
+        asks = _most_asks(episode)
+        require(asks <= limit, f"an agent was asked {asks} times under max_cycles={limit}")
         short = limit < needed
         require(episode.truncated == short, f"truncated is {not short} under max_cycles={limit}")
         paid = set(record(episode).returns.values())
@@ -83,14 +83,14 @@ def check_budget(workflow: Workflow) -> None:
 
 
 def _most_asks(episode: Episode) -> int:
-    """How often the agent that was asked most was asked."""
+    """Largest number of asks of an agent."""
     return max(Counter(turn.agent for turn in episode.turns).values(), default=0)
 
 
 def check_forks(workflow: Workflow) -> None:
     """At every step, forks and pickles have the same prompts and state and end the same way.
 
-    A script that is not pure is told of here: its replay asks something else.
+    A script that is not pure fails here: its replay asks something else.
     """
     pickled(workflow)
     env = WorkflowEnv(workflow)
@@ -101,9 +101,9 @@ def check_forks(workflow: Workflow) -> None:
         thawed = pickle.loads(pickle.dumps(env))  # noqa: S301 - made one line before
         for twin in (env.fork(), thawed):
             require(state_hash(twin.episode) == state, "a copy has another state hash")
-            mine = [prompt_digest(turn.messages) for turn in env.episode.waiting]
-            theirs = [prompt_digest(turn.messages) for turn in twin.episode.waiting]
-            require(mine == theirs, "a copy asks something else")
+            original = [prompt_digest(turn.messages) for turn in env.episode.waiting]
+            forked = [prompt_digest(turn.messages) for turn in twin.episode.waiting]
+            require(original == forked, "a copy asks something else")
             require(twin.agent_selection == env.agent_selection, "a copy selects another agent")
             require(twin.last() == env.last(), "last() of a copy says something else")
             copies.append(twin)
@@ -130,10 +130,10 @@ def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
     finished = [Episode(workflow, problem, str(number)) for number, problem in enumerate(problems)]
     _move_together(finished, random.Random(0))
     for episode in finished:
-        own = _marker(episode.key)
+        marker = _marker(episode.key)
         for turn in episode.turns:
             for message in turn.messages:
-                rest = message["content"].replace(own, "")
+                rest = message["content"].replace(marker, "")
                 require("marker-" not in rest, f"{turn.agent} saw text of another episode")
     for episode in finished[:ALONE]:
         alone = Episode(workflow, episode.problem, episode.key)
@@ -150,9 +150,9 @@ def _move_together(episodes: list[Episode], rng: random.Random) -> None:
         if jobs:
             results = resolve(few[0].workflow.task, [job for _, job in jobs])
             for episode in few:
-                own = [r for (of, _), r in zip(jobs, results, strict=True) if of is episode]
-                if own:
-                    episode.resolve(own)
+                own_results = [r for (of, _), r in zip(jobs, results, strict=True) if of is episode]
+                if own_results:
+                    episode.resolve(own_results)
         for episode in few:
             if episode.waiting:
                 turn = rng.choice(episode.waiting)

@@ -1,4 +1,4 @@
-"""That no reply makes a parser run for ever, and that no script does.
+"""Checks that parsers and scripts end.
 
 A regular expression with nested repetitions, `(a+)+$`, takes time exponential in the length of a
 reply that almost matches: a model that repeats itself finds it, and training hangs.
@@ -27,7 +27,7 @@ _LOOK_S = 0.1
 
 
 class _OverLimitError(BaseException):
-    """Raised into the function; no `except Exception` of its own keeps it."""
+    """Raised into the function; not an `Exception`, so that the function does not catch it."""
 
 
 @contextmanager
@@ -73,9 +73,9 @@ def time_limit(subject: str, seconds: float) -> Iterator[None]:
 UNITS = ("a", "1", "word ", "1, ", " ", "\n", "\\", "{", "[", "(", '"', "*", "-", "<a>", "x = 1\n")
 """Repeated in replies: what nested repetitions match in many ways."""
 OPENINGS = ("", "\\boxed{", "<answer>", "Answer: ", "```python\n", '{"answer": "', "[[")
-"""What parsers look for first."""
+"""Beginnings that parsers look for."""
 LIMIT_S = 5.0
-"""CPU seconds that a parser may take for one reply; those of flowzoo's own tasks take milliseconds
+"""CPU seconds that a parser may take for one reply; parsers of flowzoo's tasks take milliseconds
 for a megabyte."""
 _TIMES, _CUTS = 60, 24
 _PART = re.compile(r"\w+|\s+|[^\w\s]")

@@ -1,4 +1,4 @@
-"""What workflows rely on in a task: that it can be addressed, split, graded, copied and moved.
+"""Checks of tasks: problems can be addressed, split, graded, copied and moved.
 
 Every check takes a `Task` and raises `AssertionError` saying what is wrong; `check_task` runs them.
 """
@@ -46,31 +46,29 @@ def check_items(task: Task) -> None:
         size = task.size(split)
         whole = size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 0)
         require(whole, f"size({split!r}) is {size!r}: expected a whole number, or None for endless")
-        found = first_problems(task, split)
-        require(bool(found) or split != "train", "there are no training problems")
-        for index, problem in enumerate(found):
-            place = f"problem({index}, {split!r})"
-            require(isinstance(problem, Problem), f"{place} is no Problem, but {type(problem)}")
+        problems = first_problems(task, split)
+        require(bool(problems) or split != "train", "there are no training problems")
+        for index, problem in enumerate(problems):
+            name = f"problem({index}, {split!r})"
+            require(isinstance(problem, Problem), f"{name} is no Problem, but {type(problem)}")
             require(
                 (problem.task, problem.split, problem.index) == (task.name, split, index),
-                f"{place} says that it is problem {problem.index} of split {problem.split!r} of "
+                f"{name} says that it is problem {problem.index} of split {problem.split!r} of "
                 f"task {problem.task!r}",
             )
-            for name in ("text", "gold"):
-                value = getattr(problem, name)
-                require(isinstance(value, str), f"{name} of {place} is no str: {value!r:.60}")
-            require(bool(problem.text.strip()), f"the text of {place} is empty")
-            require(
-                task.problem(index, split) == problem, f"{place} is another one the second time"
-            )
-        ids = [problem.id for problem in found]
+            for field in ("text", "gold"):
+                value = getattr(problem, field)
+                require(isinstance(value, str), f"{field} of {name} is no str: {value!r:.60}")
+            require(bool(problem.text.strip()), f"the text of {name} is empty")
+            require(task.problem(index, split) == problem, f"{name} is another one the second time")
+        ids = [problem.id for problem in problems]
         require(
             len(set(ids)) == len(ids), f"two problems of split {split!r} have one id: {ids[:3]}"
         )
 
 
 def check_refusals(task: Task) -> None:
-    """What does not exist is refused with a `UsageError`: another split, an index outside it."""
+    """An unknown split and an index outside of a split raise `UsageError`."""
     size = task.size("train")
     wrong: list[tuple[Any, str]] = [(-1, "train"), (0, "no such split")]
     if size is not None:
@@ -105,14 +103,14 @@ def check_splits(task: Task) -> None:
     seeded = is_dataclass(task) and "seed" in {field.name for field in fields(task) if field.init}
     if seeded and task.size("train") is None:
         other: Any = replace(task, seed=task.seed + 1)  # type: ignore[attr-defined, type-var]
-        mine, theirs = (
-            [problem.text for problem in first_problems(one, "train")] for one in (task, other)
+        texts, other_texts = (
+            [problem.text for problem in first_problems(each, "train")] for each in (task, other)
         )
-        require(mine != theirs, "two seeds give the same problems")
+        require(texts != other_texts, "two seeds give the same problems")
 
 
 def check_prompts(task: Task) -> None:
-    """Prompts hold the question, whatever the gold answer is; samples are replies."""
+    """Prompts contain the question and do not depend on the gold answer; samples are replies."""
     for problem in first_problems(task, "train", GRADED):
         prompt = task.prompt(problem)
         require(isinstance(prompt, str) and bool(prompt), f"prompt() is {prompt!r:.60}, not a text")
@@ -122,7 +120,11 @@ def check_prompts(task: Task) -> None:
         require(canary not in planted, "the prompt shows the gold answer or the worked solution")
         require(planted == prompt, "the prompt depends on the gold answer or the worked solution")
     samples = task.samples()
-    fit = isinstance(samples, tuple) and samples and all(isinstance(one, str) for one in samples)
+    fit = (
+        isinstance(samples, tuple)
+        and samples
+        and all(isinstance(sample, str) for sample in samples)
+    )
     require(bool(fit), f"samples() is {samples!r:.80}: expected a tuple of short replies")
 
 
@@ -132,7 +134,7 @@ def check_reference(task: Task) -> None:
     for problem in first_problems(task, "train", GRADED):
         answer = task.reference(problem)
         if answer is None:
-            continue  # nobody knows one
+            continue  # there is no known answer
         score = grade(task, problem, answer).score
         require(
             score >= least,
@@ -169,7 +171,7 @@ def some_answers(task: Task, problem: Problem) -> Iterator[str | None]:
 
 
 def check_grades(task: Task) -> None:
-    """Whatever is answered gets a score in [0, 1], alone and in a batch the same."""
+    """Every answer gets a score in [0, 1], the same alone and in a batch."""
     problems = first_problems(task, "train", 2)
     pairs = list(dict.fromkeys((p.index, a) for p in problems for a in some_answers(task, p)))
     by_index = {problem.index: problem for problem in problems}
@@ -182,36 +184,36 @@ def check_grades(task: Task) -> None:
         f"grade_batch returned {len(together)} results for {len(rows)} answers",
     )
     for (problem, answer), graded in zip(rows, together, strict=True):
-        told = f"the grade of {answer!r:.60} for {problem.id}"
-        require(type(graded) is Graded, f"{told} is no Graded, but {graded!r:.60}")
+        subject = f"the grade of {answer!r:.60} for {problem.id}"
+        require(type(graded) is Graded, f"{subject} is no Graded, but {graded!r:.60}")
         score = graded.score
         number = isinstance(score, int | float) and math.isfinite(score) and 0 <= score <= 1
-        require(number, f"{told} is {score!r}: expected a number from 0 to 1")
-        require(isinstance(graded.status, str), f"the status of {told} is {graded.status!r}")
+        require(number, f"{subject} is {score!r}: expected a number from 0 to 1")
+        require(isinstance(graded.status, str), f"the status of {subject} is {graded.status!r}")
         alone = grade(task, problem, answer)
-        require(alone == graded, f"{told} is {graded!r:.80} in a batch and {alone!r:.80} alone")
+        require(alone == graded, f"{subject} is {graded!r:.80} in a batch and {alone!r:.80} alone")
 
 
 def check_classes(task: Task) -> None:
-    """Classes of answers are numbered from 0 by first appearance; -1 stands for None."""
+    """Classes of answers are numbered from 0 by first appearance; -1 means None."""
     problem = task.problem(0, "train")
     answers = [*dict.fromkeys(some_answers(task, problem)), None]
     answers += answers[:2]
-    found = task.classes(problem, answers)
+    classes = task.classes(problem, answers)
     require(
-        isinstance(found, tuple) and len(found) == len(answers),
-        f"classes() must return a tuple of {len(answers)} numbers, got {found!r:.80}",
+        isinstance(classes, tuple) and len(classes) == len(answers),
+        f"classes() must return a tuple of {len(answers)} numbers, got {classes!r:.80}",
     )
     newest = -1
-    for answer, number in zip(answers, found, strict=True):
+    for answer, number in zip(answers, classes, strict=True):
         if answer is None:
             require(number == -1, f"classes() numbers None {number!r} instead of -1")
             continue
-        require(0 <= number <= newest + 1, f"classes() skips numbers: {found!r:.80}")
+        require(0 <= number <= newest + 1, f"classes() skips numbers: {classes!r:.80}")
         newest = max(newest, number)
-    require(found[:2] == found[-2:], "equal answers are in different classes")
+    require(classes[:2] == classes[-2:], "equal answers are in different classes")
     batch = task.classes_batch([problem, problem], [answers, answers[:1]])
-    require(batch[0] == found, "classes_batch() and classes() differ")
+    require(batch[0] == classes, "classes_batch() and classes() differ")
 
 
 def check_copies(task: Task) -> None:
@@ -219,8 +221,8 @@ def check_copies(task: Task) -> None:
     stored = pickled(task)
     here = digests(task)
     require(digests(pickle.loads(stored)) == here, "a pickled copy has other problems")  # noqa: S301 - made above
-    told = elsewhere(task, stored)
-    for name, digest in told.items():
+    answer = elsewhere(task, stored)
+    for name, digest in answer.items():
         require(
             digest == here[name],
             f"{name} is another one in another process: use problem.rng() or flowzoo.seeding, "
@@ -229,7 +231,7 @@ def check_copies(task: Task) -> None:
 
 
 def elsewhere(task: Task, stored: bytes) -> dict[str, str]:
-    """What a fresh process says of the pickled task; nothing if its class is in no file."""
+    """Digests of the pickled task in a fresh process; empty if its class is in no file."""
     modules = []
     for kind in type(task).__mro__:
         module = sys.modules.get(kind.__module__)

@@ -21,7 +21,7 @@ Both write at the same time, without seeing each other's text. Source: MAGRPO (i
 | `preset` | `"strict"` | `"paper"` also reads programs without a closed block |
 
 Only functions can be shared, so the problems are those with an entry: `level=1` or `2`, or a file of
-functions. The reward's parts are those of `flowzoo.reward.code.pair`: what each defines, the share of
+functions. `flowzoo.reward.code.pair` has the reward's parts: what each defines, the share of
 hidden tests passed, and cooperation, which is decided by running the pair with other versions of
 `aux`. All of that is run after every turn; no prompt depends on what comes of it.
 
@@ -130,7 +130,7 @@ def movable_parts(function: ast.FunctionDef, arguments: frozenset[str]) -> Itera
 
 
 def _uses_only(part: ast.AST, arguments: frozenset[str]) -> bool:
-    """Whether the names in `part` are arguments (at least one), builtins, or bound inside it."""
+    """True if the names in `part` are arguments (at least one), builtins, or bound inside it."""
     names = [node for node in ast.walk(part) if isinstance(node, ast.Name)]
     bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
     read = {name.id for name in names} - bound
@@ -180,7 +180,7 @@ def passes(ran: Ran) -> list[bool]:
 
 
 def syntax_note(code: str | None) -> str:
-    """What is wrong with a text as Python, in one line; empty if nothing is."""
+    """Error text for invalid Python, in one line; "" for a valid program."""
     if code is None:
         return "Your last reply had no ```python block."
     if parsed(code) is not None:
@@ -199,9 +199,9 @@ def failure_notes(run: Run, ran: Ran, most: int) -> list[str]:
     notes = []
     for test, case in zip(run.tests, ran.cases, strict=False):
         if case.status != "AC" and len(notes) < most:
-            asked = ", ".join(map(repr, test.args)) if isinstance(test, CallTest) else str(test)
+            arguments = ", ".join(map(repr, test.args)) if isinstance(test, CallTest) else str(test)
             came = case.output if case.status == "WA" else f"{case.status} {case.detail}".strip()
-            notes.append(f"A test fails: {run.entry}({asked}): got {came}"[:SHOWN])
+            notes.append(f"A test fails: {run.entry}({arguments}): got {came}"[:SHOWN])
     return notes
 
 
@@ -303,14 +303,14 @@ class CodePair(Workflow):
         return self.prompts[role].format(problem=problem.text, entry=problem.meta["entry"])
 
     def again(self, reply: Reply, code: str | None, notes: list[str]) -> list[Message]:
-        """What a second turn adds to a chat: the own text, and the feedback."""
-        own = {"role": "assistant", "content": reply.text.strip()}
-        found = [note for note in (syntax_note(code), *notes) if note]
-        text = "\n".join(found) if self.feedback == "diagnostics" else ""
-        if self.feedback == "diagnostics" and not found:
+        """Messages that a second turn adds to a chat: the agent's own reply, and feedback."""
+        own_reply = {"role": "assistant", "content": reply.text.strip()}
+        remarks = [note for note in (syntax_note(code), *notes) if note]
+        text = "\n".join(remarks) if self.feedback == "diagnostics" else ""
+        if self.feedback == "diagnostics" and not remarks:
             text = self.prompts["nothing"]
         content = self.prompts["again"].format(notes=text).strip()
-        return [own, {"role": "user", "content": content}]
+        return [own_reply, {"role": "user", "content": content}]
 
     def graded(self, problem: Problem, helper: str | None, main: str | None) -> Any:
         """The parts of the reward; runs the hidden tests, whose results steer nothing."""
@@ -328,7 +328,7 @@ class CodePair(Workflow):
                 for source in variants(helper, main)
             ]
             raising, *changed, alone = yield [*others, run._replace(entry=AUX)]
-            statuses = [[case.status for case in one.cases] for one in changed]
+            statuses = [[case.status for case in result.cases] for result in changed]
             values = [case.output if case.status in ("AC", "WA") else "" for case in alone.cases]
             parts |= cooperation(
                 main, entry, passed, passes(raising), statuses, passes(alone), values

@@ -97,7 +97,7 @@ class Round(NamedTuple):
     passed: float
     """Share of the hidden tests that the program passes."""
     reproduced: int
-    """How many of the tests the reference reproduces."""
+    """Number of tests that the reference reproduces."""
 
     @property
     def agreed(self) -> bool:
@@ -126,7 +126,7 @@ class CoderTester(Workflow):
     }
 
     credit: Credit | CreditRule = "mix"
-    """What a call is paid; the published rule is alpha * team + local."""
+    """Reward of a call; the published rule is alpha * team + local."""
     max_turns: int = 4
     """Turns, of two calls each."""
 
@@ -194,7 +194,7 @@ class CoderTester(Workflow):
         return Round(program, tests, ran.get("tests"), passed, checked.passed if checked else 0)
 
     def tester_prompt(self, problem: Problem) -> str:
-        """What the tester is asked for."""
+        """Prompt of the tester."""
         form = self.prompts["stdin" if problem.meta["entry"] is None else "call"]
         return self.prompts["tester"].format(problem=problem.text, form=form)
 

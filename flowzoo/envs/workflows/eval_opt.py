@@ -62,8 +62,8 @@ def search_verdict(text: str) -> bool | None:
     """The last verdict word anywhere in the text (a published fallback)."""
     text = text.lower()
     # The plain search is forty times faster, and most long texts hold no verdict word.
-    words = re.findall(r"\b(?:in)?correct\b", text) if "correct" in text else []
-    return VERDICTS[words[-1]] if words else None
+    matches = re.findall(r"\b(?:in)?correct\b", text) if "correct" in text else []
+    return VERDICTS[matches[-1]] if matches else None
 
 
 def count_verdict(verdict: bool | None, right: bool) -> str:
@@ -74,14 +74,14 @@ def count_verdict(verdict: bool | None, right: bool) -> str:
 
 
 def report(ran: Ran | None) -> str:
-    """What the public tests came to, for the evaluator; None: there was no program to run."""
+    """Results of the public tests, for the evaluator; None: there was no program to run."""
     if ran is None:
         return "There is no program to run."
     lines = [f"The program passes {ran.passed} of {len(ran.cases)} public tests."]
     for number, case in enumerate(ran.cases, start=1):
         if case.status != "AC":
-            said = " ".join((case.output or case.detail).split())
-            lines.append(f"Test {number}: {case.status}" + (f", {said:.200}" if said else ""))
+            output = " ".join((case.output or case.detail).split())
+            lines.append(f"Test {number}: {case.status}" + (f", {output:.200}" if output else ""))
     return "\n".join(lines)
 
 
@@ -230,11 +230,11 @@ class EvalOpt(Workflow):
         if accept:
             return "Every step holds. \\boxed{Correct}"
         steps = "\n" if self.task.kind == "code" else ". "
-        known = {step.strip() for step in solution.split(steps)}
+        solution_steps = {step.strip() for step in solution.split(steps)}
         wrong = [
             step.strip().rstrip(".")
             for step in attempt.split(steps)
-            if step.strip() not in known and "boxed" not in step
+            if step.strip() not in solution_steps and "boxed" not in step
         ]
         remark = f"{wrong[0]} is wrong." if wrong else "The answer is wrong."
         return f"{remark} \\boxed{{Incorrect}}"

@@ -62,23 +62,23 @@ IDEAS: dict[str, tuple[str, ...]] = {
         "think of the edge cases first",
     ),
 }
-"""What the scripted orchestrator proposes, by the task's kind."""
+"""Strategies of the scripted orchestrator, by the task's kind."""
 
 
 def read_parts(text: str, word: str, most: int) -> tuple[str, ...] | None:
     """The texts of the lines `WORD k: text`, at most `most`, or None (the published labels)."""
-    found = re.findall(rf"(?m)^[ \t]*{word}[ \t]+[0-9]+[ \t]*:[ \t]*(\S.*?)[ \t]*$", visible(text))
-    return tuple(found[:most]) or None
+    parts = re.findall(rf"(?m)^[ \t]*{word}[ \t]+[0-9]+[ \t]*:[ \t]*(\S.*?)[ \t]*$", visible(text))
+    return tuple(parts[:most]) or None
 
 
 def read_loosely(text: str, word: str, most: int) -> tuple[str, ...] | None:
-    """The published cascade: labelled lines, numbered list, lines over 10 characters, all text."""
-    shown = visible(text)
-    numbered = re.findall(r"(?m)^[ \t]*[0-9]+[.)][ \t]*(\S.*?)[ \t]*$", shown)
-    lines = [line.strip() for line in shown.splitlines() if len(line.strip()) > 10]
-    whole = [shown] if shown else []
-    found = read_parts(text, word, most) or tuple((numbered or lines or whole)[:most])
-    return found or None
+    """The published cascade: labeled lines, numbered list, lines over 10 characters, all text."""
+    reply = visible(text)
+    numbered = re.findall(r"(?m)^[ \t]*[0-9]+[.)][ \t]*(\S.*?)[ \t]*$", reply)
+    lines = [line.strip() for line in reply.splitlines() if len(line.strip()) > 10]
+    whole = [reply] if reply else []
+    parts = read_parts(text, word, most) or tuple((numbered or lines or whole)[:most])
+    return parts or None
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class OrchWorkers(Workflow):
     max_workers: int = 3
     """Most strategies that are used, and number of worker agents."""
     split_by: SplitBy = "strategies"
-    """What the orchestrator hands out: whole-problem strategies, or parts of the problem."""
+    """Assignments of the orchestrator: whole-problem strategies, or parts of the problem."""
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -127,7 +127,7 @@ class OrchWorkers(Workflow):
 
     @property
     def ideas(self) -> tuple[str, ...]:
-        """What the scripted orchestrator proposes."""
+        """Plan of the scripted orchestrator."""
         return IDEAS.get(self.task.kind, IDEAS["math"])
 
     def play(self, problem: Problem) -> Script:

@@ -43,7 +43,7 @@ from typing import ClassVar
 
 from flowzoo.envs.script import (
     Ask,
-    Classes,
+    EquivalenceClasses,
     Grade,
     InterimScore,
     Message,
@@ -99,7 +99,7 @@ class ReasonerTool(Workflow):
     }
 
     credit: Credit | CreditRule = "mix"
-    """What a call is paid; the published rule is alpha * team + local."""
+    """Reward of a call; the published rule is alpha * team + local."""
     max_turns: int = 4
     """Turns, of two calls each."""
     cpu_s: float = 20.0
@@ -128,12 +128,12 @@ class ReasonerTool(Workflow):
             answer, program = self.read(thought), self.read(tool)
             ran = None if program is None else (yield Run(program, limits=limits))
             printed = printed_answer(ran)
-            classes = yield Classes((answer, printed))
-            own, other = yield [Grade(answer, of=thought), Grade(printed)]
+            classes = yield EquivalenceClasses((answer, printed))
+            reasoned, other = yield [Grade(answer, of=thought), Grade(printed)]
             has_run = ran is not None and ran.status == "AC"
             has_answer = printed is not None
             yield RoleScore(tool, other.score, form=(has_run + has_answer) / 2)
-            yield InterimScore(own.score)
+            yield InterimScore(reasoned.score)
             counts.update(ran=int(has_run), parsed=int(has_answer))
             row = {"turn": turn, "reasoner": short(answer), "tool": short(printed)}
             rows.append(self.prompts["row"].format(**row))
@@ -143,15 +143,15 @@ class ReasonerTool(Workflow):
         facts = {
             "turns": turn,
             "agreed": agreed,
-            "agreed_wrongly": agreed and own.score < 1.0,
+            "agreed_wrongly": agreed and reasoned.score < 1.0,
             "ran": counts["ran"],
             "parsed": counts["parsed"],
             "tool_right": other.score >= 1.0,
         }
-        return Outcome(answer, own.score, facts)
+        return Outcome(answer, reasoned.score, facts)
 
     def tool_prompt(self, problem: Problem) -> str:
-        """What the tool is asked for."""
+        """Prompt of the tool."""
         return self.prompts["tool"].format(problem=problem.text)
 
     def shown(self, prompt: str, rows: list[str]) -> str:

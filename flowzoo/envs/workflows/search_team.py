@@ -9,13 +9,13 @@ answerer answers. Source: Dr. MAS (its search workflow).
 | Agents | `verifier_0`, `searcher_0`, `answerer_0` |
 | Observation | `{"messages": [...]}`: the question and, for each search so far, its query and the passages found |
 | Action | `<verify>yes</verify>` or `no`; `<search>query</search>`; `<answer>text</answer>` |
-| Reward | 1 to every call if the answer equals a reference answer (SQuAD normalisation), else 0 |
+| Reward | 1 to every call if the answer equals a reference answer (SQuAD normalization), else 0 |
 | End | with the answer |
 
 ## Arguments
 | name | default | meaning |
 |---|---|---|
-| `max_turns` | 4 | turns; in the last one the answerer answers whatever the verifier thinks |
+| `max_turns` | 4 | turns; in the last one the answerer answers in any case |
 | `top_k` | 3 | passages a search brings |
 | `preset` | `"strict"` | see below |
 
@@ -77,15 +77,15 @@ _VERDICTS = ("true_yes", "false_yes", "true_no", "false_no")
 
 def read_verdict(text: str) -> bool | None:
     """The last tagged verdict: True for yes, False for no, None if there is none."""
-    found = _VERDICT.findall(visible(text))
-    return found[-1].lower() == "yes" if found else None
+    verdicts = _VERDICT.findall(visible(text))
+    return verdicts[-1].lower() == "yes" if verdicts else None
 
 
 def read_query(text: str) -> str | None:
     """The last tagged query (at most 500 characters) on one line, or None."""
-    shown = visible(text)
-    found = _QUERY.findall(shown) if "</search>" in shown.lower() else []
-    return (" ".join(found[-1].split()) or None) if found else None
+    reply = visible(text)
+    queries = _QUERY.findall(reply) if "</search>" in reply.lower() else []
+    return (" ".join(queries[-1].split()) or None) if queries else None
 
 
 def harmless(text: str) -> str:
@@ -95,28 +95,30 @@ def harmless(text: str) -> str:
 
 def show(query: str, passages: Sequence[Passage]) -> str:
     """A search as the team sees it."""
-    lines = [f"[{place}] {harmless(found.text)}" for place, found in enumerate(passages, start=1)]
+    lines = [
+        f"[{number}] {harmless(passage.text)}" for number, passage in enumerate(passages, start=1)
+    ]
     return "\n".join([f"Search: {harmless(query)}", *(lines or ["Nothing was found."])])
 
 
 @dataclass(slots=True)
 class RetrievedPassages:
-    """What the searches of one episode have brought."""
+    """Passages that the searches of an episode have returned."""
 
     gold: frozenset[str]
-    shown: list[str] = field(default_factory=list)
-    found: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+    gold_ids: set[str] = field(default_factory=set)
 
     @property
     def recall(self) -> float:
         """Share of the gold passages found; 0 if they are not known."""
-        return len(self.found) / len(self.gold) if self.gold else 0.0
+        return len(self.gold_ids) / len(self.gold) if self.gold else 0.0
 
     def add(self, query: str, passages: Sequence[Passage]) -> float:
         """Take in a search; returns the recall gained."""
         before = self.recall
-        self.found |= self.gold & {passage.id for passage in passages}
-        self.shown.append(show(query, passages))
+        self.gold_ids |= self.gold & {passage.id for passage in passages}
+        self.texts.append(show(query, passages))
         return self.recall - before
 
 
@@ -165,7 +167,7 @@ class SearchTeam(Workflow):
         final = yield self.ask("answerer_0", "answer", problem, evidence, self.task.answer)
         grade = yield Grade(final.strict, of=final)
         facts: dict[str, object] = {
-            "searches": len(evidence.shown),
+            "searches": len(evidence.texts),
             "unread_queries": counts["unread_queries"],
             "unread_verdicts": counts["unread_verdicts"],
             **dict(grade.parts),
@@ -179,14 +181,14 @@ class SearchTeam(Workflow):
         self, verdict: Reply, evidence: RetrievedPassages, counts: Counter[str]
     ) -> Generator[Any, Any, bool]:
         """Count a verdict; returns whether it says that the evidence is enough."""
-        said = verdict.strict
+        answer = verdict.strict
         if evidence.gold:
-            right = said is not None and said == (evidence.recall == 1.0)
+            right = answer is not None and answer == (evidence.recall == 1.0)
             yield RoleScore(verdict, float(right))
-            if said is not None:
-                counts[f"{'true' if right else 'false'}_{'yes' if said else 'no'}"] += 1
-        counts["unread_verdicts"] += said is None
-        return self.preset == "dr_mas" if said is None else said
+            if answer is not None:
+                counts[f"{'true' if right else 'false'}_{'yes' if answer else 'no'}"] += 1
+        counts["unread_verdicts"] += answer is None
+        return self.preset == "dr_mas" if answer is None else answer
 
     def search(
         self, reply: Reply, evidence: RetrievedPassages, counts: Counter[str]
@@ -196,8 +198,8 @@ class SearchTeam(Workflow):
         if reply.strict is None:
             counts["unread_queries"] += 1
         else:
-            found = yield Search(reply.strict, self.top_k)
-            gain = evidence.add(reply.strict, found.passages)
+            result = yield Search(reply.strict, self.top_k)
+            gain = evidence.add(reply.strict, result.passages)
         if evidence.gold:
             yield RoleScore(reply, gain)
 
@@ -212,7 +214,7 @@ class SearchTeam(Workflow):
         """A question to a member of the team: the problem, what was found, what to do."""
         text = self.prompts["state"].format(
             problem=problem.text,
-            history="\n\n".join(evidence.shown) or self.prompts["nothing"],
+            history="\n\n".join(evidence.texts) or self.prompts["nothing"],
             request=self.prompts[request],
         )
         return Ask(agent, text, parse)
@@ -241,7 +243,7 @@ class SearchTeam(Workflow):
 
 
 def follow(problem: Problem, text: str) -> tuple[str, str | None]:
-    """How far the facts in `text` lead: where to, and the query for what is missing (or None)."""
+    """The end of the chain of facts in `text`, and the query for the next fact (or None)."""
     if "relations" not in problem.meta:  # a question from a file: known once it has been read
         golds = problem.meta.get("golds", ())
         passages = normalize("\n".join(re.findall(r"(?m)^\[\d+\] .*", text)))

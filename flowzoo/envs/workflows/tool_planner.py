@@ -67,7 +67,7 @@ SHOWN = 1_500
 
 
 class ToolProposal(NamedTuple):
-    """What the tool of a turn came up with."""
+    """A proposal of the tool."""
 
     tool: Reply
     program: str
@@ -78,12 +78,12 @@ class ToolProposal(NamedTuple):
 
     @property
     def has_run(self) -> bool:
-        """Whether the program ran to its end."""
+        """True if the program ran to its end."""
         return self.ran is not None and self.ran.status == "AC"
 
     @property
     def has_list(self) -> bool:
-        """Whether a list could be read from what it printed."""
+        """True if a list could be read from the output."""
         return self.actions is not None
 
 
@@ -96,7 +96,7 @@ def shortened(text: str, most: int = SHOWN) -> str:
 
 
 def report(ran: Ran | None) -> str:
-    """How a program ended, in words; None: there was no program."""
+    """The end of a program, in words; None: there was no program."""
     if ran is None:
         return "No program was written."
     if ran.status == "AC":
@@ -180,17 +180,17 @@ class ToolPlanner(Workflow):
             partial(extract_code, reading="lenient"),
         )
         program = self.read(tool)
-        made = ToolProposal(tool, "", None, None)
+        proposal = ToolProposal(tool, "", None, None)
         if program is not None:
             ran = yield Run(program, limits=Limits(cpu_s=self.cpu_s))
-            made = ToolProposal(tool, program, ran, self.game.answer(ran.output))
-        tried = None if made.actions is None else self.game.join(done, made.actions)
+            proposal = ToolProposal(tool, program, ran, self.game.answer(ran.output))
+        tried = None if proposal.actions is None else self.game.join(done, proposal.actions)
         value = yield Grade(tried)
-        yield RoleScore(tool, value.score, form=(made.has_run + made.has_list) / 2)
-        return made
+        yield RoleScore(tool, value.score, form=(proposal.has_run + proposal.has_list) / 2)
+        return proposal
 
     def planner_prompt(self, prompt: str, proposal: ToolProposal) -> str:
-        """What the planner sees: the world as it is, and all that the tool of this turn did."""
+        """Prompt of the planner: the current world, and the actions of this turn's tool."""
         if proposal.ran is None:
             return self.prompts["planner_alone"].format(prompt=prompt, report=report(None))
         return self.prompts["planner"].format(
@@ -204,7 +204,7 @@ class ToolPlanner(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """The tool prints a plan of its own; the planner takes a list that fits, or makes one."""
+        """The tool prints a plan; the planner takes a list that fits, or makes one."""
         game, prompt = self.game, messages[-1]["content"]
         board = game.board_in(problem, prompt)
         plan = game.plan(problem, board, rng, right)

@@ -1,7 +1,7 @@
 r"""# Voting
 
 Several generators answer the same problem without seeing one another; an aggregator picks one of
-their answers. It selects, it never writes an answer of its own.
+their answers. It selects, it never writes a new answer.
 
 | | |
 |---|---|
@@ -39,7 +39,7 @@ from typing import ClassVar, Literal
 from flowzoo.envs.readers import read_choice
 from flowzoo.envs.script import (
     Ask,
-    Classes,
+    EquivalenceClasses,
     Grade,
     Graded,
     Message,
@@ -67,7 +67,7 @@ def majority(classes: Sequence[int]) -> int | None:
 
 
 def vote_facts(grades: Sequence[Graded], chosen: int | None) -> dict[str, object]:
-    """What the candidates and the choice were worth."""
+    """Grades of the candidates and the choice."""
     right = [grade.score >= 1.0 for grade in grades]
     some, every = any(right), all(right)
     contested = some and not every
@@ -140,7 +140,7 @@ class Voting(Workflow):
             Grade(answer, of=draft) for answer, draft in zip(answers, drafts, strict=True)
         ]
         if self.aggregate == "majority":
-            chosen = majority((yield Classes(tuple(answers))))
+            chosen = majority((yield EquivalenceClasses(tuple(answers))))
         else:
             choice = yield Ask(
                 "aggregator_0",

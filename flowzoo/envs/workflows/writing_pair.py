@@ -14,7 +14,7 @@ tasks).
 | End | after both have written |
 
 ## Arguments
-Those of `Workflow` and of the task (`form`, `reward`, `data` …): see
+The arguments of `Workflow` and of the task (`form`, `reward`, `data` …): see
 `flowzoo.envs.tasks.writing.task`. A writer's role score is the grounding of its text (under the published
 reward: the reward of the pair).
 
@@ -49,9 +49,9 @@ class WritingPair(Workflow):
     default_task: ClassVar[str] = "writing"
     simultaneous: ClassVar[bool] = True
     prompts: ClassVar[Mapping[str, str]] = {
-        f"{form}_{place}": text
+        f"{form}_{index}": text
         for form, texts in INSTRUCTIONS.items()
-        for place, text in enumerate(texts)
+        for index, text in enumerate(texts)
     }
 
     def __post_init__(self) -> None:
@@ -72,15 +72,15 @@ class WritingPair(Workflow):
         """See the module's page."""
         task = self.writing
         texts = yield [
-            Ask(f"writer_{place}", task.prompt_for(problem, place), task.answer)
-            for place in range(2)
+            Ask(f"writer_{position}", task.prompt_for(problem, position), task.answer)
+            for position in range(2)
         ]
         first, second = (reply.strict or "" for reply in texts)
         grade = yield Grade(join_texts(first, second))
         parts = dict(grade.parts)
-        for place, reply in enumerate(texts):
-            own = parts.get(f"grounding_{place}", grade.score)
-            yield RoleScore(reply, 0.0 if reply.strict is None else own)
+        for position, reply in enumerate(texts):
+            grounding = parts.get(f"grounding_{position}", grade.score)
+            yield RoleScore(reply, 0.0 if reply.strict is None else grounding)
         return Outcome(join_texts(first, second), grade.score, parts)
 
     def expert(

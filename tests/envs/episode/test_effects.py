@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.envs import Classes, Grade, Graded
+from flowzoo.envs import EquivalenceClasses, Grade, Graded
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.errors import UsageError
@@ -16,10 +16,10 @@ def test_results_come_in_the_order_of_the_jobs_whatever_their_kinds():
     one, two = task.problem(0), task.problem(1)
     jobs: list[Any] = [
         (one, Grade(one.gold)),
-        (one, Classes(("1", None, "1.0"))),
+        (one, EquivalenceClasses(("1", None, "1.0"))),
         (two, Grade(None)),
         (two, Grade(two.gold)),
-        (two, Classes(())),
+        (two, EquivalenceClasses(())),
     ]
     results = resolve(task, jobs)
     assert results[1::3] == [(0, -1, 0), ()]

@@ -13,7 +13,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, RoleScore, Run, Workflow
+from flowzoo.envs import (
+    Ask,
+    Episode,
+    EquivalenceClasses,
+    Grade,
+    Graded,
+    Outcome,
+    RoleScore,
+    Run,
+    Workflow,
+)
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.episode.faults import WorkflowError
 from flowzoo.envs.episode.recording import record, state_hash
@@ -54,7 +64,7 @@ def test_effects_may_come_before_the_first_ask_and_in_parallel():
 
     def play(self, problem):
         first = yield Grade(problem.gold)
-        second, classes = yield [Grade("no"), Classes(("1", None, "1.0", "2"))]
+        second, classes = yield [Grade("no"), EquivalenceClasses(("1", None, "1.0", "2"))]
         yield Ask("writer_0", f"{first.score} {second.score} {classes}")
         return Outcome(score=1.0)
 
@@ -88,8 +98,8 @@ def with_yield(item: Any) -> Callable[..., Any]:
         (Ask("writer_0", ["hello"]), "prompt of writer_0 must be"),  # type: ignore[list-item]
         (Grade(14), "an answer must be a str or None, got int"),  # type: ignore[arg-type]
         (Grade("14", of="reply"), "takes a Reply, got str"),  # type: ignore[arg-type]
-        (Classes(["1"]), "takes a tuple of answers, got list"),  # type: ignore[arg-type]
-        (Classes((1,)), "an answer must be a str or None, got int"),  # type: ignore[arg-type]
+        (EquivalenceClasses(["1"]), "takes a tuple of answers, got list"),  # type: ignore[arg-type]
+        (EquivalenceClasses((1,)), "an answer must be a str or None, got int"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_yield_names_workflow_line_and_problem(item, message):
@@ -276,8 +286,8 @@ def test_resolving_is_checked():
         episode.resolve([(0, 1)])
     episode.resolve([Graded(1.0, "pinned")])
     assert episode.role_scores == {0: 1.0}
-    other = start(with_yield(Classes(("1",))))
-    with pytest.raises(UsageError, match=r"Graded is no result of Classes"):
+    other = start(with_yield(EquivalenceClasses(("1",))))
+    with pytest.raises(UsageError, match=r"Graded is no result of EquivalenceClasses"):
         other.resolve([Graded(1.0, "a")])
 
 

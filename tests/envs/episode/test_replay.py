@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.envs import Ask, Classes, Episode, Grade, Graded, Outcome, Problem, Workflow
+from flowzoo.envs import Ask, Episode, EquivalenceClasses, Grade, Graded, Outcome, Problem, Workflow
 from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math.task import MathTask
@@ -142,7 +142,7 @@ def impure_effect(self, problem):
 
 
 def impure_effect_kind(self, problem):
-    yield Grade("7") if self.world else Classes(("7",))
+    yield Grade("7") if self.world else EquivalenceClasses(("7",))
     yield Ask("writer_0", "write")
     return Outcome(score=0.0)
 

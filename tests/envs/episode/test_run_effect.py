@@ -8,7 +8,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flowzoo.envs import Ask, Classes, Episode, Grade, Outcome, Ran, Run, Workflow, WorkflowError
+from flowzoo.envs import (
+    Ask,
+    Episode,
+    EquivalenceClasses,
+    Grade,
+    Outcome,
+    Ran,
+    Run,
+    Workflow,
+    WorkflowError,
+)
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import state_hash
 from flowzoo.envs.script import Graded, RanCase
@@ -72,7 +82,7 @@ def test_effects_of_all_kinds_are_resolved_in_order() -> None:
     jobs: list[Any] = [
         (PROBLEM, Run("print(1)")),
         (PROBLEM, Grade(PROBLEM.gold)),
-        (PROBLEM, Classes((PROBLEM.gold, None))),
+        (PROBLEM, EquivalenceClasses((PROBLEM.gold, None))),
         (PROBLEM, Run("print(2)")),
     ]
     first, grade, classes, second = resolve(TASK, jobs)

@@ -1,4 +1,4 @@
-"""How a family of generated code problems is written, and what becomes of a draft.
+"""Families of generated code problems: drafts, and their completion with tests.
 
 A family draws a statement, the reference program it asks for and a way to draw inputs. The tests
 are a function of the statement alone: equal statements are equal problems, whichever seed drew
@@ -26,7 +26,7 @@ _MOST_DRAWS = 400
 
 @dataclass(frozen=True, slots=True)
 class CodeDraft:
-    """What a family draws. `entry` is None for a program that reads stdin and prints."""
+    """A problem as a family draws it. `entry` is None for a program that reads stdin and prints."""
 
     statement: str
     source: str
@@ -51,7 +51,7 @@ def families(
     level: int, *drafts: Callable[[random.Random], CodeDraft]
 ) -> tuple[ProblemFamily, ...]:
     """The families of a level, each named after the function that drafts it."""
-    return tuple(ProblemFamily(one.__name__.replace("_", " "), level, one) for one in drafts)
+    return tuple(ProblemFamily(draft.__name__.replace("_", " "), level, draft) for draft in drafts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class CodeInstance:
 
 
 def outcome(program: str | ast.Module, entry: str | None, given: Any) -> Any:
-    """What a program of ours returns or prints for an input.
+    """Result of a generated program for an input: its return value or its output.
 
     Raises:
         InterpreterError: it raises or does not end.
@@ -104,21 +104,21 @@ def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
 def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
     """Distinct inputs with what the reference makes of them."""
     rng = key_rng("code tests", draft.statement)
-    found: dict[str, tuple[Any, Any]] = {}
+    cases: dict[str, tuple[Any, Any]] = {}
     for number in range(_MOST_DRAWS):
         given = draft.draw(rng)
-        if repr(given) in found:
+        if repr(given) in cases:
             continue
         result = outcome(source, draft.entry, given)
-        outputs = {repr(output) for _, output in found.values()}
+        outputs = {repr(output) for _, output in cases.values()}
         # Half of the inputs may repeat an output; then only new ones are taken, while draws last.
-        is_new = repr(result) not in outputs or len(found) < (PUBLIC + HIDDEN) // 2
+        is_new = repr(result) not in outputs or len(cases) < (PUBLIC + HIDDEN) // 2
         if is_new or number > _MOST_DRAWS // 10:
-            found[repr(given)] = (given, result)
-        if len(found) == PUBLIC + HIDDEN:
+            cases[repr(given)] = (given, result)
+        if len(cases) == PUBLIC + HIDDEN:
             break
     # Inputs that repeat the first output go last: they are hidden tests.
-    return tuple(_test(draft.entry, given, result) for given, result in found.values())
+    return tuple(_test(draft.entry, given, result) for given, result in cases.values())
 
 
 def _test(entry: str | None, given: Any, result: Any) -> CallTest | StdinTest:
@@ -133,14 +133,14 @@ def example(test: CallTest | StdinTest, entry: str | None) -> str:
 
 
 def fails(program: ast.Module, instance: CodeInstance) -> Literal["wrong", "error", "no"]:
-    """Whether a program of ours fails the hidden tests: by wrong outputs alone, by an error, no."""
+    """Verdict of the hidden tests on a program: wrong outputs alone, an error, or no failure."""
     verdict: Literal["wrong", "error", "no"] = "no"
     for test in instance.hidden:
         given = test.args if isinstance(test, CallTest) else test.stdin
         try:
-            found = outcome(program, instance.entry, given)
+            result = outcome(program, instance.entry, given)
         except InterpreterError:
             return "error"
-        if repr(found) != repr(test.expected):
+        if repr(result) != repr(test.expected):
             verdict = "wrong"
     return verdict

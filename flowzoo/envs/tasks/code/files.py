@@ -4,7 +4,7 @@
 |-------------|-------------------------|----------------------|-----------------------------------|
 | `humaneval` | `prompt`, `entry_point` | `canonical_solution` | `test`: code that defines `check` |
 | `mbpp`      | `text` or `prompt`      | `code`               | `test_list`, then challenge tests |
-| `livecodebench` | `question_content`  | none                 | `public_test_cases`, `private_...`|
+| `livecodebench` | `question_content`  | none                 | `public_test_cases`, private ones |
 | `codecontests` | `description`        | first in Python 3    | `public_tests`, `private_tests` … |
 | `apps`      | `question` or `problem` | first of `solutions` | `input_output` or `tests`         |
 
@@ -12,12 +12,12 @@
   are wrong). What stands before the function (imports, helpers) is put before an answer. `check`
   is one test, so that `reward="fraction"` has only 0 and 1 to give.
 * `mbpp`: the first assert is public and grades, too. A column `test` (MBPP+) is one more test.
-  Objects of the program's own classes may be arguments: the name and what it is called with cross.
+  Objects of the program's own classes may be arguments: its name and arguments are transferred.
 * `apps`, also the layouts of DeepCoder's sources: stdin style, or call style where a function's
   name is given. Tests that the statement shows are public and grade, too. JSON knows no tuples: a
   tuple equals a list of equal items there. Where a method of a class `Solution` is asked for, the
   modules that such problems take for granted (`List`, `deque`, `math` ...) are imported.
-* `livecodebench`, `codecontests`: as `apps`, with a column of public tests; see `contests`.
+* `livecodebench`, `codecontests`: as `apps`, with a column of public tests; see `io`.
 
 `columns` may name other columns for the keys `text`, `solution`, `tests` and `entry`.
 """
@@ -149,11 +149,11 @@ def _layout(
     where: str, record: dict[str, Any], layout: str, columns: dict[str, str]
 ) -> tuple[str, Names]:
     """The layout (told by the first record where it is `auto`) and its column names."""
-    own = {key: (name,) for key, name in columns.items()}
+    renamed = {key: (name,) for key, name in columns.items()}
     for name in _COLUMNS if layout == "auto" else (layout,):
-        names = {**_COLUMNS[name], **own}
-        told = ("text", "tests", "entry") if name == "humaneval" else ("text", "tests")
-        if layout != "auto" or all(first(record, names[key]) is not None for key in told):
+        names = {**_COLUMNS[name], **renamed}
+        telling = ("text", "tests", "entry") if name == "humaneval" else ("text", "tests")
+        if layout != "auto" or all(first(record, names[key]) is not None for key in telling):
             return name, names
     raise no_layout(where, record, _COLUMNS, ("text", "tests"))
 
@@ -171,7 +171,7 @@ def _statement(where: str, record: dict[str, Any], columns: tuple[str, ...]) -> 
 
 
 LEAST_OUTPUT, CHECK_OUTPUT = 65_536, 24 * 2**20
-"""Bytes that every program may print; and where tests are code, whose expectations nobody knows."""
+"""Bytes that a program may print; and where tests are code, whose expected outputs are unknown."""
 SHOWN = 10
 """Lines that a warning names."""
 _log = logging.getLogger("flowzoo.tasks")
@@ -222,11 +222,11 @@ def grading_of_row(row: CodeRow) -> tuple[object, ...]:
 
 def longest_output(rows: Sequence[CodeRow]) -> tuple[int, int]:
     """Bytes of the longest expected output that is known, and its line."""
-    found = (0, 0)
+    longest = (0, 0)
     for row in rows:
         for test in (*row.public, *row.hidden):
-            found = max(found, (least_output(test), row.line))
-    return found
+            longest = max(longest, (least_output(test), row.line))
+    return longest
 
 
 def output_room(longest: int, rows: Sequence[CodeRow]) -> int:
@@ -247,14 +247,14 @@ def failing_references(
         [limits] * len(rows),
         stop=True,
     )
-    found = []
+    failing = []
     for row, verdict in zip(rows, verdicts, strict=True):
         if verdict.status != "AC":
             detail = next(case.detail for case in verdict.cases if case.status != "AC")
             why = f"{verdict.status}: {detail}" if detail else verdict.status
             reason = f"{source.name}, line {row.line}: the reference does not pass ({why})."
-            found.append(Unusable(row.line, reason))
-    return tuple(found)
+            failing.append(Unusable(row.line, reason))
+    return tuple(failing)
 
 
 def check_packages_of(source: DataSource[CodeRow], packages: str) -> tuple[Unusable, ...]:
@@ -263,10 +263,10 @@ def check_packages_of(source: DataSource[CodeRow], packages: str) -> tuple[Unusa
     Raises:
         UsageError: tests import what it can have, if it is asked for.
     """
-    known = sys.stdlib_module_names | {*package_names(packages)}
-    found = []
+    available = sys.stdlib_module_names | {*package_names(packages)}
+    unusable = []
     for row in source.splits["all"]:
-        missing = row.imports - known
+        missing = row.imports - available
         if not missing:
             continue
         reason = (
@@ -275,12 +275,12 @@ def check_packages_of(source: DataSource[CodeRow], packages: str) -> tuple[Unusa
         )
         if missing <= {*PACKAGES}:
             raise UsageError(reason)
-        found.append(Unusable(row.line, reason))
-    return tuple(found)
+        unusable.append(Unusable(row.line, reason))
+    return tuple(unusable)
 
 
 def warn_of_vacuous(source: DataSource[CodeRow]) -> None:
-    """Say which rows have tests that pass whatever a program returns."""
+    """Warn of rows whose tests pass for every return value."""
     lines = [str(row.line) for row in source.splits["all"] if not row.asserts]
     if lines:
         more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""

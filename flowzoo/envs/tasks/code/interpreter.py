@@ -1,4 +1,4 @@
-"""What the programs of generated problems do, without executing them: a walk over the tree.
+"""Interpreter for the programs of generated problems: a walk over the syntax tree, no execution.
 
 The problem families write their reference programs themselves, in the small part of Python that is
 read here, and wrong variants of them differ by one node. So expected outputs and the failure of a
@@ -77,7 +77,7 @@ def _parsed(source: str) -> ast.Module:
 
 
 def returned(program: str | ast.Module, entry: str, args: Sequence[Any]) -> Any:
-    """What the function `entry` of a program returns for `args`, which are copied first.
+    """Return value of a program's function `entry` for `args`, which are copied first.
 
     Raises:
         InterpreterError: it returns nothing within `STEPS`, or raises.
@@ -87,7 +87,7 @@ def returned(program: str | ast.Module, entry: str, args: Sequence[Any]) -> Any:
 
 
 def printed(program: str | ast.Module, stdin: str) -> str:
-    """What a program that reads `stdin` prints.
+    """Output of a program that reads `stdin`.
 
     Raises:
         InterpreterError: it does not end within `STEPS`, or raises.
@@ -113,7 +113,7 @@ class _Machine:
         self.left = STEPS
 
     def guarded(self, work: Callable[[], Any]) -> Any:
-        """The result of `work`; whatever the program raises becomes `InterpreterError`."""
+        """The result of `work`; any exception of the program becomes `InterpreterError`."""
         try:
             return work()
         except InterpreterError:
@@ -250,12 +250,12 @@ class _Machine:
         return _UNARY[type(node.op)](self.value(node.operand, names))
 
     def of_BoolOp(self, node: ast.BoolOp, names: dict[str, Any]) -> Any:
-        found: Any = None
+        value: Any = None
         for part in node.values:
-            found = self.value(part, names)
-            if bool(found) == isinstance(node.op, ast.Or):
-                return found
-        return found
+            value = self.value(part, names)
+            if bool(value) == isinstance(node.op, ast.Or):
+                return value
+        return value
 
     def of_Compare(self, node: ast.Compare, names: dict[str, Any]) -> bool:
         left = self.value(node.left, names)

@@ -89,7 +89,7 @@ def _listed(
 
 
 def _called(where: str, item: dict[str, Any], function: str | None) -> Any:
-    """What one listed test calls; None where it is of stdin style."""
+    """Function that a listed test calls; None for a stdin test."""
     named = item.get("fn_name") or function
     kind = item.get("type") or item.get("testtype") or ("functional" if named else "stdin")
     if "stdin" in str(kind):

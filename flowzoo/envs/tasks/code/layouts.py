@@ -1,4 +1,4 @@
-"""What each layout of code files makes of a record; their columns stand in `files`."""
+"""Readers of code files: one for each layout, from a record to a row."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ _JUDGES = ("assert", "fail", "raise", "exit", "abort")
 
 def imported_modules(tree: ast.Module) -> frozenset[str]:
     """Modules that code imports in any case: not inside of a `try` or a function."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
-            found.update(alias.name.partition(".")[0] for alias in node.names)
+            modules.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(str(node.module).partition(".")[0])
-    return frozenset(found)
+            modules.add(str(node.module).partition(".")[0])
+    return frozenset(modules)
 
 
 def calls_program(tree: ast.Module, entry: str) -> bool:
-    """Whether code may call the program: by the entry's name or a parameter of `check`."""
+    """True if code may call the program: by the entry's name or a parameter of `check`."""
     names = {entry.rpartition(".")[2], "candidate"}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check":
-            own = node.args
-            names |= {arg.arg for arg in (*own.posonlyargs, *own.args, own.vararg) if arg}
+            args = node.args
+            names |= {arg.arg for arg in (*args.posonlyargs, *args.args, args.vararg) if arg}
     return any(_mentions(node, names) for node in _nodes(tree))
 
 
 def asserts_something(trees: Iterable[ast.Module]) -> bool:
-    """Whether code can tell a wrong answer: by an assertion, an exception, or a function's name."""
+    """True if code can reject an answer: by an assertion, an exception, or a function's name."""
     return any(
         isinstance(node, ast.Assert | ast.Raise)
         or (isinstance(node, ast.Name) and any(part in node.id.lower() for part in _JUDGES))
@@ -60,7 +60,7 @@ def asserts_something(trees: Iterable[ast.Module]) -> bool:
 
 
 def _mentions(node: ast.AST, names: set[str]) -> bool:
-    """Whether a node is one of the names, or text that holds one, as `eval` could read it."""
+    """True if a node is one of the names, or text that holds one, as `eval` could read it."""
     if isinstance(node, ast.Name):
         return isinstance(node.ctx, ast.Load) and node.id in names
     if isinstance(node, ast.Attribute):
@@ -98,24 +98,24 @@ def docstring_examples(prompt: str, entry: str) -> tuple[CallTest, ...]:
 
     try:
         # The last example runs into the quotes that end the docstring.
-        shown = [
+        examples = [
             (item.source, _QUOTES.split(item.want)[0])
             for item in doctest.DocTestParser().get_examples(prompt)
         ]
     except ValueError:  # they are not indented alike
-        shown = []
-    shown += [match.groups() for match in _EXAMPLE.finditer(prompt)]
-    tests = (_example(call.strip(), expected.strip(), entry) for call, expected in shown)
+        examples = []
+    examples += [match.groups() for match in _EXAMPLE.finditer(prompt)]
+    tests = (_example(call.strip(), expected.strip(), entry) for call, expected in examples)
     return tuple(test for test in tests if test is not None)
 
 
 def _example(call: str, expected: str, entry: str) -> CallTest | None:
     try:
-        made = ast.parse(call, mode="eval").body
-        if not isinstance(made, ast.Call) or ast.unparse(made.func) != entry:
+        expression = ast.parse(call, mode="eval").body
+        if not isinstance(expression, ast.Call) or ast.unparse(expression.func) != entry:
             return None
-        args = tuple(ast.literal_eval(arg) for arg in made.args)
-        options = {str(item.arg): ast.literal_eval(item.value) for item in made.keywords}
+        args = tuple(ast.literal_eval(arg) for arg in expression.args)
+        options = {str(item.arg): ast.literal_eval(item.value) for item in expression.keywords}
         return CallTest(args, ast.literal_eval(expected), options, _EQUAL)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
@@ -135,8 +135,8 @@ from itertools import *
 from typing import *
 import bisect, collections, functools, heapq, itertools, math, random, re, string
 """
-"""What stands before an answer with a class `Solution`: the site that these problems are from
-imports it, and their signatures are written with `List` and `Optional`."""
+"""Imports before an answer with a class `Solution`: the site of these problems has them, and
+signatures are written with `List` and `Optional`."""
 
 
 CLOSE = """
@@ -171,7 +171,7 @@ class CodeRow:
     imports: frozenset[str] = field(default=frozenset(), repr=False)
     """Modules that its tests import."""
     asserts: bool = field(default=True, repr=False)
-    """Its tests can tell a wrong answer."""
+    """True if its tests can reject an answer."""
 
 
 def with_prelude(source: str, prelude: str) -> str:
@@ -281,30 +281,30 @@ def _texts(where: str, column: str, value: Any) -> list[str]:
 
 
 def read_apps(where: str, line: int, record: dict[str, Any], names: Names, text: str) -> CodeRow:
-    """Inputs and outputs in one column; those that the statement shows are public."""
+    """Inputs and outputs in one column; tests that the statement shows are public."""
     starter = _source(where, ("starter_code",), record.get("starter_code"))
     solution = _reference(where, names["solution"], first(record, names["solution"]))
     is_method = re.search(r"^class Solution\b", starter or solution, re.MULTILINE) is not None
     function, tests = io_tests(
         where, first(record, names["tests"]), first(record, names["entry"]), not is_method
     )
-    shown = tuple(test for test in tests if _is_shown(test, text))
-    hidden = tuple(test for test in tests if test not in shown)
-    return _contest_row(line, text, starter, function, is_method, shown, hidden, solution)
+    public = tuple(test for test in tests if _is_shown(test, text))
+    hidden = tuple(test for test in tests if test not in public)
+    return _contest_row(line, text, starter, function, is_method, public, hidden, solution)
 
 
 def read_livecodebench(
     where: str, line: int, record: dict[str, Any], names: Names, text: str
 ) -> CodeRow:
-    """Public tests in a column, private ones packed in another; see `contests`."""
+    """Public tests in a column, private ones packed in another."""
     starter = _source(where, ("starter_code",), record.get("starter_code"))
-    shown = listed_tests(where, first(record, names["tests"]))
+    public = listed_tests(where, first(record, names["tests"]))
     packed = listed_tests(where, record.get("private_test_cases"))
     name = function_name(where, record.get("metadata"))
-    function, tests = io_tests(where, [*shown, *packed], name)
+    function, tests = io_tests(where, [*public, *packed], name)
     solution = _source(where, names["solution"], first(record, names["solution"]))
     is_method = "class Solution" in starter
-    parts = tests[: len(shown)], tests[len(shown) :]
+    parts = tests[: len(public)], tests[len(public) :]
     return _contest_row(line, text, starter, function, is_method, *parts, solution)
 
 
@@ -312,11 +312,11 @@ def read_codecontests(
     where: str, line: int, record: dict[str, Any], names: Names, text: str
 ) -> CodeRow:
     """Public, private and generated tests, each as lists of inputs and outputs."""
-    shown = paired_tests(where, record, names["tests"][0])
+    public = paired_tests(where, record, names["tests"][0])
     hidden = [paired_tests(where, record, name) for name in ("private_tests", "generated_tests")]
-    whole = {key: [one for part in (shown, *hidden) for one in part[key]] for key in shown}
+    whole = {key: [item for part in (public, *hidden) for item in part[key]] for key in public}
     _, tests = io_tests(where, whole, None)
-    count = len(shown["inputs"])
+    count = len(public["inputs"])
     solution = python_reference(first(record, names["solution"]))
     return _contest_row(line, text, "", None, False, tests[:count], tests[count:], solution)
 
@@ -327,7 +327,7 @@ def _contest_row(
     starter: str,
     function: str | None,
     is_method: bool,
-    shown: tuple[Test, ...],
+    public: tuple[Test, ...],
     hidden: tuple[Test, ...],
     solution: str,
 ) -> CodeRow:
@@ -343,7 +343,7 @@ def _contest_row(
         line,
         "\n\n".join(part for part in parts if part),
         entry,
-        shown,
+        public,
         hidden,
         solution,
         SOLUTION_PRELUDE if entry and is_method else "",
@@ -352,7 +352,7 @@ def _contest_row(
 
 
 def _is_shown(test: Test, text: str) -> bool:
-    """Whether the statement holds both the input and the output, as lines of their own."""
+    """True if the statement has both the input and the output as separate lines."""
     if isinstance(test, CallTest | CheckTest):
         return False
     lines = "".join(f"\n{line.strip()}" for line in text.splitlines()) + "\n"

@@ -2,7 +2,7 @@
 
 `x * 3` for `x + 3`, `<` for `<=`, an end that is off by one, operands the wrong way round, lost
 parentheses, `min` for `max`, a sort in the other direction. Whether a variant really fails is
-computed (`code_interpreter`).
+computed (`flowzoo.envs.tasks.code.interpreter`).
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def changes(node: ast.AST) -> Iterator[Change]:
         if isinstance(node.left, ast.BinOp):
             yield _regrouped(node, node.left)
     elif isinstance(node, ast.Compare):
-        for place, op in enumerate(node.ops):
-            changed = [*node.ops[:place], _COMPARISONS[type(op)](), *node.ops[place + 1 :]]
+        for position, op in enumerate(node.ops):
+            changed = [*node.ops[:position], _COMPARISONS[type(op)](), *node.ops[position + 1 :]]
             yield _set(node, ops=changed)
     elif isinstance(node, ast.BoolOp):
         yield _set(node, op=ast.And() if isinstance(node.op, ast.Or) else ast.Or())
@@ -98,20 +98,20 @@ def changes(node: ast.AST) -> Iterator[Change]:
 
 
 def count_changes(source: str) -> int:
-    """How many variants a program has."""
+    """Number of variants of a program."""
     return sum(1 for node in ast.walk(ast.parse(source)) for _ in changes(node))
 
 
 def variant(source: str, number: int) -> ast.Module:
     """The program with change `number` made (from 0)."""
     tree = copy.deepcopy(ast.parse(source))
-    place = 0
+    position = 0
     for node in ast.walk(tree):
         for change in list(changes(node)):
-            if place == number:
+            if position == number:
                 change()
                 return ast.fix_missing_locations(tree)
-            place += 1
+            position += 1
     raise IndexError(number)
 
 

@@ -31,7 +31,7 @@ PAIRS = (
         (first, second)
         for first in PHRASES
         for second in PHRASES
-        # Two of a kind would mostly come to one operation.
+        # Two of a kind would mostly amount to one operation.
         if first != second and not (first in _SUMS and second in _SUMS)
     ),
     ("+", "from"),
@@ -58,7 +58,7 @@ def operation(name: str, inner: str, constant: int) -> str:
 
 
 def is_constant(first: str, a: int, second: str, b: int) -> bool:
-    """Whether the two operations give (nearly) the same number for every x."""
+    """True if the two operations give (nearly) the same number for every x."""
     if (first, second) == ("%", "//"):
         return 2 * b > a
     return (first, second) == ("*", "%") and a % b == 0
@@ -67,7 +67,7 @@ def is_constant(first: str, a: int, second: str, b: int) -> bool:
 def inputs(value: Callable[[int], int]) -> Callable[[random.Random], tuple[int]]:
     """Draws small numbers for the examples, then hidden inputs.
 
-    Those are first two pairs of neighbours with different values, which tell constants that are
+    Those are first two pairs of neighbors with different values, which tell constants that are
     off by one behind a division; then numbers of every size.
     """
     drawn = 0
@@ -178,7 +178,7 @@ def list_pipeline(rng: random.Random) -> CodeDraft:
             ("the list of them in reverse order", "{}[::-1]"),
         )
     )
-    if "largest" in what:  # 0 stands for nothing, so that no value may lie below it
+    if "largest" in what:  # 0 means nothing, so that no value may lie below it
         change, expression = "squared", "n * n"
     inner = f"[{expression} for n in numbers if {test}]"
     return CodeDraft(
@@ -191,7 +191,7 @@ def list_pipeline(rng: random.Random) -> CodeDraft:
 
 
 def list_window(rng: random.Random) -> CodeDraft:
-    """Best sum of neighbours."""
+    """Best sum of neighbors."""
     k, (word, name) = rng.randint(2, 5), rng.choice((("largest", "max"), ("smallest", "min")))
     drop = rng.randint(1, 9)
     return CodeDraft(
@@ -236,7 +236,7 @@ def list_runs(rng: random.Random) -> CodeDraft:
 def pairs_apart(rng: random.Random) -> CodeDraft:
     """Count pairs by their sum or difference."""
     k = rng.randint(2, 12)
-    words, test = rng.choice(
+    wording, test = rng.choice(
         (
             (f"differ by exactly {k}", f"abs(numbers[i] - numbers[j]) == {k}"),
             (f"add up to a multiple of {k}", f"(numbers[i] + numbers[j]) % {k} == 0"),
@@ -244,7 +244,7 @@ def pairs_apart(rng: random.Random) -> CodeDraft:
         )
     )
     return CodeDraft(
-        f"Write pairs(numbers): how many pairs of different positions hold numbers that {words}.",
+        f"Write pairs(numbers): how many pairs of different positions hold numbers that {wording}.",
         "def pairs(numbers):\n    count = 0\n    for i in range(len(numbers)):\n"
         f"        for j in range(i + 1, len(numbers)):\n            if {test}:\n"
         "                count += 1\n    return count",
@@ -324,7 +324,7 @@ def letter_count(rng: random.Random) -> CodeDraft:
 def rewrite(rng: random.Random) -> CodeDraft:
     """Replace letters, then change the whole text."""
     old, new = rng.sample("aeilnoprst", 2)
-    words, form = rng.choice(
+    wording, form = rng.choice(
         (
             ("turn the text around", "{}[::-1]"),
             ("write it in capitals", "{}.upper()"),
@@ -333,7 +333,7 @@ def rewrite(rng: random.Random) -> CodeDraft:
         )
     )
     return CodeDraft(
-        f"Write change(text): replace every {old} with {new}, then {words}.",
+        f"Write change(text): replace every {old} with {new}, then {wording}.",
         f"def change(text):\n    return {form.format(f'text.replace({old!r}, {new!r})')}",
         lambda rng: (" ".join(rng.sample(WORDS, rng.randint(1, 3))),),
         "change",
@@ -438,7 +438,7 @@ LEVEL_2 = families(
 
 
 def sum_lines(rng: random.Random) -> CodeDraft:
-    """Numbers on lines of their own."""
+    """Numbers on separate lines."""
     (condition, test), (change, expression) = tests(rng), maps(rng)
     what, form = rng.choice((("the sum", "sum(found)"), ("the number", "len(set(found))")))
     extra = " different" if what == "the number" else ""
@@ -504,8 +504,8 @@ def commands(rng: random.Random) -> CodeDraft:
 
 
 def _commands(rng: random.Random) -> str:
-    words = ("add", "sub", "grow")
-    return _lines([f"{rng.choice(words)} {rng.randint(1, 9)}" for _ in range(rng.randint(2, 7))])
+    names = ("add", "sub", "grow")
+    return _lines([f"{rng.choice(names)} {rng.randint(1, 9)}" for _ in range(rng.randint(2, 7))])
 
 
 def grid(rng: random.Random) -> CodeDraft:
@@ -533,7 +533,7 @@ def _grid(rng: random.Random, mark: str) -> str:
 def sentences(rng: random.Random) -> CodeDraft:
     """Words of lines."""
     k, letter = rng.randint(3, 6), rng.choice("aeilnpr")
-    words, form = rng.choice(
+    wording, form = rng.choice(
         (
             ("in reverse order", "kept[::-1]"),
             ("in alphabetical order", "sorted(kept)"),
@@ -542,7 +542,7 @@ def sentences(rng: random.Random) -> CodeDraft:
     )
     return CodeDraft(
         "The first line holds n, the next n lines hold words. For each of these lines print its "
-        f"words of at most {k} letters and those with the letter {letter}, {words}, separated by "
+        f"words of at most {k} letters and those with the letter {letter}, {wording}, separated by "
         "one space, or `-` if there are none.",
         "for i in range(int(input())):\n"
         f"    kept = [w for w in input().split() if len(w) <= {k} or {letter!r} in w]\n"

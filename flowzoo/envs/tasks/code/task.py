@@ -3,7 +3,7 @@ r"""The task `code`: problems whose answer is a Python program, generated or fro
 | | |
 |---|---|
 | Creation | `make_task("code", level=2)`, `make_task("code", data="HumanEval.jsonl")` |
-| Problems | generated in three levels (`code_problems`), or the rows of a file (`code_files`) |
+| Problems | generated in three levels, or the rows of a file |
 | Prompt | the statement, its public tests, and `Put the code in a ```python block.` |
 | Answer | strict: a bare program or the last block (python first); lenient: also unfenced |
 | Score | 1 if all hidden tests pass (`reward="fraction"`: the share that does), in the sandbox |
@@ -62,21 +62,21 @@ def fenced(source: str) -> str:
 
 def grading_tests(problem: Problem) -> tuple[Test, ...]:
     """The hidden tests; before them the public ones, where the file's layout says they count."""
-    shown = problem.meta["public"] if problem.meta.get("public_grade") else ()
-    return (*shown, *problem.meta["hidden"])
+    public = problem.meta["public"] if problem.meta.get("public_grade") else ()
+    return (*public, *problem.meta["hidden"])
 
 
 def observed_outputs(ran: Ran, entry: str | None) -> tuple[str, ...]:
-    """What a program did on each input: its output, or else the status.
+    """Behavior of a program on each input: its output, or else the status.
 
     Tests that are code give no output: of those only the status is known.
     """
-    found = []
+    outputs = []
     for case in ran.cases:
         is_output = case.status in ("AC", "WA") and case.output
         output = " ".join(case.output.split()) if entry is None else case.output
-        found.append(f"output {output}" if is_output else case.status)
-    return tuple(found)
+        outputs.append(f"output {output}" if is_output else case.status)
+    return tuple(outputs)
 
 
 def lines_of(answer: str) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class CodeTask(DataTask[CodeRow]):
     read again where it arrives.
 
     Raises:
-        UsageError: a bad option; options of files together with those of generated problems.
+        UsageError: a bad option, or options of files together with options of generated problems.
         DataError: a broken file, with the line.
     """
 
@@ -119,8 +119,8 @@ class CodeTask(DataTask[CodeRow]):
     """Layout of `data`: humaneval, mbpp, livecodebench, codecontests, apps, or auto to tell by its
     columns."""
     columns: Mapping[str, str] | Columns | str = ()
-    """Column names of `data` where they differ from the layout's (keys: see `code_files`); on a
-    command line as `columns=text:ask,tests:checks`."""
+    """Column names of `data` where they differ from the layout's (keys `text`, `solution`, `tests`,
+    `entry`); on a command line as `columns=text:ask,tests:checks`."""
     reward: Scoring = "all"
     """`all`: 1 if every hidden test passes, else 0. `fraction`: the share that passes."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
@@ -205,10 +205,10 @@ class CodeTask(DataTask[CodeRow]):
 
     def _check_generated(self) -> None:
         if self.family is not None:
-            own = family_named(self.family).level
-            if self.level not in (None, own, str(own)):
-                raise UsageError(f"family {self.family!r} is of level {own}, not {self.level!r}.")
-            object.__setattr__(self, "level", own)
+            level = family_named(self.family).level
+            if self.level not in (None, level, str(level)):
+                raise UsageError(f"family {self.family!r} is of level {level}, not {self.level!r}.")
+            object.__setattr__(self, "level", level)
         object.__setattr__(self, "level", 1 if self.level is None else self.level)
         read_levels(cast("int | str", self.level), LEVELS)
 
@@ -264,19 +264,20 @@ class CodeTask(DataTask[CodeRow]):
             family, draft = self._draft(level, split, index, number)
             if not is_in(split, draft.statement):
                 continue
-            made = complete(family, draft)
-            if made is not None:
+            generated = complete(family, draft)
+            if generated is not None:
                 meta = {
                     "source": self.family or f"level-{self.level}",
                     "level": level,
-                    "family": made.family,
+                    "family": generated.family,
                     "draw": number,
-                    "entry": made.entry,
-                    "public": made.public,
-                    "hidden": made.hidden,
-                    "solution": made.source,
+                    "entry": generated.entry,
+                    "public": generated.public,
+                    "hidden": generated.hidden,
+                    "solution": generated.source,
                 }
-                return Problem(self.name, split, self.seed, index, made.text, made.source, meta)
+                text, source = generated.text, generated.source
+                return Problem(self.name, split, self.seed, index, text, source, meta)
         raise UsageError(f"family {self.family!r} has no problem in split {split!r}: it is small.")
 
     def _draft(
@@ -392,8 +393,8 @@ class CodeTask(DataTask[CodeRow]):
         if "draw" not in problem.meta:
             return fenced(nothing(problem.meta["entry"]))
         key = problem.meta["level"], problem.split, problem.index, problem.meta["draw"]
-        made = complete(*self._draft(*key))
-        return fenced(wrong_program(made, rng) if made else nothing(problem.meta["entry"]))
+        original = complete(*self._draft(*key))
+        return fenced(wrong_program(original, rng) if original else nothing(problem.meta["entry"]))
 
     def reference(self, problem: Problem) -> str | None:
         """The reference program; None in files that have none."""

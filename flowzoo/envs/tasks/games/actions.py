@@ -45,23 +45,23 @@ def shown_list(text: str) -> str | None:
 
     Thoughts are left out.
     """
-    shown = visible(text)
-    end = shown.rfind("```")
-    start = shown.rfind("```", 0, max(end, 0))
+    reply = visible(text)
+    end = reply.rfind("```")
+    start = reply.rfind("```", 0, max(end, 0))
     if start >= 0:
-        found = last_bracketed(shown[start:end])
-        if found is not None:
-            return found
-    return last_bracketed(shown)
+        items = last_bracketed(reply[start:end])
+        if items is not None:
+            return items
+    return last_bracketed(reply)
 
 
 def json_list(text: str) -> list[object] | None:
     """The list that a reply ends on if it is JSON with at most `MOST_ACTIONS` items, else None."""
-    found = shown_list(text)
-    if found is None:
+    items = shown_list(text)
+    if items is None:
         return None
     try:
-        value = json.loads(found)
+        value = json.loads(items)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, list) and len(value) <= MOST_ACTIONS else None
@@ -91,16 +91,16 @@ def read_moves_loosely(text: str) -> str | None:
     Quotes do not matter, and letters may stand together (`UURD`); any other word or number makes
     the reply unreadable, and so do lists in lists.
     """
-    found = shown_list(text)
-    if found is None:
+    items = shown_list(text)
+    if items is None:
         lines = visible(text)[-LONGEST_LIST:].splitlines()
-        found = next((line for line in reversed(lines) if line.strip()), "").rpartition(":")[2]
-        if not _WORD.search(found):
+        items = next((line for line in reversed(lines) if line.strip()), "").rpartition(":")[2]
+        if not _WORD.search(items):
             return None
-    elif "[" in found[1:]:
+    elif "[" in items[1:]:
         return None
     moves: list[str] = []
-    for match in _WORD.finditer(found):
+    for match in _WORD.finditer(items):
         word = match[0].upper()
         word = _WORDS.get(word, word)
         if word.strip(MOVES):
@@ -110,7 +110,7 @@ def read_moves_loosely(text: str) -> str | None:
 
 
 def are_moves(answer: str) -> bool:
-    """Whether `answer` is a canonical list of moves."""
+    """True if `answer` is a canonical list of moves."""
     return _CANONICAL_MOVES.fullmatch(answer) is not None
 
 

@@ -1,7 +1,7 @@
 """Base of the tasks in which a list of actions moves a world: plan_path, sokoban, sudoku.
 
 The state of a world is a function of the problem and of the actions so far, one canonical list
-(`actions`), and of nothing else: an episode that is forked or replayed comes to the same state.
+(`actions`), and of nothing else: a forked or replayed episode reaches the same state.
 Success is a matter of the final state only; neither the world nor its end knows the gold answer.
 """
 
@@ -35,15 +35,15 @@ from flowzoo.seeding import key_rng
 
 @dataclass(frozen=True, slots=True)
 class BoardRow:
-    """One world of a file; `made` is its `Instance`."""
+    """One world of a file."""
 
     line: int
-    made: Any
+    instance: Any
 
     @property
     def text(self) -> str:
-        """What decides the split."""
-        return self.made.key
+        """Key that decides the split."""
+        return self.instance.key
 
 
 def board_rows(
@@ -70,10 +70,10 @@ def board_rows(
                 f"got {value!r:.100}; another column is named with --options columns=board:COLUMN."
             )
         try:
-            made = game.instance([row.rstrip("\r") for row in rows], int(side))
+            instance = game.instance([row.rstrip("\r") for row in rows], int(side))
         except UsageError as error:
             raise DataError(f"{where}: {error}") from error
-        yield BoardRow(line, made)
+        yield BoardRow(line, instance)
 
 
 def check_square(rows: list[str], side: int, symbols: str) -> None:
@@ -99,7 +99,7 @@ class GameInstance(NamedTuple):
     """A generated world."""
 
     key: str
-    """What decides the split: equal keys never stand in two splits."""
+    """Key that decides the split: equal keys are never in two splits."""
     board: str
     """The world at the start, rows ended by newlines."""
     gold: str
@@ -109,7 +109,7 @@ class GameInstance(NamedTuple):
 
 
 class GameResult(NamedTuple):
-    """What a list of actions comes to."""
+    """Result of a list of actions."""
 
     solved: bool
     gained: float
@@ -133,7 +133,7 @@ class Game(DataTask[BoardRow]):
     kind: ClassVar[str] = "actions"
     home: ClassVar[str] = "tool_planner_v0"
     instruction: ClassVar[str]
-    """How to write the answer."""
+    """Instruction for the form of the answer."""
     drawn_by: ClassVar[tuple[str, ...]]
     """Options of the generator alone, which mean nothing for worlds from a file."""
 
@@ -147,7 +147,7 @@ class Game(DataTask[BoardRow]):
     """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
     data: str | None = None
     """A JSON Lines or Parquet file of boards, or a folder or Hugging Face id, as
-    `org/name:config@split#commit` (see `game_files`); default: generated problems."""
+    `org/name:config@split#commit` ; default: generated problems."""
     columns: Mapping[str, str] | Columns = ()
     """Name of the column of `data` that has the board, under the key `board`."""
     digest: str = field(default="", repr=False)
@@ -202,15 +202,15 @@ class Game(DataTask[BoardRow]):
 
     @abstractmethod
     def describe(self, problem: Problem, board: str, actions: str) -> str:
-        """What a player is told of the world that `board` shows; without the instruction."""
+        """Description of the world on `board` for a player, without the instruction."""
 
     @abstractmethod
     def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        """What each canonical list of actions comes to."""
+        """Results of canonical lists of actions."""
 
     @abstractmethod
     def is_canonical(self, answer: str) -> bool:
-        """Whether `answer` is a canonical list of actions of this game."""
+        """True if `answer` is a canonical list of actions of this game."""
 
     @abstractmethod
     def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
@@ -224,16 +224,16 @@ class Game(DataTask[BoardRow]):
         """Why nothing more can be done (`solved`, `deadlock`, `cap`), or an empty string."""
 
     def _of_row(self, row: BoardRow, index: int, split: str, where: dict[str, Any]) -> Problem:
-        return self._problem(row.made, index, split, where)
+        return self._problem(row.instance, index, split, where)
 
     def _generated(self, index: int, split: str) -> Problem:
         settings = self.settings()
         for draw in count():
             rng = key_rng("task", self.name, *settings, split, self.seed, index, draw)
-            made = self.draw(rng, split)
-            if made is not None and is_in(split, made.key):
+            instance = self.draw(rng, split)
+            if instance is not None and is_in(split, instance.key):
                 where = {"source": "-".join(map(str, settings))}
-                return self._problem(made, index, split, where)
+                return self._problem(instance, index, split, where)
             if draw >= MOST_DRAWS:
                 raise UsageError(
                     f"{self.name}: no instance for split {split!r} in {MOST_DRAWS} draws with "
@@ -242,12 +242,12 @@ class Game(DataTask[BoardRow]):
         raise AssertionError("unreachable")
 
     def _problem(
-        self, made: GameInstance, index: int, split: str, where: Mapping[str, object]
+        self, instance: GameInstance, index: int, split: str, where: Mapping[str, object]
     ) -> Problem:
-        meta = {**where, "board": made.board, "solution": made.gold, **made.facts}
-        problem = Problem(self.name, split, self.seed, index, "", made.gold, meta)
-        text = self.describe(problem, made.board, START)
-        return Problem(self.name, split, self.seed, index, text, made.gold, meta)
+        meta = {**where, "board": instance.board, "solution": instance.gold, **instance.facts}
+        problem = Problem(self.name, split, self.seed, index, "", instance.gold, meta)
+        text = self.describe(problem, instance.board, START)
+        return Problem(self.name, split, self.seed, index, text, instance.gold, meta)
 
     def prompt(self, problem: Problem) -> str:
         """The world at the start, and how to write the answer."""
@@ -257,17 +257,17 @@ class Game(DataTask[BoardRow]):
         """`prompt` for the world as it is after `actions`."""
         if actions == START:
             return self.prompt(problem)
-        shown = self.describe(problem, self.state(problem, actions), actions)
-        return f"{shown}\n{self.instruction}"
+        board_text = self.describe(problem, self.state(problem, actions), actions)
+        return f"{board_text}\n{self.instruction}"
 
     def board_in(self, problem: Problem, prompt: str) -> str:
         """The board that a text of `prompt_at` shows, for scripted players, who know no more."""
         return "\n".join(prompt.split("\n")[1 : problem.meta["board"].count("\n") + 2])
 
     def solves(self, problem: Problem, board: str, actions: Sequence[str]) -> list[bool]:
-        """Whether each canonical list solves the world that `board` shows."""
-        shown = replace(problem, meta={**problem.meta, "board": board})
-        return [end.solved for end in self.play_batch([shown] * len(actions), actions)]
+        """For each canonical list, True if it solves the world on `board`."""
+        at_board = replace(problem, meta={**problem.meta, "board": board})
+        return [end.solved for end in self.play_batch([at_board] * len(actions), actions)]
 
     def join(self, *actions: str) -> str:
         """Canonical lists one after the other."""

@@ -21,7 +21,7 @@ from flowzoo.envs.tasks.task import Problem
 
 
 class Tile(NamedTuple):
-    """What a symbol of a board is called in the legend, and how a person sees it."""
+    """Name of a board's symbol in the legend, and its looks in a terminal."""
 
     word: str
     """Empty: no symbol of a board at the start."""
@@ -55,7 +55,7 @@ class MoveGame(Game):
         return 2 * self.side * self.side
 
     def is_canonical(self, answer: str) -> bool:
-        """Whether `answer` is a canonical list of moves."""
+        """True if `answer` is a canonical list of moves."""
         return are_moves(answer)
 
     def answer(self, text: str) -> str | None:

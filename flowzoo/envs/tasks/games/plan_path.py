@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | Creation | `make_task("plan_path")`, `make_task("plan_path", side=4, density=0.2)` |
-| Problems | the rows of a file (`data=`, see `game_files`), or endless: start and goal uniform and not adjacent, then walls on exactly `density` of the cells, redrawn until a path exists |
+| Problems | the rows of a file (`data=`), or endless: start and goal uniform and not adjacent, then walls on exactly `density` of the cells, redrawn until a path exists |
 | Prompt | the grid (`#` wall, `.` free, `P` you, `G` goal), both positions, how to answer |
 | Answer | a JSON list of `"U"`, `"D"`, `"L"`, `"R"`, the last one of the reply; lenient: letters or words of either case, with or without quotes |
 | Moves | a move into a wall or off the grid changes nothing; at most 2 · side² moves are made |
@@ -46,7 +46,7 @@ _WALL, _START, _GOAL, _BOTH = ord("#"), ord("P"), ord("G"), ord("+")
 
 
 class PlanPathResult(NamedTuple):
-    """What a plan comes to."""
+    """Result of a plan."""
 
     end: int
     """Final cell, row * side + column."""
@@ -169,7 +169,7 @@ def _walk(
 STEP, INVALID, GOAL, SHORTEST = -0.01, -0.1, 1.0, 0.5
 """Parts of the shaped return."""
 TRAIL = ("• ", "yellow")
-"""How a cell is drawn that was left."""
+"""Symbol of a visited cell."""
 _WALL_DRAWS = 50
 
 
@@ -264,7 +264,7 @@ class PlanPathTask(MoveGame):
         return GameInstance(board, board, written([*moves]), {"optimal": len(moves)})
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
-        """Start and goal first, so that walls do not favour near pairs; then walls that fit."""
+        """Start and goal first, so that walls do not favor near pairs; then walls that fit."""
         side, size = self.side, self.side * self.side
         start, goal = rng.sample(range(size), 2)
         rows, columns = abs(start // side - goal // side), abs(start % side - goal % side)

@@ -3,19 +3,19 @@
 | | |
 |---|---|
 | Creation | `make_task("sokoban")`, `make_task("sokoban", side=5, boxes=1, longest=8)` |
-| Problems | the rows of a file (`data=`, see `game_files`), or endless: inner walls and goals at random, then a start drawn from all states that reverse play reaches from the solution, with no box on a goal |
+| Problems | the rows of a file (`data=`), or endless: inner walls and goals at random, then a start drawn from all states that reverse play reaches from the solution, with no box on a goal |
 | Prompt | the board in the usual symbols (`-` for floor), how to answer |
 | Answer | a JSON list of `"U"`, `"D"`, `"L"`, `"R"`, the last one of the reply; lenient: letters or words of either case, with or without quotes |
 | Moves | a move against a wall, or a box that cannot be pushed, changes nothing; at most 2 · side² moves are made |
-| Score | `sparse`: 1 if all boxes stand on goals *at the end*, else 0; `shaped`: see below |
+| Score | `sparse`: 1 if all boxes are on goals *at the end*, else 0; `shaped`: see below |
 
-The split is that of walls and goals: no level of one split is met in another, whatever the start.
-Reverse play is exhaustive (`Level`): every instance has a solution, the length of the
-shortest one is stored (`meta["optimal"]`), and deadlocks are recognised exactly. A deadlock ends an
+Walls and goals decide the split: no level of one split is met in another, from any start.
+Reverse play is exhaustive (`SokobanLevel`): every instance has a solution, the length of the
+shortest one is stored (`meta["optimal"]`), and deadlocks are recognized exactly. A deadlock ends an
 episode of several turns and is reported as a fact; it earns and costs nothing.
 
 The shaped return is +1 for every box on a goal at the end less those at the start, −0.01 a move,
-−0.05 more for a move that changes nothing, +10 if all stand on goals at the end. (A box that leaves a
+−0.05 more for a move that changes nothing, +10 if all are on goals at the end. (A box that leaves a
 goal costs what it had earned: were it cheaper, pushing it off and on again would pay.) The score is
 this return divided by that of a shortest solution, but not below 0.
 
@@ -48,12 +48,12 @@ _OPPOSITE = (1, 0, 3, 2)
 
 
 class SokobanResult(NamedTuple):
-    """What a list of moves comes to."""
+    """Result of a list of moves."""
 
     board: str
     """The board after it."""
     moves: int
-    """Moves made, those that changed nothing included; at most the cap."""
+    """Number of moves, ineffective ones included; at most the cap."""
     invalid: int
     """Moves against a wall or a box that cannot be pushed: they change nothing."""
     on_at_start: int
@@ -63,7 +63,7 @@ class SokobanResult(NamedTuple):
 
 
 class SokobanState(NamedTuple):
-    """Where everything that moves is: numbers of floor cells."""
+    """Positions of the player and the boxes: numbers of floor cells."""
 
     player: int
     boxes: tuple[int, ...]

@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | Creation | `make_task("sudoku")`, `make_task("sudoku", side=9, blanks=40)`, `make_task("sudoku", blanks=3)` |
-| Problems | the rows of a file (`data=`, see `game_files`), or endless: a random complete grid, then cells emptied in random order as long as one solution is left |
+| Problems | the rows of a file (`data=`), or endless: a random complete grid, then cells emptied in random order as long as one solution is left |
 | Prompt | the puzzle, 0 for a blank; own entries so far are listed apart from it; how to answer |
 | Answer | the last JSON list of the reply: entries `[row, column, value]` counted from 0, or a whole grid, a list of rows; lenient: also a grid in lines of digits, or entries as `(row, column) = value` |
 | Entries | a later entry replaces an earlier one, value 0 takes it back; an entry that edits a clue or lies outside is rejected, and so is every whole grid with such a cell; numbers have one digit |
@@ -42,7 +42,7 @@ _OPEN, _CLOSE = ord("["), ord("]")
 
 
 class SudokuResult(NamedTuple):
-    """What a list of entries comes to."""
+    """Result of a list of entries."""
 
     grid: str
     """Digits of clues and entries, row after row, 0 for a blank."""
@@ -79,9 +79,9 @@ def solution_of(puzzle: str, side: int) -> str:
     """The first solution of a puzzle (digits row after row); zeros if there is none."""
     _compile()
     grid = _array(puzzle)
-    found = np.zeros_like(grid)
-    _count(grid, side, 1, np.zeros(1, np.uint64), found)
-    return digits(found)
+    solution = np.zeros_like(grid)
+    _count(grid, side, 1, np.zeros(1, np.uint64), solution)
+    return digits(solution)
 
 
 def digits(grid: np.ndarray) -> str:
@@ -184,29 +184,31 @@ def _fits(clues: np.ndarray, side: int, grid: np.ndarray, masks: np.ndarray) -> 
     return True
 
 
-def _count(clues: np.ndarray, side: int, most: int, stream: np.ndarray, found: np.ndarray) -> int:
+def _count(
+    clues: np.ndarray, side: int, most: int, stream: np.ndarray, solution: np.ndarray
+) -> int:
     """Count completions of a grid up to `most`; 0 if clues clash.
 
-    Depth-first search, the digits of a cell in random order; `found` gets the last completion.
+    Depth-first search, the digits of a cell in random order; `solution` gets the last completion.
     """
     size = side * side
     grid, masks = np.zeros(size, np.int64), np.zeros((3, side), np.int64)
     if not _fits(clues, side, grid, masks):
         return 0
     cells, choices = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
-    taken = np.zeros(size + 1, np.int64)
+    used = np.zeros(size + 1, np.int64)
     cells[0], choices[0] = _pick(grid, side, masks)
     depth, total = 0, 0
     while depth >= 0 and total < most:
         cell = cells[depth]
         if cell < 0:
-            for place in range(size):
-                found[place] = grid[place]
+            for cell_index in range(size):
+                solution[cell_index] = grid[cell_index]
             total += 1
             depth -= 1
             continue
         if grid[cell] > 0:
-            _flip(masks, side, cell, taken[depth])
+            _flip(masks, side, cell, used[depth])
             grid[cell] = 0
         bits = choices[depth]
         if bits == 0:
@@ -216,7 +218,7 @@ def _count(clues: np.ndarray, side: int, most: int, stream: np.ndarray, found: n
             bits &= bits - 1
         bit = bits & -bits
         choices[depth] ^= bit
-        taken[depth] = bit
+        used[depth] = bit
         grid[cell] = _size(bit - 1) + 1
         _flip(masks, side, cell, bit)
         depth += 1
@@ -228,16 +230,16 @@ def _dig(grid: np.ndarray, side: int, blanks: int, stream: np.ndarray) -> int:
     """Empty cells in random order while one solution is left; how many blanks are missing."""
     size = side * side
     order = np.arange(size)
-    found = np.empty(size, np.uint8)
-    for place in range(size):
+    solution = np.empty(size, np.uint8)
+    for position in range(size):
         if blanks == 0:
             break
-        other = place + _below(stream, size - place)
-        order[place], order[other] = order[other], order[place]
-        cell = order[place]
+        other = position + _below(stream, size - position)
+        order[position], order[other] = order[other], order[position]
+        cell = order[position]
         digit = grid[cell]
         grid[cell] = 0
-        if _count(grid, side, 2, stream, found) == 1:
+        if _count(grid, side, 2, stream, solution) == 1:
             blanks -= 1
         else:
             grid[cell] = digit
@@ -277,7 +279,7 @@ def _enter(
     """Write the entries of every list; `out` gets, per list, whether it is solved and `invalid`."""
     size = side * side
     item, whole = np.zeros(side, np.uint8), np.zeros(size, np.uint8)
-    found, stream = np.empty(size, np.uint8), np.zeros(1, np.uint64)
+    solution, stream = np.empty(size, np.uint8), np.zeros(1, np.uint64)
     at = 0
     for number in range(len(ends)):
         puzzle, grid = puzzles[number], grids[number]
@@ -305,7 +307,7 @@ def _enter(
         complete = True
         for cell in range(size):
             complete = complete and grid[cell] > 0
-        if complete and _count(grid, side, 1, stream, found) == 1:
+        if complete and _count(grid, side, 1, stream, solution) == 1:
             out[number, 0] = 1
 
 
@@ -361,11 +363,11 @@ def spaced(cells: str, side: int) -> str:
     return "\n".join(" ".join(cells[r : r + side]) for r in range(0, side * side, side))
 
 
-def entries_between(now: str, wanted: str, side: int) -> str:
-    """Canonical entries that turn the digits `now` into `wanted`."""
+def entries_between(now: str, target: str, side: int) -> str:
+    """Canonical entries that turn the digits `now` into `target`."""
     cells = [
         [cell // side, cell % side, int(digit)]
-        for cell, digit in enumerate(wanted)
+        for cell, digit in enumerate(target)
         if now[cell] != digit
     ]
     return written(cells)
@@ -423,7 +425,7 @@ class SudokuTask(Game):
 
     @classmethod
     def instance(cls, rows: list[str], side: int) -> GameInstance:
-        """A grid (0 or . for a blank; its rows may stand on one line) with one solution."""
+        """A grid (0 or . for a blank; its rows may be on one line) with one solution."""
         clues = re.sub(r"[\s|]", "", "".join(rows)).replace(".", "0")
         check_square([clues[r : r + side] for r in range(0, len(clues), side)], side, _DIGITS[side])
         if "0" not in clues or count_solutions(clues, side) != 1:
@@ -439,7 +441,7 @@ class SudokuTask(Game):
         """The grid with its boxes; entries stand out, green where they are right, else red."""
         side, box = self.side, 2 if self.side == 4 else 3
         puzzle = _digits_of(problem.meta["board"])
-        grid, wanted = self._fill(problem, answer or START).grid, _solution(puzzle, side)
+        grid, solution = self._fill(problem, answer or START).grid, _solution(puzzle, side)
         rows: list[list[tuple[str, str]]] = []
         for row in range(side):
             if row and row % box == 0:
@@ -449,7 +451,7 @@ class SudokuTask(Game):
                 if cell % side and cell % side % box == 0:
                     tiles.append(("│ ", "dim"))
                 style = "bold" if puzzle[cell] != "0" else "green"
-                style = style if grid[cell] in (puzzle[cell], wanted[cell]) else "red"
+                style = style if grid[cell] in (puzzle[cell], solution[cell]) else "red"
                 tiles.append(("· ", "dim") if grid[cell] == "0" else (f"{grid[cell]} ", style))
             rows.append(tiles)
         return rows
@@ -468,7 +470,7 @@ class SudokuTask(Game):
         return self.state(problem, stands[1] if stands else START)
 
     def solves(self, problem: Problem, board: str, actions: Sequence[str]) -> list[bool]:
-        """Whether each list completes `board` rightly; its entries stay entries."""
+        """For each list, True if it completes `board` correctly; its entries stay entries."""
         before = entries_between(_digits_of(problem.meta["board"]), _digits_of(board), self.side)
         lists = [self.join(before, new) for new in actions]
         return [end.solved for end in self.play_batch([problem] * len(lists), lists)]
@@ -491,7 +493,7 @@ class SudokuTask(Game):
         return fill_batch([_digits_of(problem.meta["board"])], self.side, [actions])[0]
 
     def is_canonical(self, answer: str) -> bool:
-        """Whether `answer` is a canonical list of entries and whole grids."""
+        """True if `answer` is a canonical list of entries and whole grids."""
         return _canonical(self.side).fullmatch(answer) is not None
 
     def answer(self, text: str) -> str | None:
@@ -503,11 +505,11 @@ class SudokuTask(Game):
         strict = self.answer(text)
         if strict is not None:
             return strict
-        shown = visible(text)[-LONGEST_LIST:]
-        grid = read_lines(shown, self.side)
+        reply = visible(text)[-LONGEST_LIST:]
+        grid = read_lines(reply, self.side)
         if grid is not None:
             return written(grid)
-        entries = [[int(number) for number in found] for found in _ENTRY.findall(shown)]
+        entries = [[int(number) for number in entry] for entry in _ENTRY.findall(reply)]
         return written(entries[-self.side * self.side :]) if entries else None
 
     def ended(self, problem: Problem, actions: str = START) -> str:
@@ -516,8 +518,8 @@ class SudokuTask(Game):
 
     def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
         """The entries that are missing or wrong; wrong: one of them with another digit."""
-        wanted = _solution(_digits_of(problem.meta["board"]), self.side)
-        entries = entries_between(_digits_of(board), wanted, self.side)
+        solution = _solution(_digits_of(problem.meta["board"]), self.side)
+        entries = entries_between(_digits_of(board), solution, self.side)
         if right or entries == START:
             return entries
         cells = json.loads(entries)

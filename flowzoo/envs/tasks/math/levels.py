@@ -68,14 +68,22 @@ def _level_1(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     product = a * b
     low, high = ((1, 99 - product), (1, 99 - product), (1, product), (product, 99))[kind]
     c = rng.randint(low, high)
-    found = chain.step(f"{a}*{b}=", product)
+    product_step = chain.step(f"{a}*{b}=", product)
     if kind == 0:
-        return chain.instance(f"Compute {c}+{a}*{b}.", chain.step(f"{c}+{found}=", c + found))
+        return chain.instance(
+            f"Compute {c}+{a}*{b}.", chain.step(f"{c}+{product_step}=", c + product_step)
+        )
     if kind == 1:
-        return chain.instance(f"Compute {a}*{b}+{c}.", chain.step(f"{found}+{c}=", found + c))
+        return chain.instance(
+            f"Compute {a}*{b}+{c}.", chain.step(f"{product_step}+{c}=", product_step + c)
+        )
     if kind == 2:
-        return chain.instance(f"Compute {a}*{b}-{c}.", chain.step(f"{found}-{c}=", found - c))
-    return chain.instance(f"Compute {c}-{a}*{b}.", chain.step(f"{c}-{found}=", c - found))
+        return chain.instance(
+            f"Compute {a}*{b}-{c}.", chain.step(f"{product_step}-{c}=", product_step - c)
+        )
+    return chain.instance(
+        f"Compute {c}-{a}*{b}.", chain.step(f"{c}-{product_step}=", c - product_step)
+    )
 
 
 def _level_2(rng: random.Random, chain: SolutionWriter) -> MathInstance:

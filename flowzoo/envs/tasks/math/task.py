@@ -3,7 +3,7 @@ r"""The task `math`: problems with one final answer, generated or from a file.
 | | |
 |---|---|
 | Creation | `make_task("math", level=2)`, `make_task("math", data="test.jsonl")` |
-| Problems | endless in five levels (`math_levels`), or the rows of a file (`files`) |
+| Problems | endless in five levels, or the rows of a file |
 | Prompt | the statement, then `Put the final answer in \boxed{}.` |
 | Answer | strict: last balanced box; lenient: `####`, answer phrase, last number |
 | Score | 1 if equal to the reference by `score_batch` and not copied from the problem, else 0 |
@@ -137,10 +137,10 @@ def _layout(
     where: str, record: dict[str, Any], layout: str, columns: dict[str, str]
 ) -> tuple[str, dict[str, tuple[str, ...]]]:
     """The layout (told by the first record where it is `auto`) and its column names."""
-    own = {key: (name,) for key, name in columns.items()}
+    renamed = {key: (name,) for key, name in columns.items()}
     candidates: list[str] = [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "plain"]
     for name in candidates:
-        names = {**_DEFAULT_COLUMNS[name], **own}
+        names = {**_DEFAULT_COLUMNS[name], **renamed}
         text, answer = first(record, names["text"]), first(record, names["answer"])
         solution = first(record, names["solution"])
         is_marked = name != "gsm8k" or "####" in str(answer)
@@ -195,7 +195,7 @@ _DELTAS = (-10, -3, -2, -1, 1, 2, 3, 10)
 
 
 def is_right(answer: str, gold: str) -> bool:
-    """Whether the extracted `answer` is graded equal to `gold`."""
+    """True if the extracted `answer` is graded equal to `gold`."""
     return score_batch([answer], [gold], _AS_GIVEN).scores[0] == 1.0
 
 
@@ -246,7 +246,7 @@ class MathTask(DataTask[MathRow]):
     seed: int = 0
     """Seed of the generator. Files: only part of the problems' ids."""
     copies: CopiesRule = "refused"
-    """Whether an answer that is equal to the reference, but only a formula copied from the problem
+    """True if an answer that is equal to the reference, but only a formula copied from the problem
     with its operations still to be done, is refused (status `copied`) or paid."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
@@ -271,7 +271,7 @@ class MathTask(DataTask[MathRow]):
     @property
     def reply_tokens(self) -> int:
         """128 for the arithmetic of level 1, 256 for other levels; of files 512 where their worked
-        solutions are short, as those of GSM8K, else 1024, as for MATH.
+        solutions are short, as in GSM8K, else 1024, as for MATH.
         """
         if self.data is None:
             return 128 if max(read_levels(self.level or 1, LEVELS)) == 1 else 256
@@ -293,15 +293,17 @@ class MathTask(DataTask[MathRow]):
         levels = read_levels(self.level, LEVELS)
         level = levels[index % len(levels)]
         for draw in count():
-            made = generate(level, self._rng(level, split, index, draw))
-            if is_in(split, made.text):
+            generated = generate(level, self._rng(level, split, index, draw))
+            if is_in(split, generated.text):
                 meta = {
                     "source": f"level-{self.level}",
                     "level": level,
-                    "solution": made.solution,
+                    "solution": generated.solution,
                     "draw": draw,
                 }
-                return Problem(self.name, split, self.seed, index, made.text, made.gold, meta)
+                return Problem(
+                    self.name, split, self.seed, index, generated.text, generated.gold, meta
+                )
         raise AssertionError("unreachable")
 
     def _rng(self, level: int, split: str, index: int, draw: int) -> random.Random:
@@ -340,7 +342,7 @@ class MathTask(DataTask[MathRow]):
         return [Graded(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        """Classes of equal answers, whatever the problem; -1 for None."""
+        """Classes of equal answers, for any problem; -1 for None."""
         return equivalence_classes(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
@@ -352,8 +354,8 @@ class MathTask(DataTask[MathRow]):
         conclusion = f"The answer is \\boxed{{{final}}}."
         if not solution or len(solution) > _LONGEST_SHOWN:
             return conclusion
-        head, found, foot = solution.rpartition(problem.gold)
-        return f"{head}{final if found else ''}{foot}\n{conclusion}"
+        head, answer, foot = solution.rpartition(problem.gold)
+        return f"{head}{final if answer else ''}{foot}\n{conclusion}"
 
     def _mistaken(self, problem: Problem, rng: random.Random) -> str:
         """The solution with one wrong step that changes the final answer."""

@@ -28,7 +28,7 @@ LONGEST_QUERY = 1_000
 
 
 class Retriever(Protocol):
-    """What a search task needs of a retriever."""
+    """Interface of a retriever."""
 
     def retrieve(self, queries: Sequence[str], k: int) -> list[Found]:
         """The `k` best passages for each query.
@@ -97,17 +97,19 @@ class Bm25:
         return [self._one(query[:LONGEST_QUERY], k) for query in queries]
 
     def _one(self, query: str, k: int) -> Found:
-        known = self._index.vocab_dict
-        tokens = [known[word] for word in words(query) if word in known]
+        vocabulary = self._index.vocab_dict
+        tokens = [vocabulary[word] for word in words(query) if word in vocabulary]
         if not tokens:
             return Found(())
         scores = np.asarray(self._index.get_scores_from_ids(tokens))
         return Found(
             tuple(
                 Passage(
-                    self._passages[place][0], self._passages[place][1], score(scores[place].item())
+                    self._passages[position][0],
+                    self._passages[position][1],
+                    score(scores[position].item()),
                 )
-                for place in best_places(scores, k).tolist()
+                for position in best_places(scores, k).tolist()
             )
         )
 
@@ -128,19 +130,19 @@ def read_response(body: bytes, queries: int, k: int) -> list[Found]:
     """
     try:
         result = json.loads(body)["result"]
-        found = [Found(tuple(_passage(entry) for entry in row[:k])) for row in result]
+        results = [Found(tuple(_passage(entry) for entry in row[:k])) for row in result]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise RetrieverError(
             f"the retriever's response is not of the form "
             f'{{"result": [[{{"document": {{"contents"}}, "score"}}]]}}: {error!r}; '
             f"it begins {body[:200]!r}"
         ) from error
-    if len(found) != queries:
+    if len(results) != queries:
         raise RetrieverError(
-            f"the retriever must return one list of passages per query: got {len(found)} for "
+            f"the retriever must return one list of passages per query: got {len(results)} for "
             f"{queries} queries"
         )
-    return found
+    return results
 
 
 def _passage(entry: Any) -> Passage:
@@ -166,7 +168,7 @@ class HttpRetriever:
     timeout_s: float = 30.0
     """Longest silence of the server."""
     attempts: int = 3
-    """How often a request is made before its failure is raised."""
+    """Number of attempts before a failure is raised."""
     pause_s: float = 0.5
     """Wait before the second attempt; it doubles from one to the next."""
 
@@ -193,13 +195,13 @@ class HttpRetriever:
             for query in queries
         ]
         step = BATCH if self.field == "queries" else 1
-        found: list[Found] = []
+        results: list[Found] = []
         for start in range(0, len(clean), step):
             part = clean[start : start + step]
-            asked = part if self.field == "queries" else part[0]
-            body = json.dumps({self.field: asked, "topk": k, "return_scores": True})
-            found += read_response(self._post(body.encode()), len(part), k)
-        return found
+            payload = part if self.field == "queries" else part[0]
+            body = json.dumps({self.field: payload, "topk": k, "return_scores": True})
+            results += read_response(self._post(body.encode()), len(part), k)
+        return results
 
     def _post(self, body: bytes) -> bytes:
         request = urllib.request.Request(

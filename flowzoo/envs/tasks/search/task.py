@@ -6,11 +6,11 @@
 | Problems | 1- to 3-hop questions over a generated knowledge base, or the rows of a file |
 | Retriever | BM25 in this process, or a server (`retriever="http://.../retrieve"`) |
 | Answer | what stands between the last `<answer>` and `</answer>`; lenient: else the last line |
-| Score | 1 if equal to a reference answer after SQuAD normalisation, else 0 |
+| Score | 1 if equal to a reference answer after SQuAD normalization, else 0 |
 
 The knowledge base is drawn anew for every split, from the same names: what was learned by heart on
 one split is wrong on the others, and there are hundreds of possible answers to guess from. Every
-fact stands in one passage; the ids of the passages that a question needs are known (`gold_ids`).
+fact is in one passage; the ids of the passages that a question needs are known (`gold_ids`).
 
 Version history: v0, first release.
 """  # noqa: E501 - rows of a table
@@ -153,19 +153,19 @@ def parse_hops(level: int | str) -> tuple[int, ...]:
     Raises:
         UsageError: anything else.
     """
-    found = levels_named(level, 3)
-    if found:
-        return found
+    hops = levels_named(level, 3)
+    if hops:
+        return hops
     raise UsageError(f"level {level!r}: expected 1, 2 or 3 hops, or a range such as '1-3'.")
 
 
 def tagged_answer(text: str) -> str | None:
     """The last non-empty `<answer>` of a reply, outside its thoughts and its queries, or None."""
-    shown = visible(text)
-    if "</answer>" not in shown:  # most long texts are told apart without a search
+    reply = visible(text)
+    if "</answer>" not in reply:  # most long texts need no search
         return None
-    found = _ANSWER.findall(_SEARCH.sub(" ", shown))
-    return found[-1].strip() or None if found else None
+    answers = _ANSWER.findall(_SEARCH.sub(" ", reply))
+    return answers[-1].strip() or None if answers else None
 
 
 @lru_cache(maxsize=8)
@@ -199,7 +199,7 @@ class SearchTask(DataTask[QuestionRow]):
     passages: int | None = None
     """Passages of the generated knowledge base, 200 to 20,000 (default 5,000)."""
     data: str | None = None
-    """File (or Hugging Face id) of questions; see `search_files` for its columns."""
+    """File (or Hugging Face id) of questions with the columns above."""
     corpus: str | None = None
     """File of passages that BM25 searches in, for `data`."""
     retriever: str = "bm25"
@@ -252,13 +252,13 @@ class SearchTask(DataTask[QuestionRow]):
         if self.corpus is not None:
             object.__setattr__(self, "corpus", str(self.corpus))
             digests.append(corpus_digest(str(self.corpus)))
-        found = ":".join(digests)
-        if self.digest and self.digest != found:
+        digest = ":".join(digests)
+        if self.digest and self.digest != digest:
             raise DataError(
-                f"{self.data}: the content has changed since the task was made (digest {found}, "
+                f"{self.data}: the content has changed since the task was made (digest {digest}, "
                 f"expected {self.digest}). Make the task anew."
             )
-        object.__setattr__(self, "digest", found)
+        object.__setattr__(self, "digest", digest)
 
     def _of_row(self, row: QuestionRow, index: int, split: str, where: dict[str, Any]) -> Problem:
         meta = {**where, "golds": row.golds, "gold_ids": row.gold_ids}
@@ -270,26 +270,28 @@ class SearchTask(DataTask[QuestionRow]):
     def _generated(self, index: int, split: str) -> Problem:
         """Draw until the question belongs to `split` by its hash, as everywhere."""
         hops = parse_hops(self.level or 0)
-        level, made = hops[index % len(hops)], self._world(split)
+        level, world = hops[index % len(hops)], self._world(split)
         for draw in count():
             rng = key_rng("task", self.name, level, split, self.seed, index, draw)
-            asked = draw_question(made, level, rng)
-            if is_in(split, asked.text):
-                return self._asked(asked, made, level, split, index)
+            question = draw_question(world, level, rng)
+            if is_in(split, question.text):
+                return self._asked(question, world, level, split, index)
         raise AssertionError("unreachable")
 
-    def _asked(self, asked: Question, made: World, level: int, split: str, index: int) -> Problem:
-        gold = asked.path[-1]
+    def _asked(
+        self, question: Question, world: World, level: int, split: str, index: int
+    ) -> Problem:
+        gold = question.path[-1]
         meta = {
             "source": f"level-{self.level}-{self.passages}",
             "level": level,
             "golds": (gold,),
-            "gold_ids": tuple(made.ids[name] for name in asked.path[:-1]),
-            "start": asked.start,
-            "relations": asked.relations,
+            "gold_ids": tuple(world.ids[name] for name in question.path[:-1]),
+            "start": question.start,
+            "relations": question.relations,
             "solution": f"<answer>{gold}</answer>",
         }
-        return Problem(self.name, split, self.seed, index, asked.text, gold, meta)
+        return Problem(self.name, split, self.seed, index, question.text, gold, meta)
 
     def _world(self, split: str) -> World:
         return world(self.seed, split, self.passages or 0)
@@ -329,7 +331,7 @@ class SearchTask(DataTask[QuestionRow]):
         return Graded(float(match), "match" if match else "differs", (("f1", f1(answer, golds)),))
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        """Answers that are equal after normalisation; -1 for None."""
+        """Classes of answers that are equal after normalization; -1 for None."""
         return number_by_first(a if a is None else normalize(a) for a in answers)
 
     def search_batch(
@@ -338,13 +340,13 @@ class SearchTask(DataTask[QuestionRow]):
         """The `k` best passages for each query, in the knowledge base of its problem's split."""
         if self.retriever != "bm25":
             return HttpRetriever(self.retriever, self.retriever_field).retrieve(queries, k)
-        found: list[Found] = [Found(())] * len(queries)
+        results: list[Found] = [Found(())] * len(queries)
         for split in dict.fromkeys(problem.split for problem in problems):
             places = [i for i, problem in enumerate(problems) if problem.split == split]
             part = self.index(split).retrieve([queries[i] for i in places], k)
-            for place, result in zip(places, part, strict=True):
-                found[place] = result
-        return found
+            for position, result in zip(places, part, strict=True):
+                results[position] = result
+        return results
 
     def index(self, split: str) -> Retriever:
         """The BM25 index that questions of `split` are answered from."""
@@ -362,10 +364,10 @@ class SearchTask(DataTask[QuestionRow]):
         """A plausible answer that is graded 0."""
         if self.data is not None:
             return "Atlantis" if not exact_match("Atlantis", problem.meta["golds"]) else "Utopia"
-        made = self._world(problem.split)
-        names = made.entities[made.kinds[problem.gold]]
-        place = rng.randrange(len(names))
-        return names[place] if names[place] != problem.gold else names[place - 1]
+        world = self._world(problem.split)
+        names = world.entities[world.kinds[problem.gold]]
+        position = rng.randrange(len(names))
+        return names[position] if names[position] != problem.gold else names[position - 1]
 
     def samples(self) -> tuple[str, ...]:
         """Short replies: tagged, untagged and unreadable ones."""

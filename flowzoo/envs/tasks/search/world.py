@@ -2,7 +2,7 @@
 
 A world is a function of (seed, split, number of passages). Names come from one stock, so they recur
 from split to split, and the relations between them are drawn anew for each: what was learned by
-heart on one split is wrong on another. Every entity has one passage, and every fact stands in one
+heart on one split is wrong on another. Every entity has one passage, and every fact is in one
 passage only, the one of its subject.
 """
 
@@ -28,7 +28,7 @@ class Relation(NamedTuple):
     sentence: str
     """`{s}` is the subject, `{o}` the target."""
     phrase: str
-    """How a question names the target: `the birthplace of {s}`."""
+    """Phrase that names the target in a question: `the birthplace of {s}`."""
 
 
 RELATIONS: Mapping[str, Relation] = {
@@ -118,7 +118,7 @@ def world(seed: int, split: str, passages: int) -> World:
             facts[subject, relation.name] = target
     order = [(name, kind) for kind, names in entities.items() for name in names]
     rng.shuffle(order)
-    ids = {name: f"{split}-{place}" for place, (name, _) in enumerate(order)}
+    ids = {name: f"{split}-{position}" for position, (name, _) in enumerate(order)}
     texts = tuple((ids[name], _text(name, kind, facts)) for name, kind in order)
     return World(entities, facts, dict(order), ids, texts)
 
@@ -133,17 +133,17 @@ class Question(NamedTuple):
     """The entities from the start on; the last one is the answer."""
 
 
-def draw_question(made: World, hops: int, rng: random.Random) -> Question:
+def draw_question(world: World, hops: int, rng: random.Random) -> Question:
     """A question of `hops` relations whose path visits no entity twice."""
     while True:
-        kind = rng.choice(tuple(made.entities))
-        path = [rng.choice(made.entities[kind])]
+        kind = rng.choice(tuple(world.entities))
+        path = [rng.choice(world.entities[kind])]
         names: list[str] = []
         for _ in range(hops):
             fitting = [name for name, rel in RELATIONS.items() if rel.subject == kind]
             names.append(rng.choice(fitting))
             kind = RELATIONS[names[-1]].target
-            path.append(made.facts[path[-1], names[-1]])
+            path.append(world.facts[path[-1], names[-1]])
         if len(set(path)) == len(path):
             return Question(question_text(path[0], names), path[0], tuple(names), tuple(path))
 

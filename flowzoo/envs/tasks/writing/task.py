@@ -144,24 +144,24 @@ class WritingTask(DataTask[SourceRow]):
     def _generated(self, index: int, split: str) -> Problem:
         for number in count():
             key = ("task", self.name, self.form, split, self.seed, index, number)
-            made = draw(self.form, key_rng(*key))
-            if is_in(split, made.source):
-                meta = {"source": self.form, "solution": join_texts(made.first, made.second)}
-                return Problem(self.name, split, self.seed, index, made.source, made.first, meta)
+            draft = draw(self.form, key_rng(*key))
+            if is_in(split, draft.source):
+                meta = {"source": self.form, "solution": join_texts(draft.first, draft.second)}
+                return Problem(self.name, split, self.seed, index, draft.source, draft.first, meta)
         raise AssertionError("unreachable")
 
     def prompt(self, problem: Problem) -> str:
         """The source with the first writer's instruction."""
         return self.prompt_for(problem, 0)
 
-    def prompt_for(self, problem: Problem, place: int) -> str:
-        """The source with the instruction of writer `place` (0 or 1)."""
-        return f"{problem.text}\n\n{INSTRUCTIONS[self.form][place]}"
+    def prompt_for(self, problem: Problem, writer: int) -> str:
+        """The source with the instruction of writer `writer` (0 or 1)."""
+        return f"{problem.text}\n\n{INSTRUCTIONS[self.form][writer]}"
 
     def answer(self, text: str) -> str | None:
         """The reply without its thoughts, or None if nothing or far too much is left."""
-        shown = visible(text)
-        return shown if 0 < len(shown) <= LONGEST else None
+        reply = visible(text)
+        return reply if 0 < len(reply) <= LONGEST else None
 
     def answer_lenient(self, text: str) -> str | None:
         """As `answer`: there is nothing to be lenient about."""
@@ -198,23 +198,23 @@ class WritingTask(DataTask[SourceRow]):
         """The first writer's text; see `solve_for`."""
         return self.solve_for(problem, 0, rng, right)
 
-    def solve_for(self, problem: Problem, place: int, rng: random.Random, right: bool) -> str:
-        """A good text by writer `place`, or a poor one: copied, repeated, or cut off.
+    def solve_for(self, problem: Problem, writer: int, rng: random.Random, right: bool) -> str:
+        """A good text by writer `writer`, or a poor one: copied, repeated, or cut off.
 
         For a source from a file the good one is made of its first sentences, cut to the length that
         is asked for: the best that a script can do.
         """
         pair = split_texts(problem.meta.get("solution"))
         if right and pair is not None:
-            return pair[place]
+            return pair[writer]
         shape = REQUIREMENTS[self.form]
-        wanted = (shape.shortest * (1 + place) * (1 if self.form == "expansion" else 2)) + 4
-        words = problem.text.split()
-        lead = " ".join((words * (1 + wanted // len(words)))[:wanted])
+        length = (shape.shortest * (1 + writer) * (1 if self.form == "expansion" else 2)) + 4
+        source_words = problem.text.split()
+        lead = " ".join((source_words * (1 + length // len(source_words)))[:length])
         if right:
             return lead
         opening = (sentences(problem.text) or [problem.text])[0]
-        return rng.choice((lead, " ".join([opening] * 4), " ".join(words[:5])))
+        return rng.choice((lead, " ".join([opening] * 4), " ".join(source_words[:5])))
 
     def reference(self, problem: Problem) -> str | None:
         """The pair that a generated source was made with."""

@@ -1,4 +1,4 @@
-"""Generated sources for the writing task: posts to be summarised, abstracts to be expanded.
+"""Generated sources for the writing task: posts to be summarized, abstracts to be expanded.
 
 A source is a frame with its gaps filled; the same fillings complete two model texts by the two
 writers. Fillings are drawn by key, and a frame with its fillings is one instance.

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from flowzoo.envs.episode.effects import resolve
-from flowzoo.envs.script import Classes
+from flowzoo.envs.script import EquivalenceClasses
 from flowzoo.envs.tasks import SPLITS, make_task, split_of
 from flowzoo.envs.tasks.games.sokoban import bare
 from flowzoo.envs.testing import HOSTILE
@@ -155,7 +155,7 @@ def test_hostile_answers_are_scored(name, options, reward):
 @games
 def test_equal_lists_are_one_class(name, options):
     task = make_task(name, **options)
-    effect = Classes(("[]", None, task.samples()[0], "[]"))
+    effect = EquivalenceClasses(("[]", None, task.samples()[0], "[]"))
     assert resolve(task, [(task.problem(0), effect)]) == [(0, -1, 1, 0)]
 
 
