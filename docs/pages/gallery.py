@@ -1,9 +1,9 @@
-"""docs/gallery.md: what the problems of every task look like, level by level.
+"""docs/gallery.md: example problems of every task and level.
 
     .venv/bin/python docs/pages/gallery.py
 
-The first two validation problems of each, as a prompt shows them, with the reference answer. A test
-compares the page with what is made here.
+The page has the first two validation problems of each, as a prompt shows them, with the reference
+answer. A test compares it with the output of this script.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.task import Problem, get_problem
 
 PAGE = Path(__file__).resolve().parent.parent / "gallery.md"
-SHOWN, LONGEST = 2, 700
+SHOWN, LONGEST = 2, 300
 
 CHOICES: dict[str, list[dict[str, Any]]] = {
     "math": [{"level": level} for level in (1, 2, 3, 4)],
@@ -30,10 +30,9 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
 """Task -> the options that are shown."""
 
 HEAD = """# Gallery
-What is asked: the first two validation problems of every task at every level, and their answers.
-Problems are generated, each a function of its split, seed and index, so there are as many as you
-like; data files take their place with `--options data=FILE`. [environments.md](environments.md)
-says how a workflow puts them into prompts. Written by `.venv/bin/python docs/pages/gallery.py`.
+The first two validation problems of every task and level, with their answers. Problems are
+generated from split, seed and index; `--options data=FILE` takes a file instead. See
+[Environments](environments.md) for prompts. Written by `.venv/bin/python docs/pages/gallery.py`.
 """
 
 

@@ -439,7 +439,7 @@ def test_a_declared_range_is_brought_to_the_scale_of_accuracies():
         episode.reply("writer_0", text)
         assert record(episode).score == score
     episode = Episode(workflow, workflow.task.problem(0))
-    with pytest.raises(WorkflowError, match=r"judged_v0.*score 8.0: expected .* from -1 to 7"):
+    with pytest.raises(WorkflowError, match=r"judged_v0.*score .* must be from -1 to 7, got 8.0"):
         episode.reply("writer_0", "8")
 
     class Wrong(Judged):
