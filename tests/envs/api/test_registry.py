@@ -152,7 +152,7 @@ def test_env_lists_its_options():
             r"workflow: importing no.such.module raised ModuleNotFoundError",
         ),
         (("flowzoo.envs.workflows.voting:Nothing",), {}, r"voting has no .Nothing.; it has Voting"),
-        (("pathlib:Path",), {}, r"no subclass of flowzoo.s Workflow"),
+        (("pathlib:Path",), {}, r"must be a subclass of flowzoo.envs.Workflow"),
         (("voting_v0",), {"level": 9}, r"level 9: expected one of 1, 2, 3, 4, 5.*such as [^.]*\.$"),
     ],
 )
