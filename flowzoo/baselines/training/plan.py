@@ -196,6 +196,19 @@ def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
     return Budgets(full, longest)
 
 
+def loss_config(config: TrainConfig, algorithm: Algorithm, **derived: Any) -> LossConfig:
+    """Choices of the loss: `derived`, then fields of the same name of algorithm and settings."""
+    values: dict[str, Any] = {}
+    for field in fields(LossConfig):
+        if field.name in derived:
+            values[field.name] = derived[field.name]
+        elif hasattr(algorithm, field.name):
+            values[field.name] = getattr(algorithm, field.name)
+        elif hasattr(config, field.name):
+            values[field.name] = getattr(config, field.name)
+    return LossConfig(**values)
+
+
 def learner_config(
     config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
     roles: Roles, reply: int, *, loss: LossFunction | None = None,
@@ -219,17 +232,12 @@ def learner_config(
     derived = {
         "lr": rate.lr,
         "role_lr": rate.roles,
-        "loss": LossConfig(
-            ratio=algorithm.ratio,
-            clip_low=algorithm.clip_low,
-            clip_high=algorithm.clip_high,
-            dual_clip=algorithm.dual_clip,
-            clipping=algorithm.clipping,
-            aggregation=algorithm.aggregation,
+        "loss": loss_config(
+            config,
+            algorithm,
             constant=constant,
             kl_coef=config.kl if config.kl is not None else algorithm.kl,
             entropy_coef=config.entropy,
-            kl_estimate=config.kl_estimate,
             function=loss,
         ),
         "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
