@@ -286,7 +286,7 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
         ({"learner_workers": 1, "learner_gpus": 2.0}, "each learner worker computes on one GPU"),
         ({"learner_workers": 2, "learner_gpus": 0.5}, "got `learner_gpus` 0.5: set it to 1 or 0"),
         ({"learner_workers": 1, "device": "cuda:3"}, "which Ray gives 0 GPU each"),
-        ({"learner_workers": 1, "learner_gpus": 1.0, "device": "cpu"}, "which Ray gives 1 GPU each"),
+        ({"learner_workers": 1, "learner_gpus": 1.0, "device": "cpu"}, "Ray gives 1 GPU each"),
         ({"learner_workers": 2, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
         ({"backend": "local", "ray_address": "", "rollout_workers": 0, "graders": 2},
          "`graders` is a setting of `backend` ray, and `backend` is local"),
