@@ -22,12 +22,10 @@ from typing import Any
 
 from flowzoo.baselines.matrix.failures import FailureMode
 from flowzoo.baselines.matrix.file import load_matrix
-from flowzoo.baselines.report.accuracy import cliff_facts, cliff_of, gain_facts
 from flowzoo.baselines.report.cells import CellData, group_cells
-from flowzoo.baselines.report.failures.counts import failure_facts
-from flowzoo.baselines.report.failures.signs import signs
+from flowzoo.baselines.report.failures import failure_facts
 from flowzoo.baselines.report.reading import read_runs
-from flowzoo.baselines.report.roles.role_health import role_health
+from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData, cell_label
 from flowzoo.baselines.stats import mean_over_seeds
 
@@ -37,12 +35,6 @@ WORDS = {
     "does_not_mend": "does not mend",
     "beside": "beside",
 }
-
-
-def called(run: RunData) -> dict[str, Any]:
-    """What of the facts of a finished run the tables need: the signs of its findings."""
-    cliff, why = cliff_of([run])
-    return {"signs": signs(cliff_facts(cliff, why, ""), gain_facts(run), role_health(run))}
 
 
 def in_percent(values: Sequence[float | None]) -> str:
@@ -110,7 +102,7 @@ def main(root: Path, name: str) -> None:
     matrix = load_matrix(name)
     cells = group_cells(read_runs([root]))
     done = [run for cell in cells for run in cell.runs]
-    facts = failure_facts(matrix.failures, cells, {run.name: called(run) for run in done})
+    facts = failure_facts(matrix.failures, cells, {run.name: run_facts(run) for run in done})
     named = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
     known = {failure.name: failure for failure in matrix.failures}
     for fact in facts:

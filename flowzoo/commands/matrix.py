@@ -47,6 +47,7 @@ def run(options: Options) -> int:
     Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
     """
     from flowzoo.baselines.matrix.file import load_matrix
+    from flowzoo.baselines.report.failures import check_codes
     from flowzoo.commands.shared import check_count, check_folder
     from flowzoo.errors import need_module
 
@@ -54,6 +55,7 @@ def run(options: Options) -> int:
     if not options.table:
         need_module("torch", "training a matrix")
     matrix = load_matrix(options.matrix)
+    check_codes(matrix.failures, options.matrix)
     out = Path(options.out or f"runs/{matrix.name}")
     check_folder("out", out)
     note = f"what the runs have saved is kept in {out}; the same command goes on"

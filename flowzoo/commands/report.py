@@ -41,7 +41,7 @@ def run(options: Options) -> int:
         check_matplotlib()  # before the work, not after it
     tell = (lambda name: print(f"reading {name}", file=sys.stderr)) if len(paths) > 1 else _quiet
     written = write_report(
-        paths, out, episodes=options.episodes, overview=options.overview, tell=tell
+        paths, out, episodes=options.episodes, overview=options.overview, on_run=tell
     )
     left_out = find_evaluations(paths)
     if left_out:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.report.cells import Notes, group_cells
-from flowzoo.baselines.report.comparisons import FEWEST
-from flowzoo.baselines.report.failures.counts import read_failure_modes
+from flowzoo.baselines.report.comparisons import MIN_SEEDS
+from flowzoo.baselines.report.failures import read_failure_modes
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.page import render
 from flowzoo.baselines.report.reading import read_runs
@@ -62,7 +62,7 @@ def study_facts(
         "amplified": [role._asdict() for role in amplified],
         "teams": team_map(controls),
         "sharing": sharing_rows(cells, pairs, notes),
-        "fewest": FEWEST,
+        "fewest": MIN_SEEDS,
     }
 
 
@@ -72,7 +72,7 @@ def study_page(runs: Sequence[RunData], paths: Sequence[Path]) -> dict[str, Any]
     matrix = matrix_facts(runs, {}, notes, read_failure_modes(paths))
     study = study_facts(runs, notes, matrix["controls"])
     findings = [*team_findings(study["teams"]), sharing_finding(study["sharing"])]
-    matrix["findings"] += [finding._asdict() for finding in findings]
+    matrix["findings"] += [finding.as_facts() for finding in findings]
     return matrix | {"study": study}
 
 

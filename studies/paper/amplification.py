@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowzoo.baselines.diagnostics.amplification import amplification
-from flowzoo.baselines.report.cell_amplification import commonest, grams_of, probes
 from flowzoo.baselines.report.cells import CellData
+from flowzoo.baselines.report.gradients import commonest, grams_of, probes
 from flowzoo.baselines.run.reading import Floats
 
 

@@ -18,7 +18,7 @@ The rules were fixed before the runs that they judge, and every verdict prints i
   of the cells or more, and more than chance would give (5 %); not shown if the 95 % bound of the
   share of captured cells is below one half; else undecided.
 
-Only pairs of cells that differ in sharing alone count for the first two, with `FEWEST` seeds or
+Only pairs of cells that differ in sharing alone count for the first two, with `MIN_SEEDS` seeds or
 more on both sides and the same held-out problems.
 """
 

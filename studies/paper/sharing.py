@@ -9,10 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import LAST
-from flowzoo.baselines.report.accuracy import ENOUGH, FEWEST_ITEMS
-from flowzoo.baselines.report.budgets import budgets, by_seed
+from flowzoo.baselines.report.accuracy import ENOUGH, MIN_ITEMS
 from flowzoo.baselines.report.cells import CellData, Notes, captures, cliff_counts, same_problems
-from flowzoo.baselines.report.comparisons import FEWEST, Side, difference, sharing_pairs
+from flowzoo.baselines.report.comparisons import (
+    MIN_SEEDS,
+    Side,
+    budgets,
+    by_seed,
+    difference,
+    sharing_pairs,
+)
 from flowzoo.baselines.report.findings import Finding, counted
 from flowzoo.baselines.stats import bootstrap, halves, peak_and_terminal
 from studies.paper.estimates import BootstrapSample, mean_difference
@@ -103,7 +109,7 @@ def _row(one: CellData, other: CellData, pairs: Sequence[Pair], notes: Notes) ->
         "peak": pair and _estimate(*(samples.peak for samples in pair.samples)),
         "cliffs": [list(cliff_counts(cell, notes)) for cell in (one, other)],
         "captures": [_captured(caught), max((pair["tested"] for pair in caught), default=0)],
-        "parity": budgets(one.name, other.name, ends),
+        "parity": budgets(ends),
     }
 
 
@@ -122,11 +128,11 @@ def _too_few(one: CellData, two: CellData) -> bool:
     """Whether a pair is too small for claims, or was not evaluated on the same problems."""
     runs = [*one.runs, *two.runs]
     return (
-        min(len(one.runs), len(two.runs)) < FEWEST
+        min(len(one.runs), len(two.runs)) < MIN_SEEDS
         or not same_problems(one, two)
         or len({run.scores.shape[1] for run in runs}) > 1
         or min(len(run.steps) for run in runs) < ENOUGH
-        or runs[0].scores.shape[1] < FEWEST_ITEMS
+        or runs[0].scores.shape[1] < MIN_ITEMS
     )
 
 
@@ -139,7 +145,7 @@ def sharing_finding(pairs: Sequence[Mapping[str, Any]]) -> Finding:
     if not claims:
         text = (
             f"{counted(len(pairs), 'pair')} of cells in which only the sharing differs, but none "
-            f"has {FEWEST} seeds on both sides, so nothing is claimed."
+            f"has {MIN_SEEDS} seeds on both sides, so nothing is claimed."
         )
         return Finding("unknown", "Shared against isolated: too few seeds for a claim", text)
     counts = {
@@ -147,7 +153,7 @@ def sharing_finding(pairs: Sequence[Mapping[str, Any]]) -> Finding:
         for word in ("higher", "lower", "cannot be told apart")
     }
     text = (
-        f"Of {counted(len(claims), 'pair')} with {FEWEST} seeds or more on both sides, isolated "
+        f"Of {counted(len(claims), 'pair')} with {MIN_SEEDS} seeds or more on both sides, isolated "
         f"policies end higher in {counts['higher']}, lower in {counts['lower']}, and cannot be "
         f"told from shared ones in {counts['cannot be told apart']} (95 % t interval over seeds, "
         "pair by pair)."

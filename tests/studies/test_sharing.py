@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowzoo.baselines.report.cells import group_cells
-from flowzoo.baselines.report.control_comparison import against_controls
+from flowzoo.baselines.report.comparisons import against_controls
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData

@@ -29,11 +29,6 @@ FILE = "failures.json"
 CellPart = Literal["shows", "mends", "does_not_mend", "beside"]
 PARTS: tuple[CellPart, ...] = get_args(CellPart)
 """What a cell may be to a failure."""
-SIGNS = (
-    "fall", "below start", "rejects everything", "accepts everything", "lost skill",
-    "nobody asks", "says the same", "a copy", "a single agent", "one place",
-)  # fmt: skip
-"""Findings that may call a failure: of the team, and of `role`."""
 _TEXTS = ("name", "title", "role", "metric")
 _FIELDS = (*_TEXTS, "at_most", "fall", "below", "called_by", *PARTS)
 
@@ -135,9 +130,6 @@ def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
         )
     if block.get("below", "start") not in ("start", "best"):
         raise unknown(f"`below` {of}", str(block["below"]), ("start", "best"))
-    for sign in _words(block, "called_by", of):
-        if sign not in SIGNS:
-            raise unknown(f"finding in `called_by` {of}", sign, SIGNS)
     cells: list[tuple[str, str, CellPart]] = []
     for part in PARTS:
         for label in _words(block, part, of):

@@ -1,6 +1,6 @@
 """Budget parity: cells that are compared have the same budgets, and what each really had is shown.
 
-Two confounds of published comparisons are refused when a matrix is read: optimiser steps that
+Two confounds of published comparisons are refused when a matrix is read: optimizer steps that
 depend on the number of rows, so that a policy shared by four agents takes four where one agent's
 takes one, and a schedule that ticks once for every policy's update. Training tokens cannot be set
 beforehand, since replies grow and shrink: they are printed, and flagged beyond `NEAR`.
@@ -47,12 +47,12 @@ class BudgetRatio(NamedTuple):
     tokens: float
     """Ratio of the training tokens."""
     updates: float
-    """Ratio of the optimiser steps per policy."""
+    """Ratio of the optimizer steps per policy."""
 
     @property
     def flags(self) -> list[str]:
         """Which of the two are further from 1 than `NEAR`."""
-        ratios = (("tokens", self.tokens), ("optimiser steps", self.updates))
+        ratios = (("tokens", self.tokens), ("optimizer steps", self.updates))
         return [name for name, ratio in ratios if not abs(ratio - 1) <= NEAR]
 
 
@@ -166,7 +166,7 @@ def _check_updates(cell: Cell, pair: tuple[Cell, Cell], where: str) -> None:
     config = cell.config
     if not config.updates:
         raise UsageError(
-            f"{names}, and `updates` 0 gives a policy as many optimiser steps as it has rows: set "
+            f"{names}, and `updates` 0 gives a policy as many optimizer steps as it has rows: set "
             "`updates` above 0, or give their blocks different labels"
         )
     scheduled = config.schedule != "constant" or config.warmup > 0

@@ -1,4 +1,4 @@
-"""What held-out scores say: accuracies with intervals, gain, and the cliff verdict."""
+"""Findings from held-out scores: accuracies with intervals, the gain, and the cliff verdict."""
 
 from __future__ import annotations
 
@@ -10,77 +10,113 @@ from typing import Any
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import Z, interval
-from flowzoo.baselines.diagnostics.cliff import EARLIEST, LAST, TOO_COARSE, Cliff, find_cliff
+from flowzoo.baselines.diagnostics.cliff import (
+    EARLIEST,
+    FALLING,
+    FELL,
+    LAST,
+    THRESHOLD,
+    TOO_COARSE,
+    Cliff,
+    find_cliff,
+)
+from flowzoo.baselines.report.findings import (
+    Facts,
+    Finding,
+    RunFindings,
+    between,
+    percent,
+    points,
+)
 from flowzoo.baselines.run.reading import Floats, RunData
 from flowzoo.baselines.stats import MeanUncertainty, paired_gain
 
-FEWEST_ITEMS = 30
-"""Items below which a bootstrap over them says little."""
+MIN_ITEMS = 30
+"""Items below which a bootstrap over them is unreliable."""
 ENOUGH = LAST + 2
-"""Evaluations from which on a run has a terminal accuracy and can have a cliff."""
+"""Evaluations of a run that has a terminal accuracy and can have a cliff."""
 GOOD_COVERAGE = 10
-"""Evaluations after step 0 that a remedy asks for: a peak is then missed by a tenth of the run."""
+"""Evaluations after step 0 that a remedy asks for: a missed peak is then a tenth of the run."""
+
+
+def gain(run: RunData, _: Facts) -> RunFindings:
+    """Report the gain over step 0."""
+    facts = gain_facts(run) if run.evaluations else None
+    return RunFindings({"gain": facts}, [gain_finding(facts)])
+
+
+def cliff(run: RunData, _: Facts) -> RunFindings:
+    """Report a fall from the peak, and the table of accuracies."""
+    verdict, reason = cliff_of([run]) if run.evaluations else (None, "there is no evaluation")
+    facts = cliff_facts(verdict, reason, more_evaluations(run) if run.rows else "")
+    table = accuracy_table(run, verdict)
+    return RunFindings({"cliff": facts, "accuracy": table}, [cliff_finding(facts)])
 
 
 def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
-    """The verdict on one cell, and why there is none otherwise."""
+    """The verdict on one cell, or None and the reason."""
     steps = runs[0].steps
     shapes = {(run.scores.shape, tuple(run.steps)) for run in runs}
     if len(shapes) > 1:
         return None, "the seeds were evaluated at different steps or on different numbers of items"
     scores = [run.scores for run in runs]
     if len(steps) < EARLIEST:
-        why = f"a fall takes {EARLIEST} evaluations (before, a peak, after) and there are"
-        return None, f"{why} {len(steps)}; {more_evaluations(runs[0])}"
-    if scores[0].shape[1] < FEWEST_ITEMS:
+        reason = f"a fall takes {EARLIEST} evaluations (before, a peak, after) and there are"
+        return None, f"{reason} {len(steps)}; {more_evaluations(runs[0])}"
+    if scores[0].shape[1] < MIN_ITEMS:
         items = scores[0].shape[1]
-        return None, f"a verdict needs {FEWEST_ITEMS} items or more and there are {items}"
-    if not all(np.isfinite(one).all() for one in scores):
+        return None, f"a verdict needs {MIN_ITEMS} items or more and there are {items}"
+    if not all(np.isfinite(values).all() for values in scores):
         return None, "some held-out scores are not finite"
     return find_cliff(scores, steps), ""
 
 
-def cliff_facts(cliff: Cliff | None, why: str, remedy: str = "") -> dict[str, Any]:
-    """The verdict as plain values; `why` says why there is none, `remedy` what would give one."""
-    if cliff is None:
-        return {"verdict": None, "why": why}
-    return asdict(cliff) | {"why": "", "items_needed": items_needed(cliff), "remedy": remedy}
+def cliff_facts(verdict: Cliff | None, reason: str, remedy: str = "") -> dict[str, Any]:
+    """The verdict as plain values.
+
+    Args:
+        verdict: of the cell; None: there is none.
+        reason: why there is none.
+        remedy: settings that would allow one.
+    """
+    if verdict is None:
+        return {"verdict": None, "why": reason}
+    return asdict(verdict) | {"why": "", "items_needed": items_needed(verdict), "remedy": remedy}
 
 
 def more_evaluations(run: RunData) -> str:
-    """What would let a fall be seen, in words."""
+    """The setting with which a fall would be visible."""
     every = max(1, run.rows[-1]["step"] // GOOD_COVERAGE)
     return f"repeat the run with --eval-every {every}, which gives {GOOD_COVERAGE} or more"
 
 
-def items_needed(cliff: Cliff) -> int | None:
-    """Items for which a verdict could be given, at this spread; None where there are enough."""
-    if cliff.verdict != "not enough items":
+def items_needed(verdict: Cliff) -> int | None:
+    """Items that would allow a verdict at this spread; None if there are enough."""
+    if verdict.verdict != "not enough items":
         return None
-    coarse = MeanUncertainty(cliff.se_items**2, 0.0, cliff.seeds).detectable
-    return math.ceil(cliff.items * (coarse / TOO_COARSE) ** 2)
+    coarse = MeanUncertainty(verdict.se_items**2, 0.0, verdict.seeds).detectable
+    return math.ceil(verdict.items * (coarse / TOO_COARSE) ** 2)
 
 
-def accuracy_table(run: RunData, cliff: Cliff | None) -> list[dict[str, Any]]:
-    """First, best and last held-out accuracy, each with its interval and what it had cost."""
-    evaluations = run.evaluations
-    if not evaluations:
+def accuracy_table(run: RunData, verdict: Cliff | None) -> list[dict[str, Any]]:
+    """First, best and last held-out accuracy, each with its interval and cost."""
+    if not run.evaluations:
         return []
     scores = run.scores
     best = int(scores.mean(axis=1).argmax())
-    last = len(scores) - 1
     rows = [
-        _at(run, 0, "before training", ""),
-        _at(run, best, "best evaluation", "chosen for being best, so biased upwards"),
-        _at(run, last, "last evaluation", ""),
+        _evaluation_row(run, 0, "before training", ""),
+        _evaluation_row(run, best, "best evaluation", "chosen for being best, so biased upwards"),
+        _evaluation_row(run, len(scores) - 1, "last evaluation", ""),
     ]
-    if cliff is not None:
-        rows.insert(2, _plain("peak, cross-fitted", cliff.peak, "without that bias"))
+    if verdict is not None:
+        rows.insert(2, _derived_row("peak, cross-fitted", verdict.peak, "without that bias"))
     if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
-        low, high = _normal(end)
+        low, high = _normal_interval(end)
         note = f"mean of the last {LAST} evaluations"
-        rows.append(_plain("terminal", float(end.mean()), note) | {"low": low, "high": high})
+        row = _derived_row("terminal", float(end.mean()), note)
+        rows.append(row | {"low": low, "high": high})
     return rows
 
 
@@ -89,17 +125,118 @@ def gain_facts(run: RunData) -> dict[str, Any] | None:
     scores = run.scores
     if len(scores) < 2:
         return None
-    gain = paired_gain(scores[0].tolist(), scores[-1].tolist())
+    last = paired_gain(scores[0].tolist(), scores[-1].tolist())
     levels = {"before": float(scores[0].mean()), "after": float(scores[-1].mean())}
-    facts: dict[str, Any] = {"last": gain._asdict(), "step": run.steps[-1], **levels}
+    facts: dict[str, Any] = {"last": last._asdict(), "step": run.steps[-1], **levels}
     if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
         facts["terminal"] = paired_gain(scores[0].tolist(), end.tolist())._asdict()
     return facts
 
 
-def _at(run: RunData, place: int, name: str, note: str) -> dict[str, Any]:
-    row, scores = run.evaluations[place], run.scores[place]
+def gained(facts: Facts | None) -> bool:
+    """True if the gain of `gain_facts` is significant."""
+    return facts is not None and facts.get("terminal", facts["last"])["low"] > 0
+
+
+def gain_finding(facts: Facts | None) -> Finding:
+    """State the gain over step 0."""
+    if facts is None:
+        return Finding("unknown", "No gain to report", "A gain needs two evaluations or more.")
+    last = facts["last"]
+    text = (
+        f"Held-out accuracy went from {percent(facts['before'])} before training to "
+        f"{percent(facts['after'])} at step {facts['step']}: {points(last['mean'], sign=True)} "
+        f"points ({between(last['low'], last['high'])}, paired over {last['n']} problems; one run, "
+        "so not over seeds)."
+    )
+    if "terminal" in facts:
+        end = facts["terminal"]
+        text += (
+            f" By the mean of the last {LAST} evaluations it is "
+            f"{points(end['mean'], sign=True)} ({between(end['low'], end['high'])})."
+        )
+    tested = facts.get("terminal", last)
+    if tested["high"] < 0:
+        return Finding("bad", "Accuracy ended below the start", text, "below start")
+    if tested["low"] > 0:
+        return Finding("good", "Accuracy ended above the start", text)
+    if last["high"] < 0:  # and the mean of the last evaluations is not
+        return Finding("warn", "The last evaluation is below the start", text)
+    return Finding("unknown", "Gain not significant", text)
+
+
+def cliff_finding(facts: Facts) -> Finding:
+    """State the cliff verdict with its uncertainty and smallest detectable drop."""
+    verdict = facts["verdict"]
+    if verdict is None:
+        return Finding("unknown", "No cliff verdict", f"Reason: {facts['why']}.")
+    measured, power = _measured_drop(facts), f"{points(facts['detectable'])} points"
+    if verdict in FELL:
+        return _fall_finding(facts, measured, power)
+    if verdict == "not enough evaluations":
+        text = (
+            f"{measured} With {facts['evaluations']} evaluations the test looks only for a fall of "
+            f"{points(FALLING[1])} points or more at the very end, and there is none. A rise and a "
+            "fall between two evaluations leave no trace, nor does a smaller fall. To see them, "
+            f"{facts['remedy']}."
+        )
+        return Finding("unknown", "Too few evaluations to see a fall", text)
+    if verdict == "not enough items":
+        text = (
+            f"{measured} At this standard error the test finds only a drop of {power} or more with "
+            "probability 0.8; there is none, and smaller ones are not excluded. About "
+            f"{facts['items_needed']} problems per evaluation would find {points(TOO_COARSE)} "
+            "points (--eval-problems)."
+        )
+        return Finding("unknown", "Too few held-out problems to exclude a fall", text)
+    if verdict == "not enough seeds":
+        text = (
+            f"{measured} The seeds differ so much that the test finds only a drop of {power} or "
+            "more with probability 0.8, and smaller ones are not excluded. More seeds would allow "
+            "a verdict; more problems would not."
+        )
+        return Finding("unknown", "The seeds differ too much for a cliff verdict", text)
+    text = (
+        f"{measured} A cliff is a drop of at least {points(THRESHOLD)} points whose interval "
+        f"excludes 0, with none of the last {LAST} evaluations within one standard error of the "
+        f"peak; a fall in progress is one of {points(FALLING[2])} points over the last two, or "
+        f"{points(FALLING[1])} in the last. Drops smaller than {power} may be missed."
+    )
+    return Finding("good", "No cliff found", text)
+
+
+def _measured_drop(facts: Facts) -> str:
+    """Peak, end and their difference in one sentence."""
+    sizes = f"{facts['items']} held-out problems and {facts['evaluations']} evaluations"
+    if facts["seeds"] > 1:
+        sizes += f" of {facts['seeds']} seeds"
+    end = "the last evaluation"
+    if facts["last"] > 1:
+        end = f"mean of the last {facts['last']} evaluations after it"
+    return (
+        f"The cross-fitted peak is {percent(facts['peak'])} and the end "
+        f"{percent(facts['terminal'])} ({end}): peak minus end is {points(facts['drop'])} points "
+        f"({between(facts['low'], facts['high'])}, standard error {points(facts['se'])}; {sizes})."
+    )
+
+
+def _fall_finding(facts: Facts, measured: str, power: str) -> Finding:
+    if facts["verdict"] == "cliff":
+        text = (
+            f"{measured} The accuracy changed level at step {facts['cliff_step']}. A drop of "
+            f"{power} or more is found with probability 0.8 here."
+        )
+        return Finding("bad", "Accuracy fell off a cliff", text, "fall")
+    text = (
+        f"{measured} The fall began at step {facts['cliff_step']} at the latest and has not lasted "
+        f"for {LAST} evaluations yet: only more steps would show if it continues or recovers."
+    )
+    return Finding("bad", "Accuracy was falling at the end", text, "fall")
+
+
+def _evaluation_row(run: RunData, index: int, name: str, note: str) -> dict[str, Any]:
+    row, scores = run.evaluations[index], run.scores[index]
     low, high = interval(scores)
     return {
         "name": name,
@@ -114,13 +251,13 @@ def _at(run: RunData, place: int, name: str, note: str) -> dict[str, Any]:
     }
 
 
-def _plain(name: str, accuracy: float, note: str) -> dict[str, Any]:
+def _derived_row(name: str, accuracy: float, note: str) -> dict[str, Any]:
     return {
         "name": name, "note": note, "step": None, "accuracy": accuracy, "low": None, "high": None,
         "n": None, "tokens": None, "seconds": None,
     }  # fmt: skip
 
 
-def _normal(values: Floats) -> tuple[float, float]:
+def _normal_interval(values: Floats) -> tuple[float, float]:
     half = Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
     return float(values.mean()) - half, float(values.mean()) + half

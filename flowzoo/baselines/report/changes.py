@@ -1,12 +1,12 @@
-"""Which role changed, and in what: its answers, its form, or its length.
+"""Findings on roles: which role changed, and in what: its answers, its form, or its length.
 
-Every role's own accuracy, readability, truncation and length, and how the team came to its answer,
-at three places: before training, at the peak, and over those of the last evaluations that come
-after it (nothing can have been lost before its peak). The peak is the
-evaluation that is best for the team on one half of the problems, and it is looked at on the other
-half alone, so that nothing falls merely for having been chosen when it was high. (Both ways and
-averaged, as in `diagnostics.cliff`, the halves choose by each other's noise: unbiased, but with
-tails that a normal interval does not cover. There the whole procedure is resampled.)
+Every role's own accuracy, readability, truncation and length, and how the team reached its answer,
+are compared at three points: before training, at the peak, and over the last evaluations that
+follow it (nothing can be lost before the peak). The peak is the evaluation that is best for
+the team on one half of the problems; the comparison uses the other half alone, so that nothing
+falls merely because it was chosen when it was high. (Both ways and averaged, as in
+`diagnostics.cliff`, the halves choose by each other's noise: unbiased, but with tails that a normal
+interval does not cover. There the whole procedure is resampled.)
 
 Differences are paired over problems. Their intervals are Student's and hold *together* with 95 %
 (Bonferroni over all differences of the table), so that the one that stands out may be read.
@@ -22,28 +22,46 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flowzoo.baselines.diagnostics.cliff import EARLIEST, LAST
+from flowzoo.baselines.diagnostics.cliff import EARLIEST, FELL, LAST
+from flowzoo.baselines.report.findings import (
+    Facts,
+    Finding,
+    RunFindings,
+    counted,
+    listed,
+    percent,
+    points,
+)
 from flowzoo.baselines.run.reading import Floats, RunData, read_episodes
 
 MEASURES: tuple[str, ...] = ("role_score", "opening", "strict", "lenient", "truncated", "tokens")
-"""`role_score`: own accuracy; `opening`: that of an agent's first reply in an episode, since those
-after it are to prompts that depend on what the others did; `strict`, `lenient`: the reply could be
-read; `truncated`: cut off by the length limit; `tokens`: length of the reply."""
-TEAM: tuple[str, ...] = ("any_correct", "picked", "first_correct", "kept", "repaired")
-"""Of an episode. `any_correct`: a candidate was right; `picked`: the team's score where one was.
-`first_correct`: the first attempt was right; `kept`, `repaired`: the team's score where it was and
-where it was not."""
+"""`role_score`: own accuracy; `opening`: own accuracy of an agent's first reply of an episode, whose
+prompt does not depend on other agents; `strict`, `lenient`: the reply could be read; `truncated`:
+cut off by the length limit; `tokens`: length of the reply."""
+TEAM_MEASURES: tuple[str, ...] = ("any_correct", "picked", "first_correct", "kept", "repaired")
+"""Measures of an episode. `any_correct`: a candidate was right; `picked`: the team's score if one
+was; `first_correct`: the first attempt was right; `kept`, `repaired`: the team's score if the first
+attempt was right and if it was wrong."""
+CHECKERS = ("evaluator", "verifier")
+"""Roles that judge the replies of others."""
 
 
 Mask = npt.NDArray[np.bool_]
 
 
-def measures(call: Mapping[str, Any]) -> tuple[float, ...]:
-    """`MEASURES` of one saved call; NaN where there is no role score or no count of tokens."""
-    role_score, tokens = call.get("role_score"), call.get("output_tokens")
+def roles(run: RunData, facts: Facts) -> RunFindings:
+    """Report the role in which a loss from the peak to the end shows."""
+    changes = role_changes(run) if run.evaluations else {"rows": [], "why": "no evaluation yet"}
+    finding = role_finding(changes, fell=facts["cliff"]["verdict"] in FELL)
+    return RunFindings({"changes": changes}, [finding])
+
+
+def call_measures(call: Mapping[str, Any]) -> tuple[float, ...]:
+    """`MEASURES` of one saved call; NaN without role score or token count."""
+    score, tokens = call.get("role_score"), call.get("output_tokens")
     return (
-        math.nan if role_score is None else float(role_score),
-        math.nan if role_score is None or call.get("turn", 0) else float(role_score),
+        math.nan if score is None else float(score),
+        math.nan if score is None or call.get("turn", 0) else float(score),
         float(bool(call.get("strict"))),
         float(bool(call.get("lenient"))),
         float(call.get("finish") == "length"),
@@ -52,12 +70,12 @@ def measures(call: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def team_measures(episode: Mapping[str, Any]) -> tuple[float, ...]:
-    """`TEAM` of one saved episode; NaN where its facts do not say."""
+    """`TEAM_MEASURES` of one saved episode; NaN if its facts lack them."""
     score, facts = float(episode["score"]), episode.get("facts", {})
-    anyone, first = facts.get("any_correct"), facts.get("first_correct")
+    candidate, first = facts.get("any_correct"), facts.get("first_correct")
     return (
-        math.nan if anyone is None else float(anyone),
-        score if anyone else math.nan,
+        math.nan if candidate is None else float(candidate),
+        score if candidate else math.nan,
         math.nan if first is None else float(first),
         score if first else math.nan,
         score if first is not None and not first else math.nan,
@@ -65,105 +83,96 @@ def team_measures(episode: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def team_means(episodes: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Floats:
-    """Means over each problem's episodes: (1, problems, team measures); NaN: nothing is known."""
+    """Means over each problem's episodes, (1, problems, team measures); NaN: no episode has it."""
     rows: dict[str, list[tuple[float, ...]]] = {problem: [] for problem in problems}
     for episode in episodes:
         if episode["problem"] in rows:
             rows[episode["problem"]].append(team_measures(episode))
-    found = np.full((1, len(problems), len(TEAM)), np.nan)
-    for place, measured in enumerate(rows.values()):
-        values = np.array(measured).reshape(-1, len(TEAM))
-        known = np.isfinite(values)
-        counts = known.sum(axis=0)
-        sums = np.where(known, values, 0).sum(axis=0)
-        found[0, place, counts > 0] = sums[counts > 0] / counts[counts > 0]
-    return found
+    means = np.full((1, len(problems), len(TEAM_MEASURES)), np.nan)
+    for index, measured in enumerate(rows.values()):
+        values = np.array(measured).reshape(-1, len(TEAM_MEASURES))
+        finite = np.isfinite(values)
+        counts = finite.sum(axis=0)
+        sums = np.where(finite, values, 0).sum(axis=0)
+        means[0, index, counts > 0] = sums[counts > 0] / counts[counts > 0]
+    return means
 
 
 def role_means(
     episodes: Sequence[Mapping[str, Any]], roles: Sequence[str], problems: Sequence[str]
 ) -> Floats:
-    """Means over each role's calls for each problem: (roles, problems, measures); NaN: no calls."""
+    """Means over each role's calls for each problem, (roles, problems, measures); NaN: no calls."""
     sums = np.zeros((len(roles), len(problems), len(MEASURES)))
     counts = np.zeros_like(sums)
-    role_at = {role: place for place, role in enumerate(roles)}
-    problem_at = {problem: place for place, problem in enumerate(problems)}
+    role_index = {role: index for index, role in enumerate(roles)}
+    problem_index = {problem: index for index, problem in enumerate(problems)}
     for episode in episodes:
-        column = problem_at.get(episode["problem"])
+        column = problem_index.get(episode["problem"])
         if column is None:
             continue
         for call in episode["calls"]:
-            if call["role"] in role_at:
-                values = np.array(measures(call))
-                known = np.isfinite(values)
-                sums[role_at[call["role"]], column] += np.where(known, values, 0)
-                counts[role_at[call["role"]], column] += known
+            if call["role"] in role_index:
+                values = np.array(call_measures(call))
+                finite = np.isfinite(values)
+                sums[role_index[call["role"]], column] += np.where(finite, values, 0)
+                counts[role_index[call["role"]], column] += finite
     with np.errstate(invalid="ignore"):
         return sums / counts
 
 
 def split_peak(scores: Floats, seed: int = 0) -> tuple[Mask, int]:
-    """The half of the items to look at, (items,), and the evaluation that the other half chose."""
-    looked = np.random.default_rng(seed).permutation(scores.shape[1]) % 2 == 0
-    return looked, int(scores[:, ~looked].mean(axis=1).argmax())
+    """The half of the items to compare, (items,), and the best evaluation on the other half."""
+    compared = np.random.default_rng(seed).permutation(scores.shape[1]) % 2 == 0
+    return compared, int(scores[:, ~compared].mean(axis=1).argmax())
 
 
 def role_changes(run: RunData) -> dict[str, Any]:
     """The table: per role and measure the three levels, and the changes with their intervals.
 
-    Its `why` says what is missing where it cannot be made.
+    If it cannot be made, its `why` has the reason.
     """
     files, steps, scores = run.transcript_files("eval"), run.steps, run.scores
     if len(steps) < EARLIEST:
         return {"rows": [], "why": f"it needs {EARLIEST} evaluations and there are {len(steps)}"}
-    looked, peak = split_peak(scores)
+    half, peak = split_peak(scores)
     end = len(steps) - 1
     last = list(range(min(max(peak + 1, end - LAST + 1), end), len(steps)))
     needed = sorted({0, peak, *last})
-    missing = [steps[place] for place in needed if steps[place] not in files]
+    missing = [steps[index] for index in needed if steps[index] not in files]
     if missing:
-        return {"rows": [], "why": f"the episodes of the evaluations at {missing} are not there"}
-    first = read_episodes(files[steps[0]])
-    problems = [episode["problem"] for episode in first]
+        return {"rows": [], "why": f"the episodes of the evaluations at {missing} are missing"}
+    episodes = {index: read_episodes(files[steps[index]]) for index in needed}
+    problems = [episode["problem"] for episode in episodes[0]]
     if len(set(problems)) != scores.shape[1]:
         return {"rows": [], "why": "the saved episodes do not match the held-out scores"}
-    roles: dict[int, Floats] = {}
-    team: dict[int, Floats] = {}
-    for place in needed:
-        episodes = read_episodes(files[steps[place]])
-        roles[place] = role_means(episodes, run.roles, problems)
-        team[place] = team_means(episodes, problems)
-    again = {
-        call["role"]
-        for place in needed
-        for episode in read_episodes(files[steps[place]])
-        for call in episode["calls"]
-        if call.get("turn", 0)
-    }
-    found = [
-        *_levels([""], TEAM, team, looked, peak, last),
+    role_levels = {i: role_means(rows, run.roles, problems) for i, rows in episodes.items()}
+    team_levels = {i: team_means(rows, problems) for i, rows in episodes.items()}
+    calls = (call for rows in episodes.values() for episode in rows for call in episode["calls"])
+    repeated = {call["role"] for call in calls if call.get("turn", 0)}
+    measures = [
+        *_levels([""], TEAM_MEASURES, team_levels, half, peak, last),
         *(
             level
-            for level in _levels(run.roles, MEASURES, roles, looked, peak, last)
-            if level.measure != "opening" or level.role in again
+            for level in _levels(run.roles, MEASURES, role_levels, half, peak, last)
+            if level.measure != "opening" or level.role in repeated
         ),
     ]
-    z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, 2 * len(found))))
-    rows = [_row(level, z, rising=peak == end) for level in found]
+    z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, 2 * len(measures))))
+    rows = [_row(level, z, rising=peak == end) for level in measures]
     return {
         "rows": rows,
         "why": "",
         "compared": 2 * len(rows),
         "peak": steps[peak],
         "rising": peak == end,
-        "looked": int(looked.sum()),
-        "last": [steps[place] for place in last],
+        "looked": int(half.sum()),
+        "last": [steps[index] for index in last],
         "problems": len(problems),
     }
 
 
 class RoleMeasure(NamedTuple):
-    """One measure of one role ("": the team) for each problem: (problems,) at three places.
+    """One measure of one role ("": the team) for each problem, (problems,), at three points.
 
     `peak` is NaN for the problems that chose it.
     """
@@ -178,24 +187,24 @@ class RoleMeasure(NamedTuple):
 def _levels(
     roles: Sequence[str],
     names: Sequence[str],
-    found: Mapping[int, Floats],
-    looked: Mask,
+    means: Mapping[int, Floats],
+    half: Mask,
     peak: int,
     last: Sequence[int],
 ) -> list[RoleMeasure]:
-    """Those measures that are known at all three places for two problems or more."""
-    top = np.where(looked[None, :, None], found[peak], np.nan)
-    # A problem counts at the end by those of the last evaluations in which it has the measure.
-    ends = np.stack([found[place] for place in last])
-    known = np.isfinite(ends)
+    """Measures that two problems or more have at all three points."""
+    top = np.where(half[None, :, None], means[peak], np.nan)
+    # A problem counts at the end by the last evaluations in which it has the measure.
+    ends = np.stack([means[index] for index in last])
+    finite = np.isfinite(ends)
     with np.errstate(invalid="ignore"):
-        end = np.where(known, ends, 0).sum(axis=0) / known.sum(axis=0)
+        end = np.where(finite, ends, 0).sum(axis=0) / finite.sum(axis=0)
     levels = [
-        RoleMeasure(role, name, found[0][row, :, column], top[row, :, column], end[row, :, column])
+        RoleMeasure(role, name, means[0][row, :, column], top[row, :, column], end[row, :, column])
         for row, role in enumerate(roles)
         for column, name in enumerate(names)
     ]
-    return [one for one in levels if np.isfinite(one.base + one.peak + one.end).sum() > 1]
+    return [level for level in levels if np.isfinite(level.base + level.peak + level.end).sum() > 1]
 
 
 def _row(levels: RoleMeasure, z: float, *, rising: bool) -> dict[str, Any]:
@@ -206,13 +215,13 @@ def _row(levels: RoleMeasure, z: float, *, rising: bool) -> dict[str, Any]:
         "base": float(np.nanmean(levels.base)),
         "peak": float(np.nanmean(levels.peak)),
         "end": float(np.nanmean(levels.end)),
-        # In a run that is best at its end there is nothing after the peak to compare.
-        "from_peak": nothing if rising else compared(levels.peak, levels.end, z),
-        "from_base": compared(levels.base, levels.end, z),
+        # A run that is best at its end has nothing after the peak to compare.
+        "from_peak": nothing if rising else paired_change(levels.peak, levels.end, z),
+        "from_base": paired_change(levels.base, levels.end, z),
     }
 
 
-def compared(before: Floats, after: Floats, z: float) -> dict[str, Any]:
+def paired_change(before: Floats, after: Floats, z: float) -> dict[str, Any]:
     """Their `difference`, and both means over the problems that it is taken over."""
     both = np.isfinite(before + after)
     levels = {"before": float(before[both].mean()), "after": float(after[both].mean())}
@@ -220,9 +229,9 @@ def compared(before: Floats, after: Floats, z: float) -> dict[str, Any]:
 
 
 def difference(values: Floats, z: float) -> dict[str, Any]:
-    """Mean of paired differences (problems,) where they are finite, and its interval at `z`.
+    """Mean of the finite paired differences (problems,), and its interval at `z`.
 
-    Where no problem differs there is no interval: nothing is known of how many would.
+    There is no interval if no problem differs: the data do not show how many would.
     """
     both = values[np.isfinite(values)]
     if len(both) and not both.any():
@@ -233,3 +242,113 @@ def difference(values: Floats, z: float) -> dict[str, Any]:
     quantile = z + (z**3 + z) / (4 * (len(both) - 1))
     mean, half = float(both.mean()), quantile * float(both.std(ddof=1)) / math.sqrt(len(both))
     return {"mean": mean, "low": mean - half, "high": mean + half, "n": len(both)}
+
+
+def role_finding(changes: Facts, fell: bool) -> Finding:
+    """State in which role, and in which of its measures, a loss from the peak to the end shows."""
+    if changes["why"]:
+        return Finding("unknown", "Roles not compared", f"Reason: {changes['why']}.")
+    if changes["rising"]:
+        text = (
+            f"The last evaluation (step {changes['peak']}) is the best of all on the half of the "
+            "problems that choose the peak, so nothing can have been lost after it."
+        )
+        return Finding("good", "No role lost accuracy", text)
+    rows = [row for row in changes["rows"] if row["from_peak"]["mean"] is not None]
+    losses = _role_losses(rows)
+    scope = (
+        f"From step {changes['peak']}, the best on one half of the problems, to the last "
+        f"{counted(len(changes['last']), 'evaluation')} after it, on the {changes['looked']} "
+        f"problems of the other half; the intervals of all {changes['compared']} differences hold "
+        "together with 95 %."
+    )
+    if not losses:
+        text = " ".join(["No fall of a role's own accuracy is significant.", *team_losses(rows),
+                         scope])  # fmt: skip
+        if fell:
+            return Finding("unknown", "No single role explains the drop", text)
+        return Finding("good", "No role lost accuracy", text)
+    losses.sort(key=lambda row: row["from_peak"]["mean"])
+    worst = losses[0]["role"]
+    parts = [f"{_loss(row)} {_form(rows, row['role'])}" for row in losses]
+    parts += team_losses(rows)
+    parts.append(scope + " The loss shows here; this does not by itself prove a cause.")
+    title = f"The loss shows in {worst}" if fell else f"{worst} lost accuracy"
+    if len(losses) > 1:
+        title += f" most, and in {listed([row['role'] for row in losses[1:]])}"
+    return Finding("bad" if fell else "warn", title, " ".join(parts))
+
+
+def _role_losses(rows: Sequence[Facts]) -> list[Facts]:
+    """Rows of the own accuracy of roles that fell, checkers excepted."""
+    # The own accuracy of a checker depends on the replies that it judges: `checkers` tests it.
+    opening = {row["role"] for row in rows if row["measure"] == "opening"}
+    return [
+        row
+        for row in rows
+        if row["measure"] == ("opening" if row["role"] in opening else "role_score")
+        and row["role"] not in CHECKERS
+        and change_sign(row["from_peak"]) < 0
+    ]
+
+
+def team_losses(rows: Sequence[Facts]) -> list[str]:
+    """Sentences on what became worse on the team's way to its answer."""
+    phrases = {
+        "any_correct": ("A right candidate was there in", "of the episodes"),
+        "picked": ("With a right candidate, the team answered right in", "of the episodes"),
+        "first_correct": ("The first attempt was right in", "of the episodes"),
+        "kept": ("A right first attempt was still right at the end in", "of these episodes"),
+        "repaired": ("A wrong first attempt was right at the end in", "of these episodes"),
+    }
+    sentences: list[str] = []
+    for row in rows:
+        change = row["from_peak"]
+        if row["measure"] in phrases and change_sign(change) < 0:
+            start, end = phrases[row["measure"]]
+            sentences.append(
+                f"{start} {percent(change['before'])} {end} at the peak and in "
+                f"{percent(change['after'])} at the end "
+                f"({points(change['mean'], sign=True)} points, interval "
+                f"{points(change['low'], sign=True)} to {points(change['high'], sign=True)})."
+            )
+    return sentences
+
+
+def change_sign(change: Facts) -> int:
+    """-1 or 1 for a fall or a rise whose interval excludes 0, else 0."""
+    if change["low"] is None:
+        return 0
+    return int(change["low"] > 0) - int(change["high"] < 0)
+
+
+def _loss(row: Facts) -> str:
+    change = row["from_peak"]
+    scope = " in its first reply of an episode" if row["measure"] == "opening" else ""
+    return (
+        f"The own accuracy of {row['role']}{scope} went from {percent(change['before'])} to "
+        f"{percent(change['after'])} ({points(change['mean'], sign=True)} points, interval "
+        f"{points(change['low'], sign=True)} to {points(change['high'], sign=True)})."
+    )
+
+
+def _form(rows: Sequence[Facts], role: str) -> str:
+    """Sentence on the form of a role's replies: unreadable, cut off, or neither."""
+    names = {
+        "strict": "the share of its replies that the strict parser reads",
+        "truncated": "the share of its replies cut off by the length limit",
+    }
+    parts: list[str] = []
+    for row in rows:
+        change, worse = row["from_peak"], -1 if row["measure"] == "strict" else 1
+        if row["role"] == role and row["measure"] in names and change_sign(change) == worse:
+            parts.append(
+                f"{names[row['measure']]} went from {percent(change['before'])} to "
+                f"{percent(change['after'])}"
+            )
+    if not parts:
+        return (
+            f"Readability and truncation of {role} did not become significantly worse: as far as "
+            "the test shows, its replies became wrong rather than unreadable."
+        )
+    return f"At the same time {listed(parts)}: part of the loss may be one of form."

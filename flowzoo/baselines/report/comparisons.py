@@ -1,28 +1,39 @@
-"""Differences of two cells, and the pairs of cells that differ in the sharing of policies alone.
+"""Differences of two cells at equal budgets: a workflow and its single-agent control.
 
-Items are the same for all runs of a task, so differences are paired over items (bootstrap, these
-seeds held fixed) where the problems' ids agree. That interval says what other *problems* would
-show. What other *seeds* would show is a t interval over seeds; below `FEWEST` seeds nothing is
-claimed about the method at all.
+Items are the same for all runs of a task, so differences are paired over items (a bootstrap with
+these seeds held fixed) if the problems' ids agree; that interval covers other *problems*. Other
+*seeds* are covered by a t interval over seeds. Below `MIN_SEEDS` seeds nothing is claimed.
+
+A workflow's last evaluation is compared with the control's first one after as many training tokens
+or more, so that the control never has less; and with majority votes of the control's last policy
+that cost as many calls, or as many output tokens, as an answer of the workflow.
+`flowzoo.baselines.matrix.controls` measures those votes and writes them into the control's run
+directory. A control that never reached the tokens is compared at its last evaluation, which the row
+says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.baselines.report.cells import CellData
-from flowzoo.baselines.run.reading import Floats
+from flowzoo.agents.evaluation.majority import MATCHES
+from flowzoo.baselines.matrix.cell import is_control
+from flowzoo.baselines.matrix.parity import budget_ratio, equal_tokens, training_cost
+from flowzoo.baselines.report.cells import CellData, same_problems
+from flowzoo.baselines.run.reading import Floats, RunData, run_label
 from flowzoo.baselines.stats import paired_gain, welch
+from flowzoo.errors import DataError
 
-FEWEST = 3
+MIN_SEEDS = 3
 """Seeds on each side below which no claim is made."""
 
 
 def sharing_pairs(cells: Sequence[CellData]) -> list[tuple[CellData, CellData]]:
-    """Cells with shared and with isolated policies that differ in nothing else."""
+    """Pairs of a cell with shared and one with isolated policies that differ in nothing else."""
     return [
         (cell, other)
         for cell in cells
@@ -37,23 +48,23 @@ class Side(NamedTuple):
 
     name: str
     scores: Sequence[Floats]
-    """Of every run, (items,)."""
+    """Scores of every run, (items,)."""
 
 
-def difference(one: Side, other: Side, *, paired: bool) -> dict[str, Any]:
-    """`other` minus `one`, with both kinds of interval; `paired`: the items are the same."""
-    levels = [[float(scores.mean()) for scores in side.scores] for side in (one, other)]
-    sizes = {len(scores) for side in (one, other) for scores in side.scores}
+def difference(first: Side, second: Side, *, paired: bool) -> dict[str, Any]:
+    """`second` minus `first`, with both kinds of interval; `paired`: the items are the same."""
+    levels = [[float(scores.mean()) for scores in side.scores] for side in (first, second)]
+    sizes = {len(scores) for side in (first, second) for scores in side.scores}
     paired = paired and len(sizes) == 1
     facts: dict[str, Any] = {
-        "one": one.name, "other": other.name, "paired": paired,
-        "seeds": [len(one.scores), len(other.scores)],
+        "one": first.name, "other": second.name, "paired": paired,
+        "seeds": [len(first.scores), len(second.scores)],
         "levels": [float(np.mean(level)) for level in levels],
         "mean": float(np.mean(levels[1]) - np.mean(levels[0])),
         "items": None, "low": None, "high": None, "claim": "",
     }  # fmt: skip
     if paired:
-        means = [np.mean(side.scores, axis=0).tolist() for side in (one, other)]
+        means = [np.mean(side.scores, axis=0).tolist() for side in (first, second)]
         gain = paired_gain(*means)
         facts |= {"items": gain.n, "low": gain.low, "high": gain.high}
     low, high = welch(levels[0], levels[1])
@@ -62,17 +73,142 @@ def difference(one: Side, other: Side, *, paired: bool) -> dict[str, Any]:
 
 
 def claim(facts: dict[str, Any]) -> str:
-    """What may be said of a difference."""
-    if min(facts["seeds"]) < FEWEST:
+    """The claim that a difference allows."""
+    if min(facts["seeds"]) < MIN_SEEDS:
         counts = " and ".join(str(count) for count in facts["seeds"])
-        return f"no claim: {counts} seeds, fewer than {FEWEST}"
+        return f"no claim: {counts} seeds, fewer than {MIN_SEEDS}"
     low, high = facts["seed_low"], facts["seed_high"]
     if low > 0:
         return "higher"
     return "lower" if high < 0 else "cannot be told apart"
 
 
-def _only_sharing(one: CellData, other: CellData) -> bool:
+def _only_sharing(first: CellData, second: CellData) -> bool:
     skipped = ("sharing", "seed", "out", "threads")
-    names = {*one.settings, *other.settings} - {*skipped}
-    return all(one.settings.get(name) == other.settings.get(name) for name in names)
+    names = {*first.settings, *second.settings} - {*skipped}
+    return all(first.settings.get(name) == second.settings.get(name) for name in names)
+
+
+def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
+    """Rows of every workflow's cell and every control of its task and model, one per equal budget.
+
+    Raises:
+        DataError: a file of a control's votes is malformed.
+    """
+    rows: list[dict[str, Any]] = []
+    for cell in cells:
+        for control in cells:
+            same = all(cell.axis(axis) == control.axis(axis) for axis in ("task", "model"))
+            pairs = by_seed(control, cell)
+            kinds = [is_control(side.settings.get("workflow")) for side in (control, cell)]
+            if kinds == [True, False] and same and pairs:
+                rows.append(_at_equal_tokens(control, cell, pairs))
+                rows += _at_equal_inference(control, cell, pairs)
+    return rows
+
+
+def _at_equal_tokens(
+    control: CellData, cell: CellData, pairs: Sequence[tuple[RunData, RunData]]
+) -> dict[str, Any]:
+    totals = [run.evaluations[-1].get("tokens/total", np.inf) for _, run in pairs]
+    reached = [
+        equal_tokens(single, total) for (single, _), total in zip(pairs, totals, strict=True)
+    ]
+    enough = None not in reached
+    ends = [index if index is not None and enough else -1 for index in reached]
+    runs = [(single, run, index) for (single, run), index in zip(pairs, ends, strict=True)]
+    sides = (
+        Side(control.name, [single.scores[index] for single, _, index in runs]),
+        Side(cell.name, [run.scores[-1] for _, run in pairs]),
+    )
+    return difference(*sides, paired=same_problems(control, cell)) | {
+        "equal": "training tokens" if enough else "nothing",
+        "votes": None,
+        "parity": budgets(runs),
+    }
+
+
+def _at_equal_inference(
+    control: CellData, cell: CellData, pairs: Sequence[tuple[RunData, RunData]]
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    files = {single.name: _votes(single) for single, _ in pairs}
+    for match in MATCHES:
+        voted: list[tuple[dict[str, Any], Floats]] = []
+        for single, run in pairs:
+            record = files[single.name].get(run_label(run.folder))
+            if record is not None and match in record["votes"]:
+                voted.append((record["votes"][match], run.scores[-1]))
+        if not voted:
+            continue
+        sides = (
+            Side(control.name, [np.array(vote["scores"], np.float64) for vote, _ in voted]),
+            Side(cell.name, [scores for _, scores in voted]),
+        )
+        compared = difference(*sides, paired=same_problems(control, cell))
+        votes = float(np.mean([vote["k"] for vote, _ in voted]))
+        rows.append(compared | {"equal": f"{match} of an answer", "votes": votes, "parity": None})
+    return rows
+
+
+def _votes(control: RunData) -> dict[str, Any]:
+    """Votes of a control at equal inference, by the label of the workflow's run."""
+    records: dict[str, Any] = {}
+    for path in sorted(control.folder.glob("like-*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            for vote in record["votes"].values():
+                _ = vote["k"], vote["scores"]
+            records[record["workflow"]["run"]] = record
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{path} is not a record of a control at equal inference: {error}"
+            ) from error
+    return records
+
+
+def by_seed(first: CellData, second: CellData) -> list[tuple[RunData, RunData]]:
+    """The runs of two cells under the seeds that both have."""
+    runs, others = (dict(zip(cell.seeds, cell.runs, strict=True)) for cell in (first, second))
+    return [(run, others[seed]) for seed, run in runs.items() if seed in others]
+
+
+def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> dict[str, Any] | None:
+    """Tokens and optimizer steps per policy of two cells, means over `pairs`, and their ratios.
+
+    A pair is a run of each cell and the index of the evaluation at which the first is compared; the
+    second is compared at its end. None without pairs.
+    """
+    if not pairs:
+        return None
+    costs = [(training_cost(first, index), training_cost(second)) for first, second, index in pairs]
+    ratio = budget_ratio(costs)
+    count = len(costs)
+    return {
+        "seeds": count,
+        "tokens": [sum(cost[side].tokens for cost in costs) / count for side in (0, 1)],
+        "updates": [sum(cost[side].updates for cost in costs) / count for side in (0, 1)],
+        "ratios": [ratio.tokens, ratio.updates],
+        "flags": ratio.flags,
+    }
+
+
+def compared_budgets(
+    cells: Sequence[CellData], controls: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Budgets of every two cells that are compared: names `one`, `other`, and `budgets`.
+
+    Args:
+        cells: all cells; two cells that differ in the sharing of policies alone are a pair.
+        controls: rows of `against_controls`.
+    """
+    rows: list[dict[str, Any]] = []
+    for shared, isolated in sharing_pairs(cells):
+        ends = [(left, right, -1) for left, right in by_seed(shared, isolated)]
+        costs = budgets(ends)
+        if costs is not None:
+            rows.append({"one": shared.name, "other": isolated.name} | costs)
+    for row in controls:
+        if row["parity"] is not None:
+            rows.append({"one": row["one"], "other": row["other"]} | row["parity"])
+    return rows

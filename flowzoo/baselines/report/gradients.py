@@ -1,41 +1,112 @@
-"""What a run's metrics say of its roles' gradients: names, Gram tables, and capture.
+"""Findings on the gradients of roles: capture; facts on cosines and on amplification.
 
-Metrics are `grad/mass/ROLE` or, where a learner's metrics carry their policy,
-`grad/mass/ROLE/POLICY` (likewise `norm`, `amplification`, and `cos/A/B`).
+Metrics are `grad/mass/ROLE` or, for a learner whose metrics carry its policy,
+`grad/mass/ROLE/POLICY` (likewise `norm`, `amplification`, and `cos/A/B`). A probe logs the Gram
+matrix of its block gradients as `gram/ROLE/POLICY`. One probe alone is noisy, so the matrices (not
+the values) of probes of one role, policy and number of slots are pooled.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowzoo.baselines.diagnostics.amplification import amplification
 from flowzoo.baselines.diagnostics.capture import ODDS, WINDOW, find_captures
 from flowzoo.baselines.diagnostics.forms import Floats, feature_rows
+from flowzoo.baselines.report.findings import Facts, Finding, FindingLevel, RunFindings, percent
 from flowzoo.baselines.run.reading import RunData, read_episodes
 from flowzoo.envs.records import Call
 
 MOST_REPLIES = 400
-"""Replies of a role in a permutation test, evenly taken; more would only take longer."""
+"""Replies of a role in a permutation test, evenly spaced; more would only take longer."""
+CURVE_FROM = 3
+"""Probes that a third of a run must have for its own estimate."""
 
 
 Series = list[tuple[int, float]]
 """(step, value) pairs."""
 
 
+def captures(run: RunData, _: Facts) -> RunFindings:
+    """Report capture of one role by another under a shared policy."""
+    facts = capture_facts(run)
+    return RunFindings({"captures": facts}, capture_findings(facts))
+
+
+def capture_finding(capture: Facts) -> Finding:
+    """State the capture verdict on one policy."""
+    policy = f"policy {capture['policy']}"
+    if capture["why"]:
+        level: FindingLevel = "good" if capture["settled"] else "unknown"
+        title = "Capture does not apply" if capture["settled"] else "Capture not tested"
+        return Finding(level, f"{title}: {policy}", f"For {policy}: {capture['why']}.")
+    pairs = capture["pairs"]
+    if not pairs:
+        text = "Its roles have too few replies."
+        return Finding("unknown", f"Capture not tested: {policy}", text)
+    captured = [pair for pair in pairs if pair["captured"]]
+    if captured:
+        text = " ".join(_capture_text(pair) for pair in captured)
+        title = "; ".join(f"{pair['by']} captured {pair['of']}" for pair in captured)
+        return Finding("bad", f"{title} ({policy})", text)
+    heavy = {pair["by"]: pair for pair in pairs if pair["dominant"]}
+    moved = [pair for pair in pairs if pair["moved"]]
+    text = (
+        f"No role of {policy} has both more gradient mass than its tokens explain over {WINDOW} "
+        "steps and another role whose replies moved to its form."
+    )
+    text += "".join(f" {_mass_text(pair)}" for pair in heavy.values())
+    text += "".join(
+        f" The replies of {pair['of']} did come closer to the form of {pair['by']} "
+        f"(distance {pair['distance_before']:.2f} to {pair['distance_after']:.2f}, "
+        f"p = {pair['p_value']:.3f})." for pair in moved
+    )  # fmt: skip
+    return Finding("warn" if heavy or moved else "good", f"No capture found ({policy})", text)
+
+
+def capture_findings(facts: Sequence[Facts]) -> list[Finding]:
+    """One finding for each policy of several roles, or one for all if no policy has several."""
+    several = [capture for capture in facts if len(capture["roles"]) > 1]
+    if facts and not several:
+        text = "Every policy serves one role, so no role can capture another."
+        return [Finding("good", "Capture does not apply", text)]
+    return [capture_finding(capture) for capture in several]
+
+
+def _capture_text(pair: Facts) -> str:
+    return (
+        f"{_mass_text(pair)} The replies of {pair['of']} came closer to the form that "
+        f"{pair['by']} had before training: distance {pair['distance_before']:.2f} to "
+        f"{pair['distance_after']:.2f} standard deviations (permutation test over "
+        f"{pair['replies']} replies, p = {pair['p_value']:.4f})."
+    )
+
+
+def _mass_text(pair: Facts) -> str:
+    return (
+        f"Over {WINDOW} steps from step {pair['from_step']} on, the odds of the gradient mass of "
+        f"{pair['by']} were at least {pair['odds']:g} times those of its tokens and of its first "
+        f"steps (mass {percent(pair['mass_first'])} at first, {percent(pair['mass_last'])} at the "
+        f"end; tokens {percent(pair['tokens_last'])})."
+    )
+
+
 def role_series(run: RunData, kind: str, arity: int = 1) -> dict[tuple[str, ...], Series]:
-    """(step, value) pairs of `grad/{kind}/…` by the role, or by the `arity` roles, of the name."""
-    found: dict[tuple[str, ...], Series] = {}
+    """Series of `grad/{kind}/…` by the role, or by the `arity` roles, of the name."""
+    series: dict[tuple[str, ...], Series] = {}
     start = f"grad/{kind}/"
     for row in run.rows:
         for name, value in row.items():
             if name.startswith(start) and _finite(value):
                 roles = tuple(name.removeprefix(start).split("/")[:arity])
-                found.setdefault(roles, []).append((row["step"], float(value)))
-    return found
+                series.setdefault(roles, []).append((row["step"], float(value)))
+    return series
 
 
 def gram_tables(run: RunData) -> list[dict[str, Any]]:
@@ -59,12 +130,12 @@ def _gram(
 ) -> dict[str, Any]:
     chosen = set(steps)
     cells: list[list[Any]] = []
-    for one in roles:
+    for role in roles:
         line: list[Any] = []
-        for two in roles:
-            series = cosines.get((one, two)) or cosines.get((two, one)) or []
+        for other in roles:
+            series = cosines.get((role, other)) or cosines.get((other, role)) or []
             values = [value for step, value in series if step in chosen]
-            line.append(1.0 if one == two else float(np.mean(values)) if values else None)
+            line.append(1.0 if role == other else float(np.mean(values)) if values else None)
         cells.append(line)
     every = [v for series in cosines.values() for step, v in series if step in chosen]
     negative = float(np.mean([value < 0 for value in every])) if every else None
@@ -77,7 +148,7 @@ def _gram(
 def token_shares(
     run: RunData, roles: Sequence[str], steps: Sequence[int]
 ) -> dict[str, list[float]]:
-    """Each role's share of the sampled tokens at `steps`, among `roles`; NaN where not logged."""
+    """Each role's share of the sampled tokens at `steps`, among `roles`; NaN if not logged."""
     rows = {row["step"]: row for row in run.rows}
     shares: dict[str, list[float]] = {role: [] for role in roles}
     for step in steps:
@@ -93,39 +164,37 @@ def token_shares(
 
 
 def capture_facts(run: RunData) -> list[dict[str, Any]]:
-    """One verdict for every policy: its pairs of roles, or why there is none.
+    """One verdict for every policy: its pairs of roles, or `why` there are none.
 
     `top` is the role with most gradient mass over the run.
     """
-    found: list[dict[str, Any]] = []
+    verdicts: list[dict[str, Any]] = []
     policies: dict[str, list[str]] = {}
     for role, policy in run.policies.items():
         policies.setdefault(policy, []).append(role)
     for policy, roles in policies.items():
         facts: dict[str, Any] = {"policy": policy, "roles": roles, "pairs": [], "settled": False}
-        facts |= {"why": _why_not(run, roles), "top": None}
+        facts |= {"why": _untested_reason(run, roles), "top": None}
         if not facts["why"]:
             facts["top"] = _heaviest(run, roles)
             facts["pairs"] = _pairs(run, roles)
-        # One role per policy: the question does not arise, which is an answer too.
+        # A policy of one role settles the question: there is no other role to capture.
         facts["settled"] = len(roles) < 2 or bool(facts["pairs"])
-        found.append(facts)
-    return found
+        verdicts.append(facts)
+    return verdicts
 
 
-def _why_not(run: RunData, roles: Sequence[str]) -> str:
+def _untested_reason(run: RunData, roles: Sequence[str]) -> str:
     if len(roles) < 2:
-        return "it serves one role, so there is nobody to capture"
+        return "it serves one role, so there is no role to capture"
     mass = {key[0]: series for key, series in role_series(run, "mass").items()}
     if not all(role in mass for role in roles):
         return "its roles' gradients were not measured (train with --role-gradients)"
     shortest = min(len(mass[role]) for role in roles)
     if shortest <= WINDOW:
         return f"it needs more than {WINDOW} measured steps and has {shortest}"
-    if not any(f"calls/{roles[0]}" in row for row in run.rows):
-        return "how often its roles spoke was not logged (an earlier version made this run)"
     if len(run.transcript_files("eval")) < 2:
-        return "the episodes that show how its roles speak are not there"
+        return "the episodes with replies of its roles are missing"
     return ""
 
 
@@ -159,16 +228,16 @@ def _features(episodes: Sequence[Mapping[str, Any]], roles: Sequence[str]) -> di
         for call in episode["calls"]:
             if call["role"] in calls:
                 calls[call["role"]].append(_as_call(call))
-    return {role: feature_rows(_evenly(own, MOST_REPLIES)) for role, own in calls.items()}
+    return {role: feature_rows(_evenly(replies, MOST_REPLIES)) for role, replies in calls.items()}
 
 
 def _evenly(calls: Sequence[Call], most: int) -> list[Call]:
-    places = np.unique(np.linspace(0, len(calls) - 1, most).astype(int)) if calls else []
-    return [calls[place] for place in places]
+    indices = np.unique(np.linspace(0, len(calls) - 1, most).astype(int)) if calls else []
+    return [calls[index] for index in indices]
 
 
 def _as_call(row: Mapping[str, Any]) -> Call:
-    """What `forms.features` needs of a saved call: the reply and its number of tokens."""
+    """The parts of a saved call that `forms.features` needs: the reply and its token count."""
     return Call(
         problem="", episode="", agent="", role=row["role"], slot=0, turn=0, phase=0, messages=(),
         reply=row["reply"], strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
@@ -184,3 +253,83 @@ def _heaviest(run: RunData, roles: Sequence[str]) -> str:
 
 def _finite(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+class GradientProbe(NamedTuple):
+    """The Gram matrices of one role at one step: (slots, blocks, slots, blocks)."""
+
+    step: int
+    products: Floats
+    applied: Floats | None
+    """The same for the update of the optimizer; None before its first step."""
+
+    def gram(self, applied: bool) -> Floats | None:
+        """One of the two; None if it is missing or all zeros."""
+        matrix = self.applied if applied else self.products
+        return matrix if matrix is not None and np.einsum("sbsb->", matrix) > 0 else None
+
+
+def probes(run: RunData) -> dict[str, list[GradientProbe]]:
+    """The probes of every parallel role of a run, in order of steps.
+
+    Agents of a role under several policies are several entries, named `ROLE under POLICY`. Probes
+    with another number of slots than usual (slots without rows in that step) cannot be pooled with
+    the others and are left out.
+    """
+    named: dict[str, list[GradientProbe]] = {}
+    for row in run.rows:
+        for name, gram in row.items():
+            if name.startswith("gram/"):
+                applied = gram.get("applied")
+                probe = GradientProbe(
+                    row["step"],
+                    np.array(gram["products"], np.float64),
+                    None if applied is None else np.array(applied, np.float64),
+                )
+                named.setdefault(name.removeprefix("gram/"), []).append(probe)
+    roles = Counter(name.partition("/")[0] for name in named)
+    by_title: dict[str, list[GradientProbe]] = {}
+    for name, series in named.items():
+        role, _, policy = name.partition("/")
+        slots = commonest(len(probe.products) for probe in series)
+        title = role if roles[role] == 1 else f"{role} under {policy}"
+        by_title[title] = [probe for probe in series if len(probe.products) == slots]
+    return by_title
+
+
+def amplification_facts(run: RunData) -> list[dict[str, Any]]:
+    """Amplification of every parallel role, gradient and applied update: whole run, and its thirds.
+
+    `first` and `last` are the probes in the first and in the last third of the run's steps, if
+    there are `CURVE_FROM` or more. `low` may be 0 and `high` infinite, likewise `over_low` and
+    `over_high`: see `flowzoo.baselines.diagnostics.amplification`.
+    """
+    last = run.rows[-1]["step"] if run.rows else 0
+    rows: list[dict[str, Any]] = []
+    for role, series in probes(run).items():
+        for applied in (False, True):
+            measured = [probe for probe in series if probe.gram(applied) is not None]
+            parts = {
+                "whole": measured,
+                "first": [probe for probe in measured if 3 * probe.step <= last],
+                "last": [probe for probe in measured if 3 * probe.step > 2 * last],
+            }
+            for part, chosen in parts.items():
+                if chosen and (part == "whole" or len(chosen) >= CURVE_FROM):
+                    facts = asdict(amplification(grams_of(chosen, applied)))
+                    rows.append(
+                        {"role": role, "applied": applied, "part": part, "probes": len(chosen),
+                         "from": chosen[0].step, "to": chosen[-1].step} | facts
+                    )  # fmt: skip
+    return rows
+
+
+def commonest(numbers: Iterable[int]) -> int:
+    """Most frequent number; the first of several."""
+    return Counter(numbers).most_common(1)[0][0]
+
+
+def grams_of(probes: Sequence[GradientProbe], applied: bool) -> list[Floats]:
+    """Gram matrices of the probes that have one."""
+    grams = [probe.gram(applied) for probe in probes]
+    return [gram for gram in grams if gram is not None]

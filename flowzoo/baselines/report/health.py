@@ -1,87 +1,115 @@
-"""What a run's own numbers warn of: crashes, spikes, groups without signal, truncation."""
+"""Findings on the health of a run: crashes, spikes, missed peaks, groups, truncation."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from flowzoo.baselines.diagnostics.silence import silence_record
-from flowzoo.baselines.report.course_findings import distance_moved, missed_peak
-from flowzoo.baselines.report.findings import Finding, listed, percent
+from flowzoo.baselines.report.accuracy import more_evaluations
+from flowzoo.baselines.report.findings import (
+    Facts,
+    Finding,
+    RunFindings,
+    listed,
+    percent,
+    points,
+)
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import spike
 
 NORM = "learn/grad_norm/"
-"""Before a policy's name: the norm of its gradient."""
+"""Prefix of the metric of a policy's gradient norm."""
 LOST = 0.2
-"""Fall of the mean training score after which groups without signal are no matter of problems."""
+"""Fall of the mean training score that explains groups without variance by itself."""
 MANY = 0.5
-"""Share of groups without variance that is worth a word."""
+"""Share of groups without variance that is reported."""
 LONG = 0.1
-"""Share of truncated replies that is worth a word."""
+"""Share of truncated replies that is reported."""
 SILENCE_TITLES = {
-    "nothing": "A step trained nothing",
+    "nothing": "A step changed no weight",
     "truncation": "Replies were cut off while training",
     "reward": "Rewards did not differ",
-    "role": "A role learnt nothing",
-    "unread": "Replies could not be read",
+    "role": "A role learned nothing",
+    "unread": "Replies were unreadable",
 }
-"""By the kind of the cause, see `flowzoo.baselines.diagnostics.silence`."""
+"""Title by kind of cause, see `flowzoo.baselines.diagnostics.silence`."""
 USUAL = asdict(TrainConfig())
-"""Settings that the record of a run leaves out."""
+"""Default settings."""
 RECENT = 12
-"""Steps over which groups are looked at."""
+"""Last steps over which groups are counted."""
+WINDOW = 3
+"""Steps whose mean training reward is compared with the evaluations around them."""
+MISSED = 0.15
+Z_WINDOWS = 3.5
+"""Standard errors by which a missed peak exceeds the evaluations; a run has hundreds of windows."""
+_OTHER_PROBLEMS = ("difficulty", "curriculum", "refill", "reward")
+"""Settings under which training problems or rewards differ from evaluations."""
+KL, RATIO = "learn/update_kl/", "learn/update_ratio_max/"
+FAR = 0.1
+"""Divergence of one iteration, in nats per token, that is reported. PPO implementations stop an
+iteration at 0.01 to 0.05 (arXiv:1707.06347 aims at 0.003 to 0.03)."""
+
+
+def health(run: RunData, _: Facts) -> RunFindings:
+    """Report what the metrics of the learner warn of."""
+    return RunFindings({"distances": distances(run)}, health_findings(run))
 
 
 def health_findings(run: RunData) -> list[Finding]:
-    """What the learner's own numbers warn of."""
-    found: list[Finding] = []
+    """Findings on crashes, spikes, missed peaks, groups, truncation and causes of no learning."""
+    findings: list[Finding] = []
     bad_rows = sorted(run.folder.glob("nonfinite-*.jsonl"))
     if bad_rows:
-        text = f"The loss was not finite; the rows are in {listed([one.name for one in bad_rows])}."
-        found.append(Finding("bad", "The run stopped on a loss that was not finite", text))
+        text = (
+            f"The loss was not finite; the rows are in {listed([path.name for path in bad_rows])}."
+        )
+        findings.append(Finding("bad", "The run stopped on a loss that was not finite", text))
     if run.summary is None:
         reached = run.rows[-1]["step"] if run.rows else 0
         text = f"It has reached step {reached} of {run.settings.get('steps', '?')}."
-        found.append(Finding("warn", "The run is not finished", text))
-    found += [*missed_peak(run), *distance_moved(run), *_spikes(run), *_groups(run)]
-    found += [*_truncation(run), *_silences(run)]
-    return found
+        findings.append(Finding("warn", "The run is not finished", text))
+    findings += [*missed_peak(run), *distance_moved(run), *_spikes(run), *_groups(run)]
+    return [*findings, *_truncation(run), *_silences(run)]
 
 
 def _silences(run: RunData) -> list[Finding]:
-    """What the run itself warned of while it trained."""
+    """Warnings of the run while it trained."""
     steps = run.rows[-1]["step"] if run.rows else 0
     return [
         Finding(
             "warn",
-            SILENCE_TITLES[one["cause"].partition("/")[0]],
-            f"{one['text'][0].upper()}{one['text'][1:]}. So at {one['steps']} of {steps} steps.",
+            SILENCE_TITLES[cause["cause"].partition("/")[0]],
+            f"{cause['text'][0].upper()}{cause['text'][1:]}. "
+            f"This held at {cause['steps']} of {steps} steps.",
         )
-        for one in silence_record(run.rows, USUAL | dict(run.settings))
+        for cause in silence_record(run.rows, USUAL | dict(run.settings))
     ]
 
 
 def _spikes(run: RunData) -> list[Finding]:
-    """Found anew from the norms, so that runs of earlier versions are judged by this one's rule."""
-    said: list[str] = []
+    """Report spikes of the gradient norms."""
+    policies: list[str] = []
     for name in sorted({name for row in run.rows for name in row if name.startswith(NORM)}):
         norms = [(row["step"], row[name]) for row in run.rows if _number(row.get(name))]
         values = [norm for _, norm in norms]
         steps = [step for n, (step, norm) in enumerate(norms) if spike(norm, values[:n])]
         if steps:
-            said.append(
+            policies.append(
                 f"of policy {name.removeprefix(NORM)} at {len(steps)} of {len(norms)} steps, first "
                 f"at step {steps[0]}"
             )
-    if not said:
+    if not policies:
         return []
     text = (
         "The gradient norm rose above 5 times its running median, and more than its usual spread "
-        f"explains: {'; '.join(said)}."
+        f"explains: {'; '.join(policies)}."
     )
     return [Finding("warn", "Gradient spikes", text)]
 
@@ -94,34 +122,36 @@ def _groups(run: RunData) -> list[Finding]:
     if flat <= MANY:
         return []
     scores = [row["reward/mean"] for row in rows if _number(row.get("reward/mean"))]
-    said = f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
-    said += "without variance and taught nothing: "
+    share = (
+        f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
+        "without variance and no gradient: "
+    )
     lost = _lost(run, scores)
     if lost:
-        return [Finding("warn", "Most groups carry no signal", f"{said}{lost}")]
+        return [Finding("warn", "Most groups have zero variance", f"{share}{lost}")]
     text = (
-        f"{said}by now the problems are {_difficulty(scores, flat)}. --refill replaces such "
-        "problems by others during training."
+        f"{share}by now the problems are {_difficulty(scores, flat)}. --refill replaces such "
+        "problems during training."
     )
-    return [Finding("warn", "Most groups carry no signal", text)]
+    return [Finding("warn", "Most groups have zero variance", text)]
 
 
 def _lost(run: RunData, scores: Sequence[float]) -> str:
-    """That the problems became too hard for what is left of the policy, if they did."""
+    """Sentence if the problems became too hard for the trained policy, else nothing."""
     earlier = [row["reward/mean"] for row in run.rows if _number(row.get("reward/mean"))]
     windows = [sum(earlier[end - 3 : end]) / 3 for end in range(3, len(earlier) + 1)]
     now = sum(scores[-3:]) / len(scores[-3:]) if scores else math.nan
     if not windows or not now < max(windows) / 2 or max(windows) - now < LOST:
         return ""
     return (
-        f"the policy no longer solves what it solved. Its mean score was {percent(max(windows))} "
-        f"over three steps and is {percent(now)} by now; other problems would not mend that, an "
-        "earlier checkpoint with smaller steps (--lr) may."
+        f"the policy no longer solves problems that it solved. Its mean score was "
+        f"{percent(max(windows))} over three steps and is {percent(now)} by now; other problems "
+        "would not repair this, an earlier checkpoint with smaller steps (--lr) may."
     )
 
 
 def _difficulty(scores: Sequence[float], flat: float) -> str:
-    """What most of the groups without variance found the problems, as far as mean scores say."""
+    """Too easy, too hard, or either, as far as mean scores tell."""
     mean = sum(scores) / len(scores) if scores else math.nan
     if 1 - mean < flat / 2:  # no more of them can have been wrong throughout
         return f"too easy (mean score {percent(mean)})"
@@ -147,3 +177,111 @@ def _truncation(run: RunData) -> list[Finding]:
 
 def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def missed_peak(run: RunData) -> list[Finding]:
+    """Report a training reward well above both evaluations around it.
+
+    The usual distance of training from held-out accuracy, measured at the evaluations' own steps,
+    is subtracted. The standard error is that of rewards from step to step.
+    """
+    if any(run.settings.get(name) for name in _OTHER_PROBLEMS) or len(run.evaluations) < 2:
+        return []
+    steps, rewards = reward_course(run)
+    if len(steps) < 2 * WINDOW:
+        return []
+    accuracy = {row["step"]: float(np.mean(row["eval/scores"])) for row in run.evaluations}
+    offset = max(0.0, _offset(steps, rewards, accuracy))
+    jumps = np.diff(rewards)
+    evaluated = accuracy.values()
+    items = len(run.evaluations[0]["eval/scores"])
+    noise = float(np.mean(jumps**2)) / 2 / WINDOW + max(p * (1 - p) for p in evaluated) / items
+    best: tuple[float, int, float, tuple[int, int]] | None = None
+    for first, last in pairwise(sorted(accuracy)):
+        inside = np.flatnonzero((steps > first) & (steps <= last))
+        for index in inside[: len(inside) - WINDOW + 1]:
+            level = float(rewards[index : index + WINDOW].mean())
+            excess = level - offset - max(accuracy[first], accuracy[last])
+            if best is None or excess > best[0]:
+                best = excess, int(steps[index]), level, (first, last)
+    if best is None or best[0] < MISSED or best[0] < Z_WINDOWS * math.sqrt(noise):
+        return []
+    excess, step, level, (first, last) = best
+    text = (
+        f"Over the {WINDOW} steps from {step} on the mean training reward was {percent(level)}, "
+        f"while the evaluations around it, at steps {first} and {last}, measured "
+        f"{percent(accuracy[first])} and {percent(accuracy[last])}: {points(excess)} points above "
+        f"both (standard error {points(math.sqrt(noise))}). The best held-out accuracy and "
+        f"the fall after it were probably larger than evaluated; {more_evaluations(run)}."
+    )
+    return [Finding("warn", "Evaluations missed a peak", text)]
+
+
+def reward_course(run: RunData) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Steps of training and their mean rewards."""
+    rows = [row for row in run.rows if isinstance(row.get("reward/mean"), (int, float))]
+    return (
+        np.array([row["step"] for row in rows]),
+        np.array([row["reward/mean"] for row in rows], np.float64),
+    )
+
+
+def _offset(steps: Any, rewards: Any, accuracy: dict[int, float]) -> float:
+    """Median distance of the training reward of the steps next to an evaluation from it."""
+    gaps = [
+        float(rewards[near].mean()) - level
+        for step, level in accuracy.items()
+        if (near := np.abs(steps - step) <= 1).any()
+    ]
+    return float(np.median(gaps)) if gaps else 0.0
+
+
+def distance_moved(run: RunData) -> list[Finding]:
+    """Report policies that moved far in one iteration."""
+    far = [row for row in distances(run) if row["largest"] >= FAR]
+    if not far:
+        return []
+    moves = "; ".join(
+        f"{row['policy']} by {row['largest']:.2g} nats a token at step {row['step']} (median "
+        f"{row['median']:.2g} over {row['updates']} measured iterations)" for row in far
+    )  # fmt: skip
+    text = (
+        f"One iteration moved {moves}. Trust regions in use stop at 0.01 to 0.05 nats. A smaller "
+        "--lr, or fewer --updates where an iteration takes several optimizer steps, moves it less."
+    )
+    return [Finding("warn", "Large updates", text)]
+
+
+def distances(run: RunData) -> list[dict[str, Any]]:
+    """Divergence by an iteration, per policy, on samples of its rows; nats per token.
+
+    `median`, `largest` (at `step`) and `total` of the measured iterations' KL; `ratio`, the largest
+    factor by which a sampled token's probability changed. The sum of divergences is no distance
+    between the ends: steps that cancel add up as well.
+    """
+    rows: list[dict[str, Any]] = []
+    names = sorted({name for row in run.rows for name in row if name.startswith(KL)})
+    for name in names:
+        policy = name.removeprefix(KL)
+        moved = [
+            (float(row[name]), row["step"])
+            for row in run.rows
+            if isinstance(row.get(name), (int, float)) and math.isfinite(row[name])
+        ]
+        if not moved:
+            continue
+        largest, step = max(moved)
+        values = [value for value, _ in moved]
+        ratios = [row[RATIO + policy] for row in run.rows if RATIO + policy in row]
+        rows.append(
+            {
+                "policy": policy,
+                "updates": len(values),
+                "median": float(np.median(values)),
+                "largest": largest,
+                "step": step,
+                "total": float(np.sum(values)),
+                "ratio": max(ratios, default=math.nan),
+            }
+        )
+    return rows

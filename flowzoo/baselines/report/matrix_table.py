@@ -1,7 +1,4 @@
-"""The tables of a matrix: every cell's gain and cost, the controls beside it, and the budgets.
-
-Comparisons are those of `flowzoo report`, so that both show the same figures.
-"""
+"""Tables that `flowzoo matrix` prints: gain and cost of every cell, controls, and budgets."""
 
 from __future__ import annotations
 
@@ -14,9 +11,8 @@ import numpy as np
 
 from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.parity import NEAR, training_cost
-from flowzoo.baselines.report.budgets import compared_budgets
 from flowzoo.baselines.report.cells import group_cells
-from flowzoo.baselines.report.control_comparison import against_controls
+from flowzoo.baselines.report.comparisons import against_controls, compared_budgets
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.errors import DataError
@@ -42,23 +38,23 @@ class MatrixRow:
     tokens: int
     """Sampled training tokens of a run, mean over seeds."""
     updates: float
-    """Optimiser steps of a run per policy, mean over policies and seeds."""
+    """Optimizer steps of a run per policy, mean over policies and seeds."""
     minutes: float
     """Wall time of a run, mean over seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All that a matrix prints, of its finished runs."""
+    """Tables of the finished runs of a matrix."""
 
     cells: Sequence[MatrixRow]
     controls: Sequence[Mapping[str, Any]]
-    """What `against_controls` says."""
+    """Rows of `against_controls`."""
     parity: Sequence[Mapping[str, Any]]
-    """The budgets of every two cells that are compared: `one`, `other`, and what `budgets` says."""
+    """Rows of `compared_budgets`."""
     runs: int
     minutes: float
-    """Wall time of all of them, added up."""
+    """Sum of the wall times of all runs."""
 
 
 def tables(runs: Sequence[TrainingJob]) -> Tables:
@@ -67,19 +63,19 @@ def tables(runs: Sequence[TrainingJob]) -> Tables:
     Raises:
         DataError: a finished run has fewer than two evaluations, or a file of it cannot be read.
     """
-    found = [run.data() for run in runs if run.state == "finished"]
-    for data in found:
+    finished = [run.data() for run in runs if run.state == "finished"]
+    for data in finished:
         if len(data.evaluations) < 2:
             raise DataError(f"{data.folder / 'metrics.jsonl'} has fewer than two evaluations")
     order = list(dict.fromkeys(run.cell.name for run in runs))
-    cells = sorted(group_cells(found), key=lambda cell: order.index(cell.name))
+    cells = sorted(group_cells(finished), key=lambda cell: order.index(cell.name))
     controls = against_controls(cells)
     return Tables(
         cells=[cell_row(cell.name, cell.runs) for cell in cells],
         controls=controls,
         parity=compared_budgets(cells, controls),
-        runs=len(found),
-        minutes=sum(_minutes(data) for data in found),
+        runs=len(finished),
+        minutes=sum(_minutes(data) for data in finished),
     )
 
 
@@ -87,7 +83,7 @@ def cell_row(name: str, runs: Sequence[RunData]) -> MatrixRow:
     """The row of one cell from its finished runs (at least one)."""
     before = np.mean([run.scores[0] for run in runs], axis=0)
     after = np.mean([run.scores[-1] for run in runs], axis=0)
-    # Items are the same for all seeds, so that an item's mean over seeds is the paired unit.
+    # All seeds have the same items, so an item's mean over seeds is the paired unit.
     gain = paired_gain(before.tolist(), after.tolist())
     gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in runs]
     cost = [training_cost(run) for run in runs]
@@ -103,26 +99,26 @@ def cell_row(name: str, runs: Sequence[RunData]) -> MatrixRow:
         se=spread,
         lowest=min(gains),
         items=gain.n,
-        tokens=round(float(np.mean([one.tokens for one in cost]))),
-        updates=float(np.mean([one.updates for one in cost])),
+        tokens=round(float(np.mean([run.tokens for run in cost]))),
+        updates=float(np.mean([run.updates for run in cost])),
         minutes=float(np.mean([_minutes(run) for run in runs])),
     )
 
 
-def as_text(found: Tables) -> str:
+def as_text(tables: Tables) -> str:
     """The tables as Markdown; percentages and points."""
-    parts = [_cell_lines(found.cells)]
-    if found.controls:
-        parts.append(_control_lines(found.controls))
-    if found.parity:
-        parts.append(parity_lines(found.parity))
-    parts.append([f"{found.runs} finished runs took {found.minutes:.0f} minutes in all."])
+    parts = [_cell_lines(tables.cells)]
+    if tables.controls:
+        parts.append(_control_lines(tables.controls))
+    if tables.parity:
+        parts.append(parity_lines(tables.parity))
+    parts.append([f"{tables.runs} finished runs took {tables.minutes:.0f} minutes in all."])
     return "\n".join("\n".join(lines) + "\n" for lines in parts)
 
 
-def as_json(found: Tables) -> dict[str, Any]:
+def as_json(tables: Tables) -> dict[str, Any]:
     """The tables as plain values; a number that is not finite becomes None."""
-    return _plain(asdict(found))
+    return _plain(asdict(tables))
 
 
 def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -130,12 +126,12 @@ def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
         f"Budgets of compared cells; ! where a ratio is further from 1 than {100 * NEAR:g} %:",
         "",
-        "| first | second | seeds | tokens | ratio | optimiser steps per policy | ratio |",
+        "| first | second | seeds | tokens | ratio | optimizer steps per policy | ratio |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for row in rows:
         tokens, updates = row["tokens"], row["updates"]
-        marks = [" !" if name in row["flags"] else "" for name in ("tokens", "optimiser steps")]
+        marks = [" !" if name in row["flags"] else "" for name in ("tokens", "optimizer steps")]
         lines.append(
             f"| {row['one']} | {row['other']} | {row['seeds']} | {tokens[0]:,.0f} / "
             f"{tokens[1]:,.0f} | {row['ratios'][0]:.3f}{marks[0]} | {updates[0]:.1f} / "
@@ -147,7 +143,7 @@ def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _cell_lines(rows: Sequence[MatrixRow]) -> list[str]:
     return [
         "| cell | seeds | before | after | gain | 95 % interval | s.e. over seeds | lowest | items "
-        "| tokens | optimiser steps per policy | minutes |",
+        "| tokens | optimizer steps per policy | minutes |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|",
         *(
             f"| {row.cell} | {row.seeds} | {100 * row.before:.1f} % | {100 * row.after:.1f} % | "
@@ -161,7 +157,7 @@ def _cell_lines(rows: Sequence[MatrixRow]) -> list[str]:
 
 def _control_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        "A workflow's last evaluation less its control's, in points:",
+        "Workflow minus control at the last evaluation, in points:",
         "",
         "| cell | control | equal | seeds | cell | control | difference | 95 % interval | votes |",
         "|---|---|---|---:|---:|---:|---:|---|---:|",
@@ -187,9 +183,9 @@ def _minutes(run: RunData) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """`value` with None for every number that JSON does not have, all the way down."""
+    """`value` with None for every number that JSON does not have, recursively."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,8 +1,8 @@
-"""Puts facts into one HTML file that needs nothing beside it.
+"""Rendering facts as one self-contained HTML file.
 
 The page's script builds everything from two blocks of JSON and writes text as text only. The blocks
-are ASCII without `<`, `>` and `&`, so no reply can end them; a content security policy admits the
-page's own script and style by their hashes and nothing else, no network at all included.
+are ASCII without `<`, `>` and `&`, so no reply can end them. A content security policy admits the
+page's own script and style by their hashes and nothing else: no network, no other script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def as_json(value: Any) -> str:
-    """`value` as ASCII JSON that can stand in a script element; NaN and infinities become null."""
+    """`value` as ASCII JSON for a script element; NaN and infinities become null."""
     text = json.dumps(_finite(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&]", lambda match: _ESCAPES[match.group()], text)
 
@@ -56,7 +56,7 @@ def render(
         "episodes": as_json(episodes),
         "script": script,
     }
-    # One pass, so that nothing in a value is taken for a place.
+    # One pass, so that a value that contains a placeholder is not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match.group(1)], _part("page.html"))
 
 
@@ -82,7 +82,7 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _finite(one) for key, one in value.items()}
+        return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return value

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 5.5, 3.2
-"""Inches: one column of a paper."""
+"""Size in inches: one column of a paper."""
 DPI = 200
-COLOURS = ("#1f5ebe", "#c9540f", "#0f7f5b", "#8a3db6", "#b3204f", "#6a6a00", "#00778f", "#7a4a21")
+COLORS = ("#1f5ebe", "#c9540f", "#0f7f5b", "#8a3db6", "#b3204f", "#6a6a00", "#00778f", "#7a4a21")
 
 
 def check_matplotlib() -> None:
@@ -33,13 +33,13 @@ def check_matplotlib() -> None:
 
 
 def draw_plots(paths: Sequence[Path], out: Path) -> list[Path]:
-    """Draw what the runs at `paths` have measured into the folder `out`; returns the files.
+    """Draw the figures of the runs at `paths` into the folder `out` and return the files.
 
     For one run: accuracy, own accuracy of the roles, gradient mass, cosines. For several: gains,
     peak and terminal, and the accuracy of every cell.
 
     Raises:
-        MissingExtraError: matplotlib is not there.
+        MissingExtraError: matplotlib is not installed.
         UsageError: there is no run at a path.
     """
     check_matplotlib()
@@ -55,22 +55,22 @@ def draw_plots(paths: Sequence[Path], out: Path) -> list[Path]:
 
 def run_figures(run: RunData) -> dict[str, Figure]:
     """The figures of one run by file name; those without data are left out."""
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     if run.evaluations:
-        found["accuracy"] = _accuracy(run)
-        role_scores = {
+        figures["accuracy"] = _accuracy(run)
+        scores = {
             role: _series(run, f"eval/role_score/{role}")
             for role in run.roles if _series(run, f"eval/role_score/{role}")
         }  # fmt: skip
-        if role_scores:
-            found["roles"] = _lines(role_scores, "own accuracy, held out")
+        if scores:
+            figures["roles"] = _lines(scores, "own accuracy, held out")
     measured = role_series(run, "mass")
     mass = {role: measured[(role,)] for role in run.roles if (role,) in measured}
     if mass:
-        found["gradient-mass"] = _stack(mass)
+        figures["gradient-mass"] = _stack(mass)
     for gram in gram_tables(run)[-1:]:
-        found["cosines"] = _gram(gram)
-    return found
+        figures["cosines"] = _gram(gram)
+    return figures
 
 
 def matrix_figures(runs: Sequence[RunData]) -> dict[str, Figure]:
@@ -79,21 +79,21 @@ def matrix_figures(runs: Sequence[RunData]) -> dict[str, Figure]:
     cells = [cell for cell in cells if cell["gain"] is not None]
     if not cells:
         return {}
-    found = {"gains": _gains(cells)}
+    figures = {"gains": _gains(cells)}
     judged = [cell for cell in cells if cell["cliff"]["verdict"] is not None]
     if judged:
-        found["peak-terminal"] = _peaks(judged)
+        figures["peak-terminal"] = _peaks(judged)
     for name, cell in zip(page_names([cell["name"] for cell in cells]), cells, strict=True):
         courses = {
             f"seed {seed}": course
             for seed, course in zip(cell["seeds"], cell["courses"], strict=True)
         }
-        found[f"course-{name.removesuffix('.html')}"] = _lines(courses, "accuracy, held out")
-    return found
+        figures[f"course-{name.removesuffix('.html')}"] = _lines(courses, "accuracy, held out")
+    return figures
 
 
 def _figure(width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """A figure of its own, without the global state of pyplot."""
+    """A figure and its axes, without the global state of pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -107,11 +107,11 @@ def _figure(width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]
 def _accuracy(run: RunData) -> Figure:
     figure, axes = _figure()
     steps, levels, lows, highs = zip(*held_out(run), strict=True)
-    axes.fill_between(steps, lows, highs, color=COLOURS[0], alpha=0.2, linewidth=0)
-    axes.plot(steps, levels, color=COLOURS[0], marker="o", markersize=3, label="held out")
+    axes.fill_between(steps, lows, highs, color=COLORS[0], alpha=0.2, linewidth=0)
+    axes.plot(steps, levels, color=COLORS[0], marker="o", markersize=3, label="held out")
     reward = _series(run, "reward/mean")
     if reward:
-        axes.plot(*zip(*reward, strict=True), color=COLOURS[1], linewidth=0.8, label="training")
+        axes.plot(*zip(*reward, strict=True), color=COLORS[1], linewidth=0.8, label="training")
     items = run.scores.shape[1]
     axes.set(xlabel="step", ylabel="accuracy", title=f"95 % interval over {items} problems")
     axes.legend(frameon=False)
@@ -120,24 +120,22 @@ def _accuracy(run: RunData) -> Figure:
 
 def _lines(series: Mapping[str, Sequence[Sequence[float]]], label: str) -> Figure:
     figure, axes = _figure()
-    for place, (name, points) in enumerate(series.items()):
+    for index, (name, points) in enumerate(series.items()):
         xs, ys = zip(*points, strict=True)
-        axes.plot(xs, ys, color=COLOURS[place % 8], marker="o", markersize=3, label=_text(name))
+        axes.plot(xs, ys, color=COLORS[index % 8], marker="o", markersize=3, label=_text(name))
     axes.set(xlabel="step", ylabel=label)
     axes.legend(frameon=False)
     return figure
 
 
 def _stack(mass: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
-    """Shares over the steps that all roles have."""
+    """Stacked shares over the steps that all roles have."""
     figure, axes = _figure()
     tables = {name: dict(series) for name, series in mass.items()}
     steps = sorted(set.intersection(*(set(table) for table in tables.values())))
     levels = [[table[step] for step in steps] for table in tables.values()]
-    colours = [COLOURS[place % 8] for place in range(len(levels))]
-    axes.stackplot(
-        steps, levels, labels=[_text(name) for name in tables], colors=colours, alpha=0.8
-    )
+    colors = [COLORS[index % 8] for index in range(len(levels))]
+    axes.stackplot(steps, levels, labels=[_text(name) for name in tables], colors=colors, alpha=0.8)
     axes.set(xlabel="step", ylabel="share of the gradient mass", ylim=(0, None))
     figure.legend(frameon=False, loc="outside upper center", ncols=4)
     return figure
@@ -161,13 +159,13 @@ def _gram(gram: Mapping[str, Any]) -> Figure:
 
 def _gains(cells: Sequence[Mapping[str, Any]]) -> Figure:
     figure, axes = _figure(WIDTH + 1.5, 1.2 + 0.3 * len(cells))
-    for place, cell in enumerate(cells):
+    for row, cell in enumerate(cells):
         gain = cell["gain"]
         ends = [100 * gain["low"], 100 * gain["high"]]
-        axes.plot(ends, [place, place], color=COLOURS[0])
-        axes.plot(100 * gain["mean"], place, "o", color=COLOURS[0])
+        axes.plot(ends, [row, row], color=COLORS[0])
+        axes.plot(100 * gain["mean"], row, "o", color=COLORS[0])
         values = cell["gain_seeds"]["values"]
-        axes.plot([100 * value for value in values], [place] * len(values), "|", color="grey")
+        axes.plot([100 * value for value in values], [row] * len(values), "|", color="gray")
     axes.axvline(0, color="black", linewidth=0.6)
     axes.set_yticks(range(len(cells)), [_text(cell["name"]) for cell in cells])
     axes.invert_yaxis()
@@ -177,16 +175,17 @@ def _gains(cells: Sequence[Mapping[str, Any]]) -> Figure:
 
 def _peaks(cells: Sequence[Mapping[str, Any]]) -> Figure:
     figure, axes = _figure(WIDTH + 1.5, 1.4 + 0.3 * len(cells))
-    for place, cell in enumerate(cells):
+    for row, cell in enumerate(cells):
         peak, terminal = 100 * cell["cliff"]["peak"], 100 * cell["terminal"]
-        axes.plot([terminal, peak], [place, place], color="grey", linewidth=2, zorder=1)
-        for value, colour, marker, label in (
-            (100 * cell["base"], COLOURS[6], "|", "before training"),
-            (peak, COLOURS[0], "o", "peak, cross-fitted"),
-            (terminal, COLOURS[1], "s", "terminal"),
+        axes.plot([terminal, peak], [row, row], color="gray", linewidth=2, zorder=1)
+        for value, color, marker, label in (
+            (100 * cell["base"], COLORS[6], "|", "before training"),
+            (peak, COLORS[0], "o", "peak, cross-fitted"),
+            (terminal, COLORS[1], "s", "terminal"),
         ):
-            shown = "_" if place else ""  # matplotlib leaves labels out that begin so
-            axes.plot(value, place, marker, color=colour, label=shown + label)
+            # matplotlib leaves labels with a leading underscore out of the legend.
+            prefix = "_" if row else ""
+            axes.plot(value, row, marker, color=color, label=prefix + label)
     axes.set_yticks(range(len(cells)), [_text(cell["name"]) for cell in cells])
     axes.invert_yaxis()
     axes.set_xlabel("accuracy, held out, in per cent")
@@ -199,5 +198,5 @@ def _series(run: RunData, metric: str) -> list[tuple[int, float]]:
 
 
 def _text(name: str) -> str:
-    """`name` without what matplotlib would read as mathematics."""
+    """`name` with the dollar signs escaped that start mathematics in matplotlib."""
     return name.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Finds the runs that a report is about."""
+"""Finding the runs of a report."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from flowzoo.agents.evaluation.folder import is_evaluation, refuse_evaluation
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.errors import UsageError
 
-DEEPEST = 3
-"""Levels of folders below a given one in which runs are looked for."""
+MAX_DEPTH = 3
+"""Levels of folders below a given one that are searched for runs."""
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """Run directories at or below `paths`, in order of name below each; evaluations are left out.
+    """Run directories at or below `paths`, sorted below each; evaluations are left out.
 
     Raises:
-        UsageError: a path is no folder, is an evaluation, or holds no run.
+        UsageError: a path is not a folder, is an evaluation, or holds no run.
     """
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
             raise UsageError(f"expected the directory of a run or of a matrix, got {path}")
         refuse_evaluation(
             path,
-            f"its figures are in {path / 'summary.json'}, the command that made it prints its "
-            "tables again, and `flowzoo dataset` makes tables of its episodes",
+            f"its figures are in {path / 'summary.json'}, its command prints its tables again, and "
+            "`flowzoo dataset` makes tables of its episodes",
         )
-        below = list(_below(path, DEEPEST))
+        below = list(_below(path, MAX_DEPTH))
         runs = [folder for folder in below if not is_evaluation(folder)]
         if not runs:
             other = f" (only evaluations, {len(below)})" if below else ""
@@ -38,18 +38,18 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
                 "`flowzoo train` and `flowzoo matrix` write"
             )
         for folder in runs:
-            found.setdefault(folder)
-    return list(found)
+            folders.setdefault(folder)
+    return list(folders)
 
 
 def find_evaluations(paths: Iterable[Path]) -> list[Path]:
     """Folders of evaluations below `paths`, which a report of runs leaves out."""
-    below = (folder for path in paths if path.is_dir() for folder in _below(path, DEEPEST))
+    below = (folder for path in paths if path.is_dir() for folder in _below(path, MAX_DEPTH))
     return [folder for folder in dict.fromkeys(below) if is_evaluation(folder)]
 
 
 def read_runs(paths: Iterable[Path]) -> list[RunData]:
-    """All runs at or below `paths`, named by what tells their folders apart."""
+    """All runs at or below `paths`, named by their folders relative to the common one."""
     folders = find_runs(paths)
     absolute = [folder.resolve() for folder in folders]
     common = Path(os.path.commonpath([folder.parent for folder in absolute]))
@@ -64,5 +64,5 @@ def _below(folder: Path, levels: int) -> Iterator[Path]:
     if (folder / "run.json").is_file():
         yield folder
     elif levels:
-        for child in sorted(one for one in folder.iterdir() if one.is_dir()):
+        for child in sorted(path for path in folder.iterdir() if path.is_dir()):
             yield from _below(child, levels - 1)

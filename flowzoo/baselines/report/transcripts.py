@@ -1,7 +1,7 @@
-"""Packs episodes for the page: every text once, however often it was said.
+"""Packing episodes for the page, every text once.
 
-Prompts repeat over evaluations, and ballots quote replies; so texts stand in one table and
-everything else refers to it by number. Layout of the packed value:
+Prompts repeat over evaluations, and ballots quote replies; so texts are in one table and everything
+else refers to it by index. Layout of the packed value:
 
     texts     all different texts
     episodes  [kind, step, problem, text, gold, answer, score, truncated, facts, calls]
@@ -9,7 +9,7 @@ everything else refers to it by number. Layout of the packed value:
                messages, policy]
     messages  [speaker, text, speaker, text, ...]
 
-Numbers stand for texts everywhere but in score, facts (an object) and the like.
+Texts are indices into `texts`, except in facts, which are an object.
 """
 
 from __future__ import annotations
@@ -23,29 +23,28 @@ from typing import Any
 from flowzoo.baselines.run.reading import RunData, read_episodes
 
 LONGEST = 200_000
-"""Characters of one text that the page holds; the middle of a longer one is left out, saying so."""
+"""Characters of one text; a note replaces the middle of a longer one."""
 MOST_CHARACTERS = 60_000_000
-"""Characters of all different texts of a page, beyond which no more episodes are added."""
+"""Characters of all texts of a page beyond which no more episodes are added."""
 
 
 class Texts:
     """The table of texts."""
 
     def __init__(self) -> None:
-        """No text yet."""
+        """Create an empty table."""
         self.all: list[str] = []
         self.characters = 0
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     def add(self, text: str) -> int:
-        """The number of `text`."""
-        place = self._places.get(text)
-        if place is None:
-            place = self._places[text] = len(self.all)
-            kept = shortened(text)
-            self.all.append(kept)
-            self.characters += len(kept)
-        return place
+        """Add `text` if it is new, and return its index."""
+        index = self._indices.get(text)
+        if index is None:
+            index = self._indices[text] = len(self.all)
+            self.all.append(shortened(text))
+            self.characters += len(self.all[-1])
+        return index
 
 
 def shortened(text: str) -> str:
@@ -58,16 +57,16 @@ def shortened(text: str) -> str:
 
 
 def pack(run: RunData, most: int) -> dict[str, Any]:
-    """At most `most` episodes of a run, the most telling files first.
+    """At most `most` episodes of a run, from the most informative files first.
 
     These are the last and the first evaluation, the best one, then the last and the first saved
-    training step, then the others from the newest on. `total` counts what the run has saved.
+    training step, then the others from the newest on. `total` counts the saved episodes.
     """
     texts, episodes, total = Texts(), [], 0
     for kind, step, path in _in_order(run):
-        found = read_episodes(path) if len(episodes) < most else ()
-        total += len(found) or _lines(path)
-        for episode in found:
+        rows = read_episodes(path) if len(episodes) < most else ()
+        total += len(rows) or _lines(path)
+        for episode in rows:
             if len(episodes) >= most or texts.characters > MOST_CHARACTERS:
                 break
             episodes.append(pack_episode(episode, kind, step, texts))
@@ -93,9 +92,9 @@ def pack_episode(episode: Mapping[str, Any], kind: str, step: int, texts: Texts)
 
 
 def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
-    said: list[int] = []
+    messages: list[int] = []
     for message in call.get("messages", ()):
-        said += [texts.add(str(message["role"])), texts.add(str(message["content"]))]
+        messages += [texts.add(str(message["role"])), texts.add(str(message["content"]))]
     return [
         texts.add(str(call["role"])),
         texts.add(str(call["agent"])),
@@ -108,7 +107,7 @@ def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
         _finite(call.get("reward")),
         texts.add(str(call.get("finish", "stop"))),
         call.get("output_tokens"),
-        said,
+        messages,
         texts.add(str(call.get("policy", ""))),
     ]
 
@@ -119,12 +118,12 @@ def _in_order(run: RunData) -> list[tuple[str, int, Path]]:
     if evals:
         chosen += [("eval", max(evals)), ("eval", min(evals))]
         scores = {row["step"]: row.get("eval/reward/mean", 0.0) for row in run.evaluations}
-        known = [step for step in evals if step in scores]
-        chosen += [("eval", max(known, key=lambda step: scores[step]))] if known else []
+        scored = [step for step in evals if step in scores]
+        chosen += [("eval", max(scored, key=lambda step: scores[step]))] if scored else []
     if trains:
         chosen += [("train", max(trains)), ("train", min(trains))]
     rest = [("eval", step) for step in evals] + [("train", step) for step in trains]
-    chosen += sorted(rest, key=lambda one: -one[1])
+    chosen += sorted(rest, key=lambda file: -file[1])
     files = {"eval": evals, "train": trains}
     return [(kind, step, files[kind][step]) for kind, step in dict.fromkeys(chosen)]
 
@@ -135,12 +134,12 @@ def _lines(path: Path) -> int:
 
 
 def _finite(value: Any) -> float | None:
-    known = isinstance(value, (int, float)) and math.isfinite(value)
-    return round(float(value), 6) if known else None
+    finite = isinstance(value, (int, float)) and math.isfinite(value)
+    return round(float(value), 6) if finite else None
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts with numbers that JSON has; what is neither number, text nor truth is written out."""
+    """Facts as JSON values; other types become text."""
     return {str(name): _fact(value) for name, value in facts.items()}
 
 

@@ -105,7 +105,7 @@ def cells(**changed: Any) -> list[dict[str, Any]]:
         ({"cells": cells(problems=8)}, "differ in sharing and in `problems`"),
         ({"cells": cells(samples=4)}, "differ in sharing and in `samples`"),
         ({"cells": cells(token_budget=9)}, "differ in sharing and in `token_budget`"),
-        ({"cells": [CELLS], "settings": {"updates": 0}}, "as many optimiser steps as it has rows"),
+        ({"cells": [CELLS], "settings": {"updates": 0}}, "as many optimizer steps as it has rows"),
         ({"cells": [CELLS], "settings": {"schedule_clock": "update", "warmup": 1}},
          "`schedule_clock` update ticks once for every policy"),
         ({"cells": [CELLS], "controls": [{"task": ["code"]}]},
@@ -276,7 +276,7 @@ def test_parity_is_flagged_beyond_five_per_cent() -> None:
     assert even.tokens == pytest.approx(200 / 196)
     assert budget_ratio([(TrainingCost(106, 8), TrainingCost(100, 2))]).flags == [
         "tokens",
-        "optimiser steps",
+        "optimizer steps",
     ]
     assert budget_ratio([(TrainingCost(94, 2), TrainingCost(100, 2))]).flags == ["tokens"]
     assert budget_ratio([(TrainingCost(1, 1), TrainingCost(0, 1))]).flags == ["tokens"], (
@@ -304,7 +304,7 @@ def test_the_tables_of_controls_and_budgets_by_hand(tmp_path: Path) -> None:
     assert {key: (row["tokens"], row["updates"], row["flags"]) for key, row in budgets.items()} == {
         (shared, isolated): ([100, 120], [2, 2], ["tokens"]),
         ("single-math-grpo", shared): ([110, 100], [2, 2], ["tokens"]),
-        ("single-math-grpo", isolated): ([150, 120], [3, 2], ["tokens", "optimiser steps"]),
+        ("single-math-grpo", isolated): ([150, 120], [3, 2], ["tokens", "optimizer steps"]),
     }
     text = as_text(found)
     assert (

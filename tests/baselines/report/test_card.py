@@ -88,7 +88,7 @@ def test_licences_come_from_the_starting_weights(tmp_path: Path) -> None:
     assert license_of("pocket:no-such-task") is None
     assert starting_model(run_data(tmp_path, models=["shared=a/b=c"]), "shared") == "a/b=c"
     text = model_card(run_data(tmp_path, model=str(tmp_path)), LAST, "mine")
-    assert "Its licence is that of the starting weights" in text
+    assert "Its license is that of the starting weights" in text
 
 
 def test_accuracies_have_intervals_and_verdicts_are_the_reports(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_accuracies_have_intervals_and_verdicts_are_the_reports(tmp_path: Path) 
     assert re.search(r"\| before training \| 0 \| 25\.0 % \| 14\.2 % to 40\.2 % \|", text)
     assert re.search(r"\| these weights \| 10 \| 75\.0 % \| 59\.8 % to 85\.8 % \|", text)
     assert "Gain of these weights over the start: +50.0 points" in text
-    assert "- **In order: It ended above where it began.**" in text
-    assert "- **Look at this: The run is not finished.**" in text
+    assert "- **OK: Accuracy ended above the start.**" in text
+    assert "- **Warning: The run is not finished.**" in text
     assert '"lr": 0.5' in text
     assert "torch 2.13.0" in text
     best = model_card(run_data(tmp_path), CardSubject("shared", 3, adapter=False), "mine")

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, as_record
+from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.report.cells import group_cells
-from flowzoo.baselines.report.failures.counts import failure_facts, read_failure_modes
+from flowzoo.baselines.report.failures import check_codes, failure_facts, read_failure_modes
 from flowzoo.baselines.report.reading import read_runs
-from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.report.run_facts import CODES, run_facts
 from flowzoo.baselines.report.write import write_report
-from flowzoo.errors import DataError
+from flowzoo.errors import DataError, UsageError
 
 MakeRun = Callable[..., Path]
 FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.30, 0.30, 0.30)
@@ -67,7 +68,7 @@ def test_failures_are_counted_beside_their_remedies_with_the_moment(root: Path) 
 def test_what_is_called_elsewhere_or_cannot_be_told_is_not_clean(root: Path) -> None:
     runs = read_runs([root])
     notes = {
-        run.name: {"signs": [("generator", "lost skill"), ("verifier", "fall")]} for run in runs
+        run.name: {"codes": [("generator", "lost skill"), ("verifier", "fall")]} for run in runs
     }
     cells = group_cells(runs)
     skill = mode(called_by=("lost skill",), fall=0.9)
@@ -80,13 +81,27 @@ def test_what_is_called_elsewhere_or_cannot_be_told_is_not_clean(root: Path) -> 
     assert (row["untold"], row["clean"]) == ([0, 1], [])
 
 
+def test_only_codes_of_findings_may_call_a_failure() -> None:
+    check_codes(load_matrix("zoo").failures, "zoo")
+    message = "unknown finding in `called_by` .*'falls'. Did you mean 'fall'"
+    with pytest.raises(UsageError, match=message):
+        check_codes([mode(called_by=("falls",))], "here")
+
+
+def test_every_code_of_a_run_is_declared(root: Path) -> None:
+    codes = {code for run in read_runs([root]) for _, code in run_facts(run)["codes"]}
+    assert "fall" in codes
+    assert codes <= set(CODES)
+
+
 def test_the_page_of_a_matrix_has_what_its_file_says(root: Path, tmp_path: Path) -> None:
     (root / FILE).write_text(json.dumps(as_record([mode(title="<b>They</b> forget")])))
     assert [one.name for one in read_failure_modes([root, tmp_path])] == ["A"]
     page = write_report([root], tmp_path / "page.html", overview=True)[0].read_text()
-    assert "failures are there 2 times (A 2), and the pages of these runs call them 2 times" in page
+    counts = "failures are present 2 times (A 2), and the pages of these runs call them 2 times"
+    assert counts in page
     assert "Of 1 remedies 1 are clean" in page
     assert "\\u003cb\\u003eThey\\u003c/b\\u003e forget" in page
     (root / FILE).write_text('[{"name": "A"}]')
-    with pytest.raises(DataError, match=r"failures\.json is not what `flowzoo matrix` writes"):
+    with pytest.raises(DataError, match=r"failures\.json is not a file of `flowzoo matrix`"):
         read_failure_modes([root])

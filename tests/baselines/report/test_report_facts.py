@@ -11,32 +11,36 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.baselines.report.accuracy import (
     accuracy_table,
     cliff_facts,
+    cliff_finding,
     cliff_of,
     gain_facts,
-    interval,
-)
-from flowzoo.baselines.report.cell_amplification import amplification_facts, probes
-from flowzoo.baselines.report.changes import difference, role_changes, split_peak, team_measures
-from flowzoo.baselines.report.findings import (
-    capture_finding,
-    change_sign,
-    cliff_finding,
     gain_finding,
+)
+from flowzoo.baselines.report.changes import (
+    change_sign,
+    difference,
+    role_changes,
     role_finding,
-    swap_finding,
+    split_peak,
+    team_measures,
 )
 from flowzoo.baselines.report.gradients import (
+    amplification_facts,
     capture_facts,
+    capture_finding,
     gram_tables,
+    probes,
     role_series,
     token_shares,
 )
 from flowzoo.baselines.report.health import health_findings
 from flowzoo.baselines.report.reading import read_runs
-from flowzoo.baselines.report.run_facts import course, run_facts, shares, swaps
+from flowzoo.baselines.report.roles import swap_finding, swap_rows
+from flowzoo.baselines.report.run_facts import course, run_facts, shares
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import mean_over_seeds
 from studies.truth.simulation import simulate
@@ -187,7 +191,7 @@ def test_missing_episodes_are_said_not_guessed(make_run: MakeRun, tmp_path: Path
     folder = make_run(tmp_path / "run", items=20)
     (folder / "transcripts" / "eval-000070.jsonl").unlink()
     changes = role_changes(read_runs([folder])[0])
-    assert "evaluations at [70] are not there" in changes["why"]
+    assert "evaluations at [70] are missing" in changes["why"]
     assert role_finding(changes, fell=False).level == "unknown"
 
 
@@ -243,10 +247,10 @@ def test_swaps_and_shares_are_shown_with_their_counts(steady: RunData, tmp_path:
     swap = {"roles": ["a", "b"], "accuracy": 0.1, "mean": -0.4, "low": -0.5, "high": -0.3, "n": 9}
     run = replace(steady, folder=tmp_path)
     (tmp_path / "swaps.json").write_text(json.dumps({"swaps": [swap]}))
-    assert swaps(run) == [swap]
-    assert swap_finding(swap).title == "a and b have specialised"
+    assert swap_rows(run) == [swap]
+    assert swap_finding(swap).title == "a and b have specialized"
     assert "paired over 9 problems" in swap_finding(swap).text
-    assert swap_finding(swap | {"high": 0.1}).title.startswith("No specialisation")
+    assert swap_finding(swap | {"high": 0.1}).title.startswith("No specialization")
     assert shares(run)["any_correct"][0][2] == 400
 
 
@@ -300,7 +304,7 @@ def test_health_names_what_went_wrong(make_run: MakeRun, tmp_path: Path) -> None
         "The run stopped on a loss that was not finite",
         "The run is not finished",
         "Gradient spikes",
-        "Most groups carry no signal",
+        "Most groups have zero variance",
         "Replies run into the length limit",
     ]
     finished = make_run(tmp_path / "good", items=20)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.report.cells import cell_facts, group_cells, mark_discoveries, same_problems
-from flowzoo.baselines.report.comparisons import Side, difference
-from flowzoo.baselines.report.control_comparison import against_controls
+from flowzoo.baselines.report.comparisons import Side, against_controls, difference
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
@@ -147,7 +146,7 @@ def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
     assert (found[1]["levels"][0], found[1]["votes"]) == (1.0, 4)
     assert found[1]["claim"] == "no claim: 1 and 1 seeds, fewer than 3"
     (folder / "like-voting--seed-0.json").write_text('{"votes": 3}')
-    with pytest.raises(DataError, match=r"like-voting--seed-0\.json is not about a control"):
+    with pytest.raises(DataError, match=r"like-voting--seed-0\.json is not a record of a control"):
         against_controls(group_cells(runs))
 
 

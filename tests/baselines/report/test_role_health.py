@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.diagnostics.cliff import find_cliff
-from flowzoo.baselines.report.accuracy import cliff_facts
-from flowzoo.baselines.report.changes import role_changes
-from flowzoo.baselines.report.course_findings import distance_moved, distances, missed_peak
-from flowzoo.baselines.report.findings import cliff_finding, gain_finding, role_finding
-from flowzoo.baselines.report.health import health_findings
+from flowzoo.baselines.report.accuracy import cliff_facts, cliff_finding, gain_finding
+from flowzoo.baselines.report.changes import role_changes, role_finding
+from flowzoo.baselines.report.health import distance_moved, distances, health_findings, missed_peak
 from flowzoo.baselines.report.reading import read_runs
-from flowzoo.baselines.report.roles.blame_facts import blame_facts, blame_finding, bundled_workflow
-from flowzoo.baselines.report.roles.role_health import role_health, role_health_findings
+from flowzoo.baselines.report.roles import (
+    blame_facts,
+    blame_finding,
+    bundled_workflow,
+    role_findings,
+    role_health,
+)
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import UsageError
@@ -56,15 +59,15 @@ def saved(run: RunData, step: int, episodes: list[dict[str, Any]]) -> None:
     [
         ([0.6, 0.5, 0.4, 0.2, 0.1, 0.05], [0.9] * 6, "bad", "collapsed: it rejects everything"),
         ([0.9] * 6, [0.6, 0.5, 0.4, 0.2, 0.1, 0.05], "bad", "collapsed: it accepts everything"),
-        ([0.7] * 6, [0.7] * 6, "good", "still looks"),
-        ([0.5] * 6, [0.5] * 6, "result", "cannot be told from chance"),
+        ([0.7] * 6, [0.7] * 6, "good", "still discriminates"),
+        ([0.5] * 6, [0.5] * 6, "result", "judges no better than chance"),
     ],
 )
 def test_a_judge_is_described_with_both_shares(
     tpr: list[float], tnr: list[float], level: str, title: str, plain: RunData
 ) -> None:
     facts = role_health(with_shares(plain, evaluator_tpr=tpr, evaluator_tnr=tnr))
-    (finding,) = (one for one in role_health_findings(facts, False) if "evaluator" in one.title)
+    (finding,) = (one for one in role_findings(facts, False) if "evaluator" in one.title)
     assert (finding.level, title in finding.title) == (level, True)
     assert "of the right answers and rejects" in finding.text
     assert "95\u00a0% interval" in finding.text
@@ -80,22 +83,22 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path
         if "eval/scores" in row:
             row["eval/role_score/generator"] = 0.5 if not row["step"] else 0.1
     facts = role_health(replace(run, rows=rows))
-    found = {one.title: one for one in role_health_findings(facts, True)}
+    found = {one.title: one for one in role_findings(facts, True)}
     assert "generator lost its skill while the team gained" in found
     assert "The team became a single agent: aggregator" in found
-    assert "Choices collapsed onto place 1" in found
+    assert "Choices collapsed onto position 1" in found
     assert found["The workflow is better than a candidate at random"].level == "good"
     text = found["generator lost its skill while the team gained"].text
     assert "found with probability 0.8" in text
     missing = replace(run, folder=tmp_path)
-    assert "are not there" in role_health(missing)["why"]
+    assert "are missing" in role_health(missing)["why"]
 
 
 def test_a_healthy_team_has_one_finding_that_says_what_was_looked_for(plain: RunData) -> None:
     rng = np.random.default_rng(1)
     for step in (0, 50):
         saved(plain, step, simulate_team(60, rng))
-    found = role_health_findings(role_health(plain), True)
+    found = role_findings(role_health(plain), True)
     assert [one.title for one in found if one.level == "bad"] == []
     assert any(one.title == "No role is dead" and "tests" in one.text for one in found)
 
@@ -103,7 +106,7 @@ def test_a_healthy_team_has_one_finding_that_says_what_was_looked_for(plain: Run
 @pytest.mark.parametrize(
     ("course", "level", "title", "said"),
     [
-        ((0.70, 0.76, 0.78, 0.55, 0.50), "bad", "The run was falling when it ended", "began at"),
+        ((0.70, 0.76, 0.78, 0.55, 0.50), "bad", "Accuracy was falling at the end", "began at"),
         ((0.4, 0.6, 0.7), "unknown", "Too few evaluations to see a fall", "--eval-every 2"),
     ],
 )
@@ -123,7 +126,7 @@ def test_a_rising_run_lost_nothing(make_run: MakeRun, tmp_path: Path) -> None:
     assert changes["rising"]
     assert all(row["from_peak"]["mean"] is None for row in changes["rows"])
     finding = role_finding(changes, fell=False)
-    assert (finding.level, finding.title) == ("good", "No role lost what it had")
+    assert (finding.level, finding.title) == ("good", "No role lost accuracy")
 
 
 def test_a_last_evaluation_below_step_0_is_said_though_the_last_three_are_not() -> None:
@@ -133,7 +136,7 @@ def test_a_last_evaluation_below_step_0_is_said_though_the_last_three_are_not() 
         "terminal": {"mean": -0.04, "low": -0.11, "high": 0.03, "n": 160},
     }  # fmt: skip
     finding = gain_finding(gain)
-    assert (finding.level, finding.title) == ("warn", "Its last evaluation is below where it began")
+    assert (finding.level, finding.title) == ("warn", "The last evaluation is below the start")
 
 
 def test_a_peak_between_two_evaluations_is_noticed(plain: RunData) -> None:
@@ -174,9 +177,9 @@ def test_a_destroyed_policy_is_not_called_a_matter_of_problems(plain: RunData) -
         for row in plain.rows if row["step"]
     ]  # fmt: skip
     (finding,) = (
-        one for one in health_findings(replace(plain, rows=rows)) if "signal" in one.title
+        one for one in health_findings(replace(plain, rows=rows)) if "variance" in one.title
     )
-    assert "no longer solves what it solved" in finding.text
+    assert "no longer solves problems that it solved" in finding.text
     assert "too hard" not in finding.text
 
 
@@ -190,7 +193,7 @@ def test_only_what_is_bundled_is_played_again(plain: RunData) -> None:
     assert bundled_workflow({"workflow": "voting", "task": "math"}).name == "voting_v0"
     finding = blame_finding(blame_facts(plain, fell=False))  # its problems are no real ones
     assert finding.level == "unknown"
-    assert finding.text.startswith("It was not done: ")
+    assert finding.text.startswith("Reason: ")
 
 
 def test_the_titles_of_bad_findings_are_the_runs_alarms(plain: RunData) -> None:

@@ -78,7 +78,6 @@ const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "
 const minutes = (seconds) => (known(seconds) ? (seconds / 60).toFixed(1) : "–");
 const range = (low, high, show) => (known(low) && known(high) ? `${show(low)} to ${show(high)}` : "–");
 
-const LEVELS = { bad: "Problem", warn: "Look at this", good: "In order", unknown: "Undecided", result: "Result" };
 const badge = (text, kind) => h("span", { class: `badge ${kind || ""}` }, text);
 
 const sections = [];
@@ -90,5 +89,5 @@ const section = (id, title, note, ...children) => {
 };
 
 const findings = (list) => h("div", { class: "panel", id: "findings" }, list.map((one) =>
-  h("article", { class: "finding" }, badge(LEVELS[one.level], one.level),
+  h("article", { class: "finding" }, badge(one.label, one.level),
     h("div", null, h("h3", null, bdi(one.title)), h("p", null, bdi(one.text))))));

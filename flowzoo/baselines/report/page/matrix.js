@@ -97,13 +97,13 @@ const controlSection = (matrix) => section("control", "Against the single-agent 
 const budgetSection = (matrix) => {
   const rows = matrix.budgets;
   const ratio = (row, index, name) => [h("span", { class: row.flags.includes(name) ? "told" : "" }, number(row.ratios[index])), row.flags.includes(name) ? h("small", null, "beyond 5 %") : null];
-  return rows.length ? section("budgets", "Budgets", "Of cells that are compared: training tokens and optimiser steps per policy, means over the seeds that both have. A control is looked at when it has had the workflow's tokens or more.", table("Ratios are first over second.", [
+  return rows.length ? section("budgets", "Budgets", "Of cells that are compared: training tokens and optimizer steps per policy, means over the seeds that both have. A control is looked at when it has had the workflow's tokens or more.", table("Ratios are first over second.", [
     ["first", (row) => bdi(row.one), "cellname"],
     ["second", (row) => bdi(row.other), "left cellname"],
     ["tokens", (row) => `${whole(row.tokens[0])} and ${whole(row.tokens[1])}`],
     ["ratio", (row) => ratio(row, 0, "tokens")],
     ["steps per policy", (row) => `${whole(row.updates[0])} and ${whole(row.updates[1])}`],
-    ["ratio", (row) => ratio(row, 1, "optimiser steps")],
+    ["ratio", (row) => ratio(row, 1, "optimizer steps")],
   ], rows)) : null;
 };
 

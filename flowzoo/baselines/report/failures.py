@@ -1,8 +1,8 @@
-"""Of a matrix that is made to show failures: where they are, who called them, what mends them.
+"""Failures that a matrix is made to show: the runs that have them, and the remedies.
 
-A failure counts as there by the rule of the matrix's file, which looks at figures alone, and as
-called if the run's own page has one of the findings that the file names. The moment at which it
-breaks is shown by one problem, at the evaluation before and at that from which on the rule holds.
+A failure is present by the rule of the matrix's file, which uses metrics alone, and called if the
+run's own page has one of the findings that the file names. One problem shows the moment at which
+it breaks: at the evaluation before, and at the one from which on the rule holds.
 """
 
 from __future__ import annotations
@@ -13,36 +13,49 @@ from typing import Any
 
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, from_record
 from flowzoo.baselines.report.cells import CellData, Notes
-from flowzoo.baselines.report.failures.signs import TEAM
+from flowzoo.baselines.report.findings import TEAM
+from flowzoo.baselines.report.run_facts import CODES
 from flowzoo.baselines.report.transcripts import shortened
 from flowzoo.baselines.run.reading import RunData, cell_label, read_episodes
-from flowzoo.errors import DataError
+from flowzoo.errors import DataError, unknown
 from flowzoo.files import read_json
 
 
 def read_failure_modes(paths: Sequence[Path]) -> list[FailureMode]:
-    """What the matrices at `paths` are made to show.
+    """Failures that the matrices at `paths` are made to show.
 
     Raises:
-        DataError: a file there is not what `flowzoo matrix` writes.
+        DataError: a file of them is malformed.
     """
-    found: list[FailureMode] = []
+    failures: list[FailureMode] = []
     for path in paths:
         file = path / FILE
         if file.is_file():
             try:
-                found += from_record(read_json(file))
+                failures += from_record(read_json(file))
             except (TypeError, KeyError, ValueError) as error:
-                raise DataError(f"{file} is not what `flowzoo matrix` writes: {error}") from error
-    return found
+                raise DataError(f"{file} is not a file of `flowzoo matrix`: {error}") from error
+    return failures
+
+
+def check_codes(failures: Sequence[FailureMode], where: str) -> None:
+    """Check that findings of a run's page have the codes in `called_by`.
+
+    Raises:
+        UsageError: an unknown code.
+    """
+    for failure in failures:
+        for code in failure.called_by:
+            if code not in CODES:
+                raise unknown(f"finding in `called_by` of a failure in {where}", code, CODES)
 
 
 def failure_facts(
     failures: Sequence[FailureMode], cells: Sequence[CellData], notes: Notes
 ) -> list[dict[str, Any]]:
-    """Every failure with its cells that are there, and its moment in one run."""
+    """Every failure with the cells that have runs, and its moment in one run."""
     by_name = {cell_label(run.folder): cell for cell in cells for run in cell.runs}
-    found: list[dict[str, Any]] = []
+    facts: list[dict[str, Any]] = []
     for failure in failures:
         rows = [
             cell_counts(failure, by_name[name], notes) | {"label": label, "part": part}
@@ -50,7 +63,7 @@ def failure_facts(
             if name in by_name
         ]
         if rows:
-            found.append(
+            facts.append(
                 {
                     "name": failure.name,
                     "title": failure.title,
@@ -62,11 +75,11 @@ def failure_facts(
                     "moment": _moment(failure, rows, by_name),
                 }
             )
-    return found
+    return facts
 
 
 def cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str, Any]:
-    """Seeds of a cell in which the failure is there, is called, both, or neither."""
+    """Seeds of a cell in which the failure is present, is called, both, or neither."""
     there: list[int] = []
     called: list[int] = []
     untold: list[int] = []
@@ -78,9 +91,9 @@ def cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str,
             untold.append(seed)
         if holds:
             there.append(seed)
-        said = {(role, sign) for role, sign in notes.get(run.name, {}).get("signs", ())}
-        wanted = {(role, sign) for role in (TEAM, failure.role) for sign in failure.called_by}
-        if said & wanted:
+        codes = {(role, code) for role, code in notes.get(run.name, {}).get("codes", ())}
+        calling = {(role, code) for role in (TEAM, failure.role) for code in failure.called_by}
+        if codes & calling:
             called.append(seed)
         ends.append([row.get(failure.metric) for row in rows])
     seeds = cell.seeds
@@ -100,38 +113,38 @@ def cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str,
 def _moment(
     failure: FailureMode, rows: Sequence[Mapping[str, Any]], cells: Mapping[str, CellData]
 ) -> dict[str, Any] | None:
-    """One problem of the first run in which the failure is there, before it and with it."""
+    """One problem of the first run in which the failure is present, before it and with it."""
     for row in rows:
         if row["part"] != "shows":
             continue
         for run in cells[row["cell"]].runs:
-            place = failure.since(run.evaluations)
-            if place is None:
+            index = failure.since(run.evaluations)
+            if index is None:
                 continue
-            found = run_moment(failure.role, run, place)
-            if found is not None:
-                values = [one.get(failure.metric) for one in run.evaluations]
-                return found | {
+            moment = run_moment(failure.role, run, index)
+            if moment is not None:
+                values = [evaluation.get(failure.metric) for evaluation in run.evaluations]
+                return moment | {
                     "run": run.name,
-                    "steps": [run.steps[place - 1], run.steps[place]],
-                    "values": [values[place - 1], values[place]],
+                    "steps": [run.steps[index - 1], run.steps[index]],
+                    "values": [values[index - 1], values[index]],
                 }
     return None
 
 
-def run_moment(role: str, run: RunData, place: int) -> dict[str, Any] | None:
-    """The problem that shows it most: right before and wrong now, by what `role` does.
+def run_moment(role: str, run: RunData, index: int) -> dict[str, Any] | None:
+    """The problem that shows a failure of `role` most, between evaluations `index` - 1 and `index`.
 
     Among the problems of both evaluations the first in which the role score fell the most;
     a fall of the team's score comes first.
     """
     files, steps = run.transcript_files("eval"), run.steps
-    if steps[place] not in files or steps[place - 1] not in files:
+    if steps[index] not in files or steps[index - 1] not in files:
         return None
-    before = {one["problem"]: one for one in read_episodes(files[steps[place - 1]])}
+    before = {row["problem"]: row for row in read_episodes(files[steps[index - 1]])}
     best: tuple[float, float] | None = None
     chosen: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-    for after in read_episodes(files[steps[place]]):
+    for after in read_episodes(files[steps[index]]):
         earlier = before.get(after["problem"])
         if earlier is None:
             continue

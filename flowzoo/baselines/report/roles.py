@@ -1,0 +1,392 @@
+"""Findings on a run's roles: checkers that stopped looking, dead roles, blame, specialization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowzoo.agents.evaluation.intervals import ShareInterval
+from flowzoo.agents.problems import distinct_problems
+from flowzoo.baselines.diagnostics.blame import FAITHFUL, STRANGE, Blame, RoleBlame, find_blame
+from flowzoo.baselines.diagnostics.checkers import (
+    JUDGES,
+    Chooser,
+    JudgeShares,
+    LoopValue,
+    candidate_role,
+    chooser,
+    judges,
+    loop_value,
+)
+from flowzoo.baselines.diagnostics.cliff import FELL
+from flowzoo.baselines.diagnostics.dead_roles import (
+    SAME,
+    RoleDeath,
+    became_alone,
+    became_constant,
+    became_copy,
+    best_steps,
+    lost_skill,
+    no_longer_asked,
+)
+from flowzoo.baselines.report.accuracy import gained
+from flowzoo.baselines.report.findings import (
+    Facts,
+    Finding,
+    RunFindings,
+    between,
+    listed,
+    percent,
+    points,
+)
+from flowzoo.baselines.run.reading import RunData, read_episodes
+from flowzoo.envs.api.registry import WORKFLOWS, make_workflow
+from flowzoo.envs.settings import read_settings
+from flowzoo.envs.tasks import TASKS
+from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.files import read_json
+
+MOST_BLAMED = 300
+"""Problems that are played again, the first ones; more would take too long for a page."""
+COLLAPSED = ("rejects everything", "accepts everything")
+"""Verdicts on a judging role that are problems."""
+DEATH_CODES = {
+    "skill": "lost skill", "unasked": "nobody asks", "constant": "says the same",
+    "copy": "a copy", "alone": "a single agent",
+}  # fmt: skip
+"""Code of a finding by the kind of the test that made it."""
+
+
+def health(run: RunData, facts: Facts) -> RunFindings:
+    """Report collapsed and dead roles, and after a loss the role whose decisions cost the most."""
+    fell = facts["cliff"]["verdict"] in FELL
+    findings = role_findings(role_health(run), gained(facts["gain"]))
+    if len(run.roles) > 1 and (fell or any(finding.level == "bad" for finding in findings)):
+        findings.append(blame_finding(blame_facts(run, fell=fell)))
+    return RunFindings(findings=findings)
+
+
+def swaps(run: RunData, _: Facts) -> RunFindings:
+    """Report the accuracy with the policies of two roles exchanged."""
+    rows = swap_rows(run)
+    return RunFindings({"swaps": rows}, [swap_finding(row) for row in rows])
+
+
+def role_health(run: RunData) -> dict[str, Any]:
+    """Tests of checking and of dead roles.
+
+    `why` names what is missing if the saved episodes do not allow them; judges need metrics alone.
+    """
+    evaluations = run.evaluations
+    facts: dict[str, Any] = {
+        "judges": judges(evaluations), "chooser": None, "values": [], "deaths": [], "why": "",
+    }  # fmt: skip
+    if len(evaluations) < 2:
+        return facts | {"why": f"it takes two evaluations and there are {len(evaluations)}"}
+    files, steps = run.transcript_files("eval"), run.steps
+    missing = [step for step in (steps[0], steps[-1]) if step not in files]
+    if missing:
+        return facts | {"why": f"the episodes of the evaluations at {missing} are missing"}
+    first, last = read_episodes(files[steps[0]]), read_episodes(files[steps[-1]])
+    facts["chooser"] = chooser(first, last)
+    role = candidate_role(first)
+    values = [(steps[0], loop_value(first, role)), (steps[-1], loop_value(last, role))]
+    if all(value is not None for _, value in values):
+        facts["values"] = values
+    facts["deaths"] = _deaths(run, first, last)
+    return facts
+
+
+def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[RoleDeath]:
+    roles = run.roles
+    if len(roles) < 2:  # a team of one has no other role that could replace it
+        return []
+    files, steps = run.transcript_files("eval"), run.steps
+    tests: list[RoleDeath | None] = [became_alone(first, last)]
+    tops = best_steps(run.evaluations, roles)
+    comparisons = len(roles) * (len(steps) - 1)
+    for role in roles:
+        index = tops.get(role)
+        if index is not None and steps[index] in files:
+            best = read_episodes(files[steps[index]])
+            tests.append(lost_skill(best, last, role, steps[index], comparisons))
+        tests.append(no_longer_asked(first, last, role))
+        tests += [became_constant(first, last, role), became_copy(first, last, role)]
+    return [test for test in tests if test is not None]
+
+
+def role_findings(facts: Mapping[str, Any], team_gained: bool) -> list[Finding]:
+    """The findings of `role_health`; `team_gained`: the team ended above step 0."""
+    findings = [judge_finding(judge) for judge in facts["judges"]]
+    if facts["chooser"] is not None:
+        findings.append(chooser_finding(facts["chooser"]))
+    if facts["values"]:
+        findings.append(value_finding(facts["values"]))
+    if facts["deaths"]:
+        findings += death_findings(facts["deaths"], team_gained)
+    return findings
+
+
+def judge_finding(judge: JudgeShares) -> Finding:
+    """State how a judging role treats right and wrong things."""
+    names = JUDGES[judge.role]
+    parts = [
+        f"{names[verb]} {_course(best, now)} of the {names[what]}"
+        for what, verb, best, now in (
+            ("right", "accepted", judge.best_tpr, judge.tpr),
+            ("wrong", "rejected", judge.best_tnr, judge.tnr),
+        )
+        if now is not None
+    ]
+    text = f"At the last evaluation the {judge.role} {' and '.join(parts)}."
+    if judge.accepts is not None:
+        text += f" Of its readable verdicts {percent(judge.accepts)} accept"
+        if judge.abstained:
+            text += f"; {percent(judge.abstained)} of all are unreadable"
+        text += "."
+    if judge.informed is not None:
+        mean, low, high = judge.informed
+        text += (
+            f" Its informedness, the sum of both shares less 1, is {mean:.2f} (95\u00a0% interval "
+            f"{low:.2f} to {high:.2f}; 0: its verdict does not depend on its input)."
+        ).replace("-", "−")
+    if judge.verdict in COLLAPSED:
+        text += (
+            f" At step {judge.best_step} it did not. Its verdict hardly depends on its input any "
+            "more; --role-kl or a smaller --lr for this role prevents that."
+        )
+        title = f"The {judge.role} collapsed: it {judge.verdict}"
+        return Finding("bad", title, text, judge.verdict, judge.role)
+    if judge.verdict == "too few cases":
+        return Finding("unknown", f"Too few verdicts of the {judge.role} to test it", text)
+    if judge.found_below is not None:
+        text += (
+            f" A true fall of a share to {percent(judge.found_below)} or less would be found "
+            "with probability 0.8."
+        )
+    if judge.informed is not None and judge.informed[1] <= 0:
+        return Finding("result", f"The {judge.role} judges no better than chance", text)
+    return Finding("good", f"The {judge.role} still discriminates", text)
+
+
+def _course(best: ShareInterval | None, now: ShareInterval) -> str:
+    before = "" if best is None else f"; {percent(best.share)} at the best evaluation before"
+    return (
+        f"{percent(now.share)} ({percent(now.low)} to {percent(now.high)}, n = {now.of:g}{before})"
+    )
+
+
+def chooser_finding(choices: Chooser) -> Finding:
+    """State if choices go to one position regardless of the candidates."""
+    text = (
+        f"Position {choices.place} of {choices.candidates} has {percent(choices.after.share)} of "
+        f"the choices at the last evaluation (95\u00a0% interval {percent(choices.after.low)} to "
+        f"{percent(choices.after.high)}, n = {choices.after.of:g}) and had "
+        f"{percent(choices.before.share)} before training."
+    )
+    if choices.collapsed:
+        text += " It is chosen regardless of the candidates: the choice has become constant."
+        title = f"Choices collapsed onto position {choices.place}"
+        return Finding("bad", title, text, "one place")
+    if choices.always:
+        text += " It was chosen as often before training: the choice was constant from the start."
+        return Finding("result", f"Choices go to position {choices.place} throughout", text)
+    text += (
+        f" A position with {percent(choices.found_above)} or more is found with probability 0.8."
+    )
+    return Finding("good", "Choices depend on the candidates", text)
+
+
+def value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
+    """State the accuracy that the workflow adds to one of its members."""
+    step, last = values[-1]
+    alone = "its own first attempts" if last.over == "first attempt" else "a candidate at random"
+    text = (
+        f"At step {step} the team is right in {percent(last.team)} and {alone} in "
+        f"{percent(last.alone)} of the same episodes: the rest of the workflow adds "
+        f"{points(last.mean, sign=True)} points ({between(last.low, last.high)}, paired over "
+        f"{last.n} problems; {points(last.findable)} would be found with probability 0.8)."
+    )
+    if values[0][0] != step:
+        before = values[0][1]
+        text += (
+            f" Before training it added {points(before.mean, sign=True)} "
+            f"({between(before.low, before.high)})."
+        )
+    if last.high < 0:
+        return Finding("bad", f"The workflow is worse than {alone}", text)
+    if last.low > 0:
+        return Finding("good", f"The workflow is better than {alone}", text)
+    return Finding("unknown", f"The workflow is no better than {alone}", text)
+
+
+def death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Finding]:
+    """One finding for every positive test, or one that lists the tests."""
+    deaths = [_death_finding(test, team_gained) for test in tests if test.found]
+    if deaths:
+        return deaths
+    skills = [test for test in tests if test.kind == "skill"]
+    parts = [f"{test.role} {points(test.findable or 0)}" for test in skills]
+    text = (
+        "No role lost half of its skill, is no longer asked, or gives the same reply or a copy of "
+        f"another's to every problem; and right answers still come with right candidates. "
+        f"{len(tests)} tests"
+    )
+    if parts:
+        text += f"; falls of own accuracy found with probability 0.8: {listed(parts)} points"
+    return [Finding("good", "No role is dead", f"{text}.")]
+
+
+def _death_finding(test: RoleDeath, team_gained: bool) -> Finding:
+    title, text = _death_texts(test)
+    if test.kind == "skill" and team_gained:
+        title += " while the team gained"
+    return Finding("bad", title, text, DEATH_CODES[test.kind], test.role)
+
+
+def _death_texts(test: RoleDeath) -> tuple[str, str]:
+    """Title and text of a positive test."""
+    levels = f"{percent(test.before)} to {percent(test.after)}"
+    change = (
+        f"{points(test.change, sign=True)} points, interval {points(test.low, sign=True)} to "
+        f"{points(test.high, sign=True)}; n = {test.n}"
+    )
+    power = "" if test.findable is None else f" {percent(test.findable)} is found with p = 0.8."
+    if test.kind == "skill":
+        return f"{test.role} lost its skill", (
+            f"The own accuracy of {test.role}, in its first replies, went from {levels} between "
+            f"step {test.step}, its best, and the end ({change}; over all roles and evaluations "
+            f"together). A fall of {points(test.findable or 0)} points is found with "
+            "probability 0.8. Reward it for its own work (credit=local), or freeze it."
+        )
+    if test.kind == "unasked":
+        text = f"{test.role} was asked in {levels} of the episodes, before training and now"
+        return f"{test.role} is no longer asked", f"{text} ({change})."
+    if test.kind == "constant":
+        text = f"Its most frequent reply went from {levels} of its replies ({change}).{power}"
+        return f"{test.role} gives the same reply to every problem", text
+    if test.kind == "copy":
+        return f"{test.role} became a copy of {test.other}", (
+            "The share of its replies that repeat another agent's word for word went from "
+            f"{levels} ({change}).{power}"
+        )
+    return f"The team became a single agent: {test.other}", (
+        f"Of the team's right answers the share without any right candidate went from {levels} "
+        f"({change}): {test.other} answers without the others.{power} At least {percent(SAME)} "
+        "count as alone."
+    )
+
+
+def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
+    """Blame for the loss of the last evaluation.
+
+    Args:
+        run: of several roles.
+        fell: the loss counts from the peak, else from step 0.
+
+    Returns:
+        `step` to which the last evaluation is compared, `blame` or None, and `why` there is none.
+    """
+    steps, scores = run.steps, run.scores
+    index = int(scores[:-1].mean(axis=1).argmax()) if fell else 0
+    facts: dict[str, Any] = {"step": steps[index], "blame": None, "why": ""}
+    files = run.transcript_files("eval")
+    if not {steps[index], steps[-1]} <= files.keys():
+        return facts | {"why": "the episodes of these evaluations are missing"}
+    before, now = (read_episodes(files[step]) for step in (steps[index], steps[-1]))
+    try:
+        workflow = bundled_workflow(run.settings)
+        problems = distinct_problems(
+            workflow.task, run.settings["eval_split"], run.settings["eval_problems"]
+        )
+        ids = [problem.id for problem in problems]
+        if any([episode["problem"] for episode in part] != ids for part in (before, now)):
+            return facts | {"why": "its problems were played several times, or have changed since"}
+        most = MOST_BLAMED
+        facts["blame"] = find_blame(workflow, problems[:most], before[:most], now[:most])
+    except FlowzooError as error:
+        return facts | {"why": f"the episodes could not be played again ({error})"}
+    if facts["blame"] is None:
+        facts["why"] = (
+            "there are too few problems, or this version of the workflow has other prompts"
+        )
+    return facts
+
+
+def bundled_workflow(settings: Mapping[str, Any]) -> Workflow:
+    """The workflow of a run's record, if making it runs no code of users.
+
+    Raises:
+        UsageError: it is not bundled, names functions of users, or runs programs.
+    """
+    name, options = str(settings.get("workflow")), list(settings.get("options") or ())
+    bundled = {full.rsplit("_v", 1)[0] for full in WORKFLOWS} | WORKFLOWS.keys()
+    task = settings.get("task")
+    if settings.get("env") or name not in bundled or (task is not None and task not in TASKS):
+        raise UsageError("only bundled workflows and tasks are played again")
+    if any(":" in option for option in options):
+        raise UsageError("a report calls no functions that options may name")
+    workflow: Workflow = make_workflow(name, task, **read_settings(options))
+    if workflow.runs_programs or workflow.task.runs_programs:
+        raise UsageError("its answers are programs, which a report does not run")
+    return workflow
+
+
+def blame_finding(facts: Mapping[str, Any]) -> Finding:
+    """State the role whose decisions cost the team the most."""
+    blame: Blame | None = facts["blame"]
+    title = "Replaying the transcripts blames no role"
+    if blame is None:
+        return Finding("unknown", title, f"Reason: {facts['why']}.")
+    costs = "; ".join(_cost(role) for role in blame.roles)
+    text = (
+        f"The {blame.problems} episodes of the last evaluation were played again without a model, "
+        f"each time with one role's decisions replaced. With its decisions at step "
+        f"{facts['step']} the team, at {percent(blame.score)}, would change by: {costs}. "
+        "The intervals hold together with 95\u00a0%."
+    )
+    strange = [role.role for role in blame.roles if role.strange > STRANGE]
+    if strange:
+        text += (
+            " Not tested, since too many of their replies would be to situations that the "
+            f"transcripts do not show: {listed(strange)}."
+        )
+    if blame.fidelity < FAITHFUL:
+        text += (
+            f" Role scores alone reproduce only {percent(blame.fidelity)} of the scores, so the replay "
+            "says little here."
+        )
+    if not blame.blamed:
+        return Finding("unknown", title, text)
+    return Finding("bad", f"The decisions of {blame.blamed} cost the most", text)
+
+
+def _cost(blame: RoleBlame) -> str:
+    cost, room = blame.cost, blame.room
+    return (
+        f"{blame.role} {points(cost.mean, sign=True)} points ({points(cost.low, sign=True)} to "
+        f"{points(cost.high, sign=True)}; with an oracle's {points(room.mean, sign=True)})"
+    )
+
+
+def swap_rows(run: RunData) -> list[dict[str, Any]]:
+    """Rows of `flowzoo.baselines.diagnostics.swap`, at the end of the run or by `flowzoo swap`."""
+    record = run.summary or {}
+    path = run.folder / "swaps.json"
+    if "swaps" not in record and path.is_file():
+        record = read_json(path)
+    return [dict(row) for row in record.get("swaps", ())]
+
+
+def swap_finding(swap: Facts) -> Finding:
+    """State the change of accuracy with the policies of two roles exchanged."""
+    names = listed(swap["roles"])
+    text = (
+        f"With the policies of {names} exchanged, the last evaluation's accuracy is "
+        f"{percent(swap['accuracy'])}, which differs by {points(swap['mean'], sign=True)} "
+        f"points ({between(swap['low'], swap['high'])}, paired over {swap['n']} problems)."
+    )
+    if swap["high"] < 0:
+        return Finding("result", f"{names} have specialized", text)
+    return Finding("result", f"No specialization of {names}", text)
