@@ -354,8 +354,8 @@ def blame_finding(facts: Mapping[str, Any]) -> Finding:
         )
     if blame.fidelity < FAITHFUL:
         text += (
-            f" Role scores alone reproduce only {percent(blame.fidelity)} of the scores, so the replay "
-            "says little here."
+            f" Role scores alone reproduce only {percent(blame.fidelity)} of the scores, so the "
+            "replay says little here."
         )
     if not blame.blamed:
         return Finding("unknown", title, text)
