@@ -36,8 +36,8 @@ from flowzoo.baselines.run.reading import Floats, RunData, read_episodes
 
 MEASURES: tuple[str, ...] = ("role_score", "opening", "strict", "lenient", "truncated", "tokens")
 """`role_score`: own accuracy; `opening`: own accuracy of an agent's first reply of an episode,
-whose prompt does not depend on other agents; `strict`, `lenient`: the reply could be read; `truncated`:
-cut off by the length limit; `tokens`: length of the reply."""
+whose prompt does not depend on other agents; `strict`, `lenient`: the reply could be read;
+`truncated`: cut off by the length limit; `tokens`: length of the reply."""
 TEAM_MEASURES: tuple[str, ...] = ("any_correct", "picked", "first_correct", "kept", "repaired")
 """Measures of an episode. `any_correct`: a candidate was right; `picked`: the team's score if one
 was; `first_correct`: the first attempt was right; `kept`, `repaired`: the team's score if the first
