@@ -105,7 +105,7 @@ def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: 
     from flowzoo.baselines.matrix import jobs
     from flowzoo.baselines.matrix import run as matrix_run
 
-    matrix_run.WORTH_FORKING = 10**9  # a matrix is such a fork itself
+    matrix_run.MIN_FORKED_RUNS = 10**9  # a matrix is such a fork itself
     jobs.subprocess = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     if "--backend=torchrun" in words:
         handler = importlib.import_module(

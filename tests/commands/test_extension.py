@@ -64,7 +64,7 @@ import runpy
 import flowzoo.baselines.training.trainer
 from types import SimpleNamespace
 from flowzoo.baselines.matrix import jobs, run
-run.WORTH_FORKING = 10**9
+run.MIN_FORKED_RUNS = 10**9
 fork = runpy.run_path({str(WARM)!r}, run_name="warm")["Fork"]
 jobs.subprocess = SimpleNamespace(Popen=fork, DEVNULL=jobs.subprocess.DEVNULL)
 """

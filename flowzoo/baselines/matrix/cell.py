@@ -1,4 +1,4 @@
-"""A cell of a matrix: one configuration, run once for every seed; and which cells are controls."""
+"""A cell of a matrix: one configuration, run once for every seed; controls among cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTROL = "single"
 
 
 def is_control(workflow: object) -> bool:
-    """Whether tables and reports take cells of the workflow of this name for controls."""
+    """True if cells of the workflow of this name are controls in tables and reports."""
     return re.fullmatch(rf"{CONTROL}(_v\d+)?", str(workflow)) is not None
 
 
@@ -28,33 +28,33 @@ class Cell:
     config: TrainConfig
     label: str = ""
     control: bool = False
-    """Whether it is trained at the tokens of the cells that it is compared with."""
+    """True if it is trained at the tokens of the cells that it is compared with."""
 
     @property
     def task(self) -> str:
-        """Name of the task, the workflow's own where the settings leave it open."""
+        """Name of the task; the workflow's default if the settings name none."""
         return (
             self.config.env or self.config.task or workflow_class(self.config.workflow).default_task
         )
 
-    def judges(self, other: Cell) -> bool:
-        """Whether it is a control and `other` a cell that it is compared with: no single agent."""
+    def is_control_of(self, other: Cell) -> bool:
+        """True if this is a control and `other` a workflow that it is compared with."""
         same = (self.task, self.config.model) == (other.task, other.config.model)
         return self.control and not is_control(other.config.workflow) and same
 
     def run(self, seed: int, out: Path) -> TrainConfig:
-        """The settings of its run under `seed`, in a folder below `out`."""
+        """Settings of its run under `seed`, in a folder below `out`."""
         return replace(self.config, seed=seed, out=str(out / self.name / f"seed-{seed}"))
 
 
 def cell_text(config: TrainConfig) -> str:
-    """`config` as a TOML file that `flowzoo train --config` reads: what differs from defaults."""
+    """`config` as a TOML file for `flowzoo train --config`, without default values."""
     base = TrainConfig()
     lines: list[str] = []
     for name in sorted(TrainConfig.__dataclass_fields__):
         value = getattr(config, name)
         if value != getattr(base, name):
-            # JSON's texts, numbers, booleans and lists are TOML's.
+            # Strings, numbers, booleans and lists of JSON are valid TOML.
             plain = list(value) if isinstance(value, tuple) else value
             written = json.dumps(plain, ensure_ascii=False)
             lines.append(f"{name} = {written}")

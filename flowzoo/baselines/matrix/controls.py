@@ -1,12 +1,12 @@
-"""The control at equal inference: a trained single agent that votes with itself.
+"""Controls at equal inference: majority votes of a trained single agent.
 
     python -m flowzoo.baselines.matrix.controls --run CONTROL_RUN --like WORKFLOW_RUN
 
 A workflow of four calls is not compared with one call. The control's last policy answers every
-held-out problem k times and the answers vote, k such that this costs as many calls as an episode of
-the workflow did at its last evaluation; and once more such that it costs as many output tokens.
-Both runs are finished ones, on the same held-out problems. What comes of it is written into the
-control's run directory (`like_path`); a file that is up to date is not made again.
+held-out problem k times and the answers vote, with k such that this costs as many calls as an
+episode of the workflow at its last evaluation; and once more with k for as many output tokens. Both
+runs are finished, on the same held-out problems. The result is written into the control's run
+directory (`like_path`), unless an up-to-date file exists.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ from flowzoo.files import read_json, write_json
 def match_control(
     control: Path, workflow: Path, matches: Sequence[Match] = MATCHES
 ) -> dict[str, Any]:
-    """Measure the control at equal inference, unless that is done, and write `like_path`.
+    """Measure the control at equal inference and write `like_path`, unless that is done.
 
     Args:
         control: run directory of the control.
         workflow: run directory of the workflow that it is compared with.
-        matches: what is made equal: `calls`, output `tokens`, or each in turn.
+        matches: budgets to equalize: `calls`, output `tokens`, or each in turn.
 
     Returns:
-        What the file says. `control` and `workflow`: their `run`, `workflow`, `step`, and
+        Content of the file. `control` and `workflow`: their `run`, `workflow`, `step`, and
         `accuracy`, `calls` and output `tokens` per episode of the last evaluation. `votes`: for
-        each of `matches` what `flowzoo.agents.evaluation.majority.vote` says, `k` (votes per
-        problem), and `gain`: the workflow's last scores less the vote's, paired by problem, with
+        each of `matches` the result of `flowzoo.agents.evaluation.majority.vote`, `k` (votes per
+        problem), and `gain`: the workflow's last scores minus the vote's, paired by problem, with
         its 95 % interval. `attempts`: `avg@k` and `pass@k` of the single answers. `protocol`.
 
     Raises:
-        UsageError: one of the runs is not finished, they are of other problems, an unknown word in
-            `matches`, or the runs report no tokens and these should be equal.
+        UsageError: a run is not finished, their problems differ, `matches` has an unknown name, or
+            tokens should be equal and the runs report none.
     """
     for match in matches:
         if match not in MATCHES:
             raise unknown("match", match, MATCHES)
-    ours, theirs = read_finished(control), read_finished(workflow)
-    record = {"control": last_evaluation(ours), "workflow": last_evaluation(theirs)}
+    single, team = read_finished(control), read_finished(workflow)
+    record = {"control": last_evaluation(single), "workflow": last_evaluation(team)}
     path = like_path(control, workflow)
     done = _finished(path, record, matches)
     if done is not None:
         return done
-    check_comparable(_protocol(ours), _protocol(theirs), str(workflow))
+    check_comparable(_protocol(single), _protocol(team), str(workflow))
     counts: dict[Match, int] = {
         match: votes_for(record["workflow"], match, record["control"][match]) for match in matches
     }
     with open_finished(control) as run:
-        write_json(path, record | _measured(run, counts, theirs.scores[-1].tolist()))
+        write_json(path, record | _measured(run, counts, team.scores[-1].tolist()))
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def last_evaluation(run: RunData) -> dict[str, Any]:
-    """What the last policies of a run do, and what an episode of theirs costs."""
+    """Accuracy of a run's last policies and the cost of their episodes."""
     row = run.evaluations[-1]
     return {
         "run": run_label(run.folder),
@@ -88,18 +88,18 @@ def _protocol(run: RunData) -> Mapping[str, Any]:
 def _finished(
     path: Path, record: Mapping[str, Any], matches: Sequence[Match]
 ) -> dict[str, Any] | None:
-    """What the file says if it is about these two evaluations and all of `matches`."""
+    """Content of the file if it is about these two evaluations and all of `matches`."""
     if not path.is_file():
         return None
-    found = read_json(path)
-    same = all(found.get(name) == value for name, value in record.items())
-    return found if same and set(matches) <= set(found["votes"]) else None
+    result = read_json(path)
+    same = all(result.get(name) == value for name, value in record.items())
+    return result if same and set(matches) <= set(result["votes"]) else None
 
 
 def _measured(
     run: FinishedRun, counts: Mapping[Match, int], workflow: Sequence[float]
 ) -> dict[str, Any]:
-    """Votes, attempts and protocol; `workflow` are the scores to be compared with."""
+    """Votes, attempts and protocol; `workflow` are the scores to compare with."""
     policy_map, most = run.policy_map, max(counts.values())
     records = run.evaluation.play(policy_map, most)
     return {
@@ -115,21 +115,21 @@ def _measured(
 def _vote(
     run: FinishedRun, records: Sequence[EpisodeRecord], workflow: Sequence[float]
 ) -> dict[str, Any]:
-    found = vote(run.evaluation.workflow, run.evaluation.problems, records)
-    found["k"] = found.pop("samples")
-    found["gain"] = paired_gain(found["scores"], workflow)._asdict()
-    return found
+    result = vote(run.evaluation.workflow, run.evaluation.problems, records)
+    result["k"] = result.pop("samples")
+    result["gain"] = paired_gain(result["scores"], workflow)._asdict()
+    return result
 
 
 def first_samples(
     records: Sequence[EpisodeRecord], samples: int, count: int
 ) -> list[EpisodeRecord]:
-    """The first `count` of the `samples` episodes of every problem, which stand together."""
-    return [record for place, record in enumerate(records) if place % samples < count]
+    """The first `count` of the `samples` consecutive episodes of every problem."""
+    return [record for index, record in enumerate(records) if index % samples < count]
 
 
 def main() -> None:
-    """Read the command line, measure, and print where the result is written."""
+    """Read the command line, measure, and print the path of the result."""
     parser = argparse.ArgumentParser(
         description="Measure a finished single-agent run with majority votes at a workflow's cost "
         "per problem."

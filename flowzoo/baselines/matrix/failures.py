@@ -1,17 +1,17 @@
-"""Failures that a matrix is made to show: what counts as one, which cells show it, which mend it.
+"""Failures that a matrix is made to show: rules, the cells that show them, and remedies.
 
     [[failures]]
     name = "B"
     title = "The evaluator that rejects everything"
-    role = "evaluator"                      # whose failure it is
+    role = "evaluator"                      # the role that fails
     metric = "eval/share/evaluator_tpr"     # of held-out evaluations
     at_most = 0.20                          # or: fall = 0.10, below = "start" (or "best")
-    called_by = ["rejects everything"]      # findings of a run's page that say so
+    called_by = ["rejects everything"]      # codes of findings on a run's page
     shows = ["B"]                           # labels of cells
     mends = ["B-role-kl"]
 
-The rule looks at figures alone and knows no statistics; the findings do. Both are counted side by
-side, so that the one judges the other.
+The rule uses metrics alone, without statistics; the findings have statistics. A report counts both,
+so that each tests the other.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from flowzoo.baselines.matrix.cell import Cell
 from flowzoo.errors import UsageError, unknown
 
 FILE = "failures.json"
-"""Where `flowzoo matrix` writes them, for `flowzoo report`."""
+"""File that `flowzoo matrix` writes for `flowzoo report`."""
 CellPart = Literal["shows", "mends", "does_not_mend", "beside"]
 PARTS: tuple[CellPart, ...] = get_args(CellPart)
-"""What a cell may be to a failure."""
+"""Relations of a cell to a failure."""
 _TEXTS = ("name", "title", "role", "metric")
 _FIELDS = (*_TEXTS, "at_most", "fall", "below", "called_by", *PARTS)
 
@@ -43,38 +43,38 @@ class FailureMode:
     metric: str
     called_by: tuple[str, ...]
     cells: tuple[tuple[str, str, CellPart], ...]
-    """(name, label, what it is to this failure) of every cell, in the order of the tables."""
+    """(name, label, relation) of every cell, in the order of the tables."""
     at_most: float | None = None
     fall: float | None = None
     below: Literal["start", "best"] = "start"
 
     def there(self, rows: Sequence[Mapping[str, Any]]) -> bool | None:
-        """Whether a run ends so; None where the last of its evaluations lacks the metric."""
+        """True if a run ends with the failure; None if its last evaluation lacks the metric."""
         values = [_number(row.get(self.metric)) for row in rows]
-        known = [value for value in values if value is not None]
+        finite = [value for value in values if value is not None]
         if not values or values[-1] is None or values[0] is None:
-            # A share of nothing: there was, for one, no right answer left to accept.
+            # A share of no cases: for example, no right answer was left to accept.
             return None
         if self.at_most is not None:
             return values[-1] <= self.at_most
-        top = values[0] if self.below == "start" else max(known)
+        top = values[0] if self.below == "start" else max(finite)
         return round(top - values[-1], 9) >= (self.fall or 0.0)
 
     def since(self, rows: Sequence[Mapping[str, Any]]) -> int | None:
-        """Place of the evaluation from which on a run is so to its end; None: it does not end so.
+        """Index of the evaluation from which on the failure lasts to the end; None: it does not.
 
-        The first evaluation, from which nothing can have fallen, is never the place.
+        It is never the first evaluation, from which nothing can have fallen.
         """
         if not self.there(rows):
             return None
-        place = len(rows)
-        while place > 2 and self.there(rows[: place - 1]):
-            place -= 1
-        return place - 1
+        end = len(rows)
+        while end > 2 and self.there(rows[: end - 1]):
+            end -= 1
+        return end - 1
 
     @property
     def rule(self) -> str:
-        """What counts, in words."""
+        """The rule as text."""
         if self.at_most is not None:
             return f"{self.metric} is {100 * self.at_most:g} % or less at the last evaluation"
         top = "it was before training" if self.below == "start" else "at its best evaluation"
@@ -86,7 +86,7 @@ def read_failures(table: Mapping[str, Any], cells: Iterable[Cell], where: str) -
     """The failures of a matrix.
 
     Raises:
-        UsageError: an unknown field, a value of another kind, or a cell that is not there.
+        UsageError: an unknown field, a value of the wrong type, or an unknown cell.
     """
     names = {cell.label or cell.name: cell.name for cell in cells}
     blocks = table.get("failures", [])
@@ -132,13 +132,13 @@ def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
         raise unknown(f"`below` {of}", str(block["below"]), ("start", "best"))
     cells: list[tuple[str, str, CellPart]] = []
     for part in PARTS:
-        for label in _words(block, part, of):
+        for label in _texts(block, part, of):
             if label not in names:
                 raise unknown(f"cell in `{part}` {of}", label, names)
             cells.append((names[label], label, part))
     return FailureMode(
         **{key: block[key] for key in _TEXTS},
-        called_by=tuple(_words(block, "called_by", of)),
+        called_by=tuple(_texts(block, "called_by", of)),
         cells=tuple(cells),
         at_most=block.get("at_most"),
         fall=block.get("fall"),
@@ -146,11 +146,11 @@ def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
     )
 
 
-def _words(block: Mapping[str, Any], key: str, of: str) -> list[str]:
-    found = block.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise UsageError(f"`{key}` {of} must be a list of texts, got {found!r}")
-    return found
+def _texts(block: Mapping[str, Any], key: str, of: str) -> list[str]:
+    texts = block.get(key, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"`{key}` {of} must be a list of texts, got {texts!r}")
+    return texts
 
 
 def _is_share(value: Any) -> bool:
@@ -158,5 +158,5 @@ def _is_share(value: Any) -> bool:
 
 
 def _number(value: Any) -> float | None:
-    known = isinstance(value, (int, float)) and math.isfinite(value)
-    return float(value) if known else None
+    finite = isinstance(value, (int, float)) and math.isfinite(value)
+    return float(value) if finite else None

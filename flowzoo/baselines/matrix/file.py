@@ -12,11 +12,11 @@
     task = ["math"]
     settings = { problems = 32, steps = 1000 }
 
-A cell is one configuration; it is run once for every seed. Everything a run needs is in its own
+A cell is one configuration; it is run once for every seed. All its settings are in its own
 `cell.toml`, so that it can be repeated by hand: `flowzoo train --config DIR/cell.toml`.
 
-A control is a cell whose token budget is found while the matrix runs: for every seed the training
-tokens of the most expensive workflow of its task and model. Its `steps` are a limit to that.
+A control is a cell whose token budget is set while the matrix runs: for every seed the training
+tokens of the most expensive workflow of its task and model. Its `steps` are an upper limit.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ AXES = ("workflow", "task", "model", "sharing", "algorithm")
 """Fields of `TrainConfig` that a block of cells multiplies, in the order of names."""
 _BLOCK = (*AXES, "settings", "label")
 _FIELDS = ("seeds", "settings", "cells", "controls", "failures")
-_OF_A_RUN = {"seed": "list the seeds in `seeds`", "out": "name the matrix's directory with --out"}
-"""Fields of `TrainConfig` that a matrix gives every run itself, and how to have one's way."""
+_PER_RUN = {"seed": "list the seeds in `seeds`", "out": "name the matrix's directory with --out"}
+"""Fields of `TrainConfig` that a matrix sets for every run, and the alternative to each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Matrix:
     """The controls come last."""
     seeds: tuple[int, ...]
     failures: tuple[FailureMode, ...] = ()
-    """What it is made to show, if it is."""
+    """Failures that it is made to show."""
 
 
 def matrix_names() -> list[str]:
@@ -66,7 +66,7 @@ def load_matrix(name: str) -> Matrix:
     """A bundled matrix, or the file at a path that ends in `.toml`.
 
     Raises:
-        UsageError: no such file, an unknown field, a value of another kind, or two equal cells.
+        UsageError: no such file, an unknown field, a value of the wrong type, or two equal cells.
         DataError: the file is not TOML.
     """
     path, table = read_toml("matrix", name, FOLDER)
@@ -74,7 +74,7 @@ def load_matrix(name: str) -> Matrix:
 
 
 def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
-    """The matrix of a TOML table; see the module docstring.
+    """The matrix of a TOML table in the format of this module.
 
     Raises:
         UsageError: see `load_matrix`.
@@ -94,10 +94,10 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
             if cell.name in cells:
                 raise UsageError(f"{where} has the cell {cell.name} twice: give one a `label`")
             cells[cell.name] = cell
-    found = tuple(cells.values())
-    check_sharing(found, where)
-    check_controls(found, where)
-    return Matrix(name, found, seeds, tuple(read_failures(table, found, where)))
+    unique = tuple(cells.values())
+    check_sharing(unique, where)
+    check_controls(unique, where)
+    return Matrix(name, unique, seeds, tuple(read_failures(table, unique, where)))
 
 
 def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
@@ -124,29 +124,29 @@ def _blocks(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, An
 
 def _settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     """`settings` of a matrix, or of one of its blocks."""
-    found = table.get("settings", {})
-    if not isinstance(found, dict):
+    settings = table.get("settings", {})
+    if not isinstance(settings, dict):
         raise UsageError(
-            f"`settings` in {where} must be a table, e.g. {{ steps = 40 }}, got {found!r}"
+            f"`settings` in {where} must be a table, e.g. {{ steps = 40 }}, got {settings!r}"
         )
-    for field, remedy in _OF_A_RUN.items():
-        if field in found:
+    for field, remedy in _PER_RUN.items():
+        if field in settings:
             raise UsageError(
                 f"`settings` in {where} must not have `{field}`, which every run of a matrix gets "
-                f"for itself, got {found[field]!r}: {remedy}"
+                f"for itself, got {settings[field]!r}: {remedy}"
             )
-    return found
+    return settings
 
 
 def _label(block: Mapping[str, Any], where: str) -> str:
     """`label` of a block."""
-    found = block.get("label", "")
-    if not isinstance(found, str) or not re.fullmatch(r"[\w.+=-]*", found):
+    label = block.get("label", "")
+    if not isinstance(label, str) or not re.fullmatch(r"[\w.+=-]*", label):
         raise UsageError(
             f"`label` of a cell in {where} becomes a part of a folder's name and must be text of "
-            f"letters, digits and . _ + = - alone, got {found!r}"
+            f"letters, digits and . _ + = - alone, got {label!r}"
         )
-    return found
+    return label
 
 
 def _block_cells(
@@ -174,7 +174,7 @@ def _block_cells(
 
 
 def _cell_name(config: TrainConfig, label: str, control: bool) -> str:
-    """workflow-task-algorithm-sharing, with the model and the label where there are such.
+    """workflow-task-algorithm-sharing, with the model and the label if there are such.
 
     A control's sharing is left out: one agent has one policy.
     """
@@ -186,7 +186,7 @@ def _cell_name(config: TrainConfig, label: str, control: bool) -> str:
 
 
 def _model_word(model: str) -> str:
-    """A model's part of a name: none for the usual one, the scale alone of other pocket models."""
+    """A model's part of a name: empty for the default, the scale alone for other pocket models."""
     kind, _, which = model.partition(":")
     if kind == "pocket" and which in ("", *SCALES):
         return which

@@ -1,13 +1,11 @@
-"""The processes of a matrix as forks of one that has imported what every run imports.
+"""Fork server of a matrix: one process imports the libraries of all runs, and forks for every run.
 
-Importing torch and transformers takes longer than many a short run trains. So one process, started
-by the matrix, imports both and forks for every job. What follows in the fork is as after
-`python -m`: a process with its own number, words, variables and log, which can be killed alone.
-The server takes no part in any run: it has one thread, computes nothing and opens no device. It
-ends with the matrix, and its forks with it (on Linux).
+Importing torch and transformers takes longer than many a short run trains. A fork behaves as after
+`python -m`: a process with its own pid, arguments, environment and log, which can be killed alone.
+The server has one thread, computes nothing and opens no device. It ends with the matrix, and its
+forks with it (on Linux).
 
-One line of JSON each way: to the server a job, from it the job's process number, and later its
-status.
+The protocol is one line of JSON each way: a job to the server, its pid back, and later its status.
 """
 
 from __future__ import annotations
@@ -34,47 +32,50 @@ from flowzoo.garbage import uncollected
 PRELOADED = (
     "flowzoo.commands.train",
     "flowzoo.baselines.training.trainer",
-    "torch._dynamo",  # which the first optimiser imports
+    "torch._dynamo",  # imported by the first optimizer
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.qwen3.modeling_qwen3",  # the family of the pocket models
     "numba.core.registry",
     "numba.np.ufunc",
 )
-"""What the server imports, as far as it is there; a fork imports the rest itself."""
+"""Modules that the server imports if they are installed; a fork imports the rest itself."""
 _TICK_S = 0.1
-"""How often the server looks for forks that have ended."""
+"""Seconds between two checks for forks that have ended."""
 _CLOSE_S = 1.0
-"""How long the server may take to see that its matrix has ended."""
+"""Seconds within which the server must notice that its matrix has ended."""
 
 
 class RunServer:
-    """The matrix's end: starts the server, and processes by it."""
+    """Client in the matrix: starts the server, and processes through it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start the server with these variables, one thread each for OpenMP and MKL."""
-        mine, theirs = socket.socketpair()
+        """Start the server with this environment, and one thread each for OpenMP and MKL."""
+        self._socket, remote = socket.socketpair()
         self._statuses: dict[int, int] = {}
-        with theirs:
+        with remote:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-m", __name__, str(remote.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # a fork writes to its log alone
+                stdout=subprocess.DEVNULL,  # forks write to their logs
                 env={**environment, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[remote.fileno()],
                 preexec_fn=end_with(os.getpid()),
             )
-        self._socket = mine
         self._rest = b""
         self._started = 0
 
-    def start(self, words: Sequence[str], log: Path, environment: Mapping[str, str]) -> Fork:
-        """A process that does what `python -m WORDS` would, its output at the end of `log`.
+    def start(self, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> Fork:
+        """Start `python -m ARGUMENTS`, with its output appended to `log`.
 
         Raises:
             OSError: the server has ended.
         """
-        job = {"words": [*words], "log": str(log.absolute()), "environment": {**environment}}
+        job = {
+            "arguments": [*arguments],
+            "log": str(log.absolute()),
+            "environment": {**environment},
+        }
         self._socket.sendall((json.dumps(job) + "\n").encode())
         self._started = 0
         while not self._started:
@@ -82,25 +83,25 @@ class RunServer:
         return Fork(self, self._started)
 
     def status(self, pid: int) -> int | None:
-        """How the fork of this number ended; None while it runs."""
+        """Exit status of a fork; None while it runs."""
         while pid not in self._statuses and select.select([self._socket], [], [], 0)[0]:
             try:
                 self._receive()
             except OSError:
-                return -signal.SIGKILL  # it ended with the server
+                return -signal.SIGKILL  # the fork ended with the server
         return self._statuses.get(pid)
 
     def close(self) -> None:
-        """End the server; forks that still run end with it."""
+        """End the server and all forks that still run."""
         self._socket.close()
         try:
             self._process.wait(_CLOSE_S)
-        except subprocess.TimeoutExpired:  # it is still importing
+        except subprocess.TimeoutExpired:  # still importing
             self._process.kill()
             self._process.wait()
 
     def _receive(self) -> None:
-        """Wait for something from the server, and note what it says."""
+        """Wait for a message of the server, and record it."""
         data = self._socket.recv(2**16)
         if not data:
             raise OSError("the process that starts the runs of this matrix has ended")
@@ -114,21 +115,21 @@ class RunServer:
 
 
 class Fork:
-    """As much of `subprocess.Popen` as the jobs of a matrix use."""
+    """The part of `subprocess.Popen` that the jobs of a matrix use."""
 
     def __init__(self, server: RunServer, pid: int) -> None:
-        """The process `pid` of `server`."""
+        """Wrap the process `pid` of `server`."""
         self._server, self.pid = server, pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The status, or None while it runs."""
+        """Return the exit status, or None while it runs."""
         if self.returncode is None:
             self.returncode = self._server.status(self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The status, once it has ended.
+        """Wait for its end and return the exit status.
 
         Raises:
             TimeoutExpired: it still runs after `timeout` seconds.
@@ -148,29 +149,29 @@ class Fork:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self.send_signal(signal.SIGKILL)
 
 
 def end_with(parent: int) -> Callable[[], None]:
-    """What a worker does before it starts: see that it is killed if the matrix is (on Linux).
+    """Function for a worker to call first, so that it is killed with its parent (on Linux).
 
-    Else a matrix that was killed and started again would find its runs still being trained.
+    Otherwise the runs of a killed matrix would still be training when it is started again.
     """
     if not sys.platform.startswith("linux"):
         return lambda: None
     from flowzoo.sandbox.runner import linux
 
-    def ask() -> None:
+    def bind() -> None:
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # it died before the call
             os._exit(1)
 
-    return ask
+    return bind
 
 
 def serve(connection: socket.socket) -> None:
-    """Fork for every line of `connection`, and tell how forks ended, until it is closed."""
+    """Fork for every line of `connection`, and report exit statuses, until it is closed."""
     with connection, connection.makefile("r", encoding="utf-8") as lines:
         while True:
             ready = select.select([connection], [], [], _TICK_S)[0]
@@ -182,28 +183,28 @@ def serve(connection: socket.socket) -> None:
                 pid = os.fork()
                 if not pid:
                     os._exit(_become(json.loads(line), connection, me))
-                _tell(connection, pid=pid)
+                _send(connection, pid=pid)
             for pid, status in _ended():
-                _tell(connection, pid=pid, status=status)
+                _send(connection, pid=pid, status=status)
 
 
-def _tell(connection: socket.socket, **said: int) -> None:
-    # Without a matrix there is nobody to tell, and the next line that is read is the end.
+def _send(connection: socket.socket, **message: int) -> None:
+    # After the matrix has ended, the next read returns the end of the connection.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        connection.sendall((json.dumps(said) + "\n").encode())
+        connection.sendall((json.dumps(message) + "\n").encode())
 
 
 def _ended() -> list[tuple[int, int]]:
-    """Forks that have ended since, and how."""
-    found: list[tuple[int, int]] = []
-    with contextlib.suppress(ChildProcessError):  # there is none
-        while (one := os.waitpid(-1, os.WNOHANG))[0]:
-            found.append((one[0], os.waitstatus_to_exitcode(one[1])))
-    return found
+    """Pids and exit statuses of forks that have ended since the last call."""
+    statuses: list[tuple[int, int]] = []
+    with contextlib.suppress(ChildProcessError):  # no child is left
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            statuses.append((child[0], os.waitstatus_to_exitcode(child[1])))
+    return statuses
 
 
 def _become(job: Mapping[str, Any], connection: socket.socket, server: int) -> int:
-    """Let this fork of `server` be the job's process; its exit status."""
+    """Run the job in this fork of `server`, and return its exit status."""
     try:
         end_with(server)()
         connection.close()
@@ -213,19 +214,19 @@ def _become(job: Mapping[str, Any], connection: socket.socket, server: int) -> i
             os.dup2(log, number)
         os.environ.clear()
         os.environ.update(job["environment"])
-        return run_module(job["words"])
-    except BaseException as error:  # whatever it is, the fork must not become a second server
+        return run_module(job["arguments"])
+    except BaseException as error:  # else the fork would become a second server
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
 
 
-def run_module(words: Sequence[str]) -> int:
-    """`python -m` with these words, in this process; its exit status."""
-    sys.argv = list(words)
+def run_module(arguments: Sequence[str]) -> int:
+    """Run `python -m ARGUMENTS` in this process, and return its exit status."""
+    sys.argv = list(arguments)
     warnings.filterwarnings("ignore", ".*found in sys.modules", RuntimeWarning)
     code: Any = 0
     try:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code or 0
         if isinstance(code, str):
@@ -240,8 +241,8 @@ def run_module(words: Sequence[str]) -> int:
 
 
 def main(number: str) -> None:
-    """Serve on the socket of this number."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the matrix's to handle
+    """Serve on the socket with this file descriptor."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the matrix handles Ctrl-C
     with uncollected(freeze=True):
         for name in PRELOADED:
             with contextlib.suppress(ImportError):

@@ -1,4 +1,4 @@
-"""The processes of a matrix: training runs, and evaluations of controls at equal inference."""
+"""Jobs of a matrix: training runs, and evaluations of controls at equal inference."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ JobState = Literal["waiting", "running", "finished", "failed"]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class MatrixJob:
-    """One process and the file that it leaves when it has finished."""
+    """One process and the file that it writes when it finishes."""
 
     state: JobState = "waiting"
     process: subprocess.Popen[bytes] | Fork | None = None
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Name of the job in messages."""
         raise NotImplementedError
 
     @property
     def result(self) -> Path:
-        """The file that says that it is finished."""
+        """File whose presence marks the job as finished."""
         raise NotImplementedError
 
     @property
     def log(self) -> Path:
-        """Where what it prints goes."""
+        """File of its output."""
         raise NotImplementedError
 
     def waits(self) -> list[TrainingJob]:
-        """The runs that have to be finished before it can start."""
+        """Runs that must finish before it can start."""
         return []
 
-    def words(self) -> list[str]:
-        """The module and arguments of its process, for which what it reads is written."""
+    def arguments(self) -> list[str]:
+        """Module and arguments of its process; writes the files that it reads."""
         raise NotImplementedError
 
     def threads(self) -> int:
-        """CPU threads of its process."""
+        """Number of CPU threads of its process."""
         return 1
 
     def start(self, server: RunServer | None = None) -> None:
-        """Start its process, as a fork of the server's where there is one."""
+        """Start its process, as a fork of the server if there is one."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         threads = str(self.threads())
         environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         if server is not None:
-            self.process = server.start(self.words(), self.log, environment)
+            self.process = server.start(self.arguments(), self.log, environment)
         else:
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-m", *self.words()],
+                    [sys.executable, "-m", *self.arguments()],
                     stdout=log,
                     stderr=log,
                     stdin=subprocess.DEVNULL,
@@ -74,13 +74,14 @@ class MatrixJob:
 
     @property
     def forks(self) -> bool:
-        """Whether its process may be a fork of one that has imported torch: not with an engine
-        that starts threads and processes of its own.
+        """True if its process may be a fork of one that has imported torch.
+
+        An engine that starts threads and processes cannot be forked.
         """
         return False
 
     def collect(self) -> None:
-        """Note how its process ended, if it did."""
+        """Update the state if its process has ended."""
         if self.process is None or self.process.poll() is None:
             return
         done = self.process.returncode == 0 and self.result.exists()
@@ -93,9 +94,9 @@ class TrainingJob(MatrixJob):
 
     cell: Cell
     config: TrainConfig
-    """A control's has no `token_budget` until that is known."""
+    """Settings; a control has no `token_budget` before it starts."""
     sources: list[TrainingJob] = field(default_factory=list)
-    """Of a control: the runs of its seed that its token budget comes from."""
+    """Runs of the same seed that set the token budget of a control."""
     _seen: int = field(default=0)
     _last: dict[str, Any] = field(default_factory=dict)
 
@@ -106,27 +107,27 @@ class TrainingJob(MatrixJob):
 
     @property
     def folder(self) -> Path:
-        """Its run directory."""
+        """Run directory."""
         return Path(self.config.out)
 
     @property
     def result(self) -> Path:
-        """What a run writes at its end."""
+        """File that a run writes at its end."""
         return self.folder / "summary.json"
 
     @property
     def log(self) -> Path:
-        """Beside the metrics."""
+        """Log in the run directory."""
         return self.folder / "log.txt"
 
     def waits(self) -> list[TrainingJob]:
-        """A control waits for the runs whose tokens it will have, unless it has begun."""
+        """Unfinished runs that set the token budget; none if the control has begun."""
         if not self.cell.control or self.config.token_budget:
             return []
         return [run for run in self.sources if run.state != "finished"]
 
-    def words(self) -> list[str]:
-        """`flowzoo train`; a control's token budget is settled now, in its `cell.toml`."""
+    def arguments(self) -> list[str]:
+        """`flowzoo train` with `cell.toml`, which gets a control's token budget now."""
         if self.cell.control and not self.config.token_budget:
             most = max(run.summary()["training_tokens"] for run in self.sources)
             self.config = replace(self.config, token_budget=most)
@@ -135,20 +136,20 @@ class TrainingJob(MatrixJob):
         return ["flowzoo.cli", "train", "--config", str(path), "--json"]
 
     def threads(self) -> int:
-        """What the settings say, else one."""
+        """Threads of the settings, else one."""
         return self.config.threads or 1
 
     @property
     def forks(self) -> bool:
-        """Where it samples with the learner's own module."""
+        """True for the engine that samples with the learner's module."""
         return self.config.engine == "transformers"
 
     def summary(self) -> dict[str, Any]:
-        """What the finished run wrote."""
+        """Summary of the finished run."""
         return read_json(self.result)
 
     def data(self) -> RunData:
-        """All that the run wrote so far, under the name of its cell and its own folder's."""
+        """Data of the run so far, named by its cell and folder."""
         return read_run(self.folder, f"{self.cell.name}/{self.folder.name}")
 
     def newest(self) -> dict[str, Any]:
@@ -167,7 +168,7 @@ class TrainingJob(MatrixJob):
                 try:
                     row = dict(json.loads(line))
                 except (ValueError, TypeError):
-                    continue  # the run itself says that it is damaged
+                    continue  # the run itself reports a damaged file
                 row.pop("eval/scores", None)
                 self._last = self._last | row
         return self._last
@@ -182,24 +183,24 @@ class ControlJob(MatrixJob):
 
     @property
     def title(self) -> str:
-        """Both runs."""
+        """Names of both runs."""
         return f"votes of {self.control.title} for {self.workflow.title}"
 
     @property
     def result(self) -> Path:
-        """What `flowzoo.baselines.matrix.controls` writes into the control's folder."""
+        """File of `flowzoo.baselines.matrix.controls` in the control's folder."""
         return like_path(self.control.folder, self.workflow.folder)
 
     @property
     def log(self) -> Path:
-        """Beside the result."""
+        """Log next to the result."""
         return self.result.with_suffix(".log")
 
     def waits(self) -> list[TrainingJob]:
-        """Both runs."""
+        """Unfinished runs among the two."""
         return [run for run in (self.control, self.workflow) if run.state != "finished"]
 
-    def words(self) -> list[str]:
-        """The command that evaluates."""
+    def arguments(self) -> list[str]:
+        """Module and arguments of the evaluation."""
         runs = [f"--run={self.control.folder}", f"--like={self.workflow.folder}"]
         return ["flowzoo.baselines.matrix.controls", *runs]

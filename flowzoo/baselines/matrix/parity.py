@@ -1,9 +1,9 @@
-"""Budget parity: cells that are compared have the same budgets, and what each really had is shown.
+"""Budget parity: compared cells have the same budgets, and their real costs are printed.
 
 Two confounds of published comparisons are refused when a matrix is read: optimizer steps that
-depend on the number of rows, so that a policy shared by four agents takes four where one agent's
-takes one, and a schedule that ticks once for every policy's update. Training tokens cannot be set
-beforehand, since replies grow and shrink: they are printed, and flagged beyond `NEAR`.
+depend on the number of rows, so that a policy shared by four agents takes four steps and one
+agent's takes one, and a schedule that ticks once for every policy's update. Training tokens cannot
+be set beforehand, since replies grow and shrink: they are printed, and flagged beyond `NEAR`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ EVALUATION = (
 
 
 class TrainingCost(NamedTuple):
-    """What a run had cost by one of its evaluations."""
+    """Cost of a run up to one of its evaluations."""
 
     tokens: float
     """Training tokens."""
     updates: float
-    """Optimiser steps per policy, mean over those that are trained."""
+    """Optimizer steps per policy, mean over trained policies."""
 
 
 class BudgetRatio(NamedTuple):
-    """The budget of one cell over that of another it is compared with."""
+    """Budget of one cell over that of another."""
 
     tokens: float
     """Ratio of the training tokens."""
@@ -51,7 +51,7 @@ class BudgetRatio(NamedTuple):
 
     @property
     def flags(self) -> list[str]:
-        """Which of the two are further from 1 than `NEAR`."""
+        """Names of the ratios further from 1 than `NEAR`."""
         ratios = (("tokens", self.tokens), ("optimizer steps", self.updates))
         return [name for name, ratio in ratios if not abs(ratio - 1) <= NEAR]
 
@@ -59,68 +59,67 @@ class BudgetRatio(NamedTuple):
 def check_sharing(cells: Sequence[Cell], where: str) -> None:
     """Refuse cells that differ in sharing and in the budget at once.
 
-    Cells with different labels are not taken for such a pair.
+    Cells with different labels are no such pair.
 
     Raises:
         UsageError: two cells differ in a budget, or in how often a policy is updated.
     """
-    for one, other in combinations(cells, 2):
-        if one.control or other.control or not same_but_sharing(one, other):
+    for first, second in combinations(cells, 2):
+        if first.control or second.control or not same_but_sharing(first, second):
             continue
         for name in BUDGETS:
-            mine, theirs = getattr(one.config, name), getattr(other.config, name)
-            if mine != theirs:
+            value, other_value = getattr(first.config, name), getattr(second.config, name)
+            if value != other_value:
                 raise UsageError(
-                    f"{one.name} and {other.name} in {where} differ in sharing and in `{name}` "
-                    f"({mine} and {theirs}), so that neither could be made out: give both the "
-                    "same, or their blocks different labels"
+                    f"{first.name} and {second.name} in {where} differ in sharing and in `{name}` "
+                    f"({value} and {other_value}), so that their effects could not be separated: "
+                    "give both the same, or their blocks different labels"
                 )
-        for cell in (one, other):
-            _check_updates(cell, (one, other), where)
+        for cell in (first, second):
+            _check_updates(cell, (first, second), where)
 
 
 def check_controls(cells: Sequence[Cell], where: str) -> None:
-    """Refuse controls that nothing is compared with, or that are measured otherwise.
+    """Refuse controls without a cell to compare, or with another evaluation protocol.
 
     Raises:
-        UsageError: see above; or a control of another workflow than `CONTROL`, or with a token
-            budget of its own.
+        UsageError: see above; or a control has another workflow than `CONTROL`, or a token budget.
     """
     for control in (cell for cell in cells if cell.control):
         if not is_control(control.config.workflow):
             raise UsageError(
                 f"the control {control.name} in {where} must have the workflow {CONTROL}, by which "
-                f"tables and reports know controls, got {control.config.workflow}: leave "
+                f"tables and reports recognize controls, got {control.config.workflow}: leave "
                 "`workflow` out of [[controls]], or put the block under [[cells]]"
             )
         if control.config.token_budget:
             raise UsageError(
-                f"the control {control.name} in {where} has a `token_budget`, which is found from "
+                f"the control {control.name} in {where} has a `token_budget`, which is set from "
                 "the cells that it is compared with: leave it out, or put it under [[cells]]"
             )
-        judged = [cell for cell in cells if control.judges(cell)]
-        if not judged:
+        compared = [cell for cell in cells if control.is_control_of(cell)]
+        if not compared:
             raise UsageError(
                 f"the control {control.name} in {where} has no cell to be compared with: a "
                 f"workflow of its task ({control.task}) and model ({control.config.model})"
             )
-        for cell in judged:
+        for cell in compared:
             for name in EVALUATION:
-                mine, theirs = getattr(control.config, name), getattr(cell.config, name)
-                if mine != theirs:
+                value, other_value = getattr(control.config, name), getattr(cell.config, name)
+                if value != other_value:
                     raise UsageError(
                         f"the control {control.name} and {cell.name} in {where} differ in "
-                        f"`{name}` ({mine} and {theirs}): give both the same"
+                        f"`{name}` ({value} and {other_value}): give both the same"
                     )
 
 
-def same_but_sharing(one: Cell, other: Cell) -> bool:
-    """Whether two cells ask the same question, but for which roles share a policy."""
-    return _but_sharing(one) == _but_sharing(other)
+def same_but_sharing(first: Cell, second: Cell) -> bool:
+    """True if two cells differ at most in the roles that share a policy."""
+    return _but_sharing(first) == _but_sharing(second)
 
 
 def policy_updates(run: RunData, step: int) -> dict[str, int]:
-    """Optimiser steps that every trained policy of a finished run had taken after `step`."""
+    """Optimizer steps of every trained policy of a finished run after `step`."""
     for row in run.rows:  # a row has the counts from before its own iteration
         if row["step"] > step:
             start = "version/"
@@ -133,26 +132,26 @@ def policy_updates(run: RunData, step: int) -> dict[str, int]:
 
 
 def equal_tokens(control: RunData, tokens: float) -> int | None:
-    """Place of a run's first evaluation after `tokens` training tokens or more; None: never.
+    """Index of a run's first evaluation after `tokens` training tokens or more; None: never.
 
-    So a control never has less than what it is compared with.
+    With it a control never has less than the run that it is compared with.
     """
     rows = enumerate(control.evaluations)
-    return next((place for place, row in rows if row["tokens/total"] >= tokens), None)
+    return next((index for index, row in rows if row["tokens/total"] >= tokens), None)
 
 
-def training_cost(run: RunData, place: int = -1) -> TrainingCost:
-    """What a finished run had cost by its evaluation at `place`."""
-    row = run.evaluations[place]
+def training_cost(run: RunData, index: int = -1) -> TrainingCost:
+    """Cost of a finished run up to its evaluation at `index`."""
+    row = run.evaluations[index]
     updates = policy_updates(run, row["step"]).values()
     return TrainingCost(row["tokens/total"], float(np.mean(list(updates))))
 
 
 def budget_ratio(pairs: Sequence[tuple[TrainingCost, TrainingCost]]) -> BudgetRatio:
-    """Two cells' budgets, from those of their runs of the same seeds."""
-    ours, theirs = np.mean(pairs, axis=0)
+    """Ratio of two cells' budgets, from the costs of their runs of the same seeds."""
+    first, second = np.mean(pairs, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        tokens, updates = ours / theirs
+        tokens, updates = first / second
     return BudgetRatio(float(tokens), float(updates))
 
 

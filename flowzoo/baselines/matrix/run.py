@@ -1,10 +1,10 @@
-"""Runs the cells of a matrix in worker processes; a killed matrix goes on where it stopped.
+"""Running the cells of a matrix in worker processes; a killed matrix resumes.
 
-Every run is a process `flowzoo train --config DIR/cell.toml` of its own with one CPU thread (or
-what `threads` says), so runs neither share a crash nor slow one another down by oversubscription.
-Where it can be, it is a fork of a process that has imported torch (see `forks`). A
-finished run is never repeated; a half-finished one goes on from its last checkpoint. A run that
-fails leaves its `log.txt`; the others go on, and the matrix says at its end what failed.
+Every run is a separate process `flowzoo train --config DIR/cell.toml` with one CPU thread (or
+`threads`), so runs neither share a crash nor slow one another down by oversubscription. If its
+engine allows it, it is a fork of a process that has imported torch (see `forks`). A finished run is
+never repeated; an unfinished one resumes from its last checkpoint. A run that fails leaves its
+`log.txt`; the others continue, and the matrix reports at its end which failed.
 
 A control starts when the runs that it is compared with are finished. Then it is evaluated once for
 each of them with majority votes at equal inference; see `flowzoo.baselines.matrix.controls`.
@@ -29,46 +29,46 @@ from flowzoo.baselines.settings.file import load_config
 from flowzoo.errors import DataError, UsageError
 
 POLL_S = 0.5
-WORTH_FORKING = 2
-"""Runs from which on a process that imports for all of them saves time."""
+MIN_FORKED_RUNS = 2
+"""Number of runs from which on one process that imports for all of them saves time."""
 GRACE_S = 10.0
-"""How long a worker that was asked to end may take before it is killed."""
+"""Seconds between the interrupt and the kill of a worker."""
 
 
 def training_jobs(matrix: Matrix, out: Path) -> list[TrainingJob]:
     """All runs of a matrix below `out`, finished ones marked.
 
     Raises:
-        UsageError: a run there was made with other settings.
+        UsageError: a run there has other settings.
     """
     runs: list[TrainingJob] = []
-    for seed in matrix.seeds:  # seed by seed: all cells have something to show early
-        made = [TrainingJob(cell, cell.run(seed, out)) for cell in matrix.cells]
-        for run in made:
-            run.sources = [other for other in made if run.cell.judges(other.cell)]
-            _recognise(run)
-        runs += made
+    for seed in matrix.seeds:  # seed by seed: every cell has a result early
+        jobs = [TrainingJob(cell, cell.run(seed, out)) for cell in matrix.cells]
+        for run in jobs:
+            run.sources = [other for other in jobs if run.cell.is_control_of(other.cell)]
+            _adopt(run)
+        runs += jobs
     return runs
 
 
 def control_jobs(runs: Sequence[TrainingJob]) -> list[ControlJob]:
-    """Every control's evaluations at the inference of the runs it is compared with."""
-    known = set(runs)
-    found = [ControlJob(run, other) for run in runs for other in run.sources if other in known]
-    for vote in found:
-        # The control compares what it finds with both runs, and repeats what is out of date.
+    """Evaluations of every control at the inference of the runs that it is compared with."""
+    chosen = set(runs)
+    votes = [ControlJob(run, other) for run in runs for other in run.sources if other in chosen]
+    for vote in votes:
+        # The evaluation itself repeats a result that is out of date.
         done = not vote.waits() and vote.result.exists()
         vote.state = "finished" if done else "waiting"
-    return found
+    return votes
 
 
 def execute(
     jobs: Sequence[MatrixJob], workers: int, on_poll: Callable[[], None] = lambda: None
 ) -> None:
-    """Run what is not finished, `workers` at a time; `on_poll` is called a few times a second.
+    """Run unfinished jobs, `workers` at a time; `on_poll` is called a few times a second.
 
-    Jobs start in their order, once what they wait for is finished. However it ends (Ctrl-C too),
-    no worker is left behind.
+    Jobs start in order, once the runs that they wait for are finished. No worker outlives the call,
+    Ctrl-C included.
 
     Raises:
         UsageError: fewer than one worker.
@@ -76,7 +76,7 @@ def execute(
     if workers < 1:
         raise UsageError(f"`jobs` must be at least 1, got {workers}")
     forking = [job for job in jobs if job.forks and job.state == "waiting"]
-    server = RunServer(os.environ) if len(forking) >= WORTH_FORKING else None
+    server = RunServer(os.environ) if len(forking) >= MIN_FORKED_RUNS else None
     try:
         while True:
             for job in jobs:
@@ -96,35 +96,37 @@ def execute(
             server.close()
 
 
-def _recognise(run: TrainingJob) -> None:
-    """Take up what an earlier process began.
+def _adopt(run: TrainingJob) -> None:
+    """Adopt settings and state of a run that an earlier process began.
 
     Raises:
-        UsageError: a run of other settings.
+        UsageError: the run has other settings.
     """
     path = run.folder / "cell.toml"
     if path.exists():
-        # The folder itself may have moved, or be named from elsewhere; and what both leave open is
-        # what the run began with, by the defaults of its time.
+        # The folder may have moved, so its path is not compared. Settings that both leave open keep
+        # the values that the run began with.
         begun = _begun(run.folder)
-        found = replace(load_config(str(path)), out=run.config.out).settled(begun)
-        known = replace(found, token_budget=0) if run.cell.control else found
-        if known != run.config.settled(begun) or (run.cell.control and not found.token_budget):
+        saved = replace(load_config(str(path)), out=run.config.out).settled(begun)
+        comparable = replace(saved, token_budget=0) if run.cell.control else saved
+        differs = comparable != run.config.settled(begun)
+        if differs or (run.cell.control and not saved.token_budget):
             raise UsageError(
                 f"{run.folder} holds a run of other settings: choose another --out for this "
                 "matrix, or remove that folder"
             )
-        run.config = found
+        run.config = saved
     try:
         if run.result.exists() and run.summary():
             run.state = "finished"
     except DataError:
-        run.state = "waiting"  # its process mends the summary, or says what is damaged
+        run.state = "waiting"  # its process repairs the summary, or reports the damage
 
 
 def _begun(folder: Path) -> Mapping[str, Any]:
-    """The settings that the run in `folder` has; none where it has not begun or is damaged, which
-    its own process says.
+    """Settings of the run in `folder`; empty if it has not begun or is damaged.
+
+    Its own process reports the damage.
     """
     try:
         earlier = earlier_run(folder)
@@ -134,7 +136,7 @@ def _begun(folder: Path) -> Mapping[str, Any]:
 
 
 def _stop(jobs: Sequence[MatrixJob]) -> None:
-    """End workers; what they have saved stays."""
+    """Interrupt all workers, and kill any that does not end; saved files stay."""
     for job in jobs:
         if job.process is not None and job.process.poll() is None:
             job.process.send_signal(signal.SIGINT)

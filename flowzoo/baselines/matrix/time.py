@@ -1,4 +1,4 @@
-"""How long a matrix will still take, from what its runs took so far."""
+"""Remaining time of a matrix, estimated from its runs so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowzoo.baselines.matrix.jobs import TrainingJob
 
 
 def done_part(run: TrainingJob) -> float:
-    """The part of a run that is done, 0 to 1: of its steps or of its tokens, whichever is more."""
+    """Finished fraction of a run, 0 to 1: of its steps or of its tokens, the larger one."""
     if run.state == "finished":
         return 1.0
     row, config = run.newest(), run.config
@@ -21,19 +21,19 @@ def done_part(run: TrainingJob) -> float:
 
 
 def whole_seconds(run: TrainingJob) -> float | None:
-    """What a run takes from beginning to end, by what it took so far; None: not begun to train."""
+    """Estimated seconds of a whole run; None: it has not begun to train."""
     row = run.newest()
     return row["time/total"] / done_part(run) if row.get("step", 0) > 0 else None
 
 
 def remaining_seconds(runs: Sequence[TrainingJob], workers: int) -> float | None:
-    """Seconds until all runs are finished, with `workers` at a time; None: not known yet.
+    """Seconds until all runs are finished, with `workers` at a time; None: unknown yet.
 
-    A run that has not begun is taken to be as long as others of its cell, else of its workflow and
-    model, else as the mean of all. Evaluations of controls at equal inference are not in it.
+    A run that has not begun takes as long as others of its cell, else of its workflow and model,
+    else as the mean of all. Evaluations of controls at equal inference are not included.
     """
-    known = [(run, seconds) for run in runs if (seconds := whole_seconds(run)) is not None]
-    if not known:
+    measured = [(run, seconds) for run in runs if (seconds := whole_seconds(run)) is not None]
+    if not measured:
         return None
     left: list[float] = []
     for run in runs:
@@ -41,7 +41,7 @@ def remaining_seconds(runs: Sequence[TrainingJob], workers: int) -> float | None
             continue
         whole = whole_seconds(run)
         if whole is None:
-            whole = _like(run, known)
+            whole = _like(run, measured)
         left.append(whole * (1 - done_part(run)))
     return max(max(left), sum(left) / workers) if left else 0.0
 
@@ -54,11 +54,13 @@ def as_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _like(run: TrainingJob, known: Sequence[tuple[TrainingJob, float]]) -> float:
-    """Mean time of the runs that are most like `run`."""
-    same = [seconds for other, seconds in known if other.cell.name == run.cell.name]
+def _like(run: TrainingJob, measured: Sequence[tuple[TrainingJob, float]]) -> float:
+    """Mean time of the runs most similar to `run`."""
+    same = [seconds for other, seconds in measured if other.cell.name == run.cell.name]
     kind = (run.config.workflow, run.config.model)
     near = [
-        seconds for other, seconds in known if (other.config.workflow, other.config.model) == kind
+        seconds
+        for other, seconds in measured
+        if (other.config.workflow, other.config.model) == kind
     ]
-    return float(np.mean(same or near or [seconds for _, seconds in known]))
+    return float(np.mean(same or near or [seconds for _, seconds in measured]))

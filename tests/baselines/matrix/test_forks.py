@@ -118,7 +118,7 @@ def test_a_server_whose_matrix_ended_meanwhile_ends_without_a_word(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     mine, theirs = socket.socketpair()
-    job = {"words": ["said", "0"], "log": str(tmp_path / "0.txt"), "environment": environment}
+    job = {"arguments": ["said", "0"], "log": str(tmp_path / "0.txt"), "environment": environment}
     mine.sendall((json.dumps(job) + "\n").encode())
     mine.close()  # as Ctrl-C does while the server still imports
     words = [sys.executable, "-m", forks.__name__, str(theirs.fileno())]

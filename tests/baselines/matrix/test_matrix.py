@@ -158,7 +158,7 @@ def test_the_map_has_cells_of_both_kinds_each_with_its_control() -> None:
     assert (labels.count("should-pay"), labels.count("should-not")) == (3, 4)
     assert len(matrix.seeds) >= 5
     for cell in cells:
-        assert [one.control and one.judges(cell) for one in matrix.cells].count(True) == 1
+        assert [one.control and one.is_control_of(cell) for one in matrix.cells].count(True) == 1
         resolve(cell.config)
 
 
@@ -182,8 +182,8 @@ def test_the_papers_cells_in_miniature_are_42_and_their_settings_hold() -> None:
     assert len(axes) == 36
     assert {cell.config.workflow for cell in cells} == {"voting", "orch_workers", "eval_opt"}
     assert {cell.task for cell in cells} == {"math", "code"}
-    assert all(sum(one.judges(cell) for one in controls) == 1 for cell in cells)
-    assert all(sum(one.judges(cell) for cell in cells) == 6 for one in controls)
+    assert all(sum(one.is_control_of(cell) for one in controls) == 1 for cell in cells)
+    assert all(sum(one.is_control_of(cell) for cell in cells) == 6 for one in controls)
     for cell in matrix.cells:
         resolve(cell.config)
     names = {cell.name for cell in matrix.cells}
@@ -275,7 +275,7 @@ def test_a_damaged_run_is_left_to_its_own_process(tmp_path: Path) -> None:
     matrix = read_matrix({"seeds": [0, 1], "cells": [{"workflow": ["single"]}]}, "m", "here")
     for job, summary in zip(training_jobs(matrix, tmp_path), ("{}", '{"steps": 4}'), strict=True):
         job.folder.mkdir(parents=True)
-        job.words()  # writes cell.toml
+        job.arguments()  # writes cell.toml
         (job.folder / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\nnothing\n')
         (job.folder / "run.json").write_text("{")
         (job.folder / "summary.json").write_text(summary)
@@ -291,7 +291,7 @@ def test_restart_keeps_the_runs_of_the_cells_that_are_named(tmp_path: Path, caps
     matrix = read_matrix(table, "m", "here")
     for job in training_jobs(matrix, tmp_path):
         job.folder.mkdir(parents=True)
-        job.words()  # writes cell.toml
+        job.arguments()  # writes cell.toml
     for options in (
         Options("m", restart=True),
         Options("m", restart=True, only=("single",), table=True),

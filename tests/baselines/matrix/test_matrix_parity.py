@@ -146,7 +146,7 @@ def test_a_control_may_name_the_version_of_its_workflow() -> None:
 def test_a_control_is_not_compared_with_other_single_agents() -> None:
     table = {"cells": [CELLS, {"workflow": ["single"], "label": "free"}], "controls": [{}]}
     *others, control = read_matrix(table, "m", "here").cells
-    assert [control.judges(cell) for cell in others] == [True, True, False]
+    assert [control.is_control_of(cell) for cell in others] == [True, True, False]
 
 
 def test_no_bundled_matrix_compares_unequal_budgets() -> None:
@@ -174,7 +174,7 @@ def test_a_control_waits_for_its_cells_and_then_has_the_tokens_of_the_dearest(
     control = again[2]
     assert control.waits() == []
     control.folder.mkdir(parents=True)
-    assert control.words()[:2] == ["flowzoo.cli", "train"]
+    assert control.arguments()[:2] == ["flowzoo.cli", "train"]
     assert control.config.token_budget == 120
     text = (control.folder / "cell.toml").read_text()
     assert "token_budget = 120\n" in text
@@ -206,7 +206,7 @@ def test_votes_wait_for_both_runs_and_are_recognised_by_their_file(tmp_path: Pat
     again = control_run(tmp_path)
     found = control_jobs(again)
     assert [(vote.state, vote.waits()) for vote in found] == [("waiting", [])] * 2
-    assert found[0].words() == [
+    assert found[0].arguments() == [
         "flowzoo.baselines.matrix.controls",
         f"--run={again[2].folder}", f"--like={again[0].folder}",
     ]  # fmt: skip
