@@ -133,7 +133,7 @@ def dead_table(options: Options) -> None:
                     tests.append(lost_skill(first, last, role, 0, 2 * (EVALUATIONS - 1)))
                 tests += [became_constant(first, last, role), became_copy(first, last, role)]
                 tests.append(no_longer_asked(first, last, role))
-            found = {test.kind for test in tests if test is not None and test.found}
+            found = {test.kind for test in tests if test is not None and test.positive}
             kinds += found
             teams += bool(found)
         rates = [kinds.count(kind) / count for kind in ("skill", "alone", "constant", "copy")]

@@ -1,1 +1,1 @@
-"""What a run measures about itself: cliffs, captures, amplification, forms."""
+"""Diagnostics of a run: cliffs, capture, amplification, checking and dead roles, blame."""

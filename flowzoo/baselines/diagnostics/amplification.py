@@ -1,4 +1,4 @@
-"""Do parallel agents of one role push their policy the same way?
+"""Amplification: do parallel agents of one role push their policy the same way?
 
 N slots of a role with gradients g_s: coherence is |sum g_s| / sum |g_s|, amplification N times
 that: N if all point one way, sqrt(N) if they are orthogonal and of one length. Computed from one
@@ -53,19 +53,19 @@ _FLOOR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Amplification:
-    """How N parallel slots add up."""
+    """Sum of the gradients of N parallel slots."""
 
     slots: int
     value: float
     """Corrected; NaN where numerator or denominator came out negative. By noise it may exceed N."""
     low: float
     high: float
-    """Interval, of 95 % unless told; `high` is infinite where signal cannot be told from zero."""
+    """Interval, 95 % by default; `high` is infinite if the signal cannot be separated from zero."""
     over: float
     """Norm of the sum over that of a sum of orthogonal slots of the same norms; NaN as above."""
     over_low: float
     over_high: float
-    """Its interval."""
+    """Interval of `over`."""
     effective: float
     """Effective number of slots, (sum |g_s|)^2 / sum |g_s|^2, mean over runs; by noise nearer N."""
     naive: float
@@ -87,8 +87,8 @@ def amplification(
     """Amplification from the inner products of block gradients.
 
     `grams` has one (slots, blocks, slots, blocks) array of <g_sb, g_tc> for each probe; probes may
-    be of different steps and differ in scale and in their number of blocks. `runs` tells for each
-    probe which run it is of; left out, all are of one. `confidence` is that of the interval. With
+    be of different steps and differ in scale and in their number of blocks. `runs` has the run of
+    each probe; by default all are of one run. `confidence` is that of the interval. With
     no `shuffles` there is no null, and its bounds are NaN.
 
     Raises:
@@ -121,32 +121,27 @@ def amplification(
     )
 
 
-def cross_products(gram: Floats) -> Floats:
-    """U_st of one probe, (slots, slots): estimates of inner products of expected gradients."""
-    return _products_left_out(gram)[0]
-
-
 def _products_left_out(gram: Floats) -> Floats:
-    """`cross_products` of all blocks, then without each: (1 + blocks, slots, slots)."""
+    """U_st of all blocks, then without each: (1 + blocks, slots, slots)."""
     blocks = gram.shape[1]
-    own = np.einsum("sbtb->bst", gram)
-    met = np.einsum("sbtc->bst", gram) + np.einsum("sbtc->cst", gram) - 2 * own
-    every = met.sum(axis=0) / 2
-    left_out = (every - met) / ((blocks - 1) * (blocks - 2))
+    within = np.einsum("sbtb->bst", gram)
+    across = np.einsum("sbtc->bst", gram) + np.einsum("sbtc->cst", gram) - 2 * within
+    every = across.sum(axis=0) / 2
+    left_out = (every - across) / ((blocks - 1) * (blocks - 2))
     return np.concatenate([every[None] / (blocks * (blocks - 1)), left_out])
 
 
 def _lengths(products: Sequence[Floats], run_of: Sequence[int]) -> dict[int, Floats]:
-    """Run -> norms of its slots, (slots,), never below the root of the floor."""
-    found: dict[int, Floats] = {}
+    """Norms of the slots by run, (slots,), never below the root of the floor."""
+    lengths: dict[int, Floats] = {}
     for run in dict.fromkeys(run_of):
-        mine = [p for p, of in zip(products, run_of, strict=True) if of == run]
-        squares = [np.einsum("bss->bs", one) for one in mine]
-        errors = np.sqrt(np.diagonal(_covariances(squares).sum(axis=0))) / len(mine)
+        own_products = [p for p, of in zip(products, run_of, strict=True) if of == run]
+        squares = [np.einsum("bss->bs", part) for part in own_products]
+        errors = np.sqrt(np.diagonal(_covariances(squares).sum(axis=0))) / len(own_products)
         # Without any noise a slot without gradient would leave nothing to divide by.
         floor = np.maximum(_FLOOR * errors, 1e-12)
-        found[run] = np.sqrt(np.maximum(np.mean([one[0] for one in squares], axis=0), floor))
-    return found
+        lengths[run] = np.sqrt(np.maximum(np.mean([part[0] for part in squares], axis=0), floor))
+    return lengths
 
 
 def _root_of_ratio(
@@ -154,8 +149,8 @@ def _root_of_ratio(
 ) -> tuple[float, float, float]:
     """sqrt(sum_st U_st / sum_s weights_s U_ss) of the mean over probes, and its interval."""
     parts = [
-        np.stack([one.sum(axis=(1, 2)), np.einsum("bss,s->b", one, weight)], axis=1)
-        for one, weight in zip(products, weights, strict=True)
+        np.stack([product.sum(axis=(1, 2)), np.einsum("bss,s->b", product, weight)], axis=1)
+        for product, weight in zip(products, weights, strict=True)
     ]
     top, bottom = np.mean([part[0] for part in parts], axis=0)
     covariances = _covariances(parts) / len(parts) ** 2
@@ -169,12 +164,12 @@ def _root_of_ratio(
 
 def _covariances(parts: Sequence[Floats]) -> Floats:
     """Jackknife covariances of each probe's (1 + blocks, quantities): all blocks, then without."""
-    found: list[Floats] = []
+    matrices: list[Floats] = []
     for part in parts:
         left_out = part[1:]
         deviations = left_out - left_out.mean(axis=0)
-        found.append((len(left_out) - 1) / len(left_out) * deviations.T @ deviations)
-    return np.array(found)
+        matrices.append((len(left_out) - 1) / len(left_out) * deviations.T @ deviations)
+    return np.array(matrices)
 
 
 def _freedom(covariances: Floats, ratio: float, each: Sequence[int]) -> float:
@@ -217,7 +212,7 @@ def _naive(sums: Sequence[Floats]) -> float:
 def _null(grams: Sequence[Floats], shuffles: int, seed: int) -> list[float]:
     """Naive values with slots shuffled within every block."""
     rng = np.random.default_rng(seed)
-    found: list[float] = []
+    values: list[float] = []
     for _ in range(shuffles):
         sums: list[Floats] = []
         for gram in grams:
@@ -226,12 +221,12 @@ def _null(grams: Sequence[Floats], shuffles: int, seed: int) -> list[float]:
             rows = gram[order, np.arange(blocks)]
             mixed = rows[:, :, order, np.arange(blocks)]
             sums.append(mixed.sum(axis=(1, 3)))
-        found.append(_naive(sums))
-    return found
+        values.append(_naive(sums))
+    return values
 
 
 def _check(grams: Sequence[Floats]) -> None:
-    """Raise `UsageError` unless the probes can be judged together."""
+    """Raise `UsageError` unless the probes can be pooled."""
     for gram in grams:
         square = gram.ndim == 4 and gram.shape[:2] == gram.shape[2:]
         if not square or gram.shape[0] < 2 or gram.shape[1] < FEWEST:

@@ -1,12 +1,12 @@
-"""Which role's decisions cost the team most? By replacing them and playing the transcripts again.
+"""Blame: the role whose decisions cost the team most, by replaying transcripts with them replaced.
 
 For every role whose decisions have a role score, two questions about the last evaluation:
 
 * What would the team's score be with the decisions that the role took *before*, at an earlier
   evaluation? Less the real score this is what its change has cost: `cost`. The role that is blamed
   has the largest cost, of `LEAST` or more, with an interval that excludes 0.
-* What would it be with those of an *oracle*, who does the role's job rightly? Less the real score:
-  `room`. Roles that write the answer have most of it by nature, so nobody is blamed for that.
+* What would it be with the decisions of an *oracle*, which does the role's job right? Less the real
+  score: `room`. Roles that write the answer have most room by nature, which is not a fault.
 
 The episodes are played again as `counterfactual` says. A group of problems is answered by donors of
 that group alone, so that the `GROUPS` groups are independent, replaced and real replies alike;
@@ -19,7 +19,7 @@ the role is not blamed.
 
 `fidelity` is the share of episodes whose score comes out again when *every* reply is replaced by
 the expert's of the same role score: where role scores do not decide a workflow's score it is low,
-and below `FAITHFUL` nobody is blamed.
+and below `FAITHFUL` no role is blamed.
 
 How often the blame is right: `studies/truth_tables.py`, part `blame`.
 """
@@ -53,7 +53,7 @@ from flowzoo.seeding import key_rng
 
 GROUPS = 10
 REPLAYS = 4
-"""Times that every episode is played again, with other donors."""
+"""Replays of every episode, with other donors."""
 STRANGE = 0.3
 LEAST = 0.03
 FAITHFUL = 0.9
@@ -70,7 +70,7 @@ class Difference(NamedTuple):
 
 
 class RoleBlame(NamedTuple):
-    """What the decisions of one role cost."""
+    """Cost of the decisions of one role."""
 
     role: str
     cost: Difference
@@ -90,7 +90,7 @@ class Blame(NamedTuple):
     fidelity: float
     roles: tuple[RoleBlame, ...]
     blamed: str
-    """A role, or nothing."""
+    """A role, or empty."""
 
 
 def find_blame(
@@ -108,59 +108,64 @@ def find_blame(
     if len(problems) < FEWEST:
         return None
     try:
-        earlier = play(workflow, problems, [from_transcript(one) for one in before])
-        real = play(workflow, problems, [from_transcript(one) for one in now])
+        earlier = play(workflow, problems, [from_transcript(row) for row in before])
+        real = play(workflow, problems, [from_transcript(row) for row in now])
     except KeyError:
         return None
-    if [one.score for one in real] != [float(one["score"]) for one in now]:
+    if [episode.score for episode in real] != [float(row["score"]) for row in now]:
         return None
     group = group_of(len(problems))
-    pools = [[_pool(one, group, place) for place in range(GROUPS)] for one in (earlier, real)]
+    pools = [[_pool(part, group, index) for index in range(GROUPS)] for part in (earlier, real)]
     roles = [
-        role for role in workflow.role_counts()
-        if any(d.role == role and d.role_score is not None for one in real for d in one.decisions)
-    ]  # fmt: skip
+        role
+        for role in workflow.role_counts()
+        if any(
+            decision.role == role and decision.role_score is not None
+            for episode in real
+            for decision in episode.decisions
+        )
+    ]
     level = 0.05 / max(1, len(roles))
-    found: list[RoleBlame] = []
+    costs: list[RoleBlame] = []
     for role in roles:
         scores: list[list[ReplayedEpisode]] = []
         for oracle in (False, True):
             choose = [
                 Replacement(
-                    now=real[place].decisions,
-                    now_donors=pools[1][group[place]],
+                    now=real[index].decisions,
+                    now_donors=pools[1][group[index]],
                     role=role,
-                    other=None if oracle else earlier[place].decisions,
-                    other_donors=pools[0][group[place]],
+                    other=None if oracle else earlier[index].decisions,
+                    other_donors=pools[0][group[index]],
                     key=f"{role} {oracle} {number}",
                 )
                 for number in range(REPLAYS)
-                for place in range(len(problems))
+                for index in range(len(problems))
             ]
             scores.append(play(workflow, list(problems) * REPLAYS, choose))
-        cost, room = (_difference(real, one, group, level) for one in scores)
-        replaced = sum(one.replaced for one in scores[0])
-        strange = sum(one.strange for one in scores[0]) / max(1, replaced)
-        found.append(RoleBlame(role, cost, room, strange))
-    found.sort(key=lambda one: -one.cost.mean)
+        cost, room = (_difference(real, played, group, level) for played in scores)
+        replaced = sum(episode.replaced for episode in scores[0])
+        strange = sum(episode.strange for episode in scores[0]) / max(1, replaced)
+        costs.append(RoleBlame(role, cost, room, strange))
+    costs.sort(key=lambda role_cost: -role_cost.cost.mean)
     fidelity = _fidelity(workflow, problems, real)
-    told = [one for one in found if one.strange <= STRANGE]
-    certain = fidelity >= FAITHFUL and told and told[0].cost.mean >= LEAST
-    blamed = told[0].role if certain and told[0].cost.low > 0 else ""
-    score = float(np.mean([one.score for one in real]))
-    return Blame(score, len(problems), fidelity, tuple(found), blamed)
+    tested = [cost for cost in costs if cost.strange <= STRANGE]
+    certain = fidelity >= FAITHFUL and tested and tested[0].cost.mean >= LEAST
+    blamed = tested[0].role if certain and tested[0].cost.low > 0 else ""
+    score = float(np.mean([episode.score for episode in real]))
+    return Blame(score, len(problems), fidelity, tuple(costs), blamed)
 
 
 def group_of(problems: int) -> list[int]:
     """A group for every problem, at random and of equal sizes."""
     order = np.random.default_rng(0).permutation(problems)
-    return [int(place) % GROUPS for place in order]
+    return [int(index) % GROUPS for index in order]
 
 
 def _pool(episodes: Sequence[ReplayedEpisode], group: Sequence[int], which: int) -> Donors:
     donors = Donors()
-    for episode, mine in zip(episodes, group, strict=True):
-        if mine == which:
+    for episode, number in zip(episodes, group, strict=True):
+        if number == which:
             donors.add(episode.decisions)
     return donors
 
@@ -171,8 +176,10 @@ def _difference(
     group: Sequence[int],
     level: float,
 ) -> Difference:
-    replayed = np.array([one.score for one in other]).reshape(REPLAYS, len(real)).mean(axis=0)
-    gaps = replayed - np.array([one.score for one in real])
+    replayed = (
+        np.array([episode.score for episode in other]).reshape(REPLAYS, len(real)).mean(axis=0)
+    )
+    gaps = replayed - np.array([episode.score for episode in real])
     means = np.array([gaps[np.equal(group, which)].mean() for which in range(GROUPS)])
     mean, error = float(gaps.mean()), float(means.std(ddof=1)) / math.sqrt(GROUPS)
     half = t_quantile(GROUPS - 1, 1 - level / 2) * error
@@ -182,19 +189,21 @@ def _difference(
 def _fidelity(
     workflow: Workflow, problems: Sequence[Problem], real: Sequence[ReplayedEpisode]
 ) -> float:
-    """Share of the episodes that come to the same when experts say everything."""
-    again = play(workflow, problems, [_expert_for(one) for one in real])
-    return float(np.mean([one.score == two.score for one, two in zip(real, again, strict=True)]))
+    """Share of episodes whose score is the same with experts in all roles."""
+    again = play(workflow, problems, [_expert_for(before) for before in real])
+    return float(
+        np.mean([before.score == after.score for before, after in zip(real, again, strict=True)])
+    )
 
 
-def _expert_for(one: ReplayedEpisode) -> Chooser:
-    """Has the expert say everything, as right as it was."""
-    known = {(decision.agent, decision.turn): decision for decision in one.decisions}
+def _expert_for(replayed: ReplayedEpisode) -> Chooser:
+    """Chooser that takes every reply from the expert, as right as the real one."""
+    decisions = {(decision.agent, decision.turn): decision for decision in replayed.decisions}
 
     def choose(episode: Episode, turn: Turn, _: Situation) -> Choice:
-        decision = known.get((turn.agent, turn.turn))
+        decision = decisions.get((turn.agent, turn.turn))
         if decision is None:
-            return Choice("")  # another path: it comes to another score, or does not matter
+            return Choice("")  # another path: the score differs, or the reply does not matter
         if decision.role_score is None or not decision.read:
             return Choice(decision.reply)
         rng = key_rng("fidelity", episode.problem.id, turn.agent, turn.turn)

@@ -1,4 +1,4 @@
-"""Has one role captured the policy that it shares with others?
+"""Capture: has one role taken over the policy that it shares with others?
 
 Under a shared policy the role with most gradient mass may pull the others along. Role d has
 captured role r if both hold:
@@ -10,7 +10,7 @@ captured role r if both hold:
   nothing is 0.15 above that.) A single first share is noisy: where the mean of the first `FIRST`
   steps is lower, that counts.
 * r's replies moved towards d's: the distance of their signatures (`forms`) fell to half or less of
-  what it was at the first step, and more than a random relabelling of r's first and last replies
+  its value at the first step, and more than a random relabeling of r's first and last replies
   would let it (permutation test). They must have been apart at the first step, by another such test
   of both roles' first replies: half of a distance that is itself noise is soon crossed, and a role
   that always sounded like another has nothing to lose to it.
@@ -39,8 +39,8 @@ CLOSER = 0.5
 LEVEL = 0.05
 """Largest p-value of a move that counts."""
 APART = 0.01
-"""Largest p-value of roles that were apart. Of roles alike it bounds the verdict's rate of false
-alarms: those that seem apart by chance come closer by chance, too."""
+"""Largest p-value of roles that were apart. It bounds the rate of false alarms for roles alike: two
+roles that seem apart by chance come closer by chance, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Capture:
 def dominance(
     mass: Sequence[float], tokens: Sequence[float], steps: Sequence[int]
 ) -> tuple[bool, int | None]:
-    """Whether a role's `mass` shares dominate over a window, and from which step on.
+    """Test if a role's `mass` shares dominate over a window, and return the first such step.
 
     `mass` and `tokens` are the role's shares at `steps`, the first being the run's first update.
 
@@ -77,11 +77,11 @@ def dominance(
         raise UsageError(
             f"shares and steps must be equally long, got {len(mass)}, {len(tokens)}, {len(steps)}"
         )
-    own, theirs = log_odds(mass), log_odds(tokens)
-    if len(own) < WINDOW:
+    mass_odds, token_odds = log_odds(mass), log_odds(tokens)
+    if len(mass_odds) < WINDOW:
         return False, None
-    first = min(own[0], own[:FIRST].mean())
-    above = own - np.maximum(theirs, first)
+    first = min(mass_odds[0], mass_odds[:FIRST].mean())
+    above = mass_odds - np.maximum(token_odds, first)
     # A share that was not logged is NaN, which is above nothing.
     reached = np.flatnonzero(sliding_window_view(above, WINDOW).mean(axis=1) >= math.log(ODDS))
     return (True, steps[reached[0]]) if reached.size else (False, None)
@@ -89,12 +89,12 @@ def dominance(
 
 def log_odds(shares: Sequence[float]) -> Floats:
     """Natural logarithm of share to rest, for shares from 1e-4 on either side."""
-    known = np.clip(np.asarray(shares, np.float64), 1e-4, 1 - 1e-4)
-    return np.log(known / (1 - known))
+    clipped = np.clip(np.asarray(shares, np.float64), 1e-4, 1 - 1e-4)
+    return np.log(clipped / (1 - clipped))
 
 
-def relabelled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, Floats]:
-    """Signatures of `rows` (replies, features) after random relabellings into two groups.
+def relabeled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, Floats]:
+    """Signatures of `rows` (replies, features) after random relabelings into two groups.
 
     The first has `ones` replies; both are (draws, features).
     """
@@ -105,10 +105,10 @@ def relabelled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, 
     return first / ones, (rows.sum(axis=0) - first) / (len(rows) - ones)
 
 
-def separation(one: Floats, other: Floats, scale: Floats, *, draws: int = 2000) -> float:
+def separation(first: Floats, second: Floats, scale: Floats, *, draws: int = 2000) -> float:
     """p-value of the distance of two roles' signatures, for replies (any, features) of one form."""
-    far = distance(one.mean(axis=0), other.mean(axis=0), scale)
-    ones, twos = relabelled(np.concatenate([one, other]), len(one), draws, 1)
+    far = distance(first.mean(axis=0), second.mean(axis=0), scale)
+    ones, twos = relabeled(np.concatenate([first, second]), len(first), draws, 1)
     reached = int(np.sum(distances(ones - twos, np.zeros_like(scale), scale) >= far - 1e-9))
     return (1 + reached) / (1 + draws)
 
@@ -122,17 +122,17 @@ def movement(
     draws: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """How a role's replies moved towards a signature: distance before, after, and a p-value.
+    """Movement of a role's replies to a signature: distance before, after, and a p-value.
 
     `before` and `after` are (replies, features) of the role; `target` (features,) is the other
     role's signature at the first step; `scale` (features,) as `forms.distance` takes it. The
-    p-value is one-sided: relabelled replies come as much closer as the real ones did.
+    p-value is one-sided: relabeled replies come as much closer as the real ones did.
     """
     far = distance(before.mean(axis=0), target, scale)
     near = distance(after.mean(axis=0), target, scale)
-    ones, twos = relabelled(np.concatenate([before, after]), len(before), draws, seed)
+    ones, twos = relabeled(np.concatenate([before, after]), len(before), draws, seed)
     closer = distances(ones, target, scale) - distances(twos, target, scale)
-    # Rounding must not part a relabelling from the real labels that it repeats.
+    # Rounding must not part a relabeling from the real labels that it repeats.
     reached = int(np.sum(closer >= far - near - 1e-9))
     return far, near, (1 + reached) / (1 + draws)
 
@@ -153,10 +153,10 @@ def find_captures(
     """
     everything = np.concatenate(list(before.values()))
     scale = everything.std(axis=0)
-    found: list[Capture] = []
+    captures: list[Capture] = []
     apart = {
-        frozenset((one, two)): separation(before[one], before[two], scale, draws=draws)
-        for one, two in combinations(mass, 2)
+        frozenset((role, other)): separation(before[role], before[other], scale, draws=draws)
+        for role, other in combinations(mass, 2)
     }
     for by in mass:
         dominant, from_step = dominance(mass[by], tokens[by], steps)
@@ -167,7 +167,7 @@ def find_captures(
             far, near, p_value = movement(before[of], after[of], target, scale, draws=draws)
             apart_p = apart[frozenset((by, of))]
             moved = apart_p <= APART and near <= CLOSER * far and p_value <= LEVEL
-            found.append(
+            captures.append(
                 Capture(
                     by=by,
                     of=of,
@@ -181,4 +181,4 @@ def find_captures(
                     p_value=p_value,
                 )
             )
-    return found
+    return captures

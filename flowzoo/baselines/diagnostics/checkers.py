@@ -1,4 +1,4 @@
-"""Did a role that judges or chooses stop looking? Evaluators, verifiers and aggregators.
+"""Checking roles that stopped discriminating: evaluators, verifiers and aggregators.
 
 A checking role whose reward is the team's may find one verdict that pays: rejecting where most
 answers are wrong, accepting where its own reward counts agreement. The verdict becomes constant and
@@ -52,24 +52,24 @@ JUDGES: Mapping[str, Mapping[str, str]] = {
 
 
 class JudgeShares(NamedTuple):
-    """What a judging role does; shares with their intervals, None where there is no case."""
+    """Shares of a judging role with their intervals; None without cases."""
 
     role: str
     verdict: JudgeVerdict
     tpr: ShareInterval | None
     tnr: ShareInterval | None
-    """Of the last evaluation."""
+    """Shares of the last evaluation."""
     best_tpr: ShareInterval | None
     best_tnr: ShareInterval | None
-    """Of the earlier evaluation that was highest."""
+    """Highest shares of the earlier evaluations."""
     best_step: int | None
-    """Of the share that collapsed."""
+    """Step of the highest value of the share that collapsed."""
     informed: tuple[float, float, float] | None
     """TPR + TNR - 1 with its interval."""
     accepts: float | None
     """Share of the readable verdicts of the last evaluation that accept."""
     abstained: float | None
-    """Share of its verdicts that nobody could read."""
+    """Share of its verdicts that are unreadable."""
     found_below: float | None
     """A share that has truly fallen to this is found with probability 0.8; None: none is."""
 
@@ -78,8 +78,8 @@ def judges(evaluations: Sequence[Row]) -> list[JudgeShares]:
     """Every judging role of the rows with an evaluation, the first of which is before training."""
     if len(evaluations) < 2:
         return []
-    found = [_judge(evaluations, role) for role in JUDGES]
-    return [one for one in found if one is not None]
+    results = [_judge(evaluations, role) for role in JUDGES]
+    return [result for result in results if result is not None]
 
 
 def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
@@ -89,18 +89,22 @@ def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
     verdict: JudgeVerdict = "none"
     step: int | None = None
     bests: dict[str, ShareInterval | None] = {}
-    words: dict[str, JudgeVerdict] = {"tpr": "rejects everything", "tnr": "accepts everything"}
+    verdicts: dict[str, JudgeVerdict] = {"tpr": "rejects everything", "tnr": "accepts everything"}
     for kind, course in courses.items():
-        place = max(
-            (place for place, one in enumerate(course[:-1]) if one and one.of >= FEWEST_CASES),
-            key=lambda place: course[place].share,  # type: ignore[union-attr]
+        index = max(
+            (
+                index
+                for index, interval in enumerate(course[:-1])
+                if interval and interval.of >= FEWEST_CASES
+            ),
+            key=lambda index: course[index].share,  # type: ignore[union-attr]
             default=None,
         )
-        bests[kind] = None if place is None else course[place]
-        if place is not None and _blind(course[-1], course[place]):
-            verdict, step = words[kind], int(evaluations[place]["step"])
+        bests[kind] = None if index is None else course[index]
+        if index is not None and _blind(course[-1], course[index]):
+            verdict, step = verdicts[kind], int(evaluations[index]["step"])
     tpr, tnr = courses["tpr"][-1], courses["tnr"][-1]
-    cases = max(one.of if one else 0 for one in (tpr, tnr))
+    cases = max(interval.of if interval else 0 for interval in (tpr, tnr))
     if verdict == "none" and cases < FEWEST_CASES:
         verdict = "too few cases"
     return JudgeShares(
@@ -114,19 +118,21 @@ def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
         informed=_informed(tpr, tnr),
         accepts=_accepts(evaluations[-1], role),
         abstained=evaluations[-1].get(f"eval/share/{role}_abstained"),
-        found_below=findable(min(one.of for one in (tpr, tnr) if one), BLIND, BOUND),
+        found_below=findable(min(interval.of for interval in (tpr, tnr) if interval), BLIND, BOUND),
     )
 
 
 def _course(evaluations: Sequence[Row], name: str) -> list[ShareInterval | None]:
     """A share of every evaluation, of no more cases than problems."""
-    found: list[ShareInterval | None] = []
+    intervals: list[ShareInterval | None] = []
     for row in evaluations:
         share, of = row.get(f"eval/share/{name}"), row.get(f"eval/share_of/{name}", 0)
         cases = min(of, len(row["eval/scores"]))
-        known = share is not None and math.isfinite(share) and cases > 0
-        found.append(share_interval(float(share), cases) if known and share is not None else None)
-    return found
+        finite = share is not None and math.isfinite(share) and cases > 0
+        intervals.append(
+            share_interval(float(share), cases) if finite and share is not None else None
+        )
+    return intervals
 
 
 def _blind(last: ShareInterval | None, best: ShareInterval | None) -> bool:
@@ -153,16 +159,16 @@ def _accepts(row: Row, role: str) -> float | None:
 
 
 class Chooser(NamedTuple):
-    """Where a role that chooses among candidates puts its choice."""
+    """Choices of a role among candidates."""
 
     collapsed: bool
     always: bool
     """One place has nearly all choices, and had them before training as well."""
-    place: int
-    """The place with most choices at the end, from 1."""
+    position: int
+    """Position with most choices at the end, from 1."""
     candidates: int
     before: ShareInterval
-    """Its share of the choices before training."""
+    """Share of the choices that the position has before training."""
     after: ShareInterval
     found_above: float
     """A place that truly has this share is found with probability 0.8."""
@@ -175,21 +181,21 @@ def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None
     choice is written by a role are looked at, not those in which votes were counted.
     """
     chosen = [_choices(episodes) for episodes in (first, last)]
-    if min(len(one) for one in chosen) < FEWEST_CASES:
+    if min(len(choices) for choices in chosen) < FEWEST_CASES:
         return None
     candidates = max(_candidates(episode) for episode in last)
     if candidates < 2:
         return None
-    place, count = Counter(chosen[1]).most_common(1)[0]
+    position, count = Counter(chosen[1]).most_common(1)[0]
     after = share_interval(count / len(chosen[1]), len(chosen[1]))
-    before = share_interval(chosen[0].count(place) / len(chosen[0]), len(chosen[0]))
-    one = after.share >= ONE_PLACE and after.low > PLACE_BOUND
+    before = share_interval(chosen[0].count(position) / len(chosen[0]), len(chosen[0]))
+    constant = after.share >= ONE_PLACE and after.low > PLACE_BOUND
     changed = before.share < ONE_PLACE and share_change(before, after)[1] > 0
     missed = findable(len(chosen[1]), 1 - ONE_PLACE, 1 - PLACE_BOUND)
     return Chooser(
-        collapsed=one and changed,
-        always=one and not changed,
-        place=place + 1,
+        collapsed=constant and changed,
+        always=constant and not changed,
+        position=position + 1,
         candidates=candidates,
         before=before,
         after=after,
@@ -198,12 +204,12 @@ def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None
 
 
 def _choices(episodes: Sequence[Episode]) -> list[int]:
-    found = (episode.get("facts", {}).get("chosen") for episode in episodes if _by_role(episode))
-    return [one for one in found if isinstance(one, int) and one >= 0]
+    choices = (episode.get("facts", {}).get("chosen") for episode in episodes if _by_role(episode))
+    return [choice for choice in choices if isinstance(choice, int) and choice >= 0]
 
 
 def _by_role(episode: Episode) -> bool:
-    """Whether the last call stands alone in its phase: somebody looked at the candidates."""
+    """True if the last call is alone in its phase: a role chose among the candidates."""
     calls = episode["calls"]
     return len(calls) > 1 and sum(c["phase"] == calls[-1]["phase"] for c in calls) == 1
 
@@ -213,7 +219,7 @@ def _candidates(episode: Episode) -> int:
 
 
 class LoopValue(NamedTuple):
-    """What a workflow adds to what one of its members does alone; fractions, with 95 % interval."""
+    """Gain of a workflow over one of its members alone; fractions, with 95 % interval."""
 
     over: Literal["first attempt", "single candidate"]
     alone: float
@@ -241,7 +247,7 @@ def loop_value(episodes: Sequence[Episode], candidates: str = "") -> LoopValue |
             alone, over = _mean_role_score(episode, candidates), "single candidate"
         if alone is not None:
             pairs.setdefault(episode["problem"], []).append((float(alone), episode["score"]))
-    means = np.array([np.mean(one, axis=0) for one in pairs.values()]).reshape(-1, 2)
+    means = np.array([np.mean(values, axis=0) for values in pairs.values()]).reshape(-1, 2)
     if len(means) < 2:
         return None
     gaps = means[:, 1] - means[:, 0]
@@ -269,5 +275,5 @@ def candidate_role(episodes: Sequence[Episode]) -> str:
 def _mean_role_score(episode: Episode, role: str) -> float | None:
     """Mean role score of a role's calls; None where one has none."""
     scores = [call.get("role_score") for call in episode["calls"] if call["role"] == role]
-    known = [float(score) for score in scores if score is not None]
-    return sum(known) / len(known) if known and len(known) == len(scores) else None
+    finite = [float(score) for score in scores if score is not None]
+    return sum(finite) / len(finite) if finite and len(finite) == len(scores) else None

@@ -1,10 +1,10 @@
-"""Did a run lose what it had reached? A verdict from held-out scores, with its uncertainty.
+"""Cliffs: did a run lose accuracy after its peak? A verdict from held-out scores.
 
-The best of many noisy evaluations is too good by chance, so the peak is cross-fitted (`cross_fit`):
-chosen on one half of the items, scored on the other. `drop` is peak minus terminal, the mean of the
-last evaluations after the peak. Its variance is that of a bootstrap over items, the same for all
-evaluations (they are paired); several seeds add how far they differ (`seed_spread`), with Student's
-t for their small number. Every seed has a peak of its own.
+The best of many noisy evaluations is too good by chance, so the peak is cross-fitted
+(`flowzoo.baselines.stats`): chosen on one half of the items, scored on the other. `drop` is peak
+minus terminal, the mean of the last evaluations after the peak. Its variance is that of a bootstrap
+over items, the same for all evaluations (they are paired); several seeds add their variance, with
+Student's t for their small number. Every seed has a separate peak.
 
 * `cliff`: the drop is at least `THRESHOLD`, its interval excludes 0, and none of the last `LAST`
   evaluations is within one standard error of the peak. It takes `LAST` + 2 evaluations.
@@ -75,11 +75,11 @@ class Cliff:
     peak_step: int
     """Step of the evaluation that is best on all items; its own accuracy is biased upwards."""
     naive_peak: float
-    """That biased accuracy."""
+    """Biased accuracy of that evaluation."""
     terminal: float
     """Mean of the last evaluations after the peak."""
     last: int
-    """How many evaluations that are at most."""
+    """Largest number of evaluations in that mean."""
     base: float
     drop: float
     low: float
@@ -92,7 +92,7 @@ class Cliff:
     p_value: float
     """One-sided, of no drop at all; for false-discovery control over the cells of a matrix."""
     cliff_step: int | None
-    """Where the accuracy changed: the first evaluation after the change point; None: no cliff."""
+    """First evaluation after the change point of the accuracy; None: no cliff."""
     detectable: float
     """Smallest drop found with probability 0.8 at this standard error."""
     items: int
@@ -110,7 +110,7 @@ def find_cliff(
 ) -> Cliff:
     """The verdict from `scores`, one (evaluations, items) array for each seed of a cell.
 
-    `steps` are those of the evaluations; the first is the one before training. Items are in the
+    `steps` are the steps of the evaluations; the first is before training. Items are in the
     same order everywhere.
 
     Raises:
@@ -122,22 +122,22 @@ def find_cliff(
     lasts += [last for last in FALLING if last <= runs.shape[1] - 2]
     rng = np.random.default_rng(seed)
     masks = halves(runs.shape[2], splits, rng)
-    found = peak_and_terminal(runs, masks, lasts)
+    levels = peak_and_terminal(runs, masks, lasts)
     # Resampled peaks are chosen with more noise than the real ones, so their drops are shifted
     # downwards: only their spread is used.
     samples = bootstrap(runs, masks, resamples, lasts, rng)
     of_items = samples.drop.var(axis=1, ddof=1)
     curve = runs.mean(axis=(0, 2))
-    peak = float(found.peak.mean())
+    peak = float(levels.peak.mean())
     tried: list[_Fall] = []
-    for place, last in enumerate(lasts):
+    for index, last in enumerate(lasts):
         of_seeds = seed_variance(item_drops(runs, masks, last)) if len(runs) > 1 else 0.0
-        spread = MeanUncertainty(float(of_items[place]), of_seeds, len(runs))
+        spread = MeanUncertainty(float(of_items[index]), of_seeds, len(runs))
         tried.append(
             _Fall(
                 last=last,
-                terminal=float(found.terminal[place].mean()),
-                drop=float(found.drop[place, 0]),
+                terminal=float(levels.terminal[index].mean()),
+                drop=float(levels.drop[index, 0]),
                 spread=spread,
                 near=bool(np.any(curve[-last:] > peak - spread.se)),
             )
@@ -186,8 +186,8 @@ def _verdict(tried: Sequence[_Fall], evaluations: int) -> tuple[CliffVerdict, _F
     if falls and evaluations >= LAST + 2:
         return "cliff", whole
     for fall in partial:
-        told = fall.spread.p_value(fall.drop) <= FALLING_LEVEL
-        if told and fall.drop >= FALLING[fall.last] and not fall.near:
+        significant = fall.spread.p_value(fall.drop) <= FALLING_LEVEL
+        if significant and fall.drop >= FALLING[fall.last] and not fall.near:
             return "falling", fall
     if evaluations < LAST + 2:
         return "not enough evaluations", whole
@@ -218,17 +218,17 @@ def change_point(values: npt.ArrayLike) -> int:
 
 
 def discoveries(p_values: Sequence[float], rate: float = 0.05) -> list[bool]:
-    """Which cells stay cliffs when the false-discovery rate is held at `rate`.
+    """Select the cells whose cliffs pass at the false-discovery rate `rate`.
 
     Benjamini and Hochberg, J. R. Stat. Soc. B 57 (1995) 289.
     """
     order = np.argsort(p_values)
     bounds = rate * np.arange(1, len(p_values) + 1) / max(1, len(p_values))
-    passed = np.flatnonzero(np.asarray(p_values, np.float64)[order] <= bounds)
-    kept = np.zeros(len(p_values), np.bool_)
-    if passed.size:
-        kept[order[: passed[-1] + 1]] = True
-    return kept.tolist()
+    reached = np.flatnonzero(np.asarray(p_values, np.float64)[order] <= bounds)
+    discovered = np.zeros(len(p_values), np.bool_)
+    if reached.size:
+        discovered[order[: reached[-1] + 1]] = True
+    return discovered.tolist()
 
 
 def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
@@ -240,12 +240,12 @@ def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
             f"expected one (evaluations, items) array a seed with {len(steps)} evaluations each, "
             f"got shapes {sorted(shapes)}"
         )
-    found = np.stack(runs)
-    if found.shape[1] < EARLIEST or found.shape[2] < FEWEST:
+    stacked = np.stack(runs)
+    if stacked.shape[1] < EARLIEST or stacked.shape[2] < FEWEST:
         raise UsageError(
             f"a verdict needs {EARLIEST} evaluations of {FEWEST} items or more, got "
-            f"{found.shape[1]} of {found.shape[2]}"
+            f"{stacked.shape[1]} of {stacked.shape[2]}"
         )
-    if not np.isfinite(found).all():
+    if not np.isfinite(stacked).all():
         raise UsageError("a score is not finite: every item must be scored at every evaluation")
-    return found
+    return stacked

@@ -1,4 +1,4 @@
-"""Has a run collapsed? Read off its metrics after every evaluation, while it trains.
+"""Collapse of a run, tested on its metrics after every evaluation while it trains.
 
 A pure function of the rows of metrics so far, so that a resumed run finds what it would have found.
 It is looked at again and again, so it asks for more than a report does: the last two evaluations
@@ -7,13 +7,13 @@ must agree, and what they show must be `Z_LOOKS` standard errors from an earlier
 * `fall`: the team's held-out accuracy is `FALL` or more below that of an earlier evaluation, in
   both of the last two, and each of the two by itself `Z_FALL` standard errors, paired over
   problems. (Judged by their mean, a run whose dip is over would be called: one low value will do.)
-* `checker`: a role that judges others gives one verdict whatever it is shown: of right answers (or
+* `checker`: a role that judges others gives one constant verdict: of right answers (or
   of wrong ones) it treats `BLIND` or less as it should, and an earlier evaluation had `SEEING` or
   more. A share counts as of no more cases than there are problems, since an episode's are alike.
 * `candidates`: a right candidate is there in half or less of the episodes of an earlier evaluation,
-  and in `LOST` less of all episodes: what the team chooses from is gone, whatever its accuracy.
-* `form`: the share of a role's replies that the strict parser reads is half or less of what it was,
-  and has fallen by `LOST`.
+  and in `LOST` less of all episodes: the team has nothing right to choose, at any accuracy.
+* `form`: the share of a role's replies that the strict parser reads is half or less of its earlier
+  value, and has fallen by `LOST`.
 
 How often it errs: `studies/truth_tables.py`, parts `falls` and `checkers`, column `online`.
 """
@@ -38,8 +38,8 @@ Z_LOOKS = 3.5
 """Standard errors that a change must have: one-sided 2.3e-4 a comparison, of which a run of 20
 evaluations makes some hundred."""
 Z_FALL = 3.0
-"""Of each of two evaluations that must both show a fall: one-sided 1.3e-3, if one is truly low and
-the other is not, and far less if neither is."""
+"""Standard errors of each of two evaluations that must both show a fall: one-sided 1.3e-3 if one is
+truly low and the other is not, and far less if neither is."""
 FEWEST_CASES = 10
 """Cases below which a share of one evaluation is not looked at."""
 _CHECKED = {
@@ -51,7 +51,7 @@ _CHECKED = {
 
 
 class Collapse(NamedTuple):
-    """What collapsed, and how it shows."""
+    """A collapse and its evidence."""
 
     kind: CollapseKind
     what: str
@@ -79,15 +79,15 @@ def find_collapse(rows: Sequence[Row]) -> Collapse | None:
 
 def _found(evaluations: Sequence[Row]) -> Iterator[Collapse]:
     yield from _falls(evaluations)
-    for name, (role, said) in _CHECKED.items():
-        yield from _blind(evaluations, name, role, said)
+    for name, (role, phrase) in _CHECKED.items():
+        yield from _blind(evaluations, name, role, phrase)
     yield from _lost(evaluations, "eval/share/any_correct", "candidates", "the candidates",
                      "of the episodes have a right one")  # fmt: skip
     start = "eval/strict/"
     for name in evaluations[-1]:
         if name.startswith(start):
-            said = "of its replies are read by the strict parser"
-            yield from _lost(evaluations, name, "form", name.removeprefix(start), said)
+            phrase = "of its replies are read by the strict parser"
+            yield from _lost(evaluations, name, "form", name.removeprefix(start), phrase)
 
 
 def _falls(evaluations: Sequence[Row]) -> Iterator[Collapse]:
@@ -99,14 +99,14 @@ def _falls(evaluations: Sequence[Row]) -> Iterator[Collapse]:
     best = int(means[:-2].argmax())
     gaps = scores[best] - scores[-2:].mean(axis=0)
     fall, error = float(gaps.mean()), _error(gaps)
-    both = [scores[best] - one for one in scores[-2:]]
-    if all(one.mean() >= FALL and one.mean() > Z_FALL * _error(one) for one in both):
-        said = f"{_change(evaluations, best, means[best], means[-2:].mean())}: a fall of "
-        said += f"{100 * fall:.1f} points, standard error {100 * error:.1f}"
-        yield _collapse(evaluations, "fall", "the team", f"the held-out accuracy went {said}")
+    both = [scores[best] - gap for gap in scores[-2:]]
+    if all(gap.mean() >= FALL and gap.mean() > Z_FALL * _error(gap) for gap in both):
+        text = f"{_change(evaluations, best, means[best], means[-2:].mean())}: a fall of "
+        text += f"{100 * fall:.1f} points, standard error {100 * error:.1f}"
+        yield _collapse(evaluations, "fall", "the team", f"the held-out accuracy went {text}")
 
 
-def _blind(evaluations: Sequence[Row], name: str, role: str, said: str) -> Iterator[Collapse]:
+def _blind(evaluations: Sequence[Row], name: str, role: str, phrase: str) -> Iterator[Collapse]:
     """A checking role that no longer tells one kind of thing from the other."""
     share, cases = _shares(evaluations, f"eval/share/{name}")
     ends, weights = share[-2:], cases[-2:]
@@ -118,17 +118,17 @@ def _blind(evaluations: Sequence[Row], name: str, role: str, said: str) -> Itera
     best = int(np.nanargmax(earlier))
     end = float((ends * weights).sum() / weights.sum())
     if _apart(float(earlier[best]), cases[best], end, weights.max()):
-        said = f"the {role} gives one verdict: {said} {100 * end:.1f} %"
+        phrase = f"the {role} gives one verdict: {phrase} {100 * end:.1f} %"
         text = (
-            f"{said}, where it was {100 * earlier[best]:.1f} % at step {_step(evaluations, best)}"
+            f"{phrase}, where it was {100 * earlier[best]:.1f} % at step {_step(evaluations, best)}"
         )
         yield _collapse(evaluations, "checker", role, text)
 
 
 def _lost(
-    evaluations: Sequence[Row], name: str, kind: CollapseKind, what: str, said: str
+    evaluations: Sequence[Row], name: str, kind: CollapseKind, what: str, phrase: str
 ) -> Iterator[Collapse]:
-    """A share that has fallen to half of what it was."""
+    """A share that has fallen to half of its earlier value."""
     share, cases = _shares(evaluations, name)
     if not np.isfinite(share[-2:]).all() or not np.isfinite(share[:-2]).any():
         return
@@ -136,7 +136,7 @@ def _lost(
     top, end = float(share[best]), float(share[-2:].mean())
     low = max(share[-2:]) <= top / 2 and top - max(share[-2:]) >= LOST
     if low and _apart(top, cases[best], end, cases[-2:].min()):
-        text = f"{what}: {100 * end:.1f} % {said}, where it was {100 * top:.1f} % at step "
+        text = f"{what}: {100 * end:.1f} % {phrase}, where it was {100 * top:.1f} % at step "
         yield _collapse(evaluations, kind, what, f"{text}{_step(evaluations, best)}")
 
 
@@ -152,16 +152,16 @@ def _shares(evaluations: Sequence[Row], name: str) -> tuple[Floats, Floats]:
     return np.array(share, np.float64), np.array(cases, np.float64)
 
 
-def _apart(one: float, of: float, other: float, other_of: float) -> bool:
-    """Whether two shares of independent cases are `Z_LOOKS` standard errors apart.
+def _apart(first: float, first_of: float, second: float, second_of: float) -> bool:
+    """True if two shares of independent cases are `Z_LOOKS` standard errors apart.
 
     With one case more of either kind in both, so that shares of 0 and 1 have an error too.
     """
     error = 0.0
-    for share, cases in ((one, of), (other, other_of)):
+    for share, cases in ((first, first_of), (second, second_of)):
         smoothed = (share * cases + 1) / (cases + 2)
         error += smoothed * (1 - smoothed) / (cases + 2)
-    return abs(one - other) > Z_LOOKS * math.sqrt(error)
+    return abs(first - second) > Z_LOOKS * math.sqrt(error)
 
 
 def _error(gaps: Floats) -> float:
@@ -175,8 +175,8 @@ def _change(evaluations: Sequence[Row], best: int, top: float, end: float) -> st
     )
 
 
-def _step(evaluations: Sequence[Row], place: int) -> int:
-    return int(evaluations[place]["step"])
+def _step(evaluations: Sequence[Row], index: int) -> int:
+    return int(evaluations[index]["step"])
 
 
 def _collapse(evaluations: Sequence[Row], kind: CollapseKind, what: str, text: str) -> Collapse:

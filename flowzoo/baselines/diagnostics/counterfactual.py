@@ -1,14 +1,13 @@
 """Episodes played again from their transcripts, with the decisions of some role replaced.
 
 The script of a workflow does no I/O, so a saved episode can be played again without any model: its
-replies are given from the transcript, and only what the task computes is computed anew. As soon as
-a reply is replaced, others may be asked something that the transcript has no reply to. Such a reply
-is made in two steps: whether it was right is taken from a *donor*, a decision of the same role in
-the same situation of another episode; its text is what the workflow's scripted expert says who does
-that job rightly or wrongly (`Workflow.expert`), or the donor's own where nobody could read it. A
-situation is how often the agent was asked before and, for every role, the role scores of its
-replies so far: what a checker was shown, what was found.
-Where no episode has a situation, coarser ones are taken (`Situation`).
+replies come from the transcript, and only the task's computations are made anew. After a replaced
+reply, prompts may follow that the transcript has no reply to. Such a reply is made in two steps.
+Whether it is right comes from a *donor*, a decision of the same role in the same situation of
+another episode. Its text comes from the workflow's scripted expert, who does the job right or wrong
+(`Workflow.expert`), or from the donor if the donor's reply was unreadable. A situation is the
+number of earlier requests to the agent and, for every role, the role scores of its replies so far.
+If no episode has a situation, coarser ones are taken (`Situation`).
 
 All episodes are played side by side, so that the task's grader sees them in batches.
 """
@@ -52,14 +51,14 @@ class ReplayedReply(NamedTuple):
 
 
 class ReplayedEpisode(NamedTuple):
-    """What a replay came to."""
+    """Result of a replay."""
 
     score: float
     decisions: tuple[ReplayedReply, ...]
     replaced: int
     """Replies that are not the transcript's."""
     strange: int
-    """Those of them that no donor in a like situation was found for."""
+    """Replaced replies without a donor in a like situation."""
 
 
 class Choice(NamedTuple):
@@ -83,20 +82,20 @@ def play(
         FlowzooError: what the task raises; a workflow whose script fails.
     """
     episodes = [Episode(workflow, problem) for problem in problems]
-    said: list[dict[int, Situation]] = [{} for _ in episodes]
+    situations: list[dict[int, Situation]] = [{} for _ in episodes]
     choices: list[list[Choice]] = [[] for _ in episodes]
     while not all(episode.done for episode in episodes):
         jobs = [job for episode in episodes for job in episode.pending_effects]
         results = iter(resolve(workflow.task, jobs)) if jobs else iter(())
-        for place, episode in enumerate(episodes):
+        for index, episode in enumerate(episodes):
             if episode.effects:
                 episode.resolve([next(results) for _ in episode.effects])
                 continue
             for turn in episode.waiting:
                 where = situation(episode, turn)
-                said[place][turn.call] = where
-                choices[place].append(choose[place](episode, turn, where))
-                episode.reply(turn.agent, choices[place][-1].reply)
+                situations[index][turn.call] = where
+                choices[index].append(choose[index](episode, turn, where))
+                episode.reply(turn.agent, choices[index][-1].reply)
     return [
         ReplayedEpisode(
             score=float(episode.finished().score or 0.0),
@@ -104,23 +103,27 @@ def play(
             replaced=sum(choice.replaced for choice in chosen),
             strange=sum(choice.strange for choice in chosen),
         )
-        for episode, places, chosen in zip(episodes, said, choices, strict=True)
+        for episode, places, chosen in zip(episodes, situations, choices, strict=True)
     ]
 
 
 def situation(episode: Episode, turn: Turn) -> Situation:
-    """Where an agent stands when it is asked; from what is known by then alone."""
+    """Situation of an agent when it is asked, from earlier events alone."""
     agents, scores = episode.workflow.agents, episode.role_scores
-    before = [one for one in episode.turns if one.call < turn.call and one.phase < turn.phase]
+    before = [
+        earlier
+        for earlier in episode.turns
+        if earlier.call < turn.call and earlier.phase < turn.phase
+    ]
     latest: dict[str, float] = {}
     total: dict[str, float] = {}
     phases: dict[str, int] = {}
-    for one in before:
-        role, score = agents[one.agent][0], scores.get(one.call)
+    for earlier in before:
+        role, score = agents[earlier.agent][0], scores.get(earlier.call)
         if score is None:
             continue
-        if phases.get(role) != one.phase:
-            phases[role], latest[role] = one.phase, 0.0
+        if phases.get(role) != earlier.phase:
+            phases[role], latest[role] = earlier.phase, 0.0
         latest[role] += round(score, 3)
         total[role] = round(total.get(role, 0.0) + score, 3)
     last, whole = tuple(sorted(latest.items())), tuple(sorted(total.items()))
@@ -128,10 +131,10 @@ def situation(episode: Episode, turn: Turn) -> Situation:
     return (role, turn.turn, last, whole), (role, last, whole), (role, last), (role,)
 
 
-def _decisions(episode: Episode, said: Mapping[int, Situation]) -> tuple[ReplayedReply, ...]:
+def _decisions(episode: Episode, situations: Mapping[int, Situation]) -> tuple[ReplayedReply, ...]:
     return tuple(
         ReplayedReply(
-            turn.agent, turn.turn, episode.workflow.agents[turn.agent][0], said[turn.call],
+            turn.agent, turn.turn, episode.workflow.agents[turn.agent][0], situations[turn.call],
             prompt_key(turn), turn.said, episode.role_scores.get(turn.call),
             turn.reply is not None and episode.workflow.read(turn.reply) is not None,
         )
@@ -145,9 +148,9 @@ def prompt_key(turn: Turn) -> tuple[tuple[str, str], ...]:
 
 
 def from_transcript(saved: Saved) -> Chooser:
-    """Says what the transcript says.
+    """Chooser that takes every reply from the transcript.
 
-    Its KeyError tells that the episode took another path than the transcript.
+    It raises KeyError if the episode takes another path than the transcript.
     """
     replies = {(call["agent"], call["turn"]): call["reply"] for call in saved["calls"]}
     return lambda episode, turn, where: Choice(replies[turn.agent, turn.turn])
@@ -158,7 +161,7 @@ class Draw(NamedTuple):
 
     role_score: float
     text: str | None
-    """What it said, where nobody could read that."""
+    """The donor's reply if it was unreadable."""
     like: bool
     """The donor's situation was one of the `FINE` finest."""
 
@@ -171,10 +174,10 @@ class Donors:
 
     def add(self, decisions: Sequence[ReplayedReply]) -> None:
         """Take in decisions with a role score."""
-        for one in decisions:
-            if one.role_score is not None:
-                for key in one.situation:
-                    self._pools.setdefault(key, []).append(one)
+        for decision in decisions:
+            if decision.role_score is not None:
+                for key in decision.situation:
+                    self._pools.setdefault(key, []).append(decision)
 
     def draw(self, where: Situation, rng: Random, *, like: bool = False) -> Draw | None:
         """A random decision in the finest situation that has enough; None: none has.
@@ -184,13 +187,17 @@ class Donors:
         for fineness, key in enumerate(where[:FINE] if like else where):
             pool = self._pools.get(key, [])
             if len(pool) >= FEWEST_DONORS:
-                one = rng.choice(pool)
-                return Draw(one.role_score or 0.0, None if one.read else one.reply, fineness < FINE)
+                decision = rng.choice(pool)
+                return Draw(
+                    decision.role_score or 0.0,
+                    None if decision.read else decision.reply,
+                    fineness < FINE,
+                )
         return None
 
 
 def expert_reply(episode: Episode, turn: Turn, role_score: float, rng: Random) -> str:
-    """What the scripted expert says who does this job rightly with chance `role_score`."""
+    """Reply of the scripted expert who does this job right with chance `role_score`."""
     role = episode.workflow.agents[turn.agent][0]
     right = role_score >= 1 or (role_score > 0 and rng.random() < role_score)
     return episode.workflow.expert(role, turn.observe(), episode.problem, rng, right)
@@ -207,7 +214,7 @@ class Replacement:
     """
 
     now: Sequence[ReplayedReply]
-    """Of the episode itself."""
+    """Decisions of the episode itself."""
     now_donors: Donors
     role: str
     other: Sequence[ReplayedReply] | None
@@ -218,21 +225,26 @@ class Replacement:
     def __call__(self, episode: Episode, turn: Turn, where: Situation) -> Choice:
         """The reply to an open turn."""
         rng = key_rng("counterfactual", self.key, episode.problem.id, turn.agent, turn.turn)
-        mine = episode.workflow.agents[turn.agent][0] == self.role
-        if mine and self.other is None:
+        replaced_role = episode.workflow.agents[turn.agent][0] == self.role
+        if replaced_role and self.other is None:
             return Choice(expert_reply(episode, turn, 1.0, rng), replaced=True)
-        known = self.other if mine and self.other is not None else self.now
+        decisions = self.other if replaced_role and self.other is not None else self.now
         prompt = prompt_key(turn)
-        for one in known:
-            if (one.agent, one.turn) == (turn.agent, turn.turn) and one.prompt == prompt:
-                return Choice(one.reply, replaced=mine)
-        own, rest = self.now_donors, self.other_donors
-        if mine:
-            own, rest = rest, own
-        drawn = own.draw(where, rng, like=True) or rest.draw(where, rng, like=True)
-        drawn = drawn or own.draw(where, rng)
+        for decision in decisions:
+            if (decision.agent, decision.turn) == (
+                turn.agent,
+                turn.turn,
+            ) and decision.prompt == prompt:
+                return Choice(decision.reply, replaced=replaced_role)
+        donors, others = self.now_donors, self.other_donors
+        if replaced_role:
+            donors, others = others, donors
+        drawn = donors.draw(where, rng, like=True) or others.draw(where, rng, like=True)
+        drawn = drawn or donors.draw(where, rng)
         if drawn is None:  # no decision of this role has a role score: say what was said last
-            texts = [one.reply for one in known if one.agent == turn.agent] or [""]
+            texts = [decision.reply for decision in decisions if decision.agent == turn.agent] or [
+                ""
+            ]
             return Choice(texts[-1], replaced=True, strange=True)
         text = drawn.text
         if text is None:

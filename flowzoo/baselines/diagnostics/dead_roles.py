@@ -1,4 +1,4 @@
-"""Is a role dead, whatever the team does? Each role beside itself before training and at its best.
+"""Dead roles: each role compared with itself before training and at its best.
 
 A team may gain while a member dies: one learns to answer alone, and nothing pays the others any
 more. Every role is therefore compared with itself, at its own best evaluation and before training:
@@ -53,7 +53,7 @@ class RoleDeath(NamedTuple):
 
     role: str
     kind: Death
-    found: bool
+    positive: bool
     before: float
     """At the role's best evaluation (`skill`), before training (all others)."""
     after: float
@@ -62,7 +62,7 @@ class RoleDeath(NamedTuple):
     high: float
     """Interval of the change: 95 %, for `skill` over all roles and evaluations together."""
     step: int
-    """Of `before`."""
+    """Step of `before`."""
     n: int
     findable: float | None
     """A fall of this size (`skill`), or a share of this much (others), is found with probability
@@ -73,12 +73,12 @@ class RoleDeath(NamedTuple):
 
 def best_steps(evaluations: Sequence[Row], roles: Sequence[str]) -> dict[str, int]:
     """Place of each role's best evaluation before the last, by its mean own accuracy."""
-    found: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for role in roles:
         course = [row.get(f"eval/role_score/{role}", math.nan) for row in evaluations[:-1]]
         if np.isfinite(course).any():
-            found[role] = int(np.nanargmax(course))
-    return found
+            indices[role] = int(np.nanargmax(course))
+    return indices
 
 
 def lost_skill(
@@ -91,26 +91,26 @@ def lost_skill(
     """
     if role in JUDGES:
         return None
-    one, other = opening_role_scores(best, role), opening_role_scores(last, role)
-    both = sorted(one.keys() & other.keys())
+    first, second = opening_role_scores(best, role), opening_role_scores(last, role)
+    both = sorted(first.keys() & second.keys())
     if len(both) < FEWEST:
         return None
-    gaps = np.array([other[problem] - one[problem] for problem in both])
-    before = float(np.mean([one[problem] for problem in both]))
+    gaps = np.array([second[problem] - first[problem] for problem in both])
+    before = float(np.mean([first[problem] for problem in both]))
     z = NormalDist().inv_cdf(1 - 0.05 / (2 * max(1, comparisons)))
     error = max(float(gaps.std(ddof=1)), 1 / math.sqrt(len(gaps))) / math.sqrt(len(gaps))
     change = float(gaps.mean())
     after = before + change
-    gone = change <= -LOST and after <= before / 2 and change + z * error < 0
+    dead = change <= -LOST and after <= before / 2 and change + z * error < 0
     return RoleDeath(
-        role, "skill", gone, before, after, change, change - z * error, change + z * error, step,
+        role, "skill", dead, before, after, change, change - z * error, change + z * error, step,
         len(gaps), max(LOST, (z + POWER) * error),
     )  # fmt: skip
 
 
 def opening_role_scores(episodes: Sequence[Episode], role: str) -> dict[str, float]:
     """Problem -> mean own accuracy of the role's agents in their first replies of an episode."""
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for episode in episodes:
         for call in episode["calls"]:
             if (
@@ -118,17 +118,19 @@ def opening_role_scores(episodes: Sequence[Episode], role: str) -> dict[str, flo
                 and not call.get("turn", 0)
                 and call.get("role_score") is not None
             ):
-                found.setdefault(episode["problem"], []).append(float(call["role_score"]))
-    return {problem: sum(values) / len(values) for problem, values in found.items()}
+                scores.setdefault(episode["problem"], []).append(float(call["role_score"]))
+    return {problem: sum(values) / len(values) for problem, values in scores.items()}
 
 
 def no_longer_asked(first: Sequence[Episode], last: Sequence[Episode], role: str) -> RoleDeath:
     """`unasked` of one role."""
-    before, after = (_share(_asks(episode, role) for episode in one) for one in (first, last))
-    gone = before.share >= 0.5 and after.share < ASKED and share_change(before, after)[2] < 0
+    before, after = (
+        _share(_asks(episode, role) for episode in episodes) for episodes in (first, last)
+    )
+    dead = before.share >= 0.5 and after.share < ASKED and share_change(before, after)[2] < 0
     change, low, high = share_change(before, after)
     return RoleDeath(
-        role, "unasked", gone, before.share, after.share, change, low, high, 0, len(last), None
+        role, "unasked", dead, before.share, after.share, change, low, high, 0, len(last), None
     )
 
 
@@ -136,12 +138,15 @@ def became_constant(
     first: Sequence[Episode], last: Sequence[Episode], role: str
 ) -> RoleDeath | None:
     """`constant` of one role; None for judges, and for roles with few kinds of reply at first."""
-    said = [_opening_replies(episodes, role) for episodes in (first, last)]
-    if role in JUDGES or min(map(len, said)) < FEWEST or len(set(said[0])) < KINDS:
+    replies = [_opening_replies(episodes, role) for episodes in (first, last)]
+    if role in JUDGES or min(map(len, replies)) < FEWEST or len(set(replies[0])) < KINDS:
         return None
-    common = Counter(said[1]).most_common(1)[0][0]
-    before = max(Counter(said[0]).values()) / len(said[0])
-    shares = share_interval(before, len(said[0])), _share(reply == common for reply in said[1])
+    common = Counter(replies[1]).most_common(1)[0][0]
+    before = max(Counter(replies[0]).values()) / len(replies[0])
+    shares = (
+        share_interval(before, len(replies[0])),
+        _share(reply == common for reply in replies[1]),
+    )
     return _same(role, "constant", *shares)
 
 
@@ -150,14 +155,14 @@ def became_copy(first: Sequence[Episode], last: Sequence[Episode], role: str) ->
     others: Counter[str] = Counter()
     shares: list[ShareInterval] = []
     for episodes in (first, last):
-        copied = [one for episode in episodes for one in _copies(episode, role)]
+        copied = [agent for episode in episodes for agent in _copies(episode, role)]
         if len({episode["problem"] for episode in episodes}) < FEWEST or not copied:
             return None
         problems = min(len(copied), len({episode["problem"] for episode in episodes}))
-        others = Counter(one for one in copied if one)
+        others = Counter(agent for agent in copied if agent)
         shares.append(share_interval(sum(map(bool, copied)) / len(copied), problems))
-    found = _same(role, "copy", *shares)
-    return found._replace(other=others.most_common(1)[0][0] if others else "")
+    death = _same(role, "copy", *shares)
+    return death._replace(other=others.most_common(1)[0][0] if others else "")
 
 
 def became_alone(first: Sequence[Episode], last: Sequence[Episode]) -> RoleDeath | None:
@@ -178,17 +183,17 @@ def became_alone(first: Sequence[Episode], last: Sequence[Episode]) -> RoleDeath
 
 def _same(role: str, kind: Death, before: ShareInterval, after: ShareInterval) -> RoleDeath:
     change, low, high = share_change(before, after)
-    gone = after.share >= SAME and after.low > SAME_BOUND and before.share <= SAME / 2 and low > 0
+    dead = after.share >= SAME and after.low > SAME_BOUND and before.share <= SAME / 2 and low > 0
     missed = findable(after.of, 1 - SAME, 1 - SAME_BOUND)
     return RoleDeath(
-        role, kind, gone, before.share, after.share, change, low, high, 0, int(after.of),
+        role, kind, dead, before.share, after.share, change, low, high, 0, int(after.of),
         None if missed is None else 1 - missed,
     )  # fmt: skip
 
 
 def _share(cases: Iterable[bool]) -> ShareInterval:
-    known = list(cases)
-    return share_interval(sum(known) / len(known), len(known))
+    values = list(cases)
+    return share_interval(sum(values) / len(values), len(values))
 
 
 def _asks(episode: Episode, role: str) -> bool:
@@ -197,25 +202,25 @@ def _asks(episode: Episode, role: str) -> bool:
 
 def _opening_replies(episodes: Sequence[Episode], role: str) -> list[str]:
     """One reply a problem: that of the role's first agent, in its first turn."""
-    found: dict[str, str] = {}
+    replies: dict[str, str] = {}
     for episode in episodes:
         for call in episode["calls"]:
             if call["role"] == role and not call.get("turn", 0):
-                found.setdefault(episode["problem"], _plain(call["reply"]))
-    return list(found.values())
+                replies.setdefault(episode["problem"], _plain(call["reply"]))
+    return list(replies.values())
 
 
 def _copies(episode: Episode, role: str) -> list[str]:
-    """For each call of `role` the agent whom it repeats word for word, "" where nobody."""
-    found: list[str] = []
-    said: dict[str, str] = {}
+    """For each call of `role` the agent that it repeats word for word, or ""."""
+    sources: list[str] = []
+    first_agents: dict[str, str] = {}
     for call in episode["calls"]:
         text = _plain(call["reply"])
         if call["role"] == role:
-            whom = said.get(text, "")
-            found.append("" if whom == call["agent"] else whom)
-        said.setdefault(text, call["agent"])
-    return found
+            source = first_agents.get(text, "")
+            sources.append("" if source == call["agent"] else source)
+        first_agents.setdefault(text, call["agent"])
+    return sources
 
 
 def _plain(text: str) -> str:

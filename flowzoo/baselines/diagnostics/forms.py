@@ -1,4 +1,4 @@
-"""What replies look like: cheap surface features of a role, and how far two roles are apart.
+"""Form signatures: surface features of a role's replies, and distances between roles.
 
 A role that is captured by another starts to sound like it long before its accuracy tells. A reply
 becomes five numbers (`FEATURES`); a role's signature is their mean over its replies. Distances are
@@ -60,11 +60,11 @@ def feature_rows(calls: Sequence[Call]) -> Floats:
 
 
 def surface(reply: str) -> Surface:
-    """What an evaluator's reply is: a reasoned verdict, a bare one, code, or something else."""
-    found = _VERDICT.search(reply)
-    if found is None:
+    """Form of an evaluator's reply: a reasoned verdict, a bare one, code, or other."""
+    match = _VERDICT.search(reply)
+    if match is None:
         return "code" if _FENCE.search(reply) else "other"
-    rest = reply[: found.start()] + reply[found.end() :]
+    rest = reply[: match.start()] + reply[match.end() :]
     return "bare_verdict" if len(_WORD.findall(rest)) <= BARE_VERDICT_WORDS else "verdict"
 
 
@@ -75,9 +75,9 @@ def jaccard_similarity(replies: Sequence[str]) -> float:
     """
     grams = [_grams(reply) for reply in replies]
     values = [
-        len(one & two) / len(one | two)
-        for place, one in enumerate(grams)
-        for two in grams[place + 1 :]
+        len(first & second) / len(first | second)
+        for index, first in enumerate(grams)
+        for second in grams[index + 1 :]
     ]
     return sum(values) / len(values) if values else float("nan")
 
@@ -91,36 +91,36 @@ def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
     """
     row: dict[str, float] = {}
     for role in sorted({call.role for call in calls}):
-        own = [call for call in calls if call.role == role]
-        for name, value in zip(FEATURES, feature_rows(own).mean(axis=0), strict=True):
+        role_calls = [call for call in calls if call.role == role]
+        for name, value in zip(FEATURES, feature_rows(role_calls).mean(axis=0), strict=True):
             row[f"form/{name}/{role}"] = float(value)
         phases: dict[tuple[str, str, int], list[str]] = {}
-        for call in own:
+        for call in role_calls:
             phases.setdefault((call.problem, call.episode, call.phase), []).append(call.reply)
         alike = [jaccard_similarity(replies) for replies in phases.values() if len(replies) > 1]
         if alike:
             row[f"form/likeness/{role}"] = sum(alike) / len(alike)
-        kinds = [surface(call.reply) for call in own]
+        kinds = [surface(call.reply) for call in role_calls]
         judged = kinds.count("verdict") + kinds.count("bare_verdict")
         if judged:
             row[f"form/bare_verdict/{role}"] = kinds.count("bare_verdict") / judged
     return row
 
 
-def distance(one: Floats, other: Floats, scale: Floats) -> float:
+def distance(first: Floats, second: Floats, scale: Floats) -> float:
     """Distance of two signatures in standard deviations `scale` (features,); see the module."""
-    return float(distances(one[None], other, scale)[0])
+    return float(distances(first[None], second, scale)[0])
 
 
 def distances(ones: Floats, other: Floats, scale: Floats) -> Floats:
     """The same of many signatures (any, features) to one: (any,)."""
-    known = scale > 0
-    gaps = (ones - other)[:, known] / scale[known]
+    varying = scale > 0
+    gaps = (ones - other)[:, varying] / scale[varying]
     return np.sqrt(np.sum(gaps**2, axis=1))
 
 
 def _grams(text: str) -> frozenset[tuple[str, ...]]:
-    words = _WORD.findall(text.lower())
-    if len(words) < 3:
-        return frozenset([tuple(words)])
-    return frozenset(zip(words, words[1:], words[2:], strict=False))
+    tokens = _WORD.findall(text.lower())
+    if len(tokens) < 3:
+        return frozenset([tuple(tokens)])
+    return frozenset(zip(tokens, tokens[1:], tokens[2:], strict=False))

@@ -5,7 +5,7 @@ agents is computed over separate blocks of problems. What is kept is their Gram 
 `diagnostics.amplification` estimates how N slots add up without mistaking noise for disagreement.
 A probe costs about one more backward pass over those roles' rows and, while it lasts, the memory
 of slots times blocks times two vectors of at most `sketch.LARGEST` numbers; gradients of larger
-models are folded to that. It changes neither weights nor optimiser.
+models are folded to that. It changes neither weights nor optimizer.
 
 The second matrix, `applied`, has the gradients divided by the square roots of Adam's running second
 moments as they are before the update: the shares of the slots in the update that is really
@@ -47,7 +47,7 @@ class SlotGramMatrix(NamedTuple):
     products: Floats
     """(slots, blocks, slots, blocks) float64: <g_sb, g_tc>."""
     applied: Floats | None
-    """The same of the applied update; None before the optimiser's first step."""
+    """The same of the applied update; None before the optimizer's first step."""
 
 
 def slot_grams(
@@ -64,15 +64,15 @@ def slot_grams(
     count = min(blocks, len(problems))
     if count < FEWEST:
         return []
-    block_of = {problem: place % count for place, problem in enumerate(problems)}
-    found: list[SlotGramMatrix] = []
+    block_of = {problem: index % count for index, problem in enumerate(problems)}
+    matrices: list[SlotGramMatrix] = []
     for role in sorted({row.call.role for row in rows}):
-        mine = [row for row in rows if row.call.role == role]
-        slots = sorted({row.call.slot for row in mine})
-        if len(slots) > 1 and any(row.trained for row in mine):
-            groups = _groups(mine, slots, block_of, count)
-            found.append(_gram(learner, role, groups, totals, (len(slots), count)))
-    return found
+        role_rows = [row for row in rows if row.call.role == role]
+        slots = sorted({row.call.slot for row in role_rows})
+        if len(slots) > 1 and any(row.trained for row in role_rows):
+            groups = _groups(role_rows, slots, block_of, count)
+            matrices.append(_gram(learner, role, groups, totals, (len(slots), count)))
+    return matrices
 
 
 def probe_metrics(grams: Sequence[SlotGramMatrix]) -> dict[str, Any]:
@@ -140,13 +140,13 @@ def _products(vectors: Sequence[Tensor]) -> Floats:
 
 
 def _adam_scales(learner: Learner) -> list[Tensor] | None:
-    """What Adam divides every weight's gradient by, up to a common factor.
+    """Divisors of Adam for every weight's gradient, up to a common factor.
 
-    None without history, and for an optimiser that keeps no second moment of every weight.
+    None without history, and for an optimizer that keeps no second moment of every weight.
     """
     states = [learner.optimizer.state.get(parameter) for parameter in learner.parameters]
-    kept = [state for state in states if state]
-    if not kept or not all("exp_avg_sq" in state for state in kept):
+    filled = [state for state in states if state]
+    if not filled or not all("exp_avg_sq" in state for state in filled):
         return None
     group = learner.optimizer.param_groups[0]
     scales: list[Tensor] = []
@@ -163,10 +163,10 @@ def _adam_scales(learner: Learner) -> list[Tensor] | None:
 def _amplification(name: str, role: str, gram: Floats) -> dict[str, float]:
     if not np.einsum("sbsb->", gram) > 0:
         return {}
-    found = amplification([gram], shuffles=0)
+    estimate = amplification([gram], shuffles=0)
     values = {
-        "": found.value, "_low": found.low, "_high": found.high, "_naive": found.naive,
-        "_over": found.over, "_over_low": found.over_low, "_over_high": found.over_high,
+        "": estimate.value, "_low": estimate.low, "_high": estimate.high, "_naive": estimate.naive,
+        "_over": estimate.over, "_over_low": estimate.over_low, "_over_high": estimate.over_high,
     }  # fmt: skip
     return {f"{name}{part}/{role}": value for part, value in values.items() if math.isfinite(value)}
 

@@ -1,4 +1,4 @@
-"""Whether a run learns nothing, and what to change: read off its metrics while it trains.
+"""Causes of no learning, read off the metrics of a run while it trains, with remedies.
 
 Five causes, each a pure function of the rows of metrics, so that a resumed run finds what it would
 have found and a report finds it again:
@@ -44,35 +44,37 @@ class Silence(NamedTuple):
     """Something that keeps a run from learning."""
 
     cause: str
-    """One of those above: what is told once."""
+    """One of the causes above; each is reported once."""
     step: int
     """The step at which it was found."""
     text: str
-    """What it is and what to change, in one line."""
+    """Cause and remedy in one line."""
 
 
 def silences(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
-    """What holds after the last of `rows`, which are the metrics of a run so far.
+    """Causes that hold after the last of `rows`, the metrics of a run so far.
 
-    `settings` are those of `run.json`. Nothing holds after an evaluation alone, but that of step 0.
+    `settings` are from `run.json`. After an evaluation alone there are none, except at step 0.
     """
     if not rows:
         return []
     step = rows[-1]["step"]
-    found: list[Silence | None] = []
+    causes: list[Silence | None] = []
     if step <= 1:
         prefix = "" if step else "eval/"
         taught = max(_signals(rows[-1]).values(), default=1.0)
         alarms = start_alarms(rows[-1], settings, _role_replies(rows[-1], prefix), taught)
-        # Whether nothing was trained is known by now, and told below.
-        found += [Silence(one.cause, step, one.text) for one in alarms if one.cause != "nothing"]
+        # `_nothing` reports a step without training.
+        causes += [
+            Silence(cause.cause, step, cause.text) for cause in alarms if cause.cause != "nothing"
+        ]
     if _trained(rows[-1]):
         last = [row for row in rows[-STEPS:] if _trained(row)]
-        found.append(_nothing(last[-1], settings))
+        causes.append(_nothing(last[-1], settings))
         if len(last) == STEPS:
-            found += [_reward(last, settings)]
-            found += [*_truncation(last, settings), *_roles(last, settings)]
-    return list({one.cause: one for one in found if one is not None}.values())
+            causes += [_reward(last, settings)]
+            causes += [*_truncation(last, settings), *_roles(last, settings)]
+    return list({cause.cause: cause for cause in causes if cause is not None}.values())
 
 
 def start_alarms(
@@ -80,11 +82,11 @@ def start_alarms(
 ) -> list[Alarm]:
     """The alarms of the evaluation of step 0, or of the rollouts of step 1.
 
-    Groups are told of where few rows are `taught`, and the replies do not explain it.
+    Groups are reported if few rows are `taught`, and the replies do not explain it.
 
     Args:
         row: metrics, as far as they are known.
-        settings: those of `run.json`.
+        settings: from `run.json`.
         replies: of every role.
         taught: share of the rows whose advantage is not 0.
     """
@@ -93,9 +95,9 @@ def start_alarms(
         workflow, model = settings["workflow"], settings["model"]
         warm_start = warm_start_command(workflow, settings.get("task"), settings["options"], model)
     remedies = Remedies(settings["lengths"], bool(settings.get("examples")), warm_start)
-    found = reply_alarms(replies, remedies)
-    if found or taught >= LOW:
-        return found
+    alarms = reply_alarms(replies, remedies)
+    if alarms or taught >= LOW:
+        return alarms
     score = row.get("reward/mean", 0.0)
     alike = row.get("group/zero_variance", 0) + row.get("group/singleton", 0)
     flat = group_alarm(row.get("group/count", 0), alike, score, _easier(settings, score))
@@ -123,13 +125,13 @@ def silence_record(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[dic
         Per cause `cause`, `first` and `last` (steps), `steps` (how many it held at) and `text`, of
         the first time.
     """
-    found: dict[str, dict[str, Any]] = {}
+    record: dict[str, dict[str, Any]] = {}
     for end in range(1, len(rows) + 1):
-        for one in silences(rows[max(0, end - STEPS) : end], settings):
-            entry = {"cause": one.cause, "first": one.step, "steps": 0, "text": one.text}
-            known = found.setdefault(one.cause, entry)
-            known["last"], known["steps"] = one.step, known["steps"] + 1
-    return list(found.values())
+        for cause in silences(rows[max(0, end - STEPS) : end], settings):
+            entry = {"cause": cause.cause, "first": cause.step, "steps": 0, "text": cause.text}
+            seen = record.setdefault(cause.cause, entry)
+            seen["last"], seen["steps"] = cause.step, seen["steps"] + 1
+    return list(record.values())
 
 
 def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
@@ -137,7 +139,7 @@ def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
     if _sum(row, "learn/rows_trained/"):
         return None
     rows, cut = _sum(row, "learn/rows/"), _sum(row, "learn/truncated/")
-    said = f"step {row['step']} trained nothing: 0 of {rows:.0f} rows, no optimiser step"
+    start = f"step {row['step']} trained nothing: 0 of {rows:.0f} rows, no optimizer step"
     if rows and settings["truncated"] == "mask" and cut > rows / 2:
         why = (
             f"{_percent(cut / rows)} of the replies ran into the length limit and are left out of "
@@ -145,7 +147,7 @@ def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
         )
     else:
         why = f"no group has rewards that differ ({_rewards([row])}); {_easier(settings)}"
-    return Silence("nothing", row["step"], f"{said}: {why}")
+    return Silence("nothing", row["step"], f"{start}: {why}")
 
 
 def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Silence | None:
@@ -153,8 +155,8 @@ def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Silence | None:
     for row in rows:
         groups = row.get("group/count", 0)
         alike = row.get("group/zero_variance", 0) + row.get("group/singleton", 0)
-        known = alike >= groups if groups else not _sum(row, "reward_std/")
-        if not known or _sum(row, "signal/"):
+        flat = alike >= groups if groups else not _sum(row, "reward_std/")
+        if not flat or _sum(row, "signal/"):
             return None
     step = rows[-1]["step"]
     text = (
@@ -166,7 +168,7 @@ def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Silence | None:
 
 def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
     """Roles whose replies are cut off."""
-    found: list[Silence] = []
+    causes: list[Silence] = []
     start = "truncated/"
     for role in (name.removeprefix(start) for name in rows[-1] if name.startswith(start)):
         shares = [row.get(f"{start}{role}", 0.0) for row in rows]
@@ -179,18 +181,18 @@ def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silenc
                 f"{_percent(min(shares))} or more of the replies of {role} ran into the length "
                 f"limit{fate} in {_steps(rows)}; {_longer(role, settings)}"
             )
-            found.append(Silence(f"truncation/{role}", rows[-1]["step"], text))
-    return found
+            causes.append(Silence(f"truncation/{role}", rows[-1]["step"], text))
+    return causes
 
 
 def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
     """Roles that learn nothing while others do."""
     signals = [_signals(row) for row in rows]
-    found: list[Silence] = []
-    if not all(any(one.values()) for one in signals):
-        return found
+    causes: list[Silence] = []
+    if not all(any(signal.values()) for signal in signals):
+        return causes
     for role in signals[-1]:
-        if any(one.get(role, 1.0) for one in signals):
+        if any(signal.get(role, 1.0) for signal in signals):
             continue
         cut = rows[-1].get(f"truncated/{role}", 0.0)
         if settings["truncated"] == "mask" and cut > 0.5:
@@ -206,22 +208,22 @@ def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
         else:
             why = f"its advantages are all 0; {_easier(settings)}"
         text = f"{role} has learnt nothing in {_steps(rows)}, while other roles have: {why}"
-        found.append(Silence(f"role/{role}", rows[-1]["step"], text))
-    return found
+        causes.append(Silence(f"role/{role}", rows[-1]["step"], text))
+    return causes
 
 
 def _signals(row: Row) -> dict[str, float]:
     """Role -> share of its rows that carry an advantage into the loss; `signal/ROLE/POLICY`."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for name, value in row.items():
         if name.startswith("signal/"):
             role = name.split("/")[1]
-            found[role] = max(found.get(role, 0.0), value)
-    return found
+            shares[role] = max(shares.get(role, 0.0), value)
+    return shares
 
 
 def _trained(row: Row) -> bool:
-    """Whether the row is one of an iteration."""
+    """True if the row is from an iteration."""
     return any(name.startswith("learn/rows/") for name in row)
 
 
@@ -230,16 +232,18 @@ def _sum(row: Row, start: str) -> float:
 
 
 def _longer(role: str | None, settings: Mapping[str, Any]) -> str:
-    """What lets replies end by themselves."""
-    own = own_budget(role or "", settings["lengths"])
-    limit = f"--lengths (now {own})" if own else f"--max-tokens (now {settings['max_tokens']})"
+    """Remedy for replies that are cut off."""
+    budget = own_budget(role or "", settings["lengths"])
+    limit = (
+        f"--lengths (now {budget})" if budget else f"--max-tokens (now {settings['max_tokens']})"
+    )
     taught = settings["truncated"] in ("penalize", "shape")
     short = "" if taught else ", or teach brevity: --truncated penalize"
     return f"raise {limit}; if the model thinks, --thinking off{short}"
 
 
 def _easier(settings: Mapping[str, Any], score: float = 0.0) -> str:
-    """What makes rewards differ, where their mean is `score`."""
+    """Remedy for rewards that do not differ, if their mean is `score`."""
     algorithm = ALGORITHMS.get(settings["algorithm"])
     name = "candidates" if algorithm and algorithm.sampling != "episodes" else "samples"
     now = "" if settings[name] is None else f" (now {settings[name]})"
@@ -252,11 +256,11 @@ def _easier(settings: Mapping[str, Any], score: float = 0.0) -> str:
 def _rewards(rows: Sequence[Row]) -> str:
     """The mean rewards, and how many of the replies could be read at all."""
     means = [row["reward/mean"] for row in rows if "reward/mean" in row]
-    said = f"mean reward {sum(means) / len(means):.2f}" if means else "no episode"
+    text = f"mean reward {sum(means) / len(means):.2f}" if means else "no episode"
     read = [value for row in rows for name, value in row.items() if name.startswith("strict/")]
     if read and max(read) == 0:
-        said += ", no reply could be read"
-    return said
+        text += ", no reply could be read"
+    return text
 
 
 def _steps(rows: Sequence[Row]) -> str:

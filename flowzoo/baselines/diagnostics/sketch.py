@@ -1,11 +1,11 @@
 """Gradients as short vectors that keep inner products.
 
 A gradient of at most `LARGEST` numbers is kept as it is. A longer one is folded: number i is added,
-with a random sign, to place i mod `LARGEST` (a count sketch: Charikar, Chen, Farach-Colton, Theor.
-Comput. Sci. 312 (2004) 3). Inner products of folded vectors are those of the gradients without
-bias, with a deviation of about |a| |b| / sqrt(LARGEST), 0.07 % of the norms. So many gradients of
-a large model can be compared in little memory. `LARGEST` is a prime: were it a multiple of the
-width of a layer, all numbers of one column of its matrix would meet in the same few places.
+with a random sign, to index i mod `LARGEST` (a count sketch: Charikar, Chen, Farach-Colton, Theor.
+Comput. Sci. 312 (2004) 3). Inner products of folded vectors are unbiased estimates of the original
+ones, with a deviation of about |a| |b| / sqrt(LARGEST), 0.07 % of the norms, so gradients of a
+large model can be compared in little memory. `LARGEST` is a prime: with a multiple of the width of
+a layer, all numbers of one column of its matrix would share a few indices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 LARGEST = 2_097_143  # the largest prime below 2**21
-_PRIME = 1_000_003  # tensors of one model get signs of their own
+_PRIME = 1_000_003  # every tensor of a model gets separate signs
 
 
 def sketch(gradient: Sequence[Tensor], largest: int = LARGEST, seed: int = 0) -> Tensor:
@@ -33,15 +33,15 @@ def sketch(gradient: Sequence[Tensor], largest: int = LARGEST, seed: int = 0) ->
     if total <= largest:
         return torch.cat([part.flatten().float() for part in gradient])
     folded = torch.zeros(largest, device=gradient[0].device)
-    place = 0
+    index = 0
     for number, part in enumerate(gradient):
         signed = part.flatten().float() * _signs(part, seed * _PRIME + number)
-        taken = 0
-        while taken < len(signed):
-            piece = signed[taken : taken + largest - place]
-            folded[place : place + len(piece)] += piece
-            taken += len(piece)
-            place = (place + len(piece)) % largest
+        offset = 0
+        while offset < len(signed):
+            piece = signed[offset : offset + largest - index]
+            folded[index : index + len(piece)] += piece
+            offset += len(piece)
+            index = (index + len(piece)) % largest
     return folded
 
 

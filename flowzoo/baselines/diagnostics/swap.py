@@ -25,21 +25,23 @@ class Swap(NamedTuple):
     """Two places of a workflow, and the policy map in which each has the other's policy."""
 
     roles: tuple[str, str]
-    """Roles; an agent stands for itself where the agents of its role have several policies."""
+    """Roles; or agents, if the agents of a role have several policies."""
     policies: tuple[str, str]
-    """What they play with when nothing is exchanged."""
+    """Their policies when nothing is exchanged."""
     policy_map: PolicyMap
 
 
 def policy_slots(roles: Roles, mapping: Mapping[str, str]) -> dict[str, str]:
     """Role -> its policy; of a role whose agents have several, agent -> policy instead."""
     of_agent = agent_policies(mapping, roles)
-    found: dict[str, str] = {}
+    slots: dict[str, str] = {}
     for role, count in roles.items():
         agents = agent_names({role: count})
-        own = {of_agent[agent] for agent in agents}
-        found |= {role: own.pop()} if len(own) == 1 else {one: of_agent[one] for one in agents}
-    return found
+        names = {of_agent[agent] for agent in agents}
+        slots |= (
+            {role: names.pop()} if len(names) == 1 else {agent: of_agent[agent] for agent in agents}
+        )
+    return slots
 
 
 def with_thinking_of(policy: Policy, like: Policy) -> Policy:
@@ -72,17 +74,17 @@ def policy_swaps(
         UsageError: a model cannot think, or not think, as its new place asks for.
     """
     held = policy_slots(roles, mapping)
-    found: list[Swap] = []
+    swaps: list[Swap] = []
     for first, second in combinations(held, 2):
-        one, other = policies[held[first]], policies[held[second]]
-        if one is other:
+        left, right = policies[held[first]], policies[held[second]]
+        if left is right:
             continue
-        entries = {place: policies[name] for place, name in held.items()}
-        entries |= {first: with_thinking_of(other, one), second: with_thinking_of(one, other)}
+        entries = {slot: policies[name] for slot, name in held.items()}
+        entries |= {first: with_thinking_of(right, left), second: with_thinking_of(left, right)}
         policy_map = PolicyMap(entries, lengths)
         policy_map.check(roles)
-        found.append(Swap((first, second), (held[first], held[second]), policy_map))
-    return found
+        swaps.append(Swap((first, second), (held[first], held[second]), policy_map))
+    return swaps
 
 
 def swap_probe(
@@ -97,7 +99,7 @@ def swap_probe(
 
     Args:
         play: plays the held-out problems, in their order, with a policy map; the noise and the
-            number of episodes of a problem must be those of `before`.
+            number of episodes of a problem must be the same as for `before`.
         roles: see `policy_swaps`, as are `mapping` and `lengths`.
         mapping: role or agent -> name of its policy.
         policies: the policies by name, at the temperature of evaluations.
@@ -112,10 +114,10 @@ def swap_probe(
     Raises:
         UsageError: see `policy_swaps`; or `before` is of another number of problems.
     """
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for swap in policy_swaps(roles, mapping, policies, lengths):
         scores = problem_scores(play(swap.policy_map))
-        found.append(
+        rows.append(
             {
                 "roles": list(swap.roles),
                 "policies": list(swap.policies),
@@ -124,4 +126,4 @@ def swap_probe(
                 "scores": scores,
             }
         )
-    return found
+    return rows

@@ -180,18 +180,18 @@ def _course(best: ShareInterval | None, now: ShareInterval) -> str:
 def chooser_finding(choices: Chooser) -> Finding:
     """State if choices go to one position regardless of the candidates."""
     text = (
-        f"Position {choices.place} of {choices.candidates} has {percent(choices.after.share)} of "
-        f"the choices at the last evaluation (95\u00a0% interval {percent(choices.after.low)} to "
-        f"{percent(choices.after.high)}, n = {choices.after.of:g}) and had "
-        f"{percent(choices.before.share)} before training."
+        f"Position {choices.position} of {choices.candidates} has "
+        f"{percent(choices.after.share)} of the choices at the last evaluation (95\u00a0% interval "
+        f"{percent(choices.after.low)} to {percent(choices.after.high)}, "
+        f"n = {choices.after.of:g}) and had {percent(choices.before.share)} before training."
     )
     if choices.collapsed:
         text += " It is chosen regardless of the candidates: the choice has become constant."
-        title = f"Choices collapsed onto position {choices.place}"
+        title = f"Choices collapsed onto position {choices.position}"
         return Finding("bad", title, text, "one place")
     if choices.always:
         text += " It was chosen as often before training: the choice was constant from the start."
-        return Finding("result", f"Choices go to position {choices.place} throughout", text)
+        return Finding("result", f"Choices go to position {choices.position} throughout", text)
     text += (
         f" A position with {percent(choices.found_above)} or more is found with probability 0.8."
     )
@@ -223,7 +223,7 @@ def value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
 
 def death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Finding]:
     """One finding for every positive test, or one that lists the tests."""
-    deaths = [_death_finding(test, team_gained) for test in tests if test.found]
+    deaths = [_death_finding(test, team_gained) for test in tests if test.positive]
     if deaths:
         return deaths
     skills = [test for test in tests if test.kind == "skill"]

@@ -77,7 +77,7 @@ def test_choices_that_go_to_one_place_are_found() -> None:
     fair, stuck = team(rng), team(rng, place=2)
     found = chooser(fair, stuck)
     assert found is not None
-    assert (found.collapsed, found.always, found.place, found.candidates) == (True, False, 2, 3)
+    assert (found.collapsed, found.always, found.position, found.candidates) == (True, False, 2, 3)
     always = chooser(stuck, stuck)
     assert always is not None
     assert (always.collapsed, always.always) == (False, True)
@@ -113,14 +113,14 @@ def test_a_role_that_lost_its_skill_is_dead_though_the_team_gained() -> None:
     first, last = team(rng, skill=0.4), team(rng, skill=0.02, alone=0.7)
     dead = lost_skill(first, last, "generator", 0, 10)
     assert dead is not None
-    assert dead.found
+    assert dead.positive
     assert dead.before == pytest.approx(0.4, abs=0.1)
     alone = became_alone(first, last)
     assert alone is not None
-    assert (alone.found, alone.other) == (True, "aggregator")
+    assert (alone.positive, alone.other) == (True, "aggregator")
     less = lost_skill(first, team(rng, skill=0.33), "generator", 0, 10)
     assert less is not None
-    assert not less.found
+    assert not less.positive
     assert lost_skill(first, last, "evaluator", 0, 10) is None
     assert lost_skill(first[:10], last[:10], "generator", 0, 10) is None
 
@@ -129,18 +129,18 @@ def test_a_role_that_says_the_same_or_copies_or_is_not_asked_is_found() -> None:
     rng = np.random.default_rng(3)
     first = team(rng)
     assert (same := became_constant(first, team(rng, constant=True), "generator")) is not None
-    assert same.found
+    assert same.positive
     assert (varied := became_constant(first, team(rng), "generator")) is not None
-    assert not varied.found
+    assert not varied.positive
     assert became_constant(team(rng, constant=True), first, "generator") is None  # few kinds
     copies = team(rng, copies=True)
     assert (copied := became_copy(first, copies, "aggregator")) is not None
-    assert (copied.found, copied.other) == (True, "generator_0")
+    assert (copied.positive, copied.other) == (True, "generator_0")
     gone = [
         one | {"calls": [c for c in one["calls"] if c["role"] != "aggregator"]} for one in first
     ]
-    assert no_longer_asked(first, gone, "aggregator").found
-    assert not no_longer_asked(first, first, "aggregator").found
+    assert no_longer_asked(first, gone, "aggregator").positive
+    assert not no_longer_asked(first, first, "aggregator").positive
 
 
 def test_a_role_is_compared_with_its_own_best() -> None:

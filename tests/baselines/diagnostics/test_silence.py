@@ -50,7 +50,7 @@ def test_a_healthy_run_is_left_in_peace() -> None:
 def test_a_step_that_trains_no_row_is_told_at_once_with_what_to_change() -> None:
     cut = make_row(1, **{"learn/rows_trained/p": 0.0, "learn/truncated/p": 60.0})
     said = text([cut], "nothing")
-    assert said.startswith("step 1 trained nothing: 0 of 64 rows, no optimiser step: 94 % of the")
+    assert said.startswith("step 1 trained nothing: 0 of 64 rows, no optimizer step: 94 % of the")
     assert "raise --max-tokens (now 64)" in said
     assert "--truncated penalize" in said
     flat = make_row(1, **{"learn/rows_trained/p": 0.0, "reward/mean": 0.0})

@@ -167,7 +167,7 @@ def test_cells_of_spikes_differ_in_the_groups_of_the_advantage_alone() -> None:
     assert (len(others), split.config.algorithm) == (2, "dr_mas")
     for one, two in ((whole, split), others):
         assert replace(one.config, advantage=()) == two.config
-        spec = resolve(one.config).judge.spec
+        spec = resolve(one.config).compute_advantages.spec
         assert spec.mean_group == spec.std_group == ("problem",)
 
 

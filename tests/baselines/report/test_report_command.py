@@ -88,7 +88,7 @@ def test_a_file_where_the_pages_of_runs_go_is_named(
     (tmp_path / "page-runs").touch()
     words = ["report", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]
     assert main(words) == 2
-    assert "page-runs, where a file is" in capsys.readouterr().err
+    assert "page-runs exists and is a file" in capsys.readouterr().err
     assert not out.exists()
     assert main([*words, "--overview"]) == 0
     assert out.exists()

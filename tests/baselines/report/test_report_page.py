@@ -144,7 +144,7 @@ def test_several_runs_get_an_index_and_a_page_each(make_run: MakeRun, tmp_path: 
         make_run(tmp_path / "m" / "cell" / f"seed-{seed}", seed=seed, items=12)
     told: list[str] = []
     out = tmp_path / "o" / "index.html"
-    written = write_report([tmp_path / "m"], out, tell=told.append)
+    written = write_report([tmp_path / "m"], out, on_run=told.append)
     assert [path.name for path in written] == ["index.html", "seed-0.html", "seed-1.html"]
     assert len(told) == 2
     facts = json.loads(scripts_of(out.read_text())[0])

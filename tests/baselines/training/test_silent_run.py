@@ -50,7 +50,7 @@ def test_a_random_model_with_the_defaults_warns_within_one_step(
     cut, said = [one.getMessage() for one in caplog.records if one.name == "flowzoo"]
     assert "of 128 replies ran into the length limit of 64 tokens" in cut
     assert re.search(r"--max-tokens \d{3}$", cut), cut
-    assert said.startswith("step 1 trained nothing: 0 of 128 rows, no optimiser step")
+    assert said.startswith("step 1 trained nothing: 0 of 128 rows, no optimizer step")
     assert "raise --max-tokens (now 64)" in said
     start, record = json.loads((tmp_path / "summary.json").read_text())["warnings"]
     assert (start["cause"], start["first"]) == ("truncation/generator", 1)
