@@ -113,7 +113,7 @@ def cells(**changed: Any) -> list[dict[str, Any]]:
         ({"cells": [{"workflow": ["single"]}], "controls": [{"label": "b"}]},
          "no cell to be compared with: a workflow of its task"),
         ({"cells": [CELLS], "controls": [{"settings": {"token_budget": 5}}]},
-         "has a `token_budget`, which is found"),
+         "has a `token_budget`, which is set from"),
         ({"cells": [CELLS], "controls": [{"settings": {"eval_problems": 5}}]},
          r"differ in `eval_problems` \(5 and None\)"),
         ({"cells": [CELLS], "controls": [{"worklow": ["single"]}]}, "unknown field of a cell"),
