@@ -191,7 +191,7 @@ def broken(name: str) -> Any:
             sharded.num_forward_passes = one_pass  # type: ignore[method-assign]
         yield
     finally:
-        for key in ("shard", "across", "rounds"):
+        for key in ("shard", "all_reduce", "num_forward_passes"):
             setattr(sharded, key, before[key])
 
 
