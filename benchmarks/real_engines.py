@@ -18,8 +18,9 @@ from typing import Any
 from benchmarks.harness.record import write_results
 from benchmarks.harness.timing import Contender, race
 from flowzoo.agents import Request, Sampling
+from flowzoo.agents.engines import find_engine
 from flowzoo.agents.number_format import EngineDType
-from flowzoo.agents.specs import EngineName, NamedModel
+from flowzoo.agents.specs import NamedModel
 from flowzoo.commands.arguments import read_arguments
 from flowzoo.envs import make_env, make_workflow
 
@@ -30,7 +31,7 @@ class Options:
 
     model: str
     """Folder, GGUF file or name of the model."""
-    engines: tuple[EngineName, ...] = ("transformers", "vllm")
+    engines: tuple[str, ...] = ("transformers", "vllm")
     """Engines of this process."""
     dtypes: tuple[EngineDType, ...] = ("bfloat16", "float32")
     """Number formats."""
@@ -62,10 +63,10 @@ def prompts(options: Options) -> list[Any]:
     return found
 
 
-def contender(options: Options, engine: EngineName, dtype: EngineDType, chats: Any) -> Contender:
+def contender(options: Options, engine: str, dtype: EngineDType, chats: Any) -> Contender:
     """An engine, started and warm, that answers all prompts."""
     sampling = Sampling(max_tokens=options.max_tokens)
-    policy = NamedModel(options.model, engine, "").open(dtype, 1.0, sampling=sampling)
+    policy = NamedModel(options.model, find_engine(engine), "").open(dtype, 1.0, sampling=sampling)
 
     def work() -> int:
         requests = [Request(("turn", n), "p", "p", chat) for n, chat in enumerate(chats)]

@@ -4,6 +4,8 @@
     debate_v0 = "debate_pack.workflow:Debate"
     [project.entry-points."flowzoo.tasks"]
     sums = "debate_pack.sums:SumsTask"
+    [project.entry-points."flowzoo.engines"]
+    echo = "debate_pack.engine:EchoEngine"
 
 Reading entry points imports nothing of the packages. They are read for names that
 are not flowzoo's own, which take precedence.
@@ -26,12 +28,13 @@ C = TypeVar("C")
 
 WORKFLOW_GROUP = "flowzoo.workflows"
 TASK_GROUP = "flowzoo.tasks"
+ENGINE_GROUP = "flowzoo.engines"
 SANDBOX_GROUP = "flowzoo.sandboxes"
-GROUPS = (WORKFLOW_GROUP, TASK_GROUP, SANDBOX_GROUP)
+GROUPS = (WORKFLOW_GROUP, TASK_GROUP, ENGINE_GROUP, SANDBOX_GROUP)
 
 
 class Plugin(NamedTuple):
-    """A workflow or a task of an installed package."""
+    """A workflow, task or engine of an installed package."""
 
     name: str
     """Short name; the `name` of the class must be the same."""

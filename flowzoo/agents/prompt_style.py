@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flowzoo.agents.engines import plugin_engines
 from flowzoo.agents.gguf import is_gguf
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
@@ -77,7 +78,8 @@ def _style(source: str) -> PromptStyle:
     kind, _, rest = source.partition(":")
     if kind in _WITHOUT_MODEL:
         return SHORT
-    path = Path(rest.partition("@http")[0] if kind in ("hf", "vllm") else source)
+    by_path = kind in ("hf", "vllm", *plugin_engines())
+    path = Path(rest.partition("@http")[0] if by_path else source)
     if kind == "openai" or is_gguf(path) or not path.is_dir():
         return FULL
     settings = _settings_of_run(path)

@@ -5,36 +5,43 @@
 `vllm serve`, token ids in and out), `openai:MODEL@URL` (an OpenAI-compatible endpoint) and `pocket`
 (the small model of the task that is played; `pocket:TASK` is that of another, `pocket:SCALE` and
 `pocket:TASK-SCALE` are those of another size, see `flowzoo.agents.pocket`). `human` is the person
-at the terminal.
+at the terminal. `NAME:PATH` is a model in an engine of an installed package
+(`flowzoo.agents.engines`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from flowzoo.agents.hub import check_model
+from flowzoo.agents.engines import Engine, engine_names, find_engine, plugin_engines
 from flowzoo.agents.human import HumanPolicy
-from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice, dtype_for, vllm_device
+from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
 from flowzoo.errors import UsageError, unknown
 
-EngineName = Literal["transformers", "vllm", "openai"]
-
 FORMS = {
-    "pocket": "The small model of the task that is played, which comes with flowzoo.",
-    "pocket:TASK": "That of another task.",
-    "pocket:SCALE": "That of another size: xs, s, m.",
-    "pocket:TASK-SCALE": "That of another task and size.",
+    "pocket": "The pocket model of the task that is played, which comes with flowzoo.",
+    "pocket:TASK": "The pocket model of another task.",
+    "pocket:SCALE": "The pocket model of another size: xs, s, m.",
+    "pocket:TASK-SCALE": "The pocket model of another task and size.",
     "scripted:P": "Every reply does its job with probability P, no model needed.",
     "human": "The person at the terminal.",
     "hf:PATH": "A transformers model: a folder, or an id of the hub.",
-    "vllm:PATH": "The same in a vLLM engine of this process.",
-    "vllm:PATH@URL": "The same at a running `vllm serve`.",
+    "vllm:PATH": "The same model in a vLLM engine of this process.",
+    "vllm:PATH@URL": "The same model at a running `vllm serve`.",
     "openai:MODEL@URL": "Any OpenAI-compatible endpoint.",
 }
 """The forms of a policy, with what they mean."""
+
+
+def policy_forms() -> dict[str, str]:
+    """Every form of a policy with its meaning, those of installed packages last."""
+    added = {
+        f"{name}:PATH": f"The engine {name} ({engine_names()[name]})." for name in plugin_engines()
+    }
+    return {**FORMS, **added}
 
 
 def make_policy(
@@ -44,7 +51,7 @@ def make_policy(
     name: str | None = None,
     sampling: Sampling | None = None,
     seed: int = 0,
-    engine: EngineName = "transformers",
+    engine: str = "transformers",
     endpoint: str = "",
     thinking: bool | None = None,
     engine_dtype: EngineDTypeChoice = "auto",
@@ -58,8 +65,8 @@ def make_policy(
         name: name of the policy; default the spec itself.
         sampling: temperature and lengths of a model.
         seed: of a scripted policy.
-        engine: what runs `hf:PATH` and `pocket`; never replaced by another.
-        endpoint: URL of the server for `engine="openai"`.
+        engine: name of the engine that runs `hf:PATH` and `pocket`; never replaced by another.
+        endpoint: URL of the server, for an engine that is one.
         thinking: switches a model's thoughts on or off; None: its chat template's default.
         engine_dtype: number format of a model that runs here; `auto` as
             `flowzoo.agents.number_format` finds it.
@@ -87,49 +94,34 @@ def make_policy(
 
         model, url = _endpoint(spec, rest)
         return OpenAIPolicy(model, url, name=label, sampling=sampling, thinking=thinking)
-    raise unknown("policy", spec, FORMS)
+    raise unknown("policy", spec, policy_forms())
 
 
 class NamedModel(NamedTuple):
     """A model that a spec names by its path, and the engine that runs it."""
 
     path: str
-    engine: EngineName
+    engine: Engine
     url: str
-    """Of the server, for the engine `openai`."""
+    """Address of the server, for an engine that is one."""
 
     def dtype(self, choice: EngineDTypeChoice) -> EngineDType | None:
-        """Return the number format that it computes in here; None: a server decides.
+        """Return the number format that it computes in; None: the engine does not say.
 
         Raises:
             UsageError: no model is found at the path.
         """
-        if self.engine == "openai":
-            return None
-        device = vllm_device() if self.engine == "vllm" else "cpu"
-        return dtype_for(choice, self.path, device)
+        return self.engine.dtype(choice, self.path)
 
     def open(self, choice: EngineDTypeChoice, memory: float, **options: Any) -> Policy:
-        """Start the engine, or connect to the server; `options` are those of the policy's class."""
-        if self.engine == "openai":
-            from flowzoo.agents.vllm.policy import VLLMPolicy
-            from flowzoo.agents.vllm.remote import connect
-
-            return VLLMPolicy(connect(self.path, self.url), owns_engine=True, **options)
-        dtype = self.dtype(choice) or "float32"
-        if self.engine == "vllm":
-            from flowzoo.agents.vllm.policy import VLLMPolicy
-            from flowzoo.agents.vllm.settings import EngineSettings
-
-            settings = EngineSettings(dtype=dtype, kv_gib=memory)
-            return VLLMPolicy.from_pretrained(self.path, settings=settings, **options)
-        from flowzoo.agents.hf.policy import TransformersPolicy
-
-        return TransformersPolicy.from_pretrained(self.path, dtype=dtype, **options)
+        """Start the engine, or connect to the server; `options` go to its policy."""
+        return self.engine.open(
+            self.path, dtype=self.dtype(choice), cache_gib=memory, url=self.url, **options
+        )
 
 
 def named_model(
-    spec: str, task: str, engine: EngineName = "transformers", endpoint: str = ""
+    spec: str, task: str, engine: str = "transformers", endpoint: str = ""
 ) -> NamedModel | None:
     """The model that `spec` names by its path; None for scripts, people and plain endpoints.
 
@@ -140,17 +132,22 @@ def named_model(
         endpoint: as for `make_policy`.
 
     Raises:
-        UsageError: a pocket model that there is not.
+        UsageError: no such pocket model or engine.
     """
     kind, _, rest = spec.partition(":")
     if kind == "pocket":
         rest = str(pocket_path(*read_pocket(rest, task)))
-    if kind not in ("hf", "pocket", "vllm") or not rest:
+    if not rest:
         return None
+    if kind in ("hf", "pocket"):
+        return NamedModel(rest, find_engine(engine), endpoint)
     if kind == "vllm":
         path, at, url = rest.partition("@http")
-        return NamedModel(path, "openai" if at else "vllm", f"http{url}" if at else "")
-    return NamedModel(rest, engine, endpoint)
+        return NamedModel(path, find_engine("openai" if at else "vllm"), f"http{url}" if at else "")
+    if kind in plugin_engines():
+        path, at, url = rest.partition("@http")
+        return NamedModel(path, find_engine(kind), f"http{url}" if at else "")
+    return None
 
 
 def check_spec(spec: str, task: str) -> None:
@@ -161,25 +158,23 @@ def check_spec(spec: str, task: str) -> None:
         task: name of the task that is played.
 
     Raises:
-        UsageError: a spec of no known form, a probability that is none, a pocket model that there
-            is not, or an endpoint's URL that is none.
+        UsageError: a spec of no known form, a probability outside [0, 1], a pocket model that does
+            not exist, a model that its engine refuses, or an endpoint's URL that is none.
     """
     kind, colon, rest = spec.partition(":")
     if kind == "scripted" and colon:
         chance = _probability(spec, rest)
         if not 0 <= chance <= 1:
             raise UsageError(f"expected scripted:P with P in [0, 1], got {spec!r}.")
-    elif kind == "pocket":
-        pocket_path(*read_pocket(rest, task))
     elif kind == "openai":
         from flowzoo.agents.openai.endpoint import chat_url
 
         chat_url(_endpoint(spec, rest)[1])
-    elif kind in ("hf", "vllm") and rest:
-        if kind == "hf" or "@http" not in rest:
-            check_model(rest)
     elif spec != "human":
-        raise unknown("policy", spec, FORMS)
+        model = named_model(spec, task)
+        if model is None:
+            raise unknown("policy", spec, policy_forms())
+        model.engine.check(model.path)
 
 
 def _endpoint(spec: str, rest: str) -> tuple[str, str]:

@@ -5,12 +5,15 @@ A missing row is not an error: environments and the scripted policies need none 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import sys
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
+from flowzoo.agents.engines import engine_names, find_engine, plugin_engines
+from flowzoo.errors import UsageError
 from flowzoo.extras import EXTRAS, installed, remedy
 
 
@@ -140,6 +143,10 @@ def engines() -> dict[str, str]:
         names["vllm"] = "GPU" if _version("vllm") else "CPU"
     if _version("httpx"):
         names["openai"] = "any server"
+    for name in plugin_engines():
+        with contextlib.suppress(UsageError):  # a fault is a row of its own
+            if all(map(installed, find_engine(name).traits.modules)):
+                names[name] = engine_names()[name]
     return names
 
 
@@ -151,12 +158,13 @@ def _engines() -> DoctorRow:
 
 
 def _plugins() -> list[DoctorRow]:
-    """Packages that add workflows and tasks, and plugins that cannot be loaded."""
+    """Packages that add workflows, tasks and engines, and plugins that cannot be loaded."""
     from flowzoo.commands.list import broken_plugins
-    from flowzoo.plugins import TASK_GROUP, WORKFLOW_GROUP, plugins
+    from flowzoo.plugins import ENGINE_GROUP, TASK_GROUP, WORKFLOW_GROUP, plugins
 
     offers: dict[str, list[str]] = {}
-    for what, group in (("workflow", WORKFLOW_GROUP), ("task", TASK_GROUP)):
+    groups = {"workflow": WORKFLOW_GROUP, "task": TASK_GROUP, "engine": ENGINE_GROUP}
+    for what, group in groups.items():
         for plugin in plugins(group):
             offers.setdefault(plugin.package, []).append(f"{what} {plugin.name}")
     rows = [DoctorRow(package, True, ", ".join(items)) for package, items in offers.items()]

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from flowzoo.agents.specs import FORMS
+from flowzoo.agents.engines import ENGINES, find_engine
+from flowzoo.agents.specs import policy_forms
 from flowzoo.envs.tasks import TASKS, task_class, task_names
 from flowzoo.errors import UsageError
-from flowzoo.plugins import TASK_GROUP, WORKFLOW_GROUP, plugins
+from flowzoo.plugins import ENGINE_GROUP, TASK_GROUP, WORKFLOW_GROUP, plugins
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,7 +53,7 @@ def run(options: Options) -> int:
     sections: dict[str, list[Row]] = {
         "Workflows": workflow_rows(entries),
         "Tasks (--task)": task_rows(),
-        "Policies (--policy)": [(form, meaning, {}) for form, meaning in FORMS.items()],
+        "Policies (--policy)": [(form, meaning, {}) for form, meaning in policy_forms().items()],
         "Data (--data; in training --options data=)": [
             (form, meaning, {}) for form, meaning in DATA.items()
         ],
@@ -151,12 +152,13 @@ def _loaded(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def broken_plugins() -> list[str]:
-    """Faults of workflows and tasks of installed packages."""
+    """Faults of workflows, tasks and engines of installed packages."""
     from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 
     faults = []
     for group, bundled, load in (
-        (WORKFLOW_GROUP, WORKFLOWS, workflow_class), (TASK_GROUP, TASKS, task_class)
+        (WORKFLOW_GROUP, WORKFLOWS, workflow_class), (TASK_GROUP, TASKS, task_class),
+        (ENGINE_GROUP, ENGINES, find_engine),
     ):  # fmt: skip
         for plugin in plugins(group):
             if plugin.name in bundled:

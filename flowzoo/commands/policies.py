@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.number_format import EngineDTypeChoice
-from flowzoo.agents.specs import EngineName
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import UsageError, unknown
 
@@ -31,9 +30,9 @@ class PolicyOptions:
     Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
     vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL, human (you, at this terminal)."""
-    engine: EngineName = "transformers"
-    """Engine of `pocket` and `hf:PATH`: transformers, vLLM in this process, or the server at
-    `endpoint`. No engine falls back to another."""
+    engine: str = "transformers"
+    """Engine of `pocket` and `hf:PATH`: transformers, vllm (in this process), openai (the server at
+    `endpoint`), or an engine of an installed package. No engine falls back to another."""
     endpoint: str = ""
     """URL of a running `vllm serve` for `engine=openai`, e.g. http://localhost:8000/v1."""
     engine_dtype: EngineDTypeChoice = "auto"
@@ -118,11 +117,12 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
     """
     from flowzoo.agents import PolicyMap, Sampling
     from flowzoo.agents.chat.thinking import read_thinking
+    from flowzoo.agents.engines import find_engine
     from flowzoo.agents.lengths import read_lengths, with_default
     from flowzoo.agents.scripted import ScriptedPolicy
     from flowzoo.agents.specs import check_spec
 
-    if (policies.engine == "openai") != bool(policies.endpoint):
+    if find_engine(policies.engine).traits.server != bool(policies.endpoint):
         raise UsageError(
             "--engine openai and --endpoint belong together, got "
             f"--engine {policies.engine} and --endpoint {policies.endpoint!r}."
@@ -154,7 +154,7 @@ def with_budget(
         UsageError: no model is found under a name.
     """
     from flowzoo.agents.chat.thinking import read_thinking
-    from flowzoo.agents.traits import ModelTraits, reply_budget, traits_of
+    from flowzoo.agents.traits import ModelTraits, reply_budget
 
     if policies.max_tokens is not None:
         return policies
@@ -163,15 +163,16 @@ def with_budget(
     by_role = policies.by_role(workflow.role_counts())
     switches = read_thinking(policies.thinking, by_role)
     models: list[ModelTraits] = []
+    named = models_of(workflow, policies)
     for spec in by_role.values():
-        kind, _, rest = spec.partition(":")
+        kind = spec.partition(":")[0]
         if kind in ("scripted", "human", "pocket"):
             models.append(ModelTraits())
-        elif kind == "openai" or "@http" in rest or policies.engine == "openai":
+        elif spec not in named or named[spec].engine.traits.server:
             models.append(ModelTraits(math.inf))  # what a server has loaded is not known here
         else:
             quiet_transformers()
-            models.append(traits_of(rest))
+            models.append(named[spec].engine.model_traits(named[spec].path))
     task = workflow.task.reply_tokens
     if any(math.isinf(model.weights) for model in models):
         task = max(task, _FEW_TOKENS)  # a server may count thoughts, too
@@ -196,15 +197,15 @@ def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
 
 def check_engine(workflow: Any, policies: PolicyOptions) -> None:
     """Raise `UsageError` for settings of engines where no engine of this process has them."""
-    engines = {model.engine for model in models_of(workflow, policies).values()}
+    engines = [model.engine.traits for model in models_of(workflow, policies).values()]
     if policies.engine_memory < 0:
         raise UsageError(f"--engine-memory must be at least 0, got {policies.engine_memory:g}")
-    if policies.engine_memory and "vllm" not in engines:
+    if policies.engine_memory and not any(traits.sized_cache for traits in engines):
         raise UsageError(
             "--engine-memory is the cache of vLLM in this process, which no policy uses: add "
             "--engine vllm, or leave it out"
         )
-    if policies.engine_dtype != "auto" and not engines - {"openai"}:
+    if policies.engine_dtype != "auto" and all(traits.server for traits in engines):
         raise UsageError(
             "--engine-dtype is for models that run in this process, and no policy names one: "
             "leave it out (a server has a number format of its own)"
@@ -275,7 +276,7 @@ def make_policies(
     by_pair: dict[tuple[str, bool | None], Any] = {}
     pairs = sorted(set(pairs), key=str)
     models = models_of(workflow, policies)
-    engines = sum(spec in models and models[spec].engine == "vllm" for spec, _ in pairs)
+    caches = sum(spec in models and models[spec].engine.traits.sized_cache for spec, _ in pairs)
     for spec, thinking in pairs:
         is_taken = any(other == spec for other, _ in by_pair)
         by_pair[spec, thinking] = make_policy(
@@ -288,6 +289,6 @@ def make_policies(
             endpoint=policies.endpoint,
             thinking=thinking,
             engine_dtype=policies.engine_dtype,
-            engine_memory=policies.engine_memory / max(1, engines),
+            engine_memory=policies.engine_memory / max(1, caches),
         )
     return by_pair

@@ -1,5 +1,5 @@
-"""A package outside the repository's import path, installed with pip, that adds a workflow and a
-task by entry points (`relay_pack`), in every command.
+"""A package outside the repository's import path, installed with pip, that adds a workflow,
+a task and an engine by entry points (`relay_pack`), in every command.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
     assert "reversal" in relay["tasks"]
     assert all(entry["package"] is None for entry in listed if entry is not relay)
     assert "package  relay-pack 1.2" in found["list"][1]
-    assert found["list"][1].count("relay-pack 1.2") == 2  # of the workflow, and of the task
+    assert found["list"][1].count("relay-pack 1.2") == 3  # workflow, task and engine
     assert json.loads(found[lines[2]][1])["task"] == "reversal"
     assert "no pocket model plays reversal: playing scripted:0.8" in found[lines[3]][2]
     for line, last in zip(
@@ -123,6 +123,39 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
     ]
 
 
+def test_its_engine_plays_and_is_asked_what_it_can(site, tmp_path):
+    lines = [
+        "eval relay --policy echo:any --n 4",
+        "play relay --policy hf:first --engine echo --json",
+        "list",
+        "eval relay --policy echo:none --n 4",
+        "eval relay --policy ecko:any --n 4",
+        "eval relay --policy pocket --engine ecko",
+        "eval relay --policy echo:any --engine-memory 1",
+        "train voting --engine echo --model echo",
+    ]
+    found = dict(zip(lines, commands(site, lines, tmp_path), strict=True))
+    assert found[lines[0]][1].splitlines()[-1].startswith("accuracy "), found[lines[0]]
+    assert json.loads(found[lines[1]][1])["workflow"] == "relay_v0"
+    assert "echo:PATH" in found["list"][1]
+    for line, message in zip(
+        lines[3:],
+        (
+            "expected echo:first or echo:any, got echo:none",
+            "unknown policy 'ecko:any'. Valid choices: echo:PATH, hf:PATH",
+            "unknown engine 'ecko'. Did you mean 'echo'?",
+            "--engine-memory is the cache of vLLM",
+            "`engine` echo only plays",
+        ),
+        strict=True,
+    ):
+        status, _, told = found[line]
+        assert status == 2, (line, told)
+        assert message in told, (line, told)
+    check = "from flowzoo.agents.testing import check_engine\ncheck_engine('echo', 'any')"
+    python(site, ["-c", check], tmp_path)
+
+
 @pytest.mark.full
 def test_it_is_checked_and_in_the_doctors_report(site, tmp_path):
     code = (
@@ -136,7 +169,7 @@ def test_it_is_checked_and_in_the_doctors_report(site, tmp_path):
         "print([(row.name, row.ok, row.detail) for row in _plugins()])"
     )
     said = python(site, ["-c", code], tmp_path)
-    assert "('relay-pack 1.2', True, 'workflow relay_v0, task reversal')" in said
+    assert "('relay-pack 1.2', True, 'workflow relay_v0, task reversal, engine echo')" in said
 
 
 @pytest.mark.full

@@ -61,9 +61,9 @@ class EnginesElsewhere(NoExternalEngine):
             for name, loaded in trained.items()
         }
 
-        modules = config.engine == "transformers"
-        batching: Batching = "static" if modules else "stream"
-        dtype = config.module_dtype if modules else config.settled_dtype
+        traits = config.engine_traits
+        batching: Batching = "stream" if traits.batches_itself else "static"
+        dtype = config.settled_dtype if traits.own_weights else config.module_dtype
 
         def make(sampling: Sampling) -> dict[str, Policy]:
             return {

@@ -318,7 +318,7 @@ def open_engines(
     bases: dict[str, list[str]] = {}
     for name, key in engine_keys(policies).items():
         bases.setdefault(key, []).append(name)
-    if config.engine == "openai":
+    if config.engine_traits.server:
         from flowzoo.agents.vllm.remote import connect
 
         urls = endpoints(config.endpoint, list(bases))

@@ -141,8 +141,8 @@ class TrainingJob(MatrixJob):
 
     @property
     def forks(self) -> bool:
-        """True for the engine that samples with the learner's module."""
-        return self.config.engine == "transformers"
+        """True for engines that sample with the learner's module."""
+        return not self.config.engine_traits.own_weights
 
     def summary(self) -> dict[str, Any]:
         """Summary of the finished run."""

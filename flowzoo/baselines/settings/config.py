@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flowzoo.agents.engines import EngineTraits, find_engine
 from flowzoo.agents.number_format import EngineDType
 from flowzoo.baselines.settings.learning import LossOptions, OptimizerOptions
 from flowzoo.baselines.settings.options import (
@@ -75,6 +76,20 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         UsageError: a number out of range, or a class that no name leads to.
     """
 
+    @property
+    def engine_traits(self) -> EngineTraits:
+        """Capabilities and needs of the run's engine."""
+        return find_engine(self.engine).traits
+
+    @property
+    def engine_place(self) -> str:
+        """The engine, with its placement where it has a choice, as messages name it."""
+        return (
+            f"{self.engine}, {self.placement}"
+            if self.engine_traits.takes_placement
+            else self.engine
+        )
+
     def __post_init__(self) -> None:
         """Check ranges and combinations that need no other module."""
         for name in ("workflow", "task"):
@@ -100,7 +115,14 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             raise UsageError(
                 f"`stop_at` is an accuracy above 0 and at most 1, got {self.stop_at}: 0.9 is 90 %"
             )
-        if (self.engine == "openai") != bool(self.endpoint):
+        traits = self.engine_traits
+        if not traits.returns_ids or (traits.own_weights and not traits.training):
+            raise UsageError(
+                f"`engine` {self.engine} only plays (`flowzoo play`, `eval`, `filter`), and "
+                "training needs one that returns token ids and takes new weights: use "
+                "transformers or vllm"
+            )
+        if traits.server != bool(self.endpoint):
             raise UsageError(
                 "`engine` openai and `endpoint` belong together, got "
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"

@@ -29,6 +29,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.engines import find_engine
 from flowzoo.agents.number_format import EngineDType, dtype_for, vllm_device
 from flowzoo.agents.traits import TINY, ModelTraits, reply_budget, traits_of
 from flowzoo.baselines.settings.config import TrainConfig
@@ -137,14 +138,15 @@ def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
     """
     if config.engine_dtype != "auto":
         return config.engine_dtype
+    engine = find_engine(config.engine)
     named = per_policy(config.models, names, "models")
     models = sorted({named.get(name, config.model) for name in names})
-    if config.engine == "openai" or any(name.partition(":")[0] == "pocket" for name in models):
+    if engine.traits.server or any(name.partition(":")[0] == "pocket" for name in models):
         return "float32"
     device = config.device
     if config.rollout_gpus:
         device = "cuda"
-    elif config.engine == "vllm" or device == "auto":
+    elif engine.traits.own_weights or device == "auto":
         device = vllm_device()
     dtypes = {dtype_for("auto", name, device) for name in models}
     return dtypes.pop() if len(dtypes) == 1 else "float32"

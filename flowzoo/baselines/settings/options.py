@@ -15,7 +15,6 @@ from typing import Literal
 from flowzoo.agents.number_format import EngineDTypeChoice
 from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
-from flowzoo.agents.specs import EngineName
 from flowzoo.agents.vllm.settings import Placement, WeightTransfer
 from flowzoo.baselines.learner.literals import LoraTargets, Truncated
 from flowzoo.sandbox.tier import SandboxName
@@ -129,9 +128,9 @@ class DecodingOptions:
 class EngineOptions(DecodingOptions):
     """Engines that sample."""
 
-    engine: EngineName = "transformers"
-    """Engine that samples: `transformers` (the learner's module), `vllm`, or `openai` (a running
-    `vllm serve` at `endpoint`). There is no fallback to another."""
+    engine: str = "transformers"
+    """Engine that samples: `transformers` (the learner's module), `vllm`, `openai` (a running
+    `vllm serve` at `endpoint`), or an engine of an installed package. There is no fallback."""
     endpoint: tuple[str, ...] = ()
     """URL of the server for `engine=openai`, or POLICY=URL for each policy with full weights."""
     placement: Placement = "colocated"

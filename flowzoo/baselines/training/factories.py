@@ -23,6 +23,7 @@ from flowzoo.baselines.settings.model_defaults import PLAIN
 from flowzoo.baselines.training.difficulty import training_indices
 from flowzoo.envs import Problem, Workflow
 from flowzoo.envs.tasks.task import Task
+from flowzoo.functions import load_function
 
 CANDIDATES = 4
 """Default number of candidates per decision."""
@@ -74,11 +75,10 @@ def open_engines(
     """
     if config.backend == "ray":
         return EnginesElsewhere(config, trained, *_samplings(config, reply))
-    if config.engine == "transformers":
+    if not config.engine_traits.training:
         return open_modules(config, trained, reply)
-    from flowzoo.baselines.engines.vllm import VLLMEngines
-
-    return VLLMEngines(config, trained, learners, *_samplings(config, reply), problems)
+    make = load_function(f"engine {config.engine}", config.engine_traits.training).function
+    return make(config, trained, learners, *_samplings(config, reply), problems)
 
 
 def open_modules(
@@ -92,10 +92,9 @@ def open_replica(
     config: TrainConfig, policies: Mapping[str, PolicyModel], problems: Sequence[Problem],
     reply: int,
 ) -> Any:  # fmt: skip
-    """Open the vLLM engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
-    from flowzoo.baselines.engines.replica import ReplicaEngines
-
-    return ReplicaEngines(config, policies, *_samplings(config, reply), problems)
+    """Open the engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
+    make = load_function(f"engine {config.engine}", config.engine_traits.replicas).function
+    return make(config, policies, *_samplings(config, reply), problems)
 
 
 def _samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:

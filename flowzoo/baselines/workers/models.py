@@ -77,4 +77,4 @@ class VLLMModels:
 
 def open_models(config: TrainConfig, plan: RunPlan) -> LearnerModels | VLLMModels:
     """Load the models or start the engines that the settings name."""
-    return (VLLMModels if config.engine == "vllm" else LearnerModels)(config, plan)
+    return (VLLMModels if config.engine_traits.own_weights else LearnerModels)(config, plan)

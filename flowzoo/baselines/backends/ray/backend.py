@@ -154,7 +154,7 @@ class RayRunBackend(LocalRunBackend):
                 if self._learner_groups is not None:
                     facts += self._learner_groups.facts(str(token))
             check_nodes(facts, os.getcwd(), str(config.directory))
-            if config.engine == "vllm":
+            if "vllm" in config.engine_traits.modules:
                 check_vllm(facts[:count])
             self._opening = [worker.open.remote() for worker in workers]
         except BaseException:

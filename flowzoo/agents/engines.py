@@ -1,0 +1,189 @@
+"""Engines by name, and what each of them can do.
+
+An engine samples from a model at a path. Nothing asks for its name: checks of settings, runs and
+commands ask its `EngineTraits`. Flowzoo's own are in `ENGINES`; packages add theirs by entry points
+of the group `flowzoo.engines`, which name a subclass of `Engine`:
+
+    [project.entry-points."flowzoo.engines"]
+    echo = "echo_pack:EchoEngine"
+
+Such an engine runs `--policy echo:PATH`, and with `--engine echo` the policies `pocket` and
+`hf:PATH`. `flowzoo.agents.testing.check_engine` tests one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import ClassVar
+
+from flowzoo.agents.hub import check_model
+from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice, dtype_for
+from flowzoo.agents.policy import Policy, Sampling
+from flowzoo.agents.traits import ModelTraits, traits_of
+from flowzoo.errors import UsageError, unknown
+from flowzoo.functions import load_class
+from flowzoo.plugins import ENGINE_GROUP, load_plugin, plugin_named, plugins, with_packages
+
+ENGINES: dict[str, str] = {
+    "transformers": "flowzoo.agents.builtin_engines:Transformers",
+    "vllm": "flowzoo.agents.builtin_engines:VLLM",
+    "openai": "flowzoo.agents.builtin_engines:VLLMServer",
+}
+"""Flowzoo's engines by name, as `module:Class`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTraits:
+    """Capabilities and needs of an engine."""
+
+    own_weights: bool = True
+    """True if it holds a copy of the weights, which a run syncs after every update; False if it
+    samples with the learner's own module."""
+    in_process: bool = True
+    """True if it can compute in the process that opens it."""
+    own_process: bool = False
+    """True if it can compute in separate processes, beside a learner."""
+    server: bool = False
+    """True if it is a server that is already running, at the URL of the setting `endpoint`."""
+    batches_itself: bool = True
+    """True if it forms batches of the requests in flight; False if rollouts hand it large ones."""
+    returns_ids: bool = True
+    """True if completions have token ids and log-probs, which training needs."""
+    same_in_any_batch: bool = True
+    """True if a sample depends on its request's key alone, up to float noise of the log-probs."""
+    gpu_transfer: bool = False
+    """True if new weights can reach it from GPU to GPU (`weight_transfer` ipc and nccl)."""
+    sized_cache: bool = False
+    """True if it has a KV cache in this process whose size is set (`engine_memory`)."""
+    modules: Mapping[str, str] = field(default_factory=dict)
+    """Modules that must be installed, each with its purpose as an error names it."""
+    training: str = ""
+    """`module:Class` of a run's engines (`flowzoo.baselines.engines.hf.Engines`); empty: the engine
+    only plays. Called with config, policies, learners, the `Sampling` of training and that of
+    evaluations, and the problems that probes are made of."""
+    replicas: str = ""
+    """`module:Class` of a rollout worker's engines; empty: workers cannot have it, unless it
+    samples with a module. Called with config, policies, both samplings and the problems."""
+
+    @property
+    def takes_placement(self) -> bool:
+        """True if the setting `placement` chooses the process it computes in."""
+        return self.in_process and self.own_process
+
+    def apart(self, placement: str) -> bool:
+        """Return True if it computes in separate processes under a `placement`."""
+        return self.own_process and (not self.in_process or placement == "split")
+
+
+class Engine(ABC):
+    """A way to sample from a model: its traits, and how policies are opened."""
+
+    name: ClassVar[str]
+    """The name in settings, on the command line and in policy specs."""
+    summary: ClassVar[str] = ""
+    """One line for `flowzoo list`."""
+    traits: ClassVar[EngineTraits]
+
+    def check(self, model: str) -> None:
+        """Refuse a model that cannot be there, without loading or importing anything large.
+
+        Args:
+            model: path or id, as the spec has it.
+
+        Raises:
+            UsageError: no model is found under this name.
+        """
+        check_model(model)
+
+    def dtype(self, choice: EngineDTypeChoice, model: str) -> EngineDType | None:
+        """Return the number format that `model` computes in; None: the engine does not say.
+
+        Args:
+            choice: a number format, or `auto`.
+            model: as for `check`.
+
+        Raises:
+            UsageError: no model is found under this name.
+        """
+        return dtype_for(choice, model, "cpu")
+
+    def model_traits(self, model: str) -> ModelTraits:
+        """Return the facts of `model` that the usual reply budget follows from.
+
+        Raises:
+            UsageError: no model is found under this name.
+        """
+        return traits_of(model)
+
+    @abstractmethod
+    def open(
+        self,
+        model: str,
+        *,
+        name: str,
+        sampling: Sampling | None = None,
+        thinking: bool | None = None,
+        dtype: EngineDType | None = None,
+        cache_gib: float = 0.0,
+        url: str = "",
+    ) -> Policy:
+        """Start the engine, or connect to it, and return a policy that samples from `model`.
+
+        Args:
+            model: path or id.
+            name: name of the policy.
+            sampling: temperature and lengths; None: `Sampling()`.
+            thinking: switches thoughts on or off; None: the chat template's default.
+            dtype: number format of the weights; None: the engine's choice.
+            cache_gib: size of the KV cache in GiB; 0: the usual size.
+            url: address of the server.
+
+        Raises:
+            UsageError: nothing usable under `model`.
+            MissingExtraError: the engine's library is not installed.
+        """
+
+
+def find_engine(name: str) -> Engine:
+    """The engine of that name.
+
+    Raises:
+        UsageError: no engine has it, or the class that an installed package names is unusable.
+    """
+    if name in ENGINES:
+        module, _, attribute = ENGINES[name].partition(":")
+        return getattr(import_module(module), attribute)()
+    if ":" in name:
+        return _complete(f"engine {name}", load_class("engine", name, Engine))()  # type: ignore[type-abstract]
+    plugin = plugin_named(ENGINE_GROUP, name)
+    if plugin is None:
+        raise unknown("engine", name, engine_names())
+    return load_plugin("engine", plugin, Engine, _complete)()  # type: ignore[type-abstract]
+
+
+def engine_names() -> dict[str, str]:
+    """Every engine by name, with the package that brings it; "" for flowzoo's own."""
+    return with_packages(ENGINES, ENGINE_GROUP)
+
+
+def plugin_engines() -> list[str]:
+    """Names of the engines of installed packages, each of which is a form of policy spec too."""
+    return [plugin.name for plugin in plugins(ENGINE_GROUP) if plugin.name not in ENGINES]
+
+
+def _complete(setting: str, engine: type[Engine]) -> type[Engine]:
+    """Return `engine`, whose `name` and `traits` must be set.
+
+    Raises:
+        UsageError: one is missing.
+    """
+    if not isinstance(getattr(engine, "name", None), str):
+        raise UsageError(f'{setting} has no `name`: an engine class says name = "...".')
+    if not isinstance(getattr(engine, "traits", None), EngineTraits):
+        raise UsageError(
+            f"{setting} has no `traits`: an engine class says traits = EngineTraits(...)."
+        )
+    return engine
