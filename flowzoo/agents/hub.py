@@ -1,4 +1,4 @@
-"""Where a model is looked for: in a folder, or on the hub, which is silent and takes a minute."""
+"""Models by name: folders, GGUF files and ids of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from flowzoo.agents.gguf import check_gguf, is_gguf
 from flowzoo.errors import UsageError
 
 _log = logging.getLogger(__name__)
-_told: set[str] = set()
+_logged: set[str] = set()
 _DESCRIBED_BY = ("config.json", "adapter_config.json", "params.json")
-"""Files one of which every model's folder has: transformers', an adapter's, Mistral's."""
+"""Every model's folder has one of these: transformers', an adapter's, Mistral's."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
 
 def check_model(source: str) -> None:
-    """Refuse what is neither a model's folder nor can be a name on the hub; loads nothing.
+    """Check that a source is a model's folder, a GGUF file or a valid hub id; loads nothing.
 
     Raises:
-        UsageError: so it is.
+        UsageError: neither an existing folder or file nor a valid hub id.
     """
     if is_gguf(source):
         check_gguf(source)
@@ -38,8 +38,8 @@ def check_model(source: str) -> None:
         )
 
 
-def tell_hub(source: str) -> None:
-    """Log, once in a process, that `source` is no folder here, so that the hub is asked for it."""
-    if source not in _told and not os.path.isdir(source):
-        _told.add(source)
+def log_hub_lookup(source: str) -> None:
+    """Log once per process that `source` is not a local folder and is looked up on the hub."""
+    if source not in _logged and not os.path.isdir(source):
+        _logged.add(source)
         _log.warning("there is no folder %s: looking for a model of that name on the hub", source)

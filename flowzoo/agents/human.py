@@ -23,13 +23,13 @@ EDIT = "/edit"
 """Typed alone, it opens an editor."""
 QUOTES = '"""'
 """Typed alone, it begins a reply of several lines; a second one ends it."""
-CUT = "-------- your reply stands above this line; the question below is left out --------"
+CUT = "-------- your reply goes above this line; the question below is left out --------"
 _EDITORS = ("nano", "vim", "vi")
-_COLOURS = {"system": "dim", "assistant": "green"}
+_COLORS = {"system": "dim", "assistant": "green"}
 
 
 class HumanPolicy:
-    """Whoever sits at the terminal, one question after the other."""
+    """The person at the terminal, asked one question at a time."""
 
     batching: Batching = "stream"
     counts_tokens = False
@@ -37,12 +37,12 @@ class HumanPolicy:
     def __init__(self, name: str = "human") -> None:
         """Make the policy; `name` is its name in policy maps and records."""
         self.name = name
-        self._told = False
+        self._hint_shown = False
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Ask for a reply to each of `requests`, in their order.
 
-        Everything else waits meanwhile, so that Ctrl-C ends the program as ever.
+        Blocks the event loop, so that Ctrl-C ends the program as usual.
 
         Raises:
             UsageError: standard input has ended, or the editor failed.
@@ -50,7 +50,7 @@ class HumanPolicy:
         return [Completion(self._ask(request)) for request in requests]
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """No-op."""
 
     def _ask(self, request: Request) -> str:
         from rich.console import Console
@@ -60,11 +60,15 @@ class HumanPolicy:
         out.rule(Text(f"you are {request.agent}"))
         for message in request.messages:
             out.print(Text(f"{message['role']}:", style="bold"))
-            said = message["content"]
-            style = _COLOURS.get(message["role"], "")
-            out.print(Text(printable(said, len(said)), style=style), soft_wrap=True)
-        hint = "" if self._told else f" (Enter sends; {QUOTES} for several lines, {EDIT} to edit)"
-        self._told = True
+            text = message["content"]
+            style = _COLORS.get(message["role"], "")
+            out.print(Text(printable(text, len(text)), style=style), soft_wrap=True)
+        hint = (
+            ""
+            if self._hint_shown
+            else f" (Enter sends; {QUOTES} for several lines, {EDIT} to edit)"
+        )
+        self._hint_shown = True
         out.print(Text(f"your reply{hint}:", style="bold cyan"))
         while True:
             line = read_line(request.agent)
@@ -72,14 +76,14 @@ class HumanPolicy:
                 return read_quoted(request.agent)
             if line.strip() != EDIT:
                 return line
-            said = edited(request)
-            if said:
-                out.print(Text(printable(said, len(said)), style="cyan"), soft_wrap=True)
-                return said
+            text = edited(request)
+            if text:
+                out.print(Text(printable(text, len(text)), style="cyan"), soft_wrap=True)
+                return text
             out.print(Text("nothing written: type a reply, or /edit again", style="dim"))
 
     def __repr__(self) -> str:
-        """Its name."""
+        """Name of the policy."""
         return f"HumanPolicy({self.name!r})"
 
 
@@ -119,14 +123,14 @@ def editor() -> list[str]:
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if named:
         return shlex.split(named)
-    found = next(filter(None, map(shutil.which, _EDITORS)), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, _EDITORS)), None)
+    if program is None:
         raise UsageError(f"{EDIT}: no editor found; set EDITOR, or type the reply.")
-    return [found]
+    return [program]
 
 
 def edited(request: Request) -> str:
-    """What a person writes in an editor above the question; the file is gone afterwards.
+    """Text that the person writes in an editor above the question; the file is removed.
 
     Raises:
         UsageError: the editor is missing or failed.
@@ -137,7 +141,7 @@ def edited(request: Request) -> str:
         path = Path(folder) / f"{request.agent}.md"
         path.write_text(f"\n{CUT}\n{question}\n", encoding="utf-8")
         command = [*editor(), str(path)]
-        # The terminal, whatever our standard output is: an editor draws there.
+        # An editor draws on the terminal, even if standard output is redirected.
         try:
             done = subprocess.run(command, stdout=sys.stderr if not sys.stdout.isatty() else None)
         except OSError as error:

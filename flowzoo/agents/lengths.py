@@ -37,19 +37,19 @@ class Lengths:
                 raise UsageError(f"the {name} budget of a role must be at least 1, got {value}")
 
 
-def read_lengths(words: Sequence[str], roles: Roles) -> dict[str, Lengths]:
+def read_lengths(args: Sequence[str], roles: Roles) -> dict[str, Lengths]:
     """Read `ROLE=PROMPT/REPLY` words.
 
     Args:
-        words: e.g. `("generator=30720/5120", "aggregator=/512")`.
+        args: e.g. `("generator=30720/5120", "aggregator=/512")`.
         roles: the workflow's, role -> its agents; entries name roles or agents.
 
     Raises:
         UsageError: a word of another form, an unknown role, or one given twice.
     """
     agents = agent_names(roles)
-    found: dict[str, Lengths] = {}
-    for word in words:
+    lengths: dict[str, Lengths] = {}
+    for word in args:
         match = _WORD.fullmatch(word)
         if match is None or not (match["prompt"] or match["reply"]):
             raise UsageError(
@@ -59,11 +59,11 @@ def read_lengths(words: Sequence[str], roles: Roles) -> dict[str, Lengths]:
         role = match["role"]
         if role not in roles and role not in agents:
             raise unknown("role", role, [*roles, *agents])
-        if role in found:
+        if role in lengths:
             raise UsageError(f"lengths give {role!r} twice")
         prompt, reply = (int(match[name]) if match[name] else None for name in ("prompt", "reply"))
-        found[role] = Lengths(prompt, reply)
-    return found
+        lengths[role] = Lengths(prompt, reply)
+    return lengths
 
 
 def with_default(

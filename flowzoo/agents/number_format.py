@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flowzoo.agents.gguf import model_source
-from flowzoo.agents.hub import tell_hub
+from flowzoo.agents.hub import log_hub_lookup
 from flowzoo.errors import UsageError
 
 EngineDType = Literal["float32", "bfloat16", "float16"]
@@ -78,7 +78,7 @@ def weights_at(source: str) -> float:
     from transformers import AutoConfig
 
     source = model_source(source)
-    tell_hub(source)
+    log_hub_lookup(source)
     adapter = Path(source) / "adapter_config.json"
     try:
         if adapter.is_file():

@@ -1,4 +1,4 @@
-"""What answers: the protocol every engine implements, and the records that cross it.
+"""Policies: the protocol that every engine implements, and its requests and replies.
 
 A policy turns a batch of `Request`s into `Completion`s, in request order. Everything random about
 a completion is a function of `Request.key`, never of the batch it happened to share, so that an
@@ -23,7 +23,7 @@ Key = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a policy samples unless a request says otherwise.
+    """Sampling parameters of a policy; a request may tighten the lengths.
 
     Raises:
         UsageError: a value outside its range.
@@ -66,9 +66,9 @@ class Request:
     max_prompt: int | None = None
     """Most tokens of the prompt; None: what the context leaves beside the reply."""
     keep: str = ""
-    """The problem's text, as it stands in `messages`: the last thing a prompt loses."""
+    """The problem's text, as in `messages`: the last part that a long prompt loses."""
     quotes: tuple[str, ...] = ()
-    """What `messages` may quote of others: the first thing that is shortened in a long prompt."""
+    """Texts that `messages` may quote: the first parts that a long prompt loses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Completion:
     """One reply. An engine that sees no tokens (scripts, most endpoints) leaves the ids empty."""
 
     text: str
-    """Everything that was said. Thoughts stand in `<think>` tags, the opening one included where
-    the prompt ended with it; one that was cut off is not closed."""
+    """The whole reply. Thoughts are in `<think>` tags, the opening one included if the prompt
+    ended with it; a truncated thought is not closed."""
     prompt_ids: Sequence[int] = ()
     output_ids: Sequence[int] = ()
     """Sampled tokens, the end-of-turn token included when it was sampled; never pads."""
@@ -85,10 +85,10 @@ class Completion:
     """Natural-log probability of each output token under the distribution it was sampled from."""
     finish: FinishReason = "stop"
     version: int | None = None
-    """Optimiser steps behind the weights that sampled it, where an engine of its own was told."""
+    """Optimizer steps behind the weights that sampled it; None: unknown to the engine."""
     shortened: int = 0
-    """What was taken out of a prompt that was over its budget, in tokens (an endpoint that
-    reports no token ids: in characters)."""
+    """Tokens cut from a prompt that was over its budget (characters, for an endpoint that reports
+    no token ids)."""
     usage: Usage | None = None
     """Tokens as a server counted them that sent no ids."""
 
@@ -124,7 +124,7 @@ def canonical(key: Key) -> tuple[tuple[bool, str | int], ...]:
 def ordering(keys: Iterable[Key]) -> Callable[[Key], Any]:
     """A sort key that orders `keys` as `canonical` does.
 
-    Keys of one shape, as those of a workflow's calls are, have that order among themselves.
+    Keys of one shape, such as the keys of a workflow's calls, sort by themselves.
     """
     shapes = {tuple(map(type, key)) for key in keys}
     return canonical if len(shapes) > 1 else tuple

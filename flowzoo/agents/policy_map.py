@@ -86,10 +86,10 @@ class PolicyMap:
         Raises:
             UsageError: neither the agent nor its role has an entry.
         """
-        found = self._entries.get(name) or self._entries.get(role_of(name))
-        if found is None:
+        policy = self._entries.get(name) or self._entries.get(role_of(name))
+        if policy is None:
             raise unknown("role or agent", name, self._entries)
-        return found
+        return policy
 
     def lengths(self, agent: str) -> Lengths:
         """The token budgets of an agent: its own, else its role's, else none."""

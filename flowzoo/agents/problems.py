@@ -11,7 +11,7 @@ from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int, key_rng
 
 _LOOKS = 50
-"""How many items are looked at for each distinct one before giving up."""
+"""Problems drawn for each distinct one before giving up."""
 
 
 def distinct_problems(
@@ -19,11 +19,11 @@ def distinct_problems(
 ) -> list[Problem]:
     """The first `count` problems of `split` with different texts, from index `start` on.
 
-    A generator may repeat an instance; counting it twice would narrow intervals that it should not.
-    Where it does nothing but repeat, the search ends: of a space that has one instance more, all
-    alike in chance, so many repetitions in a row have a chance of less than 10^-20.
+    A generator may repeat an instance; counting it twice would make intervals too narrow.
+    The search ends after a run of repetitions: if one more equally likely instance existed, such a
+    run would have a probability below 10^-20.
     `count` None takes every row of a finite split, repeated texts included. `option` is the setting
-    that says how many, for the remedy in the message.
+    of `count`, for the remedy in the message.
 
     Raises:
         UsageError: the split has fewer distinct problems, or `count` is None for a generator.
@@ -37,23 +37,23 @@ def distinct_problems(
         raise UsageError(f"the number of problems must be >= 1, got {count}")
     end = start + _LOOKS * count if size is None else size
     seen: set[str] = set()
-    found: list[Problem] = []
+    problems: list[Problem] = []
     repeated = 0
     for index in range(start, end):
         problem = get_problem(task, index, split)
         if problem.text not in seen:
             seen.add(problem.text)
-            found.append(problem)
-            if len(found) == count:
-                return found
+            problems.append(problem)
+            if len(problems) == count:
+                return problems
             repeated = 0
         else:
             repeated += 1
-            if size is None and repeated > _LOOKS * (len(found) + 1):
+            if size is None and repeated > _LOOKS * (len(problems) + 1):
                 break
-    remedy = f": {option} {len(found)} takes all of them" if option and found else ""
+    remedy = f": {option} {len(problems)} takes all of them" if option and problems else ""
     raise UsageError(
-        f"split {split!r} of task {task.name!r} has only {len(found)} distinct problems from "
+        f"split {split!r} of task {task.name!r} has only {len(problems)} distinct problems from "
         f"index {start} on, {count} were asked for{remedy}"
     )
 
@@ -77,17 +77,17 @@ def indices_from(size: int | None, seed: int, first: int, count: int) -> list[in
     generator (`size` None) is sampled without end.
     """
     if size is None:
-        return [key_int("stream", seed, place) % 2**31 for place in range(first, first + count)]
+        return [key_int("stream", seed, index) % 2**31 for index in range(first, first + count)]
     return [
-        _shuffled(size, seed, place // size)[place % size] for place in range(first, first + count)
+        _shuffled(size, seed, index // size)[index % size] for index in range(first, first + count)
     ]
 
 
 class ProblemStream:
-    """The training problems, one after another; `cursor` is the place in them that a run saves.
+    """The training problems, one after another; `cursor` is the position that a run saves.
 
-    `cursor` counts the problems drawn so far. With the seed and the split it determines what comes
-    next, so it is all of the state, however many problems a step has drawn.
+    `cursor` counts the problems drawn so far. With the seed and the split it determines the next
+    problem, so a run needs to save nothing else.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ProblemStream:
     def take(self, task: Task, count: int) -> list[Problem]:
         """The next `count` problems of `task`, which may change from step to step (its level)."""
         size = get_size(task, self.split) if self._only is None else len(self._only)
-        found = indices_from(size, self.seed, self.cursor, count)
+        indices = indices_from(size, self.seed, self.cursor, count)
         self.cursor += count
-        chosen = found if self._only is None else [self._only[i] for i in found]
+        chosen = indices if self._only is None else [self._only[i] for i in indices]
         return [get_problem(task, index, self.split) for index in chosen]

@@ -1,7 +1,7 @@
-"""Which prompt texts a model is given where nobody says: those that it can follow.
+"""Default prompts of a model: the texts that it can follow.
 
-The short texts are those that the pocket models were made on. Any other model gets the full ones
-with worked examples; one that a run of flowzoo has trained, those of its run.
+Pocket models were made on the short texts. Any other model gets the full texts with worked
+examples, or, if a run of flowzoo trained it, the texts of that run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXAMPLES = 4
 LEAST_CONTEXT = 2048
 """Tokens; a model with fewer has no room for examples."""
 _LEVELS = 6
-"""Folders above a model's own in which its run is looked for."""
+"""Number of parent folders that are searched for a model's run."""
 _WITHOUT_MODEL = ("pocket", "scripted", "human")
 
 
@@ -56,8 +56,8 @@ def make_styled(
 ) -> tuple[Workflow, PromptStyle]:
     """`make(**settings)`, with the usual prompts for `sources` where the settings name none.
 
-    A task that has no worked examples goes without, which is logged; where the settings ask for
-    them, that is an error. Also returns the style that was taken.
+    A task that has no worked examples goes without, which is logged; if the settings ask for
+    them, that is an error. Also returns the style in use.
     """
     given = dict(settings)
     # Published rules come with the published kind of prompt.
@@ -91,7 +91,7 @@ def _style(source: str) -> PromptStyle:
 def _settings_of_run(folder: Path) -> dict[str, Any] | None:
     """The settings of the run that wrote a model's folder: of an export, or within a run."""
     above = [folder / "flowzoo.json"]
-    above += [one / "run.json" for one in list(folder.resolve().parents)[:_LEVELS]]
+    above += [parent / "run.json" for parent in list(folder.resolve().parents)[:_LEVELS]]
     for file in above:
         with contextlib.suppress(OSError, ValueError):
             record = json.loads(file.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from flowzoo.seeding import key_rng
 
 
 class Oracle(Protocol):
-    """What the policy needs of a workflow."""
+    """The part of a workflow that a scripted policy needs."""
 
     @property
     def task(self) -> Task:
@@ -30,7 +30,7 @@ class Oracle(Protocol):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """The reply of a scripted expert in `role`: its job done rightly, or wrongly."""
+        """The reply of a scripted expert in `role`: its job done correctly, or wrongly."""
         ...
 
 
@@ -96,7 +96,7 @@ class ScriptedPolicy:
         return [Completion(self._reply(request), finish="scripted") for request in requests]
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """No-op."""
 
     def _reply(self, request: Request) -> str:
         problem = self._resolve(request.problem)

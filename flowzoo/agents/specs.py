@@ -4,7 +4,7 @@
 `vllm:PATH` (the same model in a vLLM engine of this process), `vllm:PATH@URL` (a running
 `vllm serve`, token ids in and out), `openai:MODEL@URL` (an OpenAI-compatible endpoint) and `pocket`
 (the small model of the task that is played; `pocket:TASK` is that of another, `pocket:SCALE` and
-`pocket:TASK-SCALE` are those of another size, see `flowzoo.agents.pocket`). `human` is the person
+`pocket:TASK-SCALE` that of another size, see `flowzoo.agents.pocket`). `human` is the person
 at the terminal. `NAME:PATH` is a model in an engine of an installed package
 (`flowzoo.agents.engines`).
 """
@@ -37,7 +37,7 @@ FORMS = {
 
 
 def policy_forms() -> dict[str, str]:
-    """Every form of a policy with its meaning, those of installed packages last."""
+    """Every form of a policy with its meaning; forms of installed packages come last."""
     added = {
         f"{name}:PATH": f"The engine {name} ({engine_names()[name]})." for name in plugin_engines()
     }

@@ -1,10 +1,10 @@
-"""What of a model its settings follow from, and how long its replies may be where nobody says so.
+"""Facts of a model that default settings follow from, and the default length of replies.
 
 The reply budget is what the task needs (`Task.reply_tokens`) and the model allows: a model that
-thinks gets `THOUGHT_TOKENS`, as in AT-GRPO (arXiv 2510.11062) and Dr. MAS (2602.08847); one of the
-pocket's kind, whose replies are a few words, a number of its own. It never exceeds what the
-generation config says (`max_new_tokens`), nor half of the context, so that prompts have the other
-half. Training and evaluation go by the same rule.
+thinks gets `THOUGHT_TOKENS`, as in AT-GRPO (arXiv 2510.11062) and Dr. MAS (2602.08847); a
+model as small as the pocket models gets a few. It never exceeds `max_new_tokens` of the generation
+config, nor half of the context, so that prompts have the other half. Training and evaluation
+follow the same rule.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.chat.thinking import thinks_unasked
 from flowzoo.agents.gguf import model_source
-from flowzoo.agents.hub import tell_hub
+from flowzoo.agents.hub import log_hub_lookup
 from flowzoo.agents.number_format import count_weights
 from flowzoo.errors import UsageError
 
 TINY = 10e6
-"""Weights below which a model counts as one of the pocket's kind."""
+"""Number of weights below which a model counts as small, like the pocket models."""
 THOUGHT_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """What of a model its settings follow from."""
+    """Facts of a model that default settings follow from."""
 
     weights: float = 0.0
-    """Their number."""
+    """Number of weights."""
     context: float = math.inf
     """Most tokens of prompt and reply."""
     thinks: bool = False
-    """Unless it is told otherwise."""
+    """True if it thinks by default."""
     generation: Mapping[str, Any] = field(default_factory=dict)
-    """Its generation config, as far as that says something."""
+    """The generation config, without defaults."""
 
 
 class ReplyBudget(NamedTuple):
@@ -44,7 +44,7 @@ class ReplyBudget(NamedTuple):
 
     tokens: int
     source: str
-    """`the task` or `the model`: what it follows from."""
+    """`the task` or `the model`: origin of the number."""
 
 
 def reply_budget(
@@ -53,23 +53,23 @@ def reply_budget(
     """The longest reply that suits all models, at least one.
 
     Args:
-        models: those that answer.
-        switches: whether each was told to think; None: its template's choice.
+        models: models that answer.
+        switches: switch for thoughts of each model; None: its template's default.
         task: tokens that a reply to its problems takes.
-        tiny: what models of the pocket's kind get.
+        tiny: tokens for small models.
     """
-    wanted: list[int] = []
+    limits: list[int] = []
     for model, switch in zip(models, switches, strict=True):
         thinks = model.thinks if switch is None else switch
         usual = tiny if model.weights < TINY else THOUGHT_TOKENS if thinks else task
-        wanted.append(min(usual, int(model.generation.get("max_new_tokens") or usual)))
+        limits.append(min(usual, int(model.generation.get("max_new_tokens") or usual)))
     half = min(model.context for model in models) // 2
-    tokens = max(1, int(min(max(wanted), half)))
+    tokens = max(1, int(min(max(limits), half)))
     return ReplyBudget(tokens, "the task" if tokens == task else "the model")
 
 
 def traits_of(source: str) -> ModelTraits:
-    """What is known of a model by its configuration and tokenizer; `pocket…` is known anyway.
+    """Read a model's traits from its configuration and tokenizer.
 
     Args:
         source: as in the settings `model` and `models`.
@@ -83,11 +83,11 @@ def traits_of(source: str) -> ModelTraits:
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     source = model_source(source)
-    tell_hub(source)
+    log_hub_lookup(source)
     try:
-        made = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        weights = count_weights(made)
+        weights = count_weights(config)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot load a model from {source!r}, whose settings are to be found by its "
@@ -98,5 +98,5 @@ def traits_of(source: str) -> ModelTraits:
         generation = GenerationConfig.from_pretrained(source).to_diff_dict()
     except OSError:  # many models have none
         generation = {}
-    context = getattr(made.get_text_config(), "max_position_embeddings", None)
+    context = getattr(config.get_text_config(), "max_position_embeddings", None)
     return ModelTraits(weights, context or math.inf, thinks_unasked(tokenizer), generation)

@@ -17,13 +17,13 @@ _log = logging.getLogger("flowzoo")
 
 @dataclass(slots=True)
 class EngineStats:
-    """What an engine has done so far for one policy; all but `seconds` are counts."""
+    """Statistics of an engine for one policy; all but `seconds` are counts."""
 
     requests: int = 0
     prompt_tokens: int = 0
     """Prompt tokens of all requests, shared ones counted each time."""
     read_tokens: int = 0
-    """Prompt tokens the model read: those of equal prompts or prefixes are read once."""
+    """Prompt tokens the model read; equal prompts and prefixes are read once."""
     output_tokens: int = 0
     shortened: int = 0
     """Prompts that were over their budget and were shortened."""
@@ -48,7 +48,7 @@ def check_context(context: int, sampling: Sampling) -> None:
 
 
 class TokenizedPrompt(NamedTuple):
-    """A prompt as the model reads it, and how many tokens it was made to lose."""
+    """A prompt as the model reads it, and the number of tokens cut from it."""
 
     ids: tuple[int, ...]
     shortened: int
@@ -57,7 +57,7 @@ class TokenizedPrompt(NamedTuple):
 def fit(
     chat: ChatTokenizer, request: Request, ids: tuple[int, ...], budget: int
 ) -> TokenizedPrompt:
-    """The prompt of `request`, `ids` in full, in at most `budget` tokens; see `shorten`."""
+    """Return the prompt of `request` (`ids` in full) in at most `budget` tokens."""
     if len(ids) <= budget:
         return TokenizedPrompt(ids, 0)
     texts = shorten(
@@ -79,16 +79,16 @@ def fitted_prompts(
 ) -> list[TokenizedPrompt]:
     """Prompts of `requests` within their `budgets`; counts in `stats`, logs the first cut."""
     encoded = chat.encode([request.messages for request in requests])
-    known: dict[tuple[object, ...], TokenizedPrompt] = {}
+    fitted_by_key: dict[tuple[object, ...], TokenizedPrompt] = {}
     prompts: list[TokenizedPrompt] = []
     for request, ids, budget in zip(requests, encoded, budgets, strict=True):
         if len(ids) <= budget:
             prompts.append(TokenizedPrompt(ids, 0))
             continue
         key = ids, budget, request.keep, request.quotes
-        if key not in known:
-            known[key] = fit(chat, request, ids, budget)
-        prompts.append(known[key])
+        if key not in fitted_by_key:
+            fitted_by_key[key] = fit(chat, request, ids, budget)
+        prompts.append(fitted_by_key[key])
     long = [prompt for prompt in prompts if prompt.shortened]
     if long and not stats.shortened:
         _log.warning(

@@ -1,10 +1,10 @@
-"""Prompts over their budget: what is quoted in them gets shorter, the problem stays.
+"""Shortening prompts that are over their budget: quotes first, the problem last.
 
-A workflow needs no marks for this. What agents said, searches found and programs printed is in the
-episode's transcript, and where a prompt quotes it word for word it is found again. Quotes longer
-than a cap lose their middle, the cap being the largest that fits, so that long candidates give way
-first and equals stay equal. Where that is not enough, everything but the problem falls under the
-cap; a problem that is itself too long loses the middle of the prompt, token by token.
+A workflow needs no marks for this. Replies, search results and program outputs are in the episode's
+transcript, and a prompt that quotes them word for word is searched for them. Quotes longer than a
+cap lose their middle, the cap being the largest that fits, so that long candidates give way first
+and equals stay equal. Where that is not enough, everything but the problem falls under the cap; a
+problem that is itself too long loses the middle of the prompt, token by token.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from flowzoo.envs.script import Message
 from flowzoo.reward.visible import strip_thinking
 
 MARK = " [...] "
-"""Stands where something was taken out."""
+"""Marks a cut."""
 
 _LEAST = 24
-"""Characters below which a text is not looked for: a lone answer may stand anywhere."""
+"""Characters below which a text is not searched for: a short answer may occur anywhere."""
 
 
 class Span(NamedTuple):
@@ -44,27 +44,27 @@ def middle_out(text: str, cap: int) -> str:
 
 
 def find_spans(messages: Sequence[Message], keep: str, quotes: Sequence[str]) -> list[Span]:
-    """What of `messages` may be shortened, in order; all but the first place of `keep` is."""
+    """Spans of `messages` that may be shortened, in order: all but the first `keep`."""
     forms = {form.strip() for quote in quotes for form in (quote, strip_thinking(quote))}
-    wanted = sorted((form for form in forms if len(form) >= _LEAST), key=lambda t: (-len(t), t))
+    patterns = sorted((form for form in forms if len(form) >= _LEAST), key=lambda t: (-len(t), t))
     spans: list[Span] = []
-    kept = not keep
+    keep_found = not keep
     for number, message in enumerate(messages):
         text = message["content"]
-        taken: list[tuple[int, int, bool]] = []
-        place = -1 if kept else text.find(keep)
-        if place >= 0:
-            kept = True
-            taken.append((place, place + len(keep), False))
-        for form in wanted:
+        claimed: list[tuple[int, int, bool]] = []
+        start_of_keep = -1 if keep_found else text.find(keep)
+        if start_of_keep >= 0:
+            keep_found = True
+            claimed.append((start_of_keep, start_of_keep + len(keep), False))
+        for form in patterns:
             start = text.find(form)
             while start >= 0:
                 end = start + len(form)
-                if all(end <= low or high <= start for low, high, _ in taken):
-                    taken.append((start, end, True))
+                if all(end <= low or high <= start for low, high, _ in claimed):
+                    claimed.append((start, end, True))
                 start = text.find(form, end)
-        spans += [Span(number, low, high, True) for low, high, quote in taken if quote]
-        edges = [(0, 0, False), *sorted(taken), (len(text), len(text), False)]
+        spans += [Span(number, low, high, True) for low, high, quote in claimed if quote]
+        edges = [(0, 0, False), *sorted(claimed), (len(text), len(text), False)]
         spans += [
             Span(number, left[1], right[0], False)
             for left, right in pairwise(edges)
@@ -76,7 +76,7 @@ def find_spans(messages: Sequence[Message], keep: str, quotes: Sequence[str]) ->
 def cut(messages: Sequence[Message], spans: Sequence[Span], cap: int) -> list[Message]:
     """`messages` in which no span has more than `cap` characters (and the mark)."""
     texts = [message["content"] for message in messages]
-    for number, start, end, _ in reversed(spans):  # from the back, so that places stay right
+    for number, start, end, _ in reversed(spans):  # from the back, so that offsets stay right
         text = texts[number]
         texts[number] = text[:start] + middle_out(text[start:end], cap) + text[end:]
     return [{**message, "content": text} for message, text in zip(messages, texts, strict=True)]

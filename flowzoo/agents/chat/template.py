@@ -45,7 +45,7 @@ class ChatTokenizer:
 
         Args:
             tokenizer: has a chat template.
-            template_kwargs: passed to the template, whatever its variables are called.
+            template_kwargs: variables of the template, by name.
             thinking: switches thoughts on or off; None: the template's default.
 
         Raises:
@@ -63,10 +63,10 @@ class ChatTokenizer:
             self._kwargs |= thinking_kwargs(str(tokenizer.chat_template), thinking)
         settings = (str(item) for pair in sorted(self._kwargs.items()) for item in pair)
         self.template_id = key_digest(str(tokenizer.chat_template), *settings).hex()[:8]
-        """Hash of the template and of what it is given."""
+        """Hash of the template and its variables."""
         self._known: dict[Chatted, tuple[int, ...]] = {}  # newest last
-        words = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-        longest_first = sorted(words | set(tokenizer.all_special_tokens), key=len, reverse=True)
+        special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        longest_first = sorted(special | set(tokenizer.all_special_tokens), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         # Some tokenizers count the tags of thoughts as special: they must survive decoding.
         added = tokenizer.added_tokens_decoder
@@ -88,11 +88,11 @@ class ChatTokenizer:
         same at different times.
         """
         keys = [tuple((message["role"], message["content"]) for message in chat) for chat in chats]
-        known = {key: self._known.pop(key, None) for key in keys}
-        new = {key: chat for key, chat in zip(keys, chats, strict=True) if known[key] is None}
+        cached = {key: self._known.pop(key, None) for key in keys}
+        new = {key: chat for key, chat in zip(keys, chats, strict=True) if cached[key] is None}
         texts = [self._render(chat) for chat in new.values()]
         encoded = self._tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-        prompts = {key: ids for key, ids in known.items() if ids is not None}
+        prompts = {key: ids for key, ids in cached.items() if ids is not None}
         prompts.update(zip(new, map(tuple, encoded), strict=True))
         self._known.update(prompts)
         for key in list(self._known)[: max(0, len(self._known) - _REMEMBERED)]:
@@ -122,7 +122,7 @@ class ChatTokenizer:
         if not text.startswith(self._prefix) or text != encodable(text):
             return None
         body = text.removeprefix(self._prefix)
-        if any(found[0] not in (OPENING, CLOSING) for found in self._special.finditer(body)):
+        if any(match[0] not in (OPENING, CLOSING) for match in self._special.finditer(body)):
             return None
         ids = tuple(self._tokenizer(body, add_special_tokens=False)["input_ids"])
         return ids if self.decode(ids) == text else None
@@ -134,31 +134,31 @@ class ChatTokenizer:
             UsageError: it ends it with none of them, so that no reply could be taught to end.
         """
         chat = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]
-        asked, answered = (
+        question_ids, answer_ids = (
             self._tokenizer(
                 self._tokenizer.apply_chat_template(part, tokenize=False, **self._kwargs),
                 add_special_tokens=False,
             )["input_ids"]
             for part in (chat[:1], chat)
         )
-        before = sum(number in stop_ids for number in asked)
-        found = [number for number in answered if number in stop_ids][before:]
-        if not found:
+        before = sum(number in stop_ids for number in question_ids)
+        ends = [number for number in answer_ids if number in stop_ids][before:]
+        if not ends:
             raise UsageError(
                 "the chat template ends an assistant's message with none of the model's end tokens "
                 f"({', '.join(map(str, sorted(stop_ids)))}): use a model whose generation config "
                 "names the end of a turn (eos_token_id)."
             )
-        return found[-1]
+        return ends[-1]
 
     def _inert(self, text: str) -> str:
-        """`text` in which no special token can be read: a zero-width space stands inside each.
+        """`text` in which no special token can be read: each is split by a zero-width space.
 
-        A reply that spells out an end-of-turn token would otherwise end the turn of whoever
-        quotes it, and speak in another role.
+        A reply that spells out an end-of-turn token would otherwise end the turn of the
+        agent that quotes it, and speak in another role.
         """
         return self._special.sub(
-            lambda found: f"{found[0][0]}\u200b{found[0][1:]}", encodable(text)
+            lambda match: f"{match[0][0]}\u200b{match[0][1:]}", encodable(text)
         )
 
     def _render(self, chat: Sequence[Message]) -> str:
@@ -174,16 +174,16 @@ def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     Raises:
         UsageError: neither names one, so that no reply could ever end by itself.
     """
-    found: set[int] = set()
+    stop_ids: set[int] = set()
     configs = (getattr(model, "generation_config", None), model.config, tokenizer)
     for ids in (getattr(holder, "eos_token_id", None) for holder in configs):
-        found.update([ids] if isinstance(ids, int) else ids or ())
-    if not found:
+        stop_ids.update([ids] if isinstance(ids, int) else ids or ())
+    if not stop_ids:
         raise UsageError(
             "neither the model's generation config nor the tokenizer names an end token "
             "(eos_token_id), so no reply could end by itself."
         )
-    return frozenset(found)
+    return frozenset(stop_ids)
 
 
 class TemplatedPolicy:

@@ -1,4 +1,4 @@
-"""The switch for thoughts: read from words, and put the way a chat template wants it."""
+"""The switch for thoughts: reading the setting, and the variable of a chat template."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ _VARIABLE = r"(?<![\w.'\"]){}\b"
 _VALUES = {"on": True, "off": False}
 
 
-def read_thinking(words: Sequence[str], names: Iterable[str]) -> dict[str, bool | None]:
-    """Read `on`, `off`, `NAME=on` and `NAME=off` words into a map over `names` (None: not said).
+def read_thinking(args: Sequence[str], names: Iterable[str]) -> dict[str, bool | None]:
+    """Read `on`, `off`, `NAME=on` and `NAME=off` arguments into a map over `names`; None: no entry.
 
     Raises:
-        UsageError: another word, an unknown name, or one that is told twice.
+        UsageError: another word, an unknown name, or one that is given twice.
     """
-    found: dict[str, bool | None] = dict.fromkeys(names)
-    told: set[str] = set()
-    for word in words:
+    switches: dict[str, bool | None] = dict.fromkeys(names)
+    seen: set[str] = set()
+    for word in args:
         name, equals, value = word.rpartition("=")
         if value not in _VALUES:
             raise UsageError(f"thinking is `on`, `off`, or NAME=on or NAME=off, got {word!r}")
-        if equals and name not in found:
-            raise unknown("name before `=`", name, found)
-        if name in told:
-            raise UsageError(f"thinking is told twice, the second time by {word!r}")
-        told.add(name)
-        for entry in [name] if equals else [entry for entry in found if entry not in told]:
-            found[entry] = _VALUES[value]
-    return found
+        if equals and name not in switches:
+            raise unknown("name before `=`", name, switches)
+        if name in seen:
+            raise UsageError(
+                f"thinking is given twice for one name, the second time by {word!r}: leave one out"
+            )
+        seen.add(name)
+        for entry in [name] if equals else [entry for entry in switches if entry not in seen]:
+            switches[entry] = _VALUES[value]
+    return switches
 
 
 def thinking_kwargs(template: str, thinking: bool) -> dict[str, bool]:
-    """What switches thoughts on or off in a chat template.
+    """Variables that switch thoughts on or off in a chat template.
 
-    Empty where the template knows no switch and does what is asked anyway.
+    Empty if the template has no switch and does what is asked anyway.
 
     Raises:
-        UsageError: it knows no switch and always does the other thing.
+        UsageError: it has no switch and always does the other thing.
     """
     for name in SWITCHES:
         if re.search(_VARIABLE.format(name), template):
@@ -59,9 +61,9 @@ def thinking_kwargs(template: str, thinking: bool) -> dict[str, bool]:
 
 
 def thinks_unasked(tokenizer: Any) -> bool:
-    """Whether the chat template makes a model think that is told neither to nor not to.
+    """Return True if a model thinks when its chat template's switch is not set.
 
-    It does where it opens a thought itself, or where switching thoughts off changes the prompt.
+    It does if the template opens a thought itself, or if switching thoughts off changes the prompt.
     """
     template = str(getattr(tokenizer, "chat_template", None) or "")
     if OPENING not in template:

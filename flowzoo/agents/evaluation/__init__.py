@@ -1,4 +1,4 @@
-"""How well a policy map plays a workflow: held-out problems, votes, summaries with intervals.
+"""Evaluation on held-out problems: accuracy, majority votes, summaries with intervals.
 
-`evaluate` is the way in. May use rollout; training and the command line use it.
+The entry point is `evaluate`. Training and the command line use it.
 """

@@ -1,11 +1,11 @@
-"""Alarms at the start: replies that nobody can read, replies cut off, groups that all agree.
+"""Alarms at the start: unreadable replies, truncated replies, groups without variance.
 
 `flowzoo eval` prints them beside its table, `flowzoo train` after the evaluation of step 0 and
 after the rollouts of step 1, before it trains. All are pure functions. Few cases raise none: a
 share below `LOW` needs a 95 % interval (Wilson's) that ends below `LOW_END`, which takes 8 cases
 without a hit, 13 with one; a share above `CUT` needs `FEWEST` replies and an interval that begins
-above `CUT_END`. Calls count as independent, which those of one problem are not quite: an alarm is a
-hint, no measurement.
+above `CUT_END`. Calls count as independent, although calls of one problem are not quite: an alarm
+is a hint, not a measurement.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from flowzoo.reward.visible import visible
 LOW = 0.1
 """Share of readable replies, or of groups that differ, below which there is an alarm."""
 LOW_END = 1 / 3
-"""Where the interval of such a share must end."""
+"""Upper end of the interval of such a share, at most."""
 CUT = 0.2
 """Share of replies cut off above which there is an alarm."""
 CUT_END = 0.1
-"""Where the interval of such a share must begin."""
+"""Lower end of the interval of such a share, at least."""
 FEWEST = 8
-"""Replies of which a share may be large; also those that must have ended for an estimate."""
+"""Fewest replies for a large share, and fewest complete replies for an estimate."""
 COVERED = 0.95
 """Share of replies that the estimated length lets end."""
 FARTHEST = 4
 """Times the present limit beyond which an estimate is a guess."""
 
 _HEAD, _TAIL = 56, 40
-"""Characters of a quoted reply: of its beginning, and of its end, where answers stand."""
+"""Characters of a quoted reply: of its beginning, and of its end, which has the answer."""
 _ROUND = 32
 
 
@@ -48,25 +48,25 @@ class Alarm(NamedTuple):
     cause: str
     """`unread/ROLE`, `truncation/ROLE`, `nothing` (no group differs) or `reward` (hardly any)."""
     text: str
-    """What it is and what to change, in one line."""
+    """The finding and its remedy, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """What the user would type."""
+    """Options that a user can change, as typed."""
 
     lengths: Sequence[str] = ()
-    """The words of `--lengths`."""
+    """Arguments of `--lengths`."""
     examples: bool = False
-    """Whether the roles are shown worked examples already."""
+    """True if the roles are shown worked examples already."""
     warm_start: str = ""
-    """The command that teaches the roles their formats; nothing where no workflow is played, but
-    an environment of others, whose prompts are its own."""
+    """Command that teaches the roles their formats; empty for external environments, which bring
+    their own prompts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleReplies:
-    """The replies of one role, as far as the alarms depend on them."""
+    """Statistics of one role's replies."""
 
     role: str
     count: int
@@ -75,31 +75,31 @@ class RoleReplies:
     truncated: float
     """Share that was cut off."""
     ended: Sequence[int] = ()
-    """Tokens of those that ended by themselves, where they were counted."""
+    """Token counts of the complete replies."""
     limit: int | None = None
-    """Tokens of the longest that was cut off, where they were counted."""
+    """Tokens of the longest truncated reply; None: not counted."""
     unread: Sequence[Call] = field(default=(), repr=False)
-    """Those that could not be read."""
+    """Calls whose replies could not be read."""
 
 
 def replies_of(calls: Iterable[Call]) -> list[RoleReplies]:
-    """Every role's replies; those of scripts, which no setting changes, are left out."""
+    """Statistics of every role; scripted replies, which no setting changes, are left out."""
     roles: dict[str, list[Call]] = {}
     for call in calls:
         if call.finish != "scripted":
             roles.setdefault(call.role, []).append(call)
-    return [_replies(role, own) for role, own in sorted(roles.items())]
+    return [_replies(role, role_calls) for role, role_calls in sorted(roles.items())]
 
 
 def reply_alarms(roles: Iterable[RoleReplies], remedies: Remedies) -> list[Alarm]:
-    """The alarms about replies: first what is cut off, which may be why nothing is read."""
-    found: list[Alarm] = []
-    for one in roles:
-        if is_many(one.truncated, one.count):
-            found.append(Alarm(f"truncation/{one.role}", _cut_off(one, remedies)))
-        if is_low(one.strict, one.count):
-            found.append(Alarm(f"unread/{one.role}", _unread(one, remedies)))
-    return found
+    """Alarms about replies: truncation first, since it may be why nothing is read."""
+    alarms: list[Alarm] = []
+    for replies in roles:
+        if is_many(replies.truncated, replies.count):
+            alarms.append(Alarm(f"truncation/{replies.role}", _cut_off(replies, remedies)))
+        if is_low(replies.strict, replies.count):
+            alarms.append(Alarm(f"unread/{replies.role}", _unread(replies, remedies)))
+    return alarms
 
 
 def group_alarm(groups: float, alike: float, score: float, remedy: str) -> Alarm | None:
@@ -107,7 +107,7 @@ def group_alarm(groups: float, alike: float, score: float, remedy: str) -> Alarm
 
     Args:
         groups: their number; replies are compared within each.
-        alike: of which there is nothing to learn.
+        alike: number of groups with equal rewards, which teach nothing.
         score: mean of all.
         remedy: what to change.
     """
@@ -123,13 +123,13 @@ def group_alarm(groups: float, alike: float, score: float, remedy: str) -> Alarm
 def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list[Alarm]:
     """The alarms of an evaluation; with several episodes of a problem, these are a group."""
     calls = (call for record in records for call in record.calls)
-    found = reply_alarms(replies_of(calls), remedies)
+    alarms = reply_alarms(replies_of(calls), remedies)
     groups = [group for group in attempts_of(records).values() if len(group) > 1]
     alike = sum(len({record.score for record in group}) == 1 for group in groups)
     score = mean([record.score for record in records])
     remedy = f"to train, take {other_problems(score)}, or more --samples"
     flat = group_alarm(len(groups), alike, score, remedy)
-    return [*found, flat] if flat else found
+    return [*alarms, flat] if flat else alarms
 
 
 def other_problems(score: float) -> str:
@@ -140,22 +140,22 @@ def other_problems(score: float) -> str:
 
 
 def is_low(share: float, of: float) -> bool:
-    """Whether `share` of `of` cases is surely low."""
+    """Return True if `share` of `of` cases is low for certain."""
     return of > 0 and share < LOW and share_interval(share, of).high < LOW_END
 
 
 def is_many(share: float, of: float) -> bool:
-    """Whether `share` of `of` replies is surely much."""
+    """Return True if `share` of `of` replies is large for certain."""
     return of >= FEWEST and share > CUT and share_interval(share, of).low > CUT_END
 
 
 def own_budget(role: str, lengths: Sequence[str]) -> str:
-    """The word of `--lengths` that gives a role its reply budget, or nothing."""
+    """The argument of `--lengths` with a role's reply budget, or an empty string."""
     return next((word for word in lengths if word.startswith(f"{role}=") and "/" in word), "")
 
 
 def sufficient_length(ended: Sequence[int], limit: int, truncated: float) -> int | None:
-    """Tokens within which `COVERED` of the replies would end, or None where that is not known.
+    """Tokens within which `COVERED` of the replies would end, or None if unknown.
 
     The logarithms of lengths are taken for normal, and the normal distribution is fitted to two
     quantiles: the limit, which the share `1 - truncated` is below, and the median of the replies
@@ -172,12 +172,12 @@ def sufficient_length(ended: Sequence[int], limit: int, truncated: float) -> int
 
 
 def warm_start_command(workflow: str, task: str | None, options: Sequence[str], model: str) -> str:
-    """The command of a warm start on the same problems; nothing where there is no workflow."""
+    """The command of a warm start on the same problems; empty without a workflow."""
     if not workflow:
         return ""
-    words = ["flowzoo", "sft", workflow, *(["--task", task] if task else [])]
-    words += ["--options", *options] if options else []
-    return shlex.join([*words, "--model", model] if model else words)
+    args = ["flowzoo", "sft", workflow, *(["--task", task] if task else [])]
+    args += ["--options", *options] if options else []
+    return shlex.join([*args, "--model", model] if model else args)
 
 
 def quoted(reply: str) -> str:
@@ -205,42 +205,46 @@ def _replies(role: str, calls: Sequence[Call]) -> RoleReplies:
     )
 
 
-def _cut_off(one: RoleReplies, remedies: Remedies) -> str:
-    """The line about replies cut off, with the length that would do."""
-    own = own_budget(one.role, remedies.lengths)
+def _cut_off(replies: RoleReplies, remedies: Remedies) -> str:
+    """The line about truncated replies, with a sufficient length."""
+    budget = own_budget(replies.role, remedies.lengths)
 
     def option(tokens: int) -> str:
-        return f"--lengths {own.partition('/')[0]}/{tokens}" if own else f"--max-tokens {tokens}"
+        return (
+            f"--lengths {budget.partition('/')[0]}/{tokens}" if budget else f"--max-tokens {tokens}"
+        )
 
-    every = one.truncated >= 1
-    share = f"all {one.count}" if every else f"{100 * one.truncated:.0f} % of {one.count}"
-    said = f"{one.role}: {share} replies ran into the length limit"
-    if one.limit is None:
-        return f"{said}; raise {f'--lengths (now {own})' if own else '--max-tokens'}"
-    said += f" of {one.limit} tokens"
-    tokens = sufficient_length(one.ended, one.limit, one.truncated)
+    every = replies.truncated >= 1
+    share = (
+        f"all {replies.count}" if every else f"{100 * replies.truncated:.0f} % of {replies.count}"
+    )
+    line = f"{replies.role}: {share} replies ran into the length limit"
+    if replies.limit is None:
+        return f"{line}; raise {f'--lengths (now {budget})' if budget else '--max-tokens'}"
+    line += f" of {replies.limit} tokens"
+    tokens = sufficient_length(replies.ended, replies.limit, replies.truncated)
     if tokens:
         return (
-            f"{said}; judging by the lengths of those that ended (median "
-            f"{median(one.ended):.0f}), {tokens} would do for {100 * COVERED:.0f} %: "
+            f"{line}; judging by the complete replies (median "
+            f"{median(replies.ended):.0f}), {tokens} would do for {100 * COVERED:.0f} %: "
             f"{option(tokens)}"
         )
     why = "they are longer than that, by how much is not known"
     if not every:
-        why = "how long the others would be cannot be told from those that ended"
-    return f"{said}; {why}: try {option(2 * one.limit)}, or --thinking off if the model thinks"
+        why = "the complete replies do not tell how long the others would be"
+    return f"{line}; {why}: try {option(2 * replies.limit)}, or --thinking off if the model thinks"
 
 
-def _unread(one: RoleReplies, remedies: Remedies) -> str:
-    """The line about replies that nobody can read, with one of them."""
-    read = round(one.strict * one.count)
-    said = f"{one.role}: {read or 'none'} of {one.count} replies could be read (strict)"
-    if one.unread:
-        whole = [call for call in one.unread if call.finish != "length"]
-        said += f", e.g. {quoted((whole or one.unread)[0].reply)}"
-        if 2 * len(whole) < len(one.unread):
-            return f"{said}; most were cut off before their end: longer replies first"
+def _unread(replies: RoleReplies, remedies: Remedies) -> str:
+    """The line about unreadable replies, with one of them."""
+    read = round(replies.strict * replies.count)
+    line = f"{replies.role}: {read or 'none'} of {replies.count} replies could be read (strict)"
+    if replies.unread:
+        whole = [call for call in replies.unread if call.finish != "length"]
+        line += f", e.g. {quoted((whole or replies.unread)[0].reply)}"
+        if 2 * len(whole) < len(replies.unread):
+            return f"{line}; most were cut off before their end: longer replies first"
     if not remedies.warm_start:
-        return said
+        return line
     ways = [] if remedies.examples else ["show worked examples (--examples 4)"]
-    return f"{said}; {' or '.join([*ways, f'warm up first ({remedies.warm_start})'])}"
+    return f"{line}; {' or '.join([*ways, f'warm up first ({remedies.warm_start})'])}"

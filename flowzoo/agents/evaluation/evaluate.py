@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from flowzoo.agents.evaluation.folder import KIND, is_evaluation
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
-from flowzoo.agents.evaluation.summary import summarise
+from flowzoo.agents.evaluation.summary import summarize
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
@@ -65,8 +65,8 @@ class EvaluationDirectory:
             folder: the directory.
             settings: what decides the numbers; a resumed evaluation must have the same.
             grading: what answers are graded with (`Workflow.grading`), for the record.
-            grows: settings that may be larger than those of the evaluation that is there, with what
-                None stands for in each.
+            grows: settings that may be larger than in the existing evaluation, each with its value
+                for None.
 
         Raises:
             UsageError: it holds an evaluation with other settings, or something else.
@@ -84,7 +84,7 @@ class EvaluationDirectory:
             changed = sorted(k for k in {*before, *plain} if before.get(k) != plain.get(k))
             smaller = [name for name in changed if name in grows]
             for name in smaller:
-                old, new = (one.get(name) or grows[name] for one in (before, plain))
+                old, new = (values.get(name) or grows[name] for values in (before, plain))
                 if new >= old:
                     changed.remove(name)
                 else:
@@ -133,7 +133,7 @@ def evaluate(
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
 
-    The summary is that of `summarise`, with `intervals` (see `evaluation_intervals`).
+    The summary comes from `summarize`, with `intervals` (see `evaluation_intervals`).
 
     Episodes that the sandbox could not grade are no records: the summary lists them as `ungraded`,
     and a store has them played again by the next call.
@@ -168,7 +168,7 @@ def evaluate(
     for record in rollout.run([job for job in jobs if job.key not in done]):
         done[record.episode] = record
     records = [done[job.key] for job in jobs if job.key in done]
-    summary = {**summarise(records), "intervals": evaluation_intervals(records)}
+    summary = {**summarize(records), "intervals": evaluation_intervals(records)}
     ungraded = [job.key for job in jobs if job.key not in done]
     if ungraded:
         summary["ungraded"] = ungraded

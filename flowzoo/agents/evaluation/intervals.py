@@ -58,8 +58,8 @@ def interval(scores: Floats) -> Ends:
     if not np.isin(scores, (0.0, 1.0)).all():
         half = Z * float(scores.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
         return p - half, p + half
-    found = share_interval(p, n)
-    return found.low, found.high
+    wilson = share_interval(p, n)
+    return wilson.low, wilson.high
 
 
 def grouped_share(hits: Sequence[float], cases: Sequence[int]) -> ShareInterval:
@@ -80,7 +80,7 @@ def grouped_share(hits: Sequence[float], cases: Sequence[int]) -> ShareInterval:
 
 
 def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
-    """The 95 % intervals of what `summarise` says of `records`, each as `[low, high]`.
+    """The 95 % intervals of the values of `summarize`, each as `[low, high]`.
 
     Returns:
         `accuracy`, `avg@k` and `pass@k` (of means over problems), `roles` (role -> `role_score`,
@@ -89,30 +89,30 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """
     groups = list(attempts_of(records).values())
     means = {"accuracy": problem_scores(records), **attempt_values(records)}
-    found: dict[str, Any] = {
+    intervals: dict[str, Any] = {
         name: list(ends)
         for name, values in means.items()
         if values and math.isfinite((ends := interval(np.array(values)))[0])
     }
-    return found | {"roles": _role_intervals(groups), "shares": _share_intervals(groups)}
+    return intervals | {"roles": _role_intervals(groups), "shares": _share_intervals(groups)}
 
 
 def _role_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, dict[str, list[float]]]:
     """The intervals of every role's rates."""
     sums: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for group in groups:
-        own: dict[tuple[str, str], list[float]] = {}
+        rates: dict[tuple[str, str], list[float]] = {}
         for call in (call for record in group for call in record.calls):
             for name, rate in _RATES.items():
                 value = rate(call)
                 if value is not None:
-                    own.setdefault((call.role, name), []).append(value)
-        for key, values in own.items():
+                    rates.setdefault((call.role, name), []).append(value)
+        for key, values in rates.items():
             sums.setdefault(key, []).append((sum(values), len(values)))
-    found: dict[str, dict[str, list[float]]] = {}
+    intervals: dict[str, dict[str, list[float]]] = {}
     for (role, name), counts in sorted(sums.items()):
-        found.setdefault(role, {})[name] = _ends(counts)
-    return found
+        intervals.setdefault(role, {})[name] = _ends(counts)
+    return intervals
 
 
 def _share_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, list[float]]:
@@ -125,5 +125,5 @@ def _share_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, lis
 
 
 def _ends(counts: Sequence[tuple[float, int]]) -> list[float]:
-    found = grouped_share([hits for hits, _ in counts], [of for _, of in counts])
-    return [found.low, found.high]
+    share = grouped_share([hits for hits, _ in counts], [of for _, of in counts])
+    return [share.low, share.high]

@@ -24,7 +24,7 @@ from flowzoo.errors import DataError, UsageError, check_choice
 
 Match = Literal["calls", "tokens"]
 MATCHES: tuple[Match, ...] = get_args(Match)
-"""What an answer of a voting agent and of a workflow may have equal."""
+"""Units in which the budgets of votes and of a workflow can be equal."""
 
 
 def vote(
@@ -98,27 +98,29 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def cost_of(summary: Mapping[str, Any], match: Match) -> float | None:
-    """The cost of an episode; None: tokens that nobody counted, or not all of them."""
+    """Cost of an episode; None: tokens were not all counted."""
     return None if match == "tokens" and summary.get("uncounted") else summary.get(match)
 
 
 def votes_for(budget: Mapping[str, Any], match: Match, cost: float | None) -> int:
-    """How many votes cost about what one episode of another evaluation does; at least one.
+    """Number of votes that cost about as much as one episode of another evaluation.
 
     Args:
         budget: the summary of the other evaluation.
-        match: what is to be equal, `calls` or output `tokens`.
-        cost: what one vote costs, in the same unit; None: it was not counted.
+        match: unit of the budget, `calls` or output `tokens`.
+        cost: cost of one vote in this unit; None: not counted.
 
     Raises:
         UsageError: an unknown unit, or one of the two reports none of it.
     """
     check_choice("budget", match, Match)
-    theirs = cost_of(budget, match)
-    if not (theirs and cost and theirs > 0 and cost > 0):
-        said = " and ".join(f"{one:g}" if one else "not counted" for one in (theirs, cost))
-        raise UsageError(
-            f"the {match} of the two evaluations cannot be compared: {said}, per episode. Policies "
-            "that report no tokens are matched by calls."
+    available = cost_of(budget, match)
+    if not (available and cost and available > 0 and cost > 0):
+        values = " and ".join(
+            f"{value:g}" if value else "not counted" for value in (available, cost)
         )
-    return max(1, round(theirs / cost))
+        raise UsageError(
+            f"the {match} of the two evaluations cannot be compared: {values}, per episode. "
+            "Policies that report no tokens are matched by calls."
+        )
+    return max(1, round(available / cost))

@@ -1,4 +1,4 @@
-"""What a figure was measured under, written beside it: two figures compare if these are equal."""
+"""Protocol of a measurement: figures are comparable if their protocols are equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest
 
 SAME = ("task", "split", "problems", "problem_set")
-"""What two evaluations must have in common to be compared at all."""
+"""Fields that two evaluations must share to be comparable at all."""
 
 
 def problem_set(problems: Sequence[Problem]) -> str:
@@ -22,22 +22,22 @@ def problem_set(problems: Sequence[Problem]) -> str:
 
 
 def decoding(policy: Policy) -> dict[str, Any]:
-    """How a policy samples: `greedy`, or temperature, top_p and top_k; nothing for a script.
+    """Decoding of a policy: `greedy`, or temperature, top_p and top_k; empty for a script.
 
-    With it, where the policy has them, its longest reply, its switch for thoughts, the hash of its
-    chat template, and the number format it computes in.
+    Also its longest reply, its switch for thoughts, the hash of its chat template, and its number
+    format, if the policy has them.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     sampling = getattr(policy, "sampling", None)
     if sampling is not None:
-        found["decoding"] = "greedy" if sampling.temperature == 0 else "sampled"
+        fields["decoding"] = "greedy" if sampling.temperature == 0 else "sampled"
         if sampling.temperature > 0:
-            found |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
-        found["max_tokens"] = sampling.max_tokens
+            fields |= {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")}
+        fields["max_tokens"] = sampling.max_tokens
     for name in ("thinking", "template_id", "engine_dtype"):
         if getattr(policy, name, None) is not None:
-            found[name] = getattr(policy, name)
-    return found
+            fields[name] = getattr(policy, name)
+    return fields
 
 
 def protocol_of(
@@ -98,20 +98,22 @@ def protocol_line(protocol: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def check_comparable(ours: Mapping[str, Any], theirs: Mapping[str, Any], place: str) -> None:
+def check_comparable(protocol: Mapping[str, Any], other: Mapping[str, Any], source: str) -> None:
     """Raise `UsageError` unless both were measured on the same problems.
 
     Args:
-        ours: a protocol.
-        theirs: the one it is to be compared with.
-        place: where that comes from, for the message.
+        protocol: a protocol.
+        other: the protocol it is compared with.
+        source: origin of `other`, for the message.
     """
-    other = [name for name in SAME if ours.get(name) != theirs.get(name)]
-    if other:
-        told = ", ".join(f"{name} {theirs.get(name)!r} -> {ours.get(name)!r}" for name in other)
+    differing = [name for name in SAME if protocol.get(name) != other.get(name)]
+    if differing:
+        differences = ", ".join(
+            f"{name} {other.get(name)!r} -> {protocol.get(name)!r}" for name in differing
+        )
         raise UsageError(
-            f"the evaluation in {place} is of other problems ({told}): give both the same task, "
-            "data, split, seed and n"
+            f"the evaluation in {source} is of other problems ({differences}): give both the same "
+            "task, data, split, seed and n"
         )
 
 

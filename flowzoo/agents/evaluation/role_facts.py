@@ -1,4 +1,4 @@
-"""What evaluators, aggregators and refiners were worth: conditional shares with their counts.
+"""Effects of evaluators, aggregators and refiners: conditional shares with their counts.
 
 The mean of an episode's fact over all episodes mixes how often there was something to do with how
 often it was done. These shares are over the cases in which there was:
@@ -6,7 +6,7 @@ often it was done. These shares are over the cases in which there was:
     evaluator_tpr, verifier_tpr   right answers (sufficient evidence) that were accepted, of those
                                   with a readable verdict
     evaluator_tnr, verifier_tnr   wrong answers (insufficient evidence) that were rejected, likewise
-    evaluator_abstained           verdicts that nobody could read, of all verdicts
+    evaluator_abstained           unreadable verdicts, of all verdicts
     any_correct                   episodes with a right candidate: what an oracle would reach
     contested                     episodes whose candidates were partly right and partly wrong
     aggregator_recovery           contested episodes that ended right
@@ -35,7 +35,7 @@ class Proportion(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """How a share is counted from the facts of one episode."""
+    """Counting rule of a share, for the facts of one episode."""
 
     needs: tuple[str, ...]
     hits: Callable[..., int]
@@ -73,14 +73,14 @@ _KINDS: Mapping[str, _Kind] = {
 
 def role_shares(records: Sequence[EpisodeRecord]) -> dict[str, Proportion]:
     """The shares of the module's table that `records` have cases for, in its order."""
-    found: dict[str, Proportion] = {}
+    shares: dict[str, Proportion] = {}
     for name, kind in _KINDS.items():
         stated = [record.facts for record in records if _states(record.facts, kind.needs)]
         cases = sum(int(kind.cases(facts)) for facts in stated)
         if cases:
             hits = sum(int(kind.hits(facts)) for facts in stated)
-            found[name] = Proportion(hits / cases, cases)
-    return found
+            shares[name] = Proportion(hits / cases, cases)
+    return shares
 
 
 def _states(facts: Mapping[str, Any], names: Sequence[str]) -> bool:

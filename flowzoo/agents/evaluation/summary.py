@@ -1,4 +1,4 @@
-"""What a set of episodes amounts to: accuracy, tokens, and what each role did (pure functions)."""
+"""Summaries of episodes: accuracy, tokens, roles (pure functions)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def pass_at(samples: int, right: int, k: int) -> float:
 
 
 def tokens_per(counts: Iterable[int | None], of: int) -> float | None:
-    """Counted tokens per one of `of`; None where nobody counted any."""
-    known = [count for count in counts if count is not None]
-    return sum(known) / of if known else None
+    """Counted tokens divided by `of`; None: none were counted."""
+    counted = [count for count in counts if count is not None]
+    return sum(counted) / of if counted else None
 
 
 def attempts_of(records: Sequence[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
@@ -57,7 +57,7 @@ def problem_scores(records: Sequence[EpisodeRecord]) -> list[float]:
 
 
 def pass_sizes(most: int) -> list[int]:
-    """The k of which pass@k is told where a problem has `most` episodes: 1, 2, 4 … and `most`."""
+    """The k of pass@k for problems with `most` episodes: 1, 2, 4 … and `most`."""
     return sorted({2**power for power in range(most.bit_length())} | {most}) if most else []
 
 
@@ -69,15 +69,15 @@ def attempt_values(records: Sequence[EpisodeRecord]) -> dict[str, list[float]]:
     groups = list(attempts_of(records).values())
     most = min((len(group) for group in groups), default=0)
     right = [sum(record.score >= 1.0 for record in group) for group in groups]
-    found = {f"avg@{most}": problem_scores(records)}
+    values = {f"avg@{most}": problem_scores(records)}
     for k in pass_sizes(most):
         pairs = zip(groups, right, strict=True)
-        found[f"pass@{k}"] = [pass_at(len(group), count, k) for group, count in pairs]
-    return found
+        values[f"pass@{k}"] = [pass_at(len(group), count, k) for group, count in pairs]
+    return values
 
 
 def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
-    """What several episodes of each problem amount to.
+    """Summary of several episodes per problem.
 
     Returns:
         `problems`, `stderr` (of the accuracy, over problems), `samples` (k, the fewest episodes
@@ -120,18 +120,17 @@ def role_summary(calls: Sequence[Call]) -> dict[str, float | None]:
     }
 
 
-def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
+def summarize(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """Totals of `records`.
 
     Returns:
         `episodes`, `accuracy` (mean score), `right` (episodes with score 1), `calls` (mean per
         episode), `tokens` (mean counted output tokens per episode; None if none were counted),
-        `prompt_tokens` (likewise), `uncounted` (calls whose output tokens nobody counted, those of
-        scripts left out, which have none), `facts`
-        (mean of every fact that is a number or a truth value, over the episodes that state it),
-        `shares` (name -> `share` and the number of cases it is `of`, see
-        `flowzoo.agents.evaluation.role_facts`), `roles` (see `role_summary`), and what
-        `attempt_summary` says.
+        `prompt_tokens` (likewise), `uncounted` (calls without counted output tokens, scripted ones
+        left out), `facts` (mean of every fact that is a number or a truth value, over the episodes
+        that state it), `shares` (name -> `share` and the number of cases it is `of`, see
+        `flowzoo.agents.evaluation.role_facts`), `roles` (see `role_summary`), and the fields of
+        `attempt_summary`.
     """
     calls = [call for record in records for call in record.calls]
     roles = sorted({call.role for call in calls})
@@ -153,7 +152,7 @@ def summarise(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         ),
         **attempt_summary(records),
         "facts": {name: mean(values) for name, values in sorted(facts.items())},
-        "shares": {name: one._asdict() for name, one in role_shares(records).items()},
+        "shares": {name: share._asdict() for name, share in role_shares(records).items()},
         "roles": {
             role: role_summary([call for call in calls if call.role == role]) for role in roles
         },

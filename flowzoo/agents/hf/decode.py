@@ -2,7 +2,7 @@
 
 Equal prompts are read once (the samples of a group, the voters of a problem) and their cache is
 copied to every row. Rows are padded on the left. A row that has ended stays in the batch until a
-quarter of the batch has, then the batch is compacted; what ended rows compute meanwhile is
+quarter of the batch has, then the batch is compacted; tokens after the end of a row are
 dropped. All of it depends on the set of rows only, so equal sets give equal floats.
 """
 
@@ -18,23 +18,23 @@ import numpy as np
 import torch
 
 from flowzoo.agents.hf.attention import PreallocatedLayer, decoding, new_cache
-from flowzoo.agents.hf.kinds import kind_of
+from flowzoo.agents.hf.model_fingerprint import kind_of
 from flowzoo.agents.hf.sampling import draw, uniforms
 from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError, UsageError
 
 _READ_AT_ONCE = 4096
-"""Tokens of prompts, pads included, that go through the model at once for every thread of a CPU:
-what a layer makes of them stays in its cache."""
+"""Tokens of prompts, pads included, that go through the model at once per CPU thread, so that a
+layer's output stays in the CPU's cache."""
 _FEW = 8
-"""Fewest rows of a part: those of one to three are multiplied in another way, with other floats."""
+"""Fewest rows of a part: one to three rows take another matrix kernel, with other floats."""
 _PADS = 16
-"""Pads are left out in such steps, which keep every token in its lane of a vector: sums over keys
-then have the same floats, with one thread; with several, matrices are cut by their height."""
+"""Pads are left out in multiples of this, which keeps every token in its vector lane: with one
+thread, sums over keys have the same floats; with several, matrices are cut by their height."""
 _CLOSE, _CLOSE_LOWER = 1e-3, 0.3
 """Most that log-probs may differ by for rounding: in float32, and in lower precision."""
 _decodable: set[Hashable] = set()
-"""Kinds of models that `check_decoding` found right."""
+"""Fingerprints of models that passed `check_decoding`."""
 
 
 class GenerationStoppedError(FlowzooError):
@@ -65,14 +65,14 @@ class _DecodeBatch:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].prompt))
         rows = [rows[i] for i in order]
         distinct = list(dict.fromkeys(row.prompt for row in rows))
-        unique = {prompt: place for place, prompt in enumerate(distinct)}
+        unique = {prompt: index for index, prompt in enumerate(distinct)}
         self.model, self.device = model, model.device
         self.cache: Any = new_cache(model)
         self.recurrent = "cache_params" in inspect.signature(model.forward).parameters
         self.mask = _left_mask([len(prompt) for prompt in unique], self.device)
         ids = torch.zeros(self.mask.shape, dtype=torch.long)
-        for place, prompt in enumerate(unique):
-            ids[place, -len(prompt) :] = torch.tensor(prompt)
+        for index, prompt in enumerate(unique):
+            ids[index, -len(prompt) :] = torch.tensor(prompt)
         self.prompt_tokens = sum(len(prompt) for prompt in unique)
         self.logits = self._read(ids.to(self.device))
         self.idx = np.array(order)
@@ -101,24 +101,24 @@ class _DecodeBatch:
         ):
             return self._forward(ids, positions, self.mask)
         pads = width - self.mask.sum(1)
-        found: list[torch.Tensor] = []
+        logits: list[torch.Tensor] = []
         for part in range(parts):
             rows = slice(part * count // parts, (part + 1) * count // parts)
             first = int(pads[rows].min()) // _PADS * _PADS
             for layer in layers:
                 layer.read_rows(rows, count, first)
-            place = rows, slice(first, None)
-            found.append(self._forward(ids[place], positions[place], self.mask[place]))
+            window = rows, slice(first, None)
+            logits.append(self._forward(ids[window], positions[window], self.mask[window]))
         for layer in layers:
             layer.whole()
-        return torch.cat(found)
+        return torch.cat(logits)
 
     def _forward(
         self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
         if self.recurrent:  # Mamba: it has no positions, and its mask is for prompts alone
-            known = mask if ids.shape[1] == mask.shape[1] else None
-            cached = {"cache_params": self.cache, "attention_mask": known}
+            padding = mask if ids.shape[1] == mask.shape[1] else None
+            cached = {"cache_params": self.cache, "attention_mask": padding}
         else:
             cached = {
                 "past_key_values": self.cache,
@@ -129,7 +129,7 @@ class _DecodeBatch:
         return out.logits[:, -1]
 
     def _select(self, places: torch.Tensor) -> None:
-        self.cache.reorder_cache(places)  # of states that are no keys and values too
+        self.cache.reorder_cache(places)  # also of states that are not keys and values
         self.mask, self.logits = self.mask[places], self.logits[places]
 
     def keep(self, alive: np.ndarray) -> None:
@@ -156,7 +156,7 @@ def check_decoding(model: Any) -> None:
     """Raise unless `decode` samples from `model` as its own forward pass would.
 
     Prompts of unequal length in one batch, of which one ends early, are continued by a few tokens,
-    and the log-probs recorded are compared with those of each row by itself. Once a kind of model.
+    and the log-probs are compared with a forward pass of each row alone. Runs once per fingerprint.
 
     Raises:
         UsageError: they differ, or the family cannot be decoded in batches at all.
@@ -168,9 +168,9 @@ def check_decoding(model: Any) -> None:
     rows = [DecodeRequest(prompt, key, 5 if key else 1) for key, prompt in enumerate(prompts)]
     name = type(model).__name__
     try:
-        found, _ = decode(model, rows, Sampling(), frozenset(), lambda: False)
-        gaps = [_gap(model, row.prompt, one) for row, one in zip(rows, found, strict=True)]
-    except Exception as error:  # whatever a family that is built in another way stumbles over
+        outputs, _ = decode(model, rows, Sampling(), frozenset(), lambda: False)
+        gaps = [_gap(model, row.prompt, output) for row, output in zip(rows, outputs, strict=True)]
+    except Exception as error:  # families differ, and so do their errors
         why = str(error).splitlines()[0][:200]
         raise UsageError(
             f"the transformers engine cannot sample from {name} ({why}): use `engine` vllm."
@@ -184,12 +184,12 @@ def check_decoding(model: Any) -> None:
     _decodable.add(kind)
 
 
-def _gap(model: Any, prompt: tuple[int, ...], found: DecodeOutput) -> float:
-    """Largest difference of the log-probs recorded from those of the row by itself."""
-    ids = torch.tensor([[*prompt, *found.tokens]], device=model.device)
+def _gap(model: Any, prompt: tuple[int, ...], output: DecodeOutput) -> float:
+    """Largest difference of recorded log-probs from a forward pass of the row alone."""
+    ids = torch.tensor([[*prompt, *output.tokens]], device=model.device)
     logps = model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
-    own = logps[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
-    return float((own.cpu() - torch.tensor(found.logps)).abs().max())
+    reference = logps[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
+    return float((reference.cpu() - torch.tensor(output.logps)).abs().max())
 
 
 def decode(

@@ -21,8 +21,9 @@ from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
+from flowzoo.agents.checkpoint_integrity import check_integrity
 from flowzoo.agents.gguf import model_source
-from flowzoo.agents.hub import tell_hub
+from flowzoo.agents.hub import log_hub_lookup
 from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice, dtype_for
 from flowzoo.agents.policy import (
     Batching,
@@ -33,7 +34,6 @@ from flowzoo.agents.policy import (
     prompt_budget,
     reply_cap,
 )
-from flowzoo.agents.written import check_written
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -76,11 +76,11 @@ def load_model(source: str, dtype: EngineDType, device: str = "cpu") -> tuple[An
 
     Raises:
         UsageError: nothing loadable at `source`.
-        DataError: it is of a checkpoint, and not what was written there.
+        DataError: a checkpoint's files have changed.
     """
     source = model_source(source)
-    tell_hub(source)
-    check_written(Path(source))
+    log_hub_lookup(source)
+    check_integrity(Path(source))
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
@@ -95,7 +95,7 @@ def load_model(source: str, dtype: EngineDType, device: str = "cpu") -> tuple[An
 
 
 class TransformersPolicy(TemplatedPolicy):
-    """A transformers model as a policy. One generation runs at a time, in a thread of its own.
+    """A transformers model as a policy. One generation runs at a time, in a separate thread.
 
     Prompts over their role's budget, or that leave no room for the reply, are shortened
     (`flowzoo.agents.chat.shorten`); `stats.shortened` counts them, and the first one is logged.
@@ -200,7 +200,7 @@ class TransformersPolicy(TemplatedPolicy):
             stop.set()
             await asyncio.wait([work])
             if not work.cancelled():
-                work.exception()  # looked at, so that it is not reported as never retrieved
+                work.exception()  # retrieved, so that asyncio does not report it
             raise
 
     def thinking_as(self, thinking: bool | None) -> Self:

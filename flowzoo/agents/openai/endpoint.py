@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint: its address, its key, what it did and how it fails."""
+"""An OpenAI-compatible endpoint: address, key, statistics and errors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flowzoo.errors import FlowzooError, UsageError, missing_extra
 
 
 class EndpointError(FlowzooError, RuntimeError):
-    """An endpoint failed for good: the message names URL, status and what the server said."""
+    """An endpoint failed for good: the message names URL, status and the server's text."""
 
 
 @dataclass(slots=True)
 class EndpointStats:
-    """What an endpoint has done so far; token counts as the server reports them."""
+    """Statistics of an endpoint; token counts as the server reports them."""
 
     requests: int = 0
     retries: int = 0
@@ -26,7 +26,7 @@ class EndpointStats:
     filtered: int = 0
     """Replies that the server cut for their content."""
     shortened: int = 0
-    """Prompts that the server found too long, and that were shortened until it did not."""
+    """Prompts that were shortened because the server refused their length."""
 
 
 def retry_after(header: str | None, now: float) -> float:

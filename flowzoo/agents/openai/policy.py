@@ -51,7 +51,7 @@ class OpenAIPolicy:
 
     batching: Batching = "stream"
     counts_tokens = False
-    """It sends text, so a prompt budget in tokens means nothing to it; see `PolicyMap.check`."""
+    """False: only the server counts tokens, so prompt budgets are refused."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class OpenAIPolicy:
             variables["enable_thinking"] = thinking
         if variables:
             self._extra["chat_template_kwargs"] = variables
-        self._told = 0
-        """Attempts that a failure was told of since the last answer."""
+        self._logged = 0
+        """Attempts whose failure was logged since the last answer."""
         self._optional = {"seed"} | ({"logprobs"} if logprobs else set())
         self._cap_field = "max_tokens"
         self._client: httpx.AsyncClient | None = None
@@ -183,7 +183,7 @@ class OpenAIPolicy:
                 outcome, wait = await self._attempt(client, self._body(request, messages))
             if isinstance(outcome, Completion):
                 self.stats.requests += 1
-                self._told = 0
+                self._logged = 0
                 self.stats.shortened += removed > 0
                 return replace(outcome, shortened=removed)
             if wait == _TOO_LONG:
@@ -196,17 +196,17 @@ class OpenAIPolicy:
                 tries = f" after {attempt + 1} attempts" if attempt else ""
                 raise EndpointError(f"{self._url} failed{tries}: {outcome}")
             if wait >= 0:
-                self._tell(attempt, str(outcome))
+                self._log_failure(attempt, str(outcome))
                 backoff = min(0.5 * 2**attempt, 30.0)
                 jitter = key_rng("backoff", attempt, *request.key).uniform(0.5, 1.0)
                 await asyncio.sleep(max(wait, backoff * jitter))
                 attempt += 1
                 self.stats.retries += 1
 
-    def _tell(self, attempt: int, problem: str) -> None:
-        """Say that nothing came, once for every attempt and not for every request."""
-        if attempt >= self._told:
-            self._told = attempt + 1
+    def _log_failure(self, attempt: int, problem: str) -> None:
+        """Log a failure once per attempt, not once per request."""
+        if attempt >= self._logged:
+            self._logged = attempt + 1
             _log.warning(
                 "%s: %s; trying again (%d of %d)", self._url, problem, attempt + 1, self._retries
             )
@@ -233,13 +233,13 @@ class OpenAIPolicy:
             return self._redacted(f"{type(error).__name__}: {error}", key), 0.0
         if reply.status_code == 200:
             return self._read(reply, key)
-        said = self._redacted(reply.text, key)
-        problem = f"status {reply.status_code}: {said}"
+        message = self._redacted(reply.text, key)
+        problem = f"status {reply.status_code}: {message}"
         if reply.status_code in _RETRIED:
             return problem, retry_after(reply.headers.get("retry-after"), time.time())
-        if refused_for_length(reply.status_code, said):
+        if refused_for_length(reply.status_code, message):
             return problem, _TOO_LONG
-        if self._adapt(body, said):
+        if self._adapt(body, message):
             return problem, -1.0
         if reply.status_code in (401, 403):
             state = "is set" if key else "is not set"
@@ -258,13 +258,13 @@ class OpenAIPolicy:
         self.stats.filtered += was_filtered(body)
         return completion, None
 
-    def _adapt(self, body: dict[str, Any], said: str) -> bool:
-        """Change what is sent if the server's refusal names a parameter we can do without."""
-        ours = body.keys() - self._extra.keys()
-        if "max_tokens" in ours and "max_completion_tokens" in said:
+    def _adapt(self, body: dict[str, Any], message: str) -> bool:
+        """Change what is sent if the server's refusal names an optional parameter."""
+        fields = body.keys() - self._extra.keys()
+        if "max_tokens" in fields and "max_completion_tokens" in message:
             self._cap_field = "max_completion_tokens"
             return True
-        refused = {name for name in ("logprobs", "seed") if name in ours and name in said}
+        refused = {name for name in ("logprobs", "seed") if name in fields and name in message}
         for name in sorted(refused & self._optional):
             _log.warning("%s refuses the parameter %s; it is left out from now on", self._url, name)
         self._optional -= refused

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible endpoint says, read: replies with their thoughts, and refusals."""
+"""Reading answers of an OpenAI-compatible endpoint: replies with thoughts, and refusals."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LEAST = 64
 
 
 def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None) -> str:
-    """What a message says, with its thoughts in `<think>` tags.
+    """Text of a message, with its thoughts in `<think>` tags.
 
     Servers that part thoughts from the rest send them as `reasoning` or `reasoning_content`. One
     that does not, and whose chat template opens the thought, sends a text whose first tag is the
     closing one; if thoughts were asked for and the reply was cut off, that tag is missing too.
 
     Raises:
-        TypeError: the content or the thoughts are no text.
+        TypeError: the content or the thoughts are not text.
     """
     content = message.get("content")
     thoughts = message.get("reasoning") or message.get("reasoning_content")
@@ -44,13 +44,13 @@ def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None)
 
 
 def read_usage(body: Mapping[str, Any]) -> Usage | None:
-    """The token counts in a server's answer; what is no count is none."""
-    said = body.get("usage")
-    if not isinstance(said, Mapping):
+    """Token counts in a server's answer; None for values that are not counts."""
+    usage = body.get("usage")
+    if not isinstance(usage, Mapping):
         return None
     counts = [
         count if type(count) is int and count >= 0 else None
-        for count in (said.get("prompt_tokens"), said.get("completion_tokens"))
+        for count in (usage.get("prompt_tokens"), usage.get("completion_tokens"))
     ]
     return None if counts == [None, None] else Usage(*counts)
 
@@ -78,13 +78,13 @@ def read_completion(body: Any, thinking: bool | None = None) -> Completion:
 
 
 def was_filtered(body: Any) -> bool:
-    """Tell whether the server cut the reply for its content."""
+    """Return True if the server cut the reply for its content."""
     return body["choices"][0].get("finish_reason") == "content_filter"
 
 
-def refused_for_length(status: int, said: str) -> bool:
-    """Whether a server refused a request because its prompt is too long for the model."""
-    return status in (400, 413, 422) and _LENGTH.search(said) is not None
+def refused_for_length(status: int, message: str) -> bool:
+    """Return True if a server refused a prompt because it is too long for the model."""
+    return status in (400, 413, 422) and _LENGTH.search(message) is not None
 
 
 def size(messages: Sequence[Message]) -> int:
@@ -95,8 +95,8 @@ def size(messages: Sequence[Message]) -> int:
 def shorter(request: Request, messages: Sequence[Message]) -> tuple[Sequence[Message], int] | None:
     """The prompt of `request` in three quarters of the characters of `messages`, its last form.
 
-    An endpoint does not say how long a prompt is before it refuses one. Where shortening what is
-    quoted is not enough, every message loses its middle.
+    An endpoint does not say how long a prompt is before it refuses one. If shortening quotes is not
+    enough, every message loses its middle.
 
     Returns:
         The messages, and how many characters the original has more; None if there is nothing

@@ -11,7 +11,7 @@ alike in everything else. All but `xs` are too large for a wheel: each is made b
 then found in `made_folder`.
 
 A command or config names them in one line: `pocket` is the model of the task that is played,
-`pocket:TASK` that of another, `pocket:SCALE` and `pocket:TASK-SCALE` are those of another size.
+`pocket:TASK` that of another, `pocket:SCALE` and `pocket:TASK-SCALE` that of another size.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ last, so that a folder which has it is whole."""
 
 
 class Pocket(NamedTuple):
-    """Which pocket model."""
+    """Task and size of a pocket model."""
 
     task: str
     scale: str = "default"
 
 
-def read_pocket(words: str, played: str = "") -> Pocket:
+def read_pocket(suffix: str, played: str = "") -> Pocket:
     """The model that a line names, e.g. `pocket:math-s`; that it exists is for `pocket_path`.
 
     Args:
-        words: what follows `pocket:`, that is TASK, SCALE, TASK-SCALE or nothing.
+        suffix: text after `pocket:`, that is TASK, SCALE, TASK-SCALE or nothing.
         played: name of the task that is played.
 
     Raises:
         UsageError: neither names a task.
     """
-    task, dash, scale = words.rpartition("-")
+    task, dash, scale = suffix.rpartition("-")
     if dash:
         return Pocket(task, scale)
-    if words and words not in SCALES:
-        return Pocket(words)
+    if suffix and suffix not in SCALES:
+        return Pocket(suffix)
     if not played:
-        spec = f"pocket:{words}" if words else "pocket"
+        spec = f"pocket:{suffix}" if suffix else "pocket"
         raise UsageError(f"policy {spec!r} needs the workflow that is played, or pocket:TASK.")
-    return Pocket(played, words or "default")
+    return Pocket(played, suffix or "default")
 
 
 def pocket_path(task: str = "math", scale: str = "default") -> Path:
@@ -84,19 +84,19 @@ def pocket_path(task: str = "math", scale: str = "default") -> Path:
     shipped = shipped_folder(task, scale)
     if shipped.is_dir():
         return shipped
-    made = made_folder(task, scale)
-    if (made / OPTIONS_FILE).is_file():
-        return made
+    local = made_folder(task, scale)
+    if (local / OPTIONS_FILE).is_file():
+        return local
     minutes = _MINUTES.get((task, scale))
     raise UsageError(
-        f"the pocket model of {task} in scale {scale} is not shipped, and there is none in {made}: "
-        f"`python -m tools.pocket --task {task} --scale {scale}` in a clone makes it there"
+        f"the pocket model of {task} in scale {scale} is not shipped, and there is none in "
+        f"{local}: `python -m tools.pocket --task {task} --scale {scale}` in a clone makes it there"
         + (f" in about {minutes} minutes, on one CPU core." if minutes else "; see its --help.")
     )
 
 
 def shipped_folder(task: str, scale: str) -> Path:
-    """Where the package would hold this model; the folder is there if it is shipped.
+    """Folder of this model in the package; it exists if the model is shipped.
 
     Raises:
         UsageError: there is no model for this task or of this size, shipped or not.
@@ -133,8 +133,8 @@ def pocket_options(task: str = "math", workflow: str = "") -> dict[str, Any]:
     Raises:
         UsageError: there is no model for this task.
     """
-    made = json.loads((pocket_path(task) / OPTIONS_FILE).read_text(encoding="utf-8"))
-    return {**made["options"], **made["workflows"].get(workflow, {})}
+    origin = json.loads((pocket_path(task) / OPTIONS_FILE).read_text(encoding="utf-8"))
+    return {**origin["options"], **origin["workflows"].get(workflow, {})}
 
 
 def load(task: str = "math", scale: str = "default", **options: Any) -> Any:

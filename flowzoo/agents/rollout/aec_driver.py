@@ -47,8 +47,8 @@ class AECDriver:
         self._env, self._key, self._observe = env, key, observe
         self._run = EnvRun(TextEnv(env), problem)
         self._calls: list[Call] = []
-        own = isinstance(getattr(env, "unwrapped", env), WorkflowEnv)
-        self._max_calls = None if own else max_calls
+        is_ours = isinstance(getattr(env, "unwrapped", env), WorkflowEnv)
+        self._max_calls = None if is_ours else max_calls
         self._open: OpenTurn | None = None
         self._next()
 

@@ -1,4 +1,4 @@
-"""What the tree samplers share: candidates from one prompt, branches of an episode, their effects.
+"""Shared parts of the tree samplers: candidates from one prompt, branches, their effects.
 
 A branch is a fork (a replay of the log), so it shares no state with the episode it came from, and
 the replay checks that it opened with the same prompts, byte for byte (`DivergedError` otherwise).
@@ -55,11 +55,11 @@ def sample_phase(
     """Sample `count` candidates for every open turn of `episode`, all from its one prompt.
 
     Args:
-        policy_map: who answers.
-        episode: waits for replies.
+        policy_map: policies by role.
+        episode: an episode that waits for replies.
         key: first parts of the requests' keys: seed, problem, sample.
         count: candidates per turn.
-        suffix: what tells the keys of this phase from those of the same turn on other branches.
+        suffix: distinguishes the keys of this phase from the same turn on other branches.
     """
     turns, number = open_turns(episode), episode.asks[0].phase
     problem = episode.problem.id
@@ -70,8 +70,8 @@ def sample_phase(
             requests.append(make_request(policy_map, name, turn, problem))
     got = yield RequestBatch(requests)
     answers: list[list[Response]] = []
-    for place, turn in enumerate(turns):
-        candidates = got[place * count : (place + 1) * count]
+    for index, turn in enumerate(turns):
+        candidates = got[index * count : (index + 1) * count]
         check_one_prompt(turn, candidates)
         answers.append(candidates)
     return Phase(number, turns, answers)
@@ -97,12 +97,12 @@ def resolve_effects(episodes: Sequence[Episode]) -> Generator[EffectBatch, list[
         busy = [episode for episode in episodes if episode.effects]
         if not busy:
             return
-        results = yield EffectBatch([job for one in busy for job in one.pending_effects])
-        place = 0
-        for one in busy:
-            count = len(one.effects)
-            one.resolve(results[place : place + count])
-            place += count
+        results = yield EffectBatch([job for waiting in busy for job in waiting.pending_effects])
+        start = 0
+        for waiting in busy:
+            count = len(waiting.effects)
+            waiting.resolve(results[start : start + count])
+            start += count
 
 
 def engine_values(answer: Response) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
-"""What a candidate of tree sampling is worth at once: pure functions of its branch.
+"""Immediate value of a candidate in tree sampling: pure functions of its branch.
 
 The sum is alpha * team + local + format (under `credit="local"` without the team's share), over
-what all candidates of a decision know when the effects that follow their replies are done. Where
-neither team nor local is known, there is nothing to compare by: an error, never a zero.
+the parts that all candidates of a decision know once the effects after their replies are done. If
+neither team nor local is known, it is an error, never a zero.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def known_parts(workflow: Workflow, branch: Episode, call: int) -> dict[str, flo
 def immediate_values(
     workflow: Workflow, turn: OpenTurn, branches: Sequence[Episode]
 ) -> list[float]:
-    """What the candidates of one turn are worth by what their branches know at once.
+    """Values of the candidates of one turn, from the parts that their branches know at once.
 
     Raises:
         UsageError: the role has no immediate reward.
@@ -58,10 +58,10 @@ def immediate_values(
 def held_down(
     values: Sequence[float], shares: Sequence[float], abstained: Sequence[bool]
 ) -> list[float]:
-    """The values of one decision's candidates, those that abstained no better paid than the rest.
+    """Values of one decision's candidates, with no candidate paid for abstaining.
 
-    Of `values`, `shares` are what the team's outcome brought. A candidate that abstained has the
-    lowest share of those that were read, or its own where that is lower.
+    `shares` are the parts of `values` that come from the team's outcome. A candidate that abstained
+    gets at most the lowest share of the readable ones.
     """
     read = [share for share, silent in zip(shares, abstained, strict=True) if not silent]
     lowest = min(read, default=math.inf)
@@ -70,7 +70,7 @@ def held_down(
 
 
 def call_fields(workflow: Workflow, branch: Episode, call: int, value: float) -> dict[str, Any]:
-    """The fields of the `Call` of a candidate that was not executed: what its branch knows."""
+    """The fields of the `Call` of a candidate that was not executed, from its branch."""
     turn = branch.turns[call]
     readable = turn.reply is not None and turn.reply.strict is not None
     parts = known_parts(workflow, branch, call)

@@ -1,4 +1,4 @@
-"""What the rollout engine drives: a flowzoo episode directly, or any AEC environment by its API.
+"""Drivers of the rollout engine: a flowzoo episode directly, or any AEC environment by its API.
 
 Driving an `Episode` lets a whole phase be generated at once (voting takes two generations); through
 `last` and `step` agents come one at a time (voting takes four). The transcripts are equal.
@@ -36,7 +36,7 @@ class OpenTurn(NamedTuple):
     keep: str = ""
     """The problem's text, which a prompt over its budget keeps."""
     quotes: tuple[str, ...] = ()
-    """What the messages may quote: earlier replies, passages, outputs."""
+    """Texts that the messages may quote: earlier replies, passages, outputs."""
 
 
 def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) -> Request:

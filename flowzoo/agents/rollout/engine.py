@@ -2,12 +2,12 @@
 
 A *play* is a generator without I/O, as a workflow's script is. It yields `RequestBatch` (requests
 to policies), `EffectBatch` (effects to carry out) or `PlayBatch` (further plays, run beside each
-other), receives the results in their order, and returns what it made. The loop moves every play as
+other), receives the results in their order, and returns its result. The loop moves every play as
 far as it can go. Requests go to the policies, effects to the task's batch grader (in chunks, off
-the loop); whoever gets an answer moves on, no play waits for another. In deterministic mode a
-policy is called only when no play can move, with all waiting requests in canonical order, so that
+the loop); a play with an answer moves on at once, and none waits for another. In deterministic mode
+a policy is called only when no play can move, with all waiting requests in canonical order, so that
 batches, hence floats, hence samples, repeat exactly; otherwise requests leave as they come
-(`stream` policies one by one, `static` ones in whatever has gathered while they were busy).
+(`stream` policies one by one, `static` ones in the batch that has gathered while they were busy).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHUNK = 256
 """Effects graded in one go."""
 
 Resolver = Callable[[Task, Sequence[PendingEffect]], Awaitable[list[EffectResult]]]
-"""Carries effects of a task out, off the loop; results in their order, as those of `resolve`."""
+"""Carries effects of a task out, off the loop; returns results in order, as `resolve` does."""
 
 
 async def resolve_here(task: Task, effects: Sequence[PendingEffect]) -> list[EffectResult]:
@@ -41,7 +41,7 @@ async def resolve_here(task: Task, effects: Sequence[PendingEffect]) -> list[Eff
 
 
 class Response(NamedTuple):
-    """Which policy answered a request, and how."""
+    """A completion, with the name of the policy that gave it."""
 
     policy: str
     completion: Completion
@@ -117,7 +117,7 @@ class RolloutEngine:
         """Make an engine.
 
         Args:
-            policy_map: who answers.
+            policy_map: policies by role.
             task: whose effects there are; None if there are none.
             deterministic: see the module docstring.
             in_flight: most admitted plays open at a time.
@@ -141,11 +141,11 @@ class RolloutEngine:
         self.error: BaseException | None = None
 
     async def run(self, plays: Iterable[tuple[str, Play]]) -> list[Any]:
-        """What `plays`, each under its key, return, in their order; failed ones left out.
+        """Run `plays`, each under its key; returns their results in order, failed ones left out.
 
         Raises:
             UsageError: a policy gave another number of completions than was asked for.
-            Exception: whatever a policy or a grader raised.
+            Exception: an error of a policy or a grader.
         """
         waiting = enumerate(plays)
         more = True
@@ -184,37 +184,37 @@ class RolloutEngine:
         return True
 
     def _advance(self, running: RunningPlay, results: list[Any] | None) -> None:
-        """Give a play what it waited for, and see to what it wants next."""
+        """Send a play its results, and dispatch its next batch."""
         root = running.root
         if root.failed:
             return
         try:
-            wanted = running.play.send(results)  # type: ignore[arg-type] # None starts it
-            while not wanted[0]:
-                wanted = running.play.send([])
+            batch = running.play.send(results)  # type: ignore[arg-type] # None starts it
+            while not batch[0]:
+                batch = running.play.send([])
         except StopIteration as stop:
             self._finish_play(running, stop.value)
         except WorkflowError as error:
             self._fail(root, error)
         else:
-            self._dispatch(running, wanted)
+            self._dispatch(running, batch)
 
     def _dispatch(
-        self, running: RunningPlay, wanted: RequestBatch | EffectBatch | PlayBatch
+        self, running: RunningPlay, batch: RequestBatch | EffectBatch | PlayBatch
     ) -> None:
-        if isinstance(wanted, EffectBatch):
-            running.effects = wanted.effects
+        if isinstance(batch, EffectBatch):
+            running.effects = batch.effects
             self.pending_effects.append(running)
             return
-        running.pending = len(wanted[0])
+        running.pending = len(batch[0])
         running.results = [None] * running.pending
-        if isinstance(wanted, RequestBatch):
-            for index, request in enumerate(wanted.requests):
+        if isinstance(batch, RequestBatch):
+            for index, request in enumerate(batch.requests):
                 self._queue(request.agent).append(
                     quick_tuple(PendingRequest, (running, index, request))
                 )
         else:
-            for index, play in enumerate(wanted.plays):
+            for index, play in enumerate(batch.plays):
                 self._advance(RunningPlay(play, running.root, running, index), None)
 
     def _queue(self, agent: str) -> list[PendingRequest]:
@@ -224,13 +224,13 @@ class RolloutEngine:
             self.queue_of[agent] = queue
         return queue
 
-    def _finish_play(self, running: RunningPlay, made: Any) -> None:
+    def _finish_play(self, running: RunningPlay, result: Any) -> None:
         if running.parent is not None:
-            self._deliver(running.parent, running.index, made)
+            self._deliver(running.parent, running.index, result)
             return
         self.active_plays -= 1
-        self.results[running.root.number] = made
-        self.on_result(made)
+        self.results[running.root.number] = result
+        self.on_result(result)
 
     def _deliver(self, running: RunningPlay, index: int, result: Any) -> None:
         """One of the results that a play waits for is there; after the last it moves on."""
@@ -264,12 +264,12 @@ class RolloutEngine:
             raise UsageError("only episodes of a workflow have effects")
         results = await self.resolver(self.task, effects)
         self.grading -= 1
-        place = 0
+        start = 0
         with uncollected():
             for running in plays:
                 count = len(running.effects)
-                self._advance(running, results[place : place + count])
-                place += count
+                self._advance(running, results[start : start + count])
+                start += count
 
     # -- replies -------------------------------------------------------------------------------
 

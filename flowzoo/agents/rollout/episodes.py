@@ -1,8 +1,8 @@
-"""Many episodes at once: what every sampler shares, and the plain one.
+"""Rollouts of many episodes at once: the base class of samplers, and the plain sampler.
 
 `Rollout` plays each episode once. The tree samplers (`tree` and `joint` beside this file) branch;
 all of them are plays of one `RolloutEngine`, which batches requests and effects over all episodes
-and all branches and says how `deterministic` runs repeat.
+and all branches; its docstring explains `deterministic`.
 """
 
 from __future__ import annotations
@@ -52,21 +52,20 @@ class EpisodeJob:
 
 @dataclass(frozen=True, slots=True)
 class RolloutBatch:
-    """What a learner gets: the episodes, and the rows to learn from."""
+    """Episodes of a rollout, and the rows to learn from."""
 
     records: list[EpisodeRecord]
     """Episodes that were played to their end, in the order of the jobs."""
     rows: list[Call]
-    """Every reply that was sampled to be learnt from: all calls of the records, and the candidates
-    that were not executed."""
+    """Replies to learn from: all calls of the records, and candidates that were not executed."""
     value_calls: int = 0
-    """Further replies that were sampled only to find out what candidates are worth."""
+    """Number of further replies, sampled only to value candidates."""
     value_tokens: int = 0
     """Tokens in those replies."""
 
 
 def concat_batches(parts: Iterable[RolloutBatch]) -> RolloutBatch:
-    """What several jobs came to."""
+    """Join the batches of several jobs."""
     parts = list(parts)
     return RolloutBatch(
         [record for part in parts for record in part.records],
@@ -82,17 +81,17 @@ def run_sync(work: Coroutine[Any, Any, T], remedy: str) -> T:
     Raises:
         UsageError: a loop is running here; `remedy` is what to await in it.
     """
-    made: list[T] = []
+    results: list[T] = []
 
     async def keep() -> None:
         # Returned, it would be written out: asyncio.run takes the repr of its finished task.
-        made.append(await work)
+        results.append(await work)
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         asyncio.run(keep())
-        return made[0]
+        return results[0]
     work.close()
     name = remedy.partition("(")[0].removeprefix("a")
     raise UsageError(f"{name}() inside a running event loop: use `await rollout.{remedy}`")
@@ -123,7 +122,7 @@ class Sampler:
         Args:
             workflow: the workflow every episode runs; None to drive environments that are not
                 flowzoo's, with `Rollout.arun_envs` (their roles are known only when they play).
-            policy_map: who answers for which role.
+            policy_map: policies by role.
             seed: first part of every request's key.
             deterministic: see `flowzoo.agents.rollout.engine`.
             in_flight: most jobs open at a time.
@@ -131,7 +130,7 @@ class Sampler:
                 `failed`; under `ungraded` only episodes that could not be graded are counted.
             failures: a JSONL file that failed episodes are appended to, with transcript.
             on_episode: called with every finished episode, in order of completion.
-            resolver: carries out what scripts want done; by default a thread of this process.
+            resolver: carries out effects; by default a thread of this process.
         """
         if in_flight < 1:
             raise UsageError(f"`in_flight` must be >= 1, got {in_flight}")
@@ -148,7 +147,7 @@ class Sampler:
         raise NotImplementedError(f"{type(self).__name__} must define play()")
 
     def sample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
-        """Run `jobs`; what they came to is in their order (failed ones left out).
+        """Run `jobs` and return their results in order, failed ones left out.
 
         Raises:
             WorkflowError: a script failed and `on_error` is "raise".
@@ -161,7 +160,7 @@ class Sampler:
 
         def on_result(part: RolloutBatch) -> None:
             for record in part.records:
-                self._tell(record)
+                self._report(record)
 
         return concat_batches(await self._run(self._plays(jobs), on_result))
 
@@ -186,12 +185,12 @@ class Sampler:
         )
         return await engine.run(plays)
 
-    def _tell(self, record: EpisodeRecord) -> None:
+    def _report(self, record: EpisodeRecord) -> None:
         if self.on_episode is not None:
             self.on_episode(record)
 
     def fail(self, error: WorkflowError, key: str) -> None:
-        """Count a failed episode, save it if asked, and stop if told to."""
+        """Count and save a failed episode, and raise its error unless `on_error` counts it."""
         self.failed += 1
         if self.failures is not None:
             self.failures.parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +232,7 @@ class Rollout(Sampler):
 
     async def arun(self, jobs: Iterable[EpisodeJob]) -> list[EpisodeRecord]:
         """`run` for callers that are coroutines."""
-        return await self._run(self._plays(jobs), self._tell)
+        return await self._run(self._plays(jobs), self._report)
 
     async def asample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
         """Like `arun`; every call is a row."""
@@ -264,4 +263,4 @@ class Rollout(Sampler):
                 start = partial(AECDriver, env, problem, key, observe, max_calls)
                 yield key, drive(start, self.policy_map, self.seed, number)
 
-        return await self._run(plays(), self._tell)
+        return await self._run(plays(), self._report)

@@ -4,8 +4,8 @@ At a node (a phase; a single ask is a phase of one) every agent of it gives G ca
 action takes one of each: aligned (j, j, …, j), or, crossed, other combinations too. Every joint
 action is a child, a fork in which the episode goes on, so that all replies are executed and every
 leaf is a finished episode. A row is one (node, agent, candidate); its value is the mean over the
-joint actions that contain it (never the sum), and the value of a joint action is what the agent
-earns with it at once plus the mean over the children of the node it leads to, whose leaves pay the
+joint actions that contain it (never the sum), and the value of a joint action is the agent's
+immediate reward plus the mean over the children of the node it leads to, whose leaves pay the
 team's share. Sequential workflows work because each ask is a node.
 
 The budget is a number of leaves, handed down from the root: a node with a budget of B has at most
@@ -43,14 +43,14 @@ from flowzoo.seeding import key_rng
 
 Joint = Literal["aligned", "cross"]
 NodePath = tuple[int, ...]
-"""Which child was taken at every node from the root on."""
+"""Number of the child at every node, from the root on."""
 RowKey = tuple[NodePath, int, int]
 """A row: path of the node, call number, candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class JointSettings:
-    """How nodes branch.
+    """Branching of nodes.
 
     Raises:
         UsageError: a number out of range or an unknown choice.
@@ -59,8 +59,8 @@ class JointSettings:
     candidates: int = 4
     """Replies of every agent at a node, where the budget allows: G."""
     joint: Joint = "aligned"
-    """Which joint actions are children: the j-th candidates of all agents, or (`cross`) further
-    combinations too, each candidate in equally many."""
+    """Joint actions that become children: the j-th candidates of all agents, or (`cross`) further
+    combinations too, with every candidate in equally many."""
     leaves: int = 16
     """Most finished episodes of one job."""
     children: int | None = None
@@ -86,7 +86,7 @@ class JointSettings:
 
 
 class JointBranch(NamedTuple):
-    """The way from the root to an episode."""
+    """Path from the root to an episode."""
 
     path: NodePath = ()
     answers: Mapping[int, Response] = MappingProxyType({})
@@ -109,7 +109,7 @@ class JointLeaf(NamedTuple):
     row_keys: Mapping[int, RowKey]
     """The row of every call."""
     returns: Sequence[float]
-    """Per call, what its agent earns from it on."""
+    """Per call, the sum of its agent's rewards from it on."""
 
 
 class JointNode(NamedTuple):
@@ -136,27 +136,27 @@ def joint_actions(count: int, agents: int, most: int, draw: Sequence[int | str])
     blocks = count ** (agents - 1)
     further = min(most // count, blocks) - 1
     drawn = key_rng(*draw).sample(range(1, blocks), further) if further > 0 else []
-    found: list[Choice] = []
+    actions: list[Choice] = []
     for block in (0, *drawn):
-        offsets = [0, *(block // count**place % count for place in range(agents - 1))]
-        found += [tuple((j + offset) % count for offset in offsets) for j in range(count)]
-    return found
+        offsets = [0, *(block // count**power % count for power in range(agents - 1))]
+        actions += [tuple((j + offset) % count for offset in offsets) for j in range(count)]
+    return actions
 
 
 def split_budget(budget: int, parts: int) -> list[int]:
     """`budget` in `parts` whole numbers that differ by at most one, the larger ones first."""
-    return [budget // parts + (place < budget % parts) for place in range(parts)]
+    return [budget // parts + (index < budget % parts) for index in range(parts)]
 
 
 def returns_of(calls: Sequence[Call]) -> list[float]:
-    """Per call: what it and later calls of its agent earn by themselves.
+    """Per call, the rewards of it and of later calls of its agent.
 
     The team's share is paid once, with the call itself.
     """
     return [
         (call.reward if call.share is None else call.share + call.immediate)
-        + sum(later.immediate for later in calls[place + 1 :] if later.agent == call.agent)
-        for place, call in enumerate(calls)
+        + sum(later.immediate for later in calls[index + 1 :] if later.agent == call.agent)
+        for index, call in enumerate(calls)
     ]
 
 
@@ -173,11 +173,11 @@ def weighted_leaves(
 
 def values_of(tree: JointNode | JointLeaf) -> dict[RowKey, float]:
     """Value of every row below."""
-    found: dict[RowKey, float] = {}
+    row_values: dict[RowKey, float] = {}
     if isinstance(tree, JointLeaf):
-        return found
+        return row_values
     for child in tree.children:
-        found |= values_of(child)
+        row_values |= values_of(child)
     for slot, turn in enumerate(tree.phase.turns):
         values: list[float] = []
         shares: list[float] = []
@@ -197,14 +197,14 @@ def values_of(tree: JointNode | JointLeaf) -> dict[RowKey, float]:
             shares.append(sum(paid) / len(paid))
             silent.append(below[0][0][1].record.calls[turn.call].abstained)
         for candidate, value in enumerate(held_down(values, shares, silent)):
-            found[tree.path, turn.call, candidate] = value
-    return found
+            row_values[tree.path, turn.call, candidate] = value
+    return row_values
 
 
 class JointRollout(Sampler):
     """Plays every job as a tree of joint actions.
 
-    The records are the leaves, each an episode of its own (`problem#sample/0.3.1`); a row stands in
+    The records are the leaves, each a separate episode (`problem#sample/0.3.1`); a row belongs to
     the first leaf that contains it.
     """
 
@@ -242,9 +242,9 @@ class JointRollout(Sampler):
             return JointLeaf(done, joint_branch.row_keys, returns_of(done.calls))
         count = min(self.settings.candidates, budget)
         key = (self.seed, job.problem.id, job.sample)
-        place = path_text(joint_branch.path)
-        phase = yield from sample_phase(self.policy_map, episode, key, count, (place,))
-        choices = self.choices(count, len(phase.turns), budget, (*key, place))
+        path = path_text(joint_branch.path)
+        phase = yield from sample_phase(self.policy_map, episode, key, count, (path,))
+        choices = self.choices(count, len(phase.turns), budget, (*key, path))
         joint_branches = [
             joint_branch.then(phase, choice, number) for number, choice in enumerate(choices)
         ]

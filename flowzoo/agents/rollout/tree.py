@@ -6,16 +6,16 @@ next prompt descends from the candidate that was taken: N * T * K generations, n
 hidden phase each agent's candidates are valued against the mates' first candidates, then all
 best ones are executed together.
 
-What a candidate is worth (`TreeSettings.value`):
+Value of a candidate (`TreeSettings.value`):
 
-* `now`: alpha * team + local + format of what its branch knows at once, that is, when the effects
-  that follow the reply are done. Local is the role score (`RoleScore`, `Grade(of=...)`) and form;
-  the team's share is the score of a branch that has ended, else its `InterimScore`. Each counts
-  only if all candidates of the decision know it. Known at once are the role scores of all roles of
-  the shipped workflows, but of the orchestrator (its workers' answers), of workers on subtasks, of
-  a tester without a reference (whose team's share is the coder's doing: take `rollout`) and of a
-  search verifier and searcher without known gold passages.
-* `rollout`: what the call is paid in the end under the workflow's credit rule, mean over
+* `now`: alpha * team + local + format of the parts that its branch knows at once, that is, when the
+  effects that follow the reply are done. Local is the role score (`RoleScore`, `Grade(of=...)`) and
+  form; the team's share is the score of a branch that has ended, else its `InterimScore`. Each
+  counts only if all candidates of the decision know it. Known at once are the role scores of all
+  roles of the shipped workflows, but of the orchestrator (its workers' answers), of workers on
+  subtasks, of a tester without a reference (whose team's share is the coder's doing: take
+  `rollout`) and of a search verifier and searcher without known gold passages.
+* `rollout`: the final reward of the call under the workflow's credit rule, mean over
   `value_rollouts` plays of the branch to its end by the current policies. What that costs is
   counted in `RolloutBatch.value_calls` and `value_tokens`.
 
@@ -55,7 +55,7 @@ Select = Literal["best", "sample", "first"]
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """How candidates are sampled, valued and chosen.
+    """Sampling, valuation and selection of candidates.
 
     Raises:
         UsageError: a number below 1 or an unknown choice.
@@ -64,12 +64,12 @@ class TreeSettings:
     candidates: int = 4
     """Replies sampled at every decision: K."""
     value: Value = "now"
-    """What a candidate is judged by; see the module docstring."""
+    """Valuation of a candidate; see the module docstring."""
     value_rollouts: int = 1
     """Plays to the end per candidate, for `value="rollout"`."""
     select: Select = "best"
-    """Which candidate is executed: the `best` (ties: the lowest number), one drawn at random
-    (`sample`), or the `first`, which leaves the episodes distributed as without a tree."""
+    """Selection of the executed candidate: the `best` (ties: the lowest number), one drawn at
+    random (`sample`), or the `first`, which leaves the episodes distributed as without a tree."""
 
     def __post_init__(self) -> None:
         for name in ("candidates", "value_rollouts"):
@@ -80,20 +80,20 @@ class TreeSettings:
 
 
 class Candidate(NamedTuple):
-    """One reply of a decision, and what was found out about it."""
+    """One reply of a decision, with its value."""
 
     answer: Response
     value: float
     fields: Mapping[str, Any]
-    """The fields of its `Call` that differ from those of the executed candidate."""
+    """Fields of its `Call` that differ from the executed candidate's."""
 
 
 class Decision(NamedTuple):
-    """The candidates of one call, and which was executed."""
+    """Candidates of one call, and the index of the executed one."""
 
     node: str
     candidates: list[Candidate]
-    taken: int
+    executed: int
 
 
 def single_deviation(slot: int, candidate: int, width: int) -> Choice:
@@ -105,7 +105,7 @@ class TreeRollout(Sampler):
     """Plays every job once, choosing each reply among several candidates.
 
     Raises:
-        UsageError: as `Sampler`; or the workflow has a credit rule of its own, which `now` cannot
+        UsageError: as `Sampler`; or the workflow has a custom credit rule, which `now` cannot
             apply to half of the reward parts.
     """
 
@@ -131,7 +131,7 @@ class TreeRollout(Sampler):
 
 
 class TreePlay:
-    """One job under way: the decisions taken so far, and what their values cost."""
+    """One job under way: the decisions so far, and the cost of their values."""
 
     def __init__(self, sampler: TreeRollout, workflow: Workflow, job: EpisodeJob) -> None:
         self.workflow, self.job = workflow, job
@@ -165,42 +165,44 @@ class TreePlay:
         branches[last] = (answered if width == 1 else fork_with_replies)(episode, phase, last)
         yield from resolve_effects(list(branches.values()))
         values = yield from self.values(phase, rows, branches)
-        taken = tuple(map(self.pick, phase.turns, values))
-        if taken not in branches:
-            branches[taken] = fork_with_replies(episode, phase, taken)
-            yield from resolve_effects([branches[taken]])
+        executed = tuple(map(self.pick, phase.turns, values))
+        if executed not in branches:
+            branches[executed] = fork_with_replies(episode, phase, executed)
+            yield from resolve_effects([branches[executed]])
         for slot, turn in enumerate(phase.turns):
             candidates: list[Candidate] = []
-            found = zip(phase.answers[slot], values[slot], rows[slot], strict=True)
-            for answer, value, choice in found:
+            rows_of_turn = zip(phase.answers[slot], values[slot], rows[slot], strict=True)
+            for answer, value, choice in rows_of_turn:
                 fields = call_fields(self.workflow, branches[choice], turn.call, value)
                 candidates.append(Candidate(answer, value, fields))
             node = f"{self.job.key}/{phase.number}.{slot}"
-            self.decisions[turn.call] = Decision(node, candidates, taken[slot])
-        return branches[taken]
+            self.decisions[turn.call] = Decision(node, candidates, executed[slot])
+        return branches[executed]
 
     def values(
         self, phase: Phase, rows: Sequence[Sequence[Choice]], branches: Mapping[Choice, Episode]
     ) -> Generator[Any, Any, list[list[float]]]:
-        """Per turn of the phase, what the candidates that `rows` names are worth."""
+        """Values of the candidates in `rows`, per turn of the phase."""
         if self.settings.value == "now":
             return [
                 immediate_values(self.workflow, turn, [branches[choice] for choice in row])
                 for turn, row in zip(phase.turns, rows, strict=True)
             ]
         ends = yield from self.play_out(phase, branches)
-        found: list[list[float]] = []
+        value_rows: list[list[float]] = []
         for turn, row in zip(phase.turns, rows, strict=True):
             calls = [[end.calls[turn.call] for end in ends[choice]] for choice in row]
-            values = [sum(call.reward for call in own) / len(own) for own in calls]
-            shares = [sum(call.team_share for call in own) / len(own) for own in calls]
-            found.append(held_down(values, shares, [own[0].abstained for own in calls]))
-        return found
+            values = [sum(call.reward for call in records) / len(records) for records in calls]
+            shares = [sum(call.team_share for call in records) / len(records) for records in calls]
+            value_rows.append(
+                held_down(values, shares, [records[0].abstained for records in calls])
+            )
+        return value_rows
 
     def play_out(
         self, phase: Phase, branches: Mapping[Choice, Episode]
     ) -> Generator[Any, Any, dict[Choice, list[EpisodeRecord]]]:
-        """Every branch's ends; one that has ended already has just its own."""
+        """Every branch's ends; a branch that has ended is its only end."""
         ends = {choice: [record(b)] for choice, b in branches.items() if b.done}
         open_ones = [choice for choice in branches if choice not in ends]
         rollouts = range(self.settings.value_rollouts)
@@ -209,9 +211,9 @@ class TreePlay:
             for choice in open_ones
             for rollout in rollouts
         ]
-        found = iter((yield PlayBatch(plays)))
+        results = iter((yield PlayBatch(plays)))
         for choice in open_ones:
-            ends[choice] = [next(found) for _ in rollouts]
+            ends[choice] = [next(results) for _ in rollouts]
             for end in ends[choice]:
                 # Only calls of this rollout have an engine's fields.
                 self.value_calls += len(end.calls) - sum(
@@ -230,7 +232,7 @@ class TreePlay:
         return drive(start, self.policy_map, seed, sample, suffix)
 
     def pick(self, turn: OpenTurn, values: Sequence[float]) -> int:
-        """Which candidate is executed."""
+        """Index of the candidate to execute."""
         if self.settings.select == "best":
             return values.index(max(values))
         if self.settings.select == "first":
@@ -241,23 +243,23 @@ class TreePlay:
         """The episode, and a row for every candidate, in call order."""
         decisions = self.decisions
         answers = {
-            number: decision.candidates[decision.taken].answer
+            number: decision.candidates[decision.executed].answer
             for number, decision in decisions.items()
         }
         done = record(episode, engine_fields(answers))
         rows: list[Call] = []
         executed: list[Call] = []
         for number, call in enumerate(done.calls):
-            node, candidates, taken = decisions[number]
-            for place, candidate in enumerate(candidates):
-                own = {"node": node, "candidate": place, "value": candidate.value}
-                if place != taken:
-                    own |= candidate.fields
-                    own |= engine_values(candidate.answer)
-                    own["executed"] = False
-                row = changed_call(call, own)
+            node, candidates, executed_index = decisions[number]
+            for index, candidate in enumerate(candidates):
+                changes = {"node": node, "candidate": index, "value": candidate.value}
+                if index != executed_index:
+                    changes |= candidate.fields
+                    changes |= engine_values(candidate.answer)
+                    changes["executed"] = False
+                row = changed_call(call, changes)
                 rows.append(row)
-                if place == taken:
+                if index == executed_index:
                     executed.append(row)
         finished = replace(done, calls=tuple(executed))
         return RolloutBatch([finished], rows, self.value_calls, self.value_tokens)

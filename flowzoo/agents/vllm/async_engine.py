@@ -1,4 +1,4 @@
-"""A vLLM engine in processes of its own: `AsyncLLM`, on a loop of this process.
+"""A vLLM engine in separate processes: `AsyncLLM`, on an event loop of this process.
 
 For split placement, where the engine has other GPUs than the learner. It starts several times
 slower than an engine of this process. How new weights reach it is `EngineSettings.weight_transfer`.
@@ -50,7 +50,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 class AsyncLLMBackend:
-    """An engine of its own processes; see `flowzoo.agents.vllm.backend.VLLMBackend`.
+    """An engine in separate processes; see `flowzoo.agents.vllm.backend.VLLMBackend`.
 
     Raises:
         UsageError: vLLM cannot load the model, or refuses the settings.
@@ -135,14 +135,14 @@ class AsyncLLMBackend:
         self.__dict__.pop("_engine", None)  # its finalizer fails when the interpreter ends
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Await something of the engine; whatever fails there is the engine's end."""
+        """Await a call of the engine; a failure of the call ends the engine."""
         self._check_alive()
         return self._await(self._loop.start(work()))
 
     def _await(self, future: Future[T]) -> T:
-        """What comes of something that the engine does, or that needs it.
+        """Wait for a call that needs the engine.
 
-        vLLM leaves such calls unanswered where the engine's process dies meanwhile.
+        vLLM leaves such calls unanswered if the engine's process dies.
 
         Raises:
             EngineDeadError: it failed, the engine died, or it took longer than `CHANGED_WITHIN_S`.
@@ -182,7 +182,7 @@ class AsyncLLMBackend:
         except EngineDeadError:
             raise
         except asyncio.CancelledError:
-            self._check_alive()  # it was closed meanwhile: who waits elsewhere is told
+            self._check_alive()  # a close cancels requests: report it instead of the cancellation
             raise
         except Exception as error:
             self._error = engine_error(error)
@@ -191,7 +191,7 @@ class AsyncLLMBackend:
             self._under_way -= 1
 
     def _check_alive(self) -> None:
-        """Raise what ended the engine, if anything did."""
+        """Raise the error that ended the engine, if any."""
         if self._error is not None:
             raise type(self._error)(*self._error.args)
 

@@ -1,7 +1,7 @@
-"""Where a vLLM engine runs, as one interface: sequences in, tokens out, weights replaced in place.
+"""Back-ends of a vLLM engine: sequences in, tokens out, weights replaced in place.
 
-Three back-ends implement `VLLMBackend`: a thread of this process, an engine in processes of its
-own, and a server behind HTTP. All of them answer with `concurrent.futures.Future`, so that
+Three back-ends implement `VLLMBackend`: a thread of this process, an engine in separate
+processes, and a server behind HTTP. All of them answer with `concurrent.futures.Future`, so that
 coroutines await replies (`asyncio.wrap_future`) and the trainer, which has no event loop, waits for
 them.
 Cancelling a future takes its request out of the engine.
@@ -23,7 +23,7 @@ Tensors = Mapping[str, Any]
 """Name, as in the checkpoint's safetensors -> torch tensor."""
 
 CHANGED_WITHIN_S = 600.0
-"""How long an engine may take to load weights or an adapter and to prove it, or to sleep or wake.
+"""Seconds for an engine to load weights or an adapter and to prove it, or to sleep or wake.
 """
 
 
@@ -59,11 +59,11 @@ class GenerationRequest:
     shortened: int = 0
     """Tokens that the prompt lost because it was over its budget."""
     score: int | None = None
-    """A token whose log-prob is asked for in place of the first sampled one's; not of a server."""
+    """A token whose log-prob is returned as well; servers do not support it."""
 
 
 class GenerationOutput(NamedTuple):
-    """What came of a job; `cached` counts prompt tokens that were not read again."""
+    """Result of a job; `cached` counts prompt tokens that were not read again."""
 
     tokens: tuple[int, ...]
     logps: tuple[float, ...]
@@ -74,14 +74,14 @@ class GenerationOutput(NamedTuple):
 
 
 class VLLMBackend(Protocol):
-    """An engine that runs. Methods that change it wait until they have.
+    """A running engine. Methods that change it block until the change is done.
 
     Weights and adapters may be changed only while no request is under way.
     """
 
     @property
     def alive(self) -> bool:
-        """Whether it still answers."""
+        """True if it still answers."""
         ...
 
     def submit(self, jobs: Sequence[GenerationRequest]) -> list[Future[GenerationOutput]]:
@@ -113,7 +113,7 @@ class VLLMBackend(Protocol):
         ...
 
     def close(self) -> None:
-        """End the engine and whatever it started; calling it twice is harmless."""
+        """End the engine and its processes; calling it twice is harmless."""
         ...
 
 
@@ -133,9 +133,9 @@ def sampling_fields(job: GenerationRequest) -> dict[str, Any]:
 
 def engine_error(error: BaseException) -> EngineDeadError:
     """`error` of an engine as one of ours, with the remedy where it is about memory."""
-    said = str(error).lower()
+    message = str(error).lower()
     memory = isinstance(error, MemoryError) or any(
-        sign in said for sign in ("out of memory", "can't allocate memory", "cannot allocate")
+        sign in message for sign in ("out of memory", "can't allocate memory", "cannot allocate")
     )
     text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
     if not memory:
@@ -147,7 +147,7 @@ def engine_error(error: BaseException) -> EngineDeadError:
 
 
 def fail_all(futures: Sequence[Future[Any]], make: Callable[[], BaseException]) -> None:
-    """Give every future that still waits an exception of its own."""
+    """Fail every pending future with a separate exception."""
     for future in futures:
         if not future.done() and future.set_running_or_notify_cancel():
             future.set_exception(make())

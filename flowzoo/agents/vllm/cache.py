@@ -1,11 +1,11 @@
-"""How large a KV cache is. Importing this imports neither vLLM nor torch."""
+"""Size of a KV cache. Imports neither vLLM nor torch."""
 
 from __future__ import annotations
 
 from typing import Any
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-"""Of one number in a number format."""
+"""Bytes of a number by number format."""
 _WITHOUT = ("linear_attention", "mamba", "conv", "recurrent")
 """Kinds of layers whose memory does not grow with the context."""
 

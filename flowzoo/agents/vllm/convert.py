@@ -1,4 +1,4 @@
-"""Our jobs and samples as vLLM's types, and back.
+"""Conversion of jobs and samples to vLLM's types and back.
 
 Importing this module sets the environment up for vLLM and imports it.
 """
@@ -27,7 +27,7 @@ from flowzoo.errors import UsageError, missing_extra
 
 
 def on_cpu() -> bool:
-    """Whether engines run on the CPU: there is no GPU."""
+    """Return True if engines run on the CPU, because there is no GPU."""
     return not torch.cuda.is_available()
 
 
@@ -51,8 +51,8 @@ except ImportError as error:
 def scan_safely() -> None:
     """Keep vLLM's scan of all loaded modules from tripping over llvmlite.
 
-    On a CPU an engine that starts asks every object in every module for its `vars` and takes them
-    for a dict. llvmlite's library object, there once numba compiled something, answers any name
+    On a CPU an engine that starts asks every object in every module for its `vars` and treats
+    them as a dict. llvmlite's library object, present once numba has compiled, answers any name
     with a function. (vLLM 0.32; versions without the scan need nothing.)
     """
     try:
@@ -61,8 +61,8 @@ def scan_safely() -> None:
         return
 
     def dict_of(value: Any) -> Any:
-        found = vars(value)
-        return found if hasattr(found, "get") else {}
+        namespace = vars(value)
+        return namespace if hasattr(namespace, "get") else {}
 
     dispatcher.vars = dict_of  # type: ignore[attr-defined] - shadows the builtin in that module
 
@@ -100,23 +100,23 @@ def lora_request(adapter: Adapter) -> LoRARequest:
 
 
 def read_output(output: Any) -> GenerationOutput:
-    """A finished `RequestOutput` as a sample."""
+    """A finished request's output as a sample."""
     done = output.outputs[0]
-    found = done.logprobs.logprobs
-    scored = len(found) > len(done.token_ids)  # the sampled token's and the one asked for, in turns
+    logps = done.logprobs.logprobs
+    scored = len(logps) > len(done.token_ids)  # the sampled token's and the one asked for, in turns
     # One entry per position: with `logprobs=0` vLLM reports the sampled token alone.
     return GenerationOutput(
         tuple(done.token_ids),
-        tuple(found[::2] if scored else found),
+        tuple(logps[::2] if scored else logps),
         done.finish_reason == "stop",
         output.num_cached_tokens or 0,
-        found[1] if scored else None,
+        logps[1] if scored else None,
     )
 
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Put the global generators back as they were, and show no warnings about vLLM's own code.
+    """Restore the global random generators, and hide warnings about vLLM's own code.
 
     Starting an engine seeds all generators of the process.
     """
@@ -135,7 +135,7 @@ def quiet_start() -> Iterator[None]:
 
 
 def cannot_start(path: str, error: BaseException) -> Exception:
-    """What to raise when an engine did not come up."""
+    """The error to raise for an engine that did not start."""
     if isinstance(error, UsageError):
         return error
     problem = engine_error(error)

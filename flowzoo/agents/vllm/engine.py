@@ -1,4 +1,4 @@
-"""A vLLM engine with what outlives its process: model files, adapters, version of the weights.
+"""A vLLM engine with the state that outlives its process: model files, adapters, version.
 
 An engine holds the full weights of one policy, or one base model with a LoRA adapter per policy.
 It can be restarted after a crash; the trainer then syncs it again, because a fresh engine has the
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
+from flowzoo.agents.checkpoint_integrity import check_integrity
 from flowzoo.agents.gguf import model_source
 from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.vllm.backend import (
@@ -32,7 +33,6 @@ from flowzoo.agents.vllm.backend import (
 )
 from flowzoo.agents.vllm.cache import cache_bytes
 from flowzoo.agents.vllm.settings import CPU_BLOCK, EngineSettings
-from flowzoo.agents.written import check_written
 from flowzoo.errors import UsageError, missing_extra, unknown
 
 try:
@@ -41,7 +41,7 @@ except ImportError as error:
     raise missing_extra(error.name or "transformers", "train", "the vllm engine") from error
 
 _NUMBERS = itertools.count(1)
-"""Of adapters: vLLM wants them unique in an engine, unique in the process is simpler."""
+"""Numbers of adapters: vLLM needs them unique in an engine, so they are unique in the process."""
 
 
 def open_backend(path: str, settings: EngineSettings) -> VLLMBackend:
@@ -148,10 +148,10 @@ class VLLMEngine:
         Raises:
             UsageError: none was loaded under this name.
         """
-        found = self.adapters.get(name)
-        if found is None:
+        adapter = self.adapters.get(name)
+        if adapter is None:
             raise unknown("adapter", name, self.adapters)
-        return found
+        return adapter
 
     def give_up(self, why: str) -> NoReturn:
         """End a back-end that neither answers nor dies.
@@ -181,9 +181,9 @@ def load_texts(path: str) -> tuple[Any, Any, Any]:
 
     Raises:
         UsageError: nothing loadable there.
-        DataError: it is of a checkpoint, and not what was written there.
+        DataError: a checkpoint's files have changed.
     """
-    check_written(Path(path))
+    check_integrity(Path(path))
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)

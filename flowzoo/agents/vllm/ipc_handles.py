@@ -1,8 +1,8 @@
-"""What names a piece of a GPU's memory to another process, as plain numbers, words and bytes.
+"""Handles of GPU memory for another process, as numbers, names and bytes in place of pickles.
 
 torch describes shared memory of a GPU by the arguments of `rebuild_cuda_tensor`, among them a few
-classes and a number format. vLLM's own clients pickle them, and its workers unpickle what they get
-(VLLM_ALLOW_INSECURE_SERIALIZATION=1). Words for the few that there are need neither.
+classes and a number format. vLLM's own clients pickle them and its workers unpickle them
+(VLLM_ALLOW_INSECURE_SERIALIZATION=1). A name for each of the few classes makes that unnecessary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def plain_handles(handles: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     """The arguments by GPU as msgpack and JSON-like carriers take them.
 
     Raises:
-        ValueError: one of them is something that has no word.
+        ValueError: an argument without a name.
     """
 
     def plain(value: Any) -> Any:
@@ -33,19 +33,19 @@ def plain_handles(handles: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
             if value is named:
                 return word
         if isinstance(value, (tuple, list)):
-            return [int(one) for one in value]
+            return [int(item) for item in value]
         if value is None or isinstance(value, (int, bytes)):
             return value
         raise ValueError(f"a handle of GPU memory holds {value!r}, which has no word")
 
-    return {gpu: [plain(value) for value in one] for gpu, one in handles.items()}
+    return {gpu: [plain(value) for value in arguments] for gpu, arguments in handles.items()}
 
 
 def handles_of(given: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
-    """What `plain_handles` was given.
+    """Inverse of `plain_handles`.
 
     Raises:
-        ValueError: a word that stands for nothing.
+        ValueError: an unknown name.
     """
 
     def read(value: Any) -> Any:
@@ -57,4 +57,4 @@ def handles_of(given: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]
             raise ValueError(f"a handle of GPU memory holds the unknown word {value!r}")
         return _NAMED[value]
 
-    return {gpu: tuple(read(value) for value in one) for gpu, one in given.items()}
+    return {gpu: tuple(read(value) for value in arguments) for gpu, arguments in given.items()}

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for engines that outlive the caller's loops."""
+"""An event loop on a separate thread, for engines that outlive the caller's loops."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Replies from vLLM: continuous batching, prefix caching, one LoRA adapter per policy.
 
 Prompts are rendered and tokenized here, and engines get and give token ids: what was sampled is
-never tokenized again, and the log-probs are those of the distribution sampled from. Each request
-has a seed of its own, so its sample does not depend on the batch, up to the float noise of the
-logits. The same class serves an engine of this process, one in its own processes, and a server:
-the difference is the engine's back-end.
+never tokenized again, and log-probs belong to the distribution sampled from. Each request has its
+own seed, so its sample does not depend on the batch, up to the float noise of the logits. The same
+class serves an engine in this process, an engine in separate processes, and a server: the
+difference is the engine's back-end.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class VLLMPolicy(TemplatedPolicy):
         self.adapter = adapter
         self.stats = EngineStats()
         self.version: int | None = None
-        """Optimiser steps behind the engine's weights, set by who syncs it."""
+        """Optimizer steps behind the engine's weights, set by each sync."""
         check_context(engine.context, self.sampling)
         self._chat = ChatTokenizer(engine.tokenizer, template_kwargs or {}, thinking)
         self.thinking, self.template_id = thinking, self._chat.template_id
@@ -90,13 +90,13 @@ class VLLMPolicy(TemplatedPolicy):
         settings: EngineSettings | None = None,
         **options: Any,
     ) -> VLLMPolicy:
-        """Start an engine of its own for a folder, a GGUF file or a model of the hub.
+        """Start a separate engine for a folder, a GGUF file or a model of the hub.
 
         Args:
             path: folder in Hugging Face layout (safetensors), GGUF file or hub id.
             name: name of the policy; default the last part of `path`.
-            settings: of the engine; default those of its class, with the number format that
-                `flowzoo.agents.number_format` finds.
+            settings: settings of the engine; default `EngineSettings()` with the number format that
+                `flowzoo.agents.number_format` chooses.
             options: as for the constructor.
 
         Raises:

@@ -1,8 +1,8 @@
-"""The engine's end of a weight transfer: what runs in vLLM's workers.
+"""Receivers of a weight transfer, which run in vLLM's workers.
 
-vLLM calls `start_weight_update`, `update_weights` and `finish_weight_update` whatever carries the
+vLLM calls `start_weight_update`, `update_weights` and `finish_weight_update` for every carrier of
 weights. Its own `nccl` is used as it is. Nothing here unpickles: safetensors hold numbers only, and
-handles of GPU memory come as words, numbers and bytes.
+handles of GPU memory come as names, numbers and bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LocalReceiver(WeightTransferEngine[NothingToAgree, WeightsHere]):
     update_info_cls = WeightsHere
 
     def init_transfer_engine(self, init_info: NothingToAgree) -> None:
-        """Nothing is connected."""
+        """No-op: a file needs no connection."""
 
     def start_weight_update(self) -> None:
         """Let layers wait until they have all their weights."""
@@ -79,14 +79,14 @@ class LocalReceiver(WeightTransferEngine[NothingToAgree, WeightsHere]):
         repack_tied_head(self.model)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """No-op."""
 
 
 class WordedIPCReceiver(IPCWeightTransferEngine):
     """vLLM's `ipc`, whose handles come in words; registered as `flowzoo_ipc`."""
 
     def parse_update_info(self, update_dict: dict[str, Any]) -> IPCWeightTransferUpdateInfo:
-        """See `WeightTransferEngine`. Pickled handles are refused, whatever vLLM allows."""
+        """See `WeightTransferEngine`. Pickled handles are refused even if vLLM allows them."""
         if update_dict.get("ipc_handles_pickled") is not None:
             raise ValueError("handles of GPU memory are not unpickled here: send them in words")
         given = {**update_dict, "ipc_handles": handles_of(update_dict["ipc_handles"])}

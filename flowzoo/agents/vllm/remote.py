@@ -173,7 +173,7 @@ class ServerBackend:
             self._loop.close()
 
     def _post(self, url: str, body: Mapping[str, Any]) -> None:
-        """Change something at the server; a refusal is a matter of how it was started."""
+        """Send a change to the server; a refusal means that it was started without the endpoint."""
         reply = self._loop.wait(self._send(url, body))
         if reply.status_code != 200:
             raise UsageError(
@@ -183,22 +183,22 @@ class ServerBackend:
             )
 
     async def _reach(self, patience_s: float) -> None:
-        deadline, told = time.monotonic() + patience_s, False
+        deadline, warned = time.monotonic() + patience_s, False
         while True:
             try:
                 reply = await self._client.get(f"{self._root}/health", timeout=5.0)
                 if reply.status_code == 200:
                     return
-                said = f"status {reply.status_code}"
+                problem = f"status {reply.status_code}"
             except httpx.HTTPError as error:
-                said = f"{type(error).__name__}: {error}"
+                problem = f"{type(error).__name__}: {error}"
             if time.monotonic() > deadline:
-                raise EngineDeadError(f"no vLLM server answers at {self._root}: {said}")
-            if not told:
-                told = True
+                raise EngineDeadError(f"no vLLM server answers at {self._root}: {problem}")
+            if not warned:
+                warned = True
                 _log.warning(
                     "no vLLM server answers at %s yet (%s); waiting up to %g s",
-                    self._root, said, patience_s,
+                    self._root, problem, patience_s,
                 )  # fmt: skip
             await asyncio.sleep(0.5)
 
@@ -243,7 +243,7 @@ class ServerBackend:
                 raise self._died(f"status {reply.status_code}: {reply.text[:500]}")
             return read_choice(reply.json())
         except asyncio.CancelledError:
-            self._check_alive()  # it was closed meanwhile: who waits elsewhere is told
+            self._check_alive()  # a close cancels requests: report it instead of the cancellation
             raise
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise self._died(f"an answer without token ids or log-probs ({error!r})") from error
@@ -258,7 +258,7 @@ class ServerBackend:
             raise self._died(f"{type(error).__name__}: {error}") from error
 
     def _check_alive(self) -> None:
-        """Raise what ended the engine, if anything did."""
+        """Raise the error that ended the engine, if any."""
         if self._error is not None:
             raise type(self._error)(*self._error.args)
 

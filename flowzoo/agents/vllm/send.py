@@ -1,11 +1,11 @@
-"""The learner's end of a weight transfer to an engine in processes of its own.
+"""Senders of a weight transfer from the learner to an engine in separate processes.
 
-Whatever carries the weights (a file in shared memory, memory of one GPU that both open, NCCL
-between two), vLLM's protocol is the same: `start_weight_update`, `update_weights`,
+For every carrier (a file in shared memory, memory of one GPU that both open, NCCL between two),
+vLLM's protocol is the same: `start_weight_update`, `update_weights`,
 `finish_weight_update`. The last two carriers are vLLM's own senders.
 
 NCCL and handles of memory wait for the other side without an end, and an engine that died never
-comes (TRL #6797, #7103). So a thread of its own sends, and whoever waits for it may stop waiting.
+comes (TRL #6797, #7103). So a separate thread sends, and its caller may stop waiting.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TensorSource(WeightSource):
 
     @property
     def buffer_bytes(self) -> int:
-        """How much to send at a time: no less than the largest tensor."""
+        """Bytes to send at a time: no less than the largest tensor."""
         sizes = [value.numel() * self.dtype.itemsize for value in self.tensors.values()]
         return max(*sizes, min(_BUFFER, sum(sizes)))
 
@@ -94,8 +94,8 @@ class EngineCalls(NamedTuple):
     def update_weights(self, update_info: Any) -> None:
         """See `UpdateCalls`; handles of memory go in words."""
         if "ipc_handles" in update_info:
-            words = plain_handles(update_info["ipc_handles"])
-            update_info = {**update_info, "ipc_handles": words}
+            handles = plain_handles(update_info["ipc_handles"])
+            update_info = {**update_info, "ipc_handles": handles}
         request = WeightTransferUpdateRequest(update_info=update_info)
         self.call(lambda: self.engine.update_weights(request))
 
@@ -107,8 +107,8 @@ class EngineCalls(NamedTuple):
 class LoneIPCSender(IPCTrainerWeightTransferEngine):
     """vLLM's sender for one GPU, whose engine belongs to this rank alone.
 
-    vLLM's gathers the handles of all ranks, for one engine on all their GPUs. Each rank here has an
-    engine of its own, and one that started its engine again would wait for ranks that do not come.
+    vLLM's gathers the handles of all ranks, for one engine on all their GPUs. Each rank here has
+    its own engine, and a rank that restarted its engine would wait for ranks that do not come.
     """
 
     def _all_gather_and_merge_handles(self, handles: list[Any]) -> list[Any]:
@@ -138,13 +138,13 @@ class WeightSender:
     """Sends weights to one engine, as long as that lives; a new engine needs a new one."""
 
     def __init__(self, way: WeightTransfer, calls: EngineCalls, dtype: torch.dtype) -> None:
-        """Nothing is connected before the first weights."""
+        """Prepare; the connection is made with the first weights."""
         self._way, self._calls = way, calls
         self._source = TensorSource(dtype)
         self._sender: TrainerWeightTransferEngine[Any] | None = None
 
     def send(self, tensors: Tensors) -> Future[None]:
-        """Begin to send on a thread that nobody has to wait for; tensors must stay as they are."""
+        """Begin to send on a daemon thread; tensors must not change until the future is done."""
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
         gpu = None if self._way == "file" else _gpu_of(tensors)
@@ -153,7 +153,7 @@ class WeightSender:
             try:
                 with torch.cuda.device(gpu) if gpu is not None else contextlib.nullcontext():
                     self._send(tensors, gpu)
-            except BaseException as error:  # whatever it was, somebody waits
+            except BaseException as error:  # passed on to the caller, who waits for the future
                 done.set_exception(error)
             else:
                 done.set_result(None)
@@ -165,7 +165,7 @@ class WeightSender:
         if gpu is None:
             send_file(self._calls, tensors, self._source.dtype)
             return
-        torch.cuda.synchronize(gpu)  # vLLM's senders read on streams of their own
+        torch.cuda.synchronize(gpu)  # vLLM's senders read on other streams
         self._source.tensors, self._source.device = tensors, gpu
         try:
             if self._sender is None:

@@ -1,7 +1,7 @@
-"""How a vLLM engine is set up, and the environment it must find before it is imported.
+"""Settings of a vLLM engine, and the environment variables it needs before its import.
 
-Engines differ by placement only: `colocated` runs inside this process, on a thread of its own, and
-shares the device with the learner; `split` runs in processes of its own, on the devices that
+Engines differ by placement only: `colocated` runs inside this process, on a separate thread, and
+shares the device with the learner; `split` runs in separate processes, on the devices that
 `devices` names. Both take the same settings. Importing this module imports neither vLLM nor torch.
 """
 
@@ -23,11 +23,11 @@ WeightTransfer = Literal["file", "ipc", "nccl"]
 
 GIB = 2**30
 CPU_KV_GIB = 0.25
-"""Of an engine's cache on a CPU, where nobody asks for another size."""
+"""Default size of an engine's cache on a CPU."""
 _RECEIVERS: dict[WeightTransfer, str] = {
     "file": "flowzoo_file", "ipc": "flowzoo_ipc", "nccl": "nccl",
 }  # fmt: skip
-"""What takes the weights in the engine, by vLLM's names; two are of `agents.vllm.worker`."""
+"""Receivers of weights in the engine, by vLLM's names; two are registered by `worker`."""
 CPU_BLOCK = 32
 """vLLM's CPU kernels want a multiple of 32; with its default of 128, prompts shorter than that
 would never be found in the prefix cache."""
@@ -73,13 +73,13 @@ class EngineSettings:
     sleep: bool = False
     """Give cache (and weights) back while the learner runs; GPUs only."""
     weight_transfer: WeightTransfer = "file"
-    """How all weights of a model reach a split engine: `file`, in shared memory; `ipc`, memory of
-    the GPU that learner and engine share; `nccl`, from GPU to GPU. A colocated engine gets them in
-    memory, and adapters are files of their own always."""
+    """Carrier of all weights to a split engine: `file`, in shared memory; `ipc`, memory of the GPU
+    that learner and engine share; `nccl`, from GPU to GPU. A colocated engine gets them in memory,
+    and adapters are always files."""
     load_format: Literal["auto", "dummy"] = "auto"
     """`dummy`: random weights, nothing read but the config; for measuring speed."""
     seed: int = 0
-    """Of vLLM's own generators; samples do not depend on it, they have seeds of their own."""
+    """Seed of vLLM's generators; samples do not depend on it, since each request has a seed."""
 
     def __post_init__(self) -> None:
         """Check every choice."""
@@ -109,7 +109,7 @@ class EngineSettings:
 
 
 def cache_note(fields: Mapping[str, Any], settings: EngineSettings) -> str:
-    """What is to be said of a cache that became larger than is usual on a CPU, or nothing."""
+    """Warning about a cache that is larger than usual on a CPU, or an empty string."""
     size = fields.get("kv_cache_memory_bytes", 0)
     if settings.kv_gib or size <= CPU_KV_GIB * GIB:
         return ""
@@ -195,7 +195,7 @@ def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str
             "enable_sleep_mode": settings.sleep,
         }
     if settings.tensor_parallel > 1:
-        # In an actor of Ray vLLM would choose actors of its own, for which nobody has a place.
+        # In an actor of Ray vLLM would start more actors, for which no resources are reserved.
         fields |= {
             "tensor_parallel_size": settings.tensor_parallel,
             "distributed_executor_backend": "mp",
@@ -217,15 +217,15 @@ def serve_command(path: str, settings: EngineSettings, port: int, *, cpu: bool) 
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1; neither belongs on a server that others can reach.
     """
     # The module behind `vllm serve`: the CPU build's own script looks for the CUDA build's name.
-    words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path]
-    words += ["--host", "127.0.0.1", "--port", str(port)]
+    args = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path]
+    args += ["--host", "127.0.0.1", "--port", str(port)]
     fields = engine_fields(path, settings, cpu=cpu) | {"enable_prompt_tokens_details": True}
     skipped = ("model", "tokenizer", "trust_remote_code", "use_tqdm_on_load", "disable_log_stats")
     for name, value in fields.items():
         if name in skipped or value is None:
             continue
         no = "no-" if value is False else ""
-        words.append(f"--{no}{name.replace('_', '-')}")
+        args.append(f"--{no}{name.replace('_', '-')}")
         if not isinstance(value, bool):
-            words.append(json.dumps(value) if isinstance(value, dict) else str(value))
-    return words
+            args.append(json.dumps(value) if isinstance(value, dict) else str(value))
+    return args

@@ -1,9 +1,9 @@
-"""A vLLM engine inside this process, on a thread of its own.
+"""A vLLM engine inside this process, on a separate thread.
 
 One thread owns the engine: between two steps it does what was asked (new requests, cancellations,
 new weights), in order of arrival. Jobs submitted together enter the engine together, so equal
 submissions give equal batches, hence equal floats. Several engines may live in one process, for
-policies with weights of their own; they compute in turns.
+policies with different weights; they compute in turns.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OPEN: set[int] = set()
 
 
 class _ThreadTask(NamedTuple):
-    """Something to do between two steps, and the futures that fail if it never is."""
+    """Work between two steps, and the futures that fail if it is never done."""
 
     do: Callable[[], None]
     futures: Sequence[Future[Any]]
@@ -190,7 +190,7 @@ class InProcessBackend:
             with _TURN, quiet_start():
                 self._engine = LLMEngine.from_engine_args(EngineArgs(**fields))
                 _OPEN.add(id(self))
-        except BaseException as error:  # whatever it was, the caller waits for it
+        except BaseException as error:  # passed on to the caller, who waits for it
             self._error = error
             started.set_exception(cannot_start(self._path, error))
             return
@@ -199,7 +199,7 @@ class InProcessBackend:
             while self._read_inbox():
                 with _TURN:
                     self._step()
-        except BaseException as error:  # whatever it was, nobody may wait for ever
+        except BaseException as error:  # fail all requests, so that no caller waits for ever
             with self._lock:
                 self._error = engine_error(error)
         with self._lock:

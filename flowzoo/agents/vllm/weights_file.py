@@ -18,15 +18,15 @@ class UpdateCalls(Protocol):
     """vLLM's calls around new weights, of an engine or a server."""
 
     def start_weight_update(self) -> None:
-        """Nothing is sampled from now on."""
+        """Stop sampling."""
         ...
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Take some weights, or all."""
+        """Load some or all weights."""
         ...
 
     def finish_weight_update(self) -> None:
-        """These were all."""
+        """Resume sampling with the new weights."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What flowzoo adds to vLLM's workers: back-ends of weight transfer, and an end with their owner.
+"""Extension of vLLM's workers: receivers of weights, and an end with the process that owns them.
 
-vLLM mixes this class into its worker class by name (`worker_extension_cls`), in whatever process
-the worker runs, a server's included. Importing the module makes the back-ends known there.
+vLLM mixes this class into its worker class by name (`worker_extension_cls`), also in the processes
+of a server. Importing the module makes the back-ends known there.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.attention import LEARNING, text_config
-from flowzoo.agents.hf.kinds import kind_of
+from flowzoo.agents.hf.model_fingerprint import kind_of
 from flowzoo.baselines.learner.batch import Microbatch
 from flowzoo.baselines.learner.gradient_checkpointing import (
     checkpointing,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from flowzoo.agents.hf.kinds import kind_of
+from flowzoo.agents.hf.model_fingerprint import kind_of
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from flowzoo.agents.evaluation.summary import (
     pass_at,
     pass_sizes,
     problem_scores,
-    summarise,
+    summarize,
 )
 from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.baselines.stats import paired_gain
@@ -49,7 +49,7 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
     is the role's number of sampled tokens. With several episodes of every problem there are `avg@k`
     and `pass@k`, k up to the fewest that a problem has.
     """
-    total = summarise(records)
+    total = summarize(records)
     row: MetricRow = {
         f"{prefix}reward/mean": total["accuracy"],
         f"{prefix}calls/mean": total["calls"],

@@ -8,7 +8,7 @@ import pytest
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.role_facts import Proportion, role_shares
-from flowzoo.agents.evaluation.summary import summarise
+from flowzoo.agents.evaluation.summary import summarize
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
@@ -94,7 +94,7 @@ def test_scripted_episodes_give_what_their_calls_say(workflow: str) -> None:
     problems = distinct_problems(made.task, "validation", 60)
     policy_map = PolicyMap.shared(ScriptedPolicy(made, 0.6, seed=2), made.role_counts())
     records = Rollout(made, policy_map, seed=0).run([EpisodeJob(problem) for problem in problems])
-    shares = summarise(records)["shares"]
+    shares = summarize(records)["shares"]
     if workflow == "eval_opt_v0":
         judged = {True: [0, 0], False: [0, 0]}
         for record in records:
