@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from flowzoo.agents.hf.attention import PreallocatedLayer, decoding, new_cache
-from flowzoo.agents.hf.model_fingerprint import kind_of
+from flowzoo.agents.hf.model_fingerprint import model_fingerprint
 from flowzoo.agents.hf.sampling import draw, uniforms
 from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError, UsageError
@@ -161,7 +161,7 @@ def check_decoding(model: Any) -> None:
     Raises:
         UsageError: they differ, or the family cannot be decoded in batches at all.
     """
-    kind = kind_of(model)
+    kind = model_fingerprint(model)
     if kind in _decodable:
         return
     prompts = [(3,), (1, 2, 3, 1, 2, 2, 1, 3, 3), (2, 1), (2, 1)]

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from flowzoo.agents.hf.attention import LEARNING, text_config
-from flowzoo.agents.hf.model_fingerprint import kind_of
+from flowzoo.agents.hf.model_fingerprint import model_fingerprint
 from flowzoo.baselines.learner.batch import Microbatch
 from flowzoo.baselines.learner.gradient_checkpointing import (
     checkpointing,
@@ -92,7 +92,7 @@ def use_packed_rows(model: PreTrainedModel) -> None:
             it was.
     """
     model.eval()
-    kind = kind_of(model)
+    kind = model_fingerprint(model)
     if kind not in _misfits:
         _misfits[kind] = _compare(model)
     if _misfits[kind]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from flowzoo.agents.hf.model_fingerprint import kind_of
+from flowzoo.agents.hf.model_fingerprint import model_fingerprint
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def head_of(model: PreTrainedModel) -> OutputHead:
             f"{'none' if linear is None else type(linear).__name__}: the learner needs one."
         )
     if model not in _forms:
-        kind = kind_of(model)
+        kind = model_fingerprint(model)
         if kind not in _known:
             _known[kind] = _find_form(model, linear)
         _forms[model] = _known[kind]
