@@ -19,8 +19,8 @@ from benchmarks.harness.record import write_results
 from benchmarks.harness.timing import Contender, race
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.engines import find_engine
-from flowzoo.agents.number_format import EngineDType
 from flowzoo.agents.specs import NamedModel
+from flowzoo.agents.traits import EngineDType
 from flowzoo.commands.arguments import read_arguments
 from flowzoo.envs import make_env, make_workflow
 

@@ -35,9 +35,8 @@ from openai import AsyncOpenAI
 from pydantic import create_model
 from verifiers.v1.dialects.chat import message_to_wire
 
-from flowzoo.agents.names import role_of
 from flowzoo.agents.policy import Batching, Completion, Policy, Request
-from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.policy_map import PolicyMap, role_of
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Message, Workflow, make_workflow

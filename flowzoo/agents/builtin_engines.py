@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from flowzoo.agents.engines import Engine, EngineTraits
-from flowzoo.agents.number_format import (
+from flowzoo.agents.policy import Policy
+from flowzoo.agents.traits import (
     EngineDType,
     EngineDTypeChoice,
     dtype_for,
     vllm_device,
 )
-from flowzoo.agents.policy import Policy
 
 _VLLM_RUN = "flowzoo.baselines.engines.vllm:VLLMEngines"
 

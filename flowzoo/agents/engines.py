@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import ClassVar
 
-from flowzoo.agents.hub import check_model
-from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice, dtype_for
+from flowzoo.agents.model_files import check_model
 from flowzoo.agents.policy import Policy, Sampling
-from flowzoo.agents.traits import ModelTraits, traits_of
+from flowzoo.agents.traits import EngineDType, EngineDTypeChoice, ModelTraits, dtype_for, traits_of
 from flowzoo.errors import UsageError, unknown
 from flowzoo.functions import load_class
 from flowzoo.plugins import ENGINE_GROUP, load_plugin, plugin_named, plugins, with_packages

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.engines import plugin_engines
-from flowzoo.agents.gguf import is_gguf
+from flowzoo.agents.model_files import is_gguf
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.engines import Engine, engine_names, find_engine, plugin_engines
 from flowzoo.agents.human import HumanPolicy
-from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
+from flowzoo.agents.traits import EngineDType, EngineDTypeChoice
 from flowzoo.errors import UsageError, unknown
 
 FORMS = {
@@ -69,7 +69,7 @@ def make_policy(
         endpoint: URL of the server, for an engine that is one.
         thinking: switches a model's thoughts on or off; None: its chat template's default.
         engine_dtype: number format of a model that runs here; `auto` as
-            `flowzoo.agents.number_format` finds it.
+            `flowzoo.agents.traits` finds it.
         engine_memory: GiB of KV cache of a vLLM engine of this process; 0: its usual size.
 
     Raises:
@@ -167,7 +167,7 @@ def check_spec(spec: str, task: str) -> None:
         if not 0 <= chance <= 1:
             raise UsageError(f"expected scripted:P with P in [0, 1], got {spec!r}.")
     elif kind == "openai":
-        from flowzoo.agents.openai.endpoint import chat_url
+        from flowzoo.agents.openai.policy import chat_url
 
         chat_url(_endpoint(spec, rest)[1])
     elif spec != "human":

@@ -1,24 +1,121 @@
-"""Facts of a model that default settings follow from, and the default length of replies.
+"""Facts of a model that default settings follow from: length of replies, number format.
 
 The reply budget is what the task needs (`Task.reply_tokens`) and the model allows: a model that
 thinks gets `THOUGHT_TOKENS`, as in AT-GRPO (arXiv 2510.11062) and Dr. MAS (2602.08847); a
 model as small as the pocket models gets a few. It never exceeds `max_new_tokens` of the generation
 config, nor half of the context, so that prompts have the other half. Training and evaluation
 follow the same rule.
+
+A model of 100 million weights or more is sampled in bfloat16 where the hardware multiplies it: half
+the memory traffic, and at least as fast. Smaller ones, the pocket models of every size among them,
+are sampled in float32, so that their figures are the same on every machine.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from flowzoo.agents.chat.thinking import thinks_unasked
-from flowzoo.agents.gguf import model_source
-from flowzoo.agents.hub import log_hub_lookup
-from flowzoo.agents.number_format import count_weights
+from flowzoo.agents.chat.template import thinks_unasked
+from flowzoo.agents.model_files import log_hub_lookup, model_source
 from flowzoo.errors import UsageError
+
+EngineDType = Literal["float32", "bfloat16", "float16"]
+EngineDTypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
+LEAST_WEIGHTS = 100e6
+"""Weights from which on `auto` is bfloat16; the largest pocket model has 97 million."""
+
+_CPU_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+"""Capabilities of a CPU, by torch's names, each of which multiplies bfloat16."""
+
+
+def has_bfloat16(device: str) -> bool:
+    """Return whether `device` multiplies bfloat16 in hardware, which a GPU elsewhere does."""
+    import torch
+
+    if not device.startswith("cpu"):
+        return not torch.cuda.is_available() or torch.cuda.is_bf16_supported(False)
+    if hasattr(torch.cpu, "get_capabilities"):
+        flags = torch.cpu.get_capabilities()
+        return any(flags.get(name) for name in _CPU_FLAGS)
+    return torch.cpu._is_avx512_bf16_supported()  # before torch 2.11
+
+
+def vllm_device() -> str:
+    """The kind of device that a vLLM engine of this machine runs on."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def dtype_for(
+    choice: EngineDTypeChoice, source: str | os.PathLike[str], device: str
+) -> EngineDType:
+    """Return the number format in which a model is sampled.
+
+    Args:
+        choice: a number format, or `auto` for the one that suits model and device.
+        source: the model: a folder, a GGUF file or an id of the hub.
+        device: what it runs on; GPU or CPU is all that counts.
+
+    Raises:
+        UsageError: no model is found at `source`.
+    """
+    if choice != "auto":
+        return choice
+    if has_bfloat16(device) and weights_at(os.fspath(source)) >= LEAST_WEIGHTS:
+        return "bfloat16"
+    return "float32"
+
+
+@functools.lru_cache(maxsize=64)
+def weights_at(source: str) -> float:
+    """Number of weights of the model at `source`, by its configuration.
+
+    Infinity for a family of which transformers has no causal language model: vLLM alone runs it.
+
+    Raises:
+        UsageError: no model is found there.
+    """
+    from transformers import AutoConfig
+
+    source = model_source(source)
+    log_hub_lookup(source)
+    adapter = Path(source) / "adapter_config.json"
+    try:
+        if adapter.is_file():
+            return weights_at(json.loads(adapter.read_bytes())["base_model_name_or_path"])
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
+            f"files and *.safetensors, or a model id of the hub: {error}"
+        ) from error
+    try:
+        return count_weights(config)
+    except ValueError:
+        return math.inf
+
+
+def count_weights(config: Any) -> int:
+    """Number of weights of a model of transformers; nothing is allocated.
+
+    Raises:
+        ValueError: the library knows no causal language model of this configuration.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return sum(parameter.numel() for parameter in model.parameters())
+
 
 TINY = 10e6
 """Number of weights below which a model counts as small, like the pocket models."""

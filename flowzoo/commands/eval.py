@@ -108,7 +108,7 @@ def run(options: Options) -> int:
 
 def earlier(options: Options) -> dict[str, Any]:
     """The policies of the evaluation that the command continues, as its settings."""
-    from flowzoo.agents.evaluation.folder import is_evaluation
+    from flowzoo.agents.evaluation.summary import is_evaluation
 
     if options.out is None or not is_evaluation(options.out):
         return {}

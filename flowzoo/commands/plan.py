@@ -121,7 +121,7 @@ def group_numbers(sizes: RunSizes, group: LearnerGroupPlan, room: int) -> dict[s
 
 def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
     """Numbers of one policy in one process."""
-    from flowzoo.agents.vllm.cache import BYTES
+    from flowzoo.agents.vllm.settings import BYTES
 
     shape, model = sizes.shape(name), sizes.models[name]
     frozen = name in sizes.config.frozen

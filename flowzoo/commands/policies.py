@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flowzoo.agents.number_format import EngineDTypeChoice
+from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import UsageError, unknown
 
@@ -116,9 +116,9 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
         UsageError: an unknown role or policy, a role without one, or a number out of range.
     """
     from flowzoo.agents import PolicyMap, Sampling
-    from flowzoo.agents.chat.thinking import read_thinking
+    from flowzoo.agents.chat.template import read_thinking
     from flowzoo.agents.engines import find_engine
-    from flowzoo.agents.lengths import read_lengths, with_default
+    from flowzoo.agents.policy_map import read_lengths, with_default
     from flowzoo.agents.scripted import ScriptedPolicy
     from flowzoo.agents.specs import check_spec
 
@@ -153,7 +153,7 @@ def with_budget(
     Raises:
         UsageError: no model is found under a name.
     """
-    from flowzoo.agents.chat.thinking import read_thinking
+    from flowzoo.agents.chat.template import read_thinking
     from flowzoo.agents.traits import ModelTraits, reply_budget
 
     if policies.max_tokens is not None:
@@ -243,8 +243,8 @@ def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
         UsageError: no policy for a role, a bad spec, or an endpoint without its engine.
     """
     from flowzoo.agents import PolicyMap, Sampling
-    from flowzoo.agents.chat.thinking import read_thinking
-    from flowzoo.agents.lengths import read_lengths, with_default
+    from flowzoo.agents.chat.template import read_thinking
+    from flowzoo.agents.policy_map import read_lengths, with_default
 
     check_policy_map(workflow, policies)
     roles = workflow.role_counts()

@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from flowzoo.agents.evaluation.folder import refuse_evaluation
+from flowzoo.agents.evaluation.summary import refuse_evaluation
 from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError
 from flowzoo.extras import installed

@@ -48,7 +48,7 @@ def read_config(name: str) -> Options:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
-    from flowzoo.agents.evaluation.folder import refuse_evaluation
+    from flowzoo.agents.evaluation.summary import refuse_evaluation
     from flowzoo.commands.shared import check_folder, check_named
 
     check_named("train", options.settings.workflow)

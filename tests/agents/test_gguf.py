@@ -15,8 +15,8 @@ from gguf.quants import dequantize, quantize
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from flowzoo.agents import Request, Sampling
-from flowzoo.agents.gguf import SOURCE_FILE, model_source
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
+from flowzoo.agents.model_files import SOURCE_FILE, model_source
 from flowzoo.agents.specs import check_spec
 from flowzoo.errors import UsageError
 

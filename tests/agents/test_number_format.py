@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.agents.number_format import dtype_for, has_bfloat16, weights_at
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.specs import make_policy, named_model
+from flowzoo.agents.traits import dtype_for, has_bfloat16, weights_at
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 

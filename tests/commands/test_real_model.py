@@ -18,9 +18,9 @@ import pytest
 pytest.importorskip("torch", reason="models need flowzoo[train]")
 
 from flowzoo.agents import Request, Sampling
-from flowzoo.agents.gguf import model_source
 from flowzoo.agents.hf.policy import TransformersPolicy
-from flowzoo.agents.number_format import has_bfloat16
+from flowzoo.agents.model_files import model_source
+from flowzoo.agents.traits import has_bfloat16
 from flowzoo.cli import main
 
 NAME = "FLOWZOO_REAL_MODEL"

@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice, product
 
-from flowzoo.agents.names import role_of
+from flowzoo.agents.policy_map import role_of
 from flowzoo.envs import Episode, Message, Workflow, make_workflow
 from flowzoo.envs.episode.effects import PendingEffect, resolve
 from flowzoo.envs.script import EffectResult

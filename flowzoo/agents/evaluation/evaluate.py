@@ -12,10 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
-from flowzoo.agents.evaluation.folder import KIND, is_evaluation
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
-from flowzoo.agents.evaluation.summary import summarize
+from flowzoo.agents.evaluation.summary import KIND, is_evaluation, summarize
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow

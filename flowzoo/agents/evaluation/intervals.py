@@ -14,8 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from flowzoo.agents.evaluation.role_facts import role_shares
-from flowzoo.agents.evaluation.summary import attempt_values, attempts_of, problem_scores
+from flowzoo.agents.evaluation.summary import (
+    attempt_values,
+    attempts_of,
+    problem_scores,
+    role_shares,
+)
 from flowzoo.envs import Call, EpisodeRecord
 
 Z = 1.959964

@@ -22,9 +22,7 @@ from typing import Any, Self
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
 from flowzoo.agents.checkpoint_integrity import check_integrity
-from flowzoo.agents.gguf import model_source
-from flowzoo.agents.hub import log_hub_lookup
-from flowzoo.agents.number_format import EngineDType, EngineDTypeChoice, dtype_for
+from flowzoo.agents.model_files import log_hub_lookup, model_source
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -34,6 +32,7 @@ from flowzoo.agents.policy import (
     prompt_budget,
     reply_cap,
 )
+from flowzoo.agents.traits import EngineDType, EngineDTypeChoice, dtype_for
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -98,7 +97,7 @@ class TransformersPolicy(TemplatedPolicy):
     """A transformers model as a policy. One generation runs at a time, in a separate thread.
 
     Prompts over their role's budget, or that leave no room for the reply, are shortened
-    (`flowzoo.agents.chat.shorten`); `stats.shortened` counts them, and the first one is logged.
+    (`flowzoo.agents.chat.prompts`); `stats.shortened` counts them, and the first one is logged.
     """
 
     batching: Batching = "static"
@@ -168,7 +167,7 @@ class TransformersPolicy(TemplatedPolicy):
         Args:
             path: folder, GGUF file or hub id.
             name: name of the policy; default the last part of `path`.
-            dtype: number format of the weights; `auto`: see `flowzoo.agents.number_format`.
+            dtype: number format of the weights; `auto`: see `flowzoo.agents.traits`.
             device: e.g. `cpu`, `cuda`, `cuda:1`.
             options: as for the constructor.
 

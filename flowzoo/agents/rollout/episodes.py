@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.aec_driver import AECDriver
-from flowzoo.agents.rollout.drivers import Driver, EpisodeDriver, drive
+from flowzoo.agents.rollout.drivers import AECDriver, Driver, EpisodeDriver, drive
 from flowzoo.agents.rollout.engine import Play, Resolver, RolloutEngine, resolve_here
 from flowzoo.envs import (
     Call,

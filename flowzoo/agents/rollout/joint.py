@@ -28,10 +28,10 @@ from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
     fork_with_replies,
+    held_down,
     resolve_effects,
     sample_phase,
 )
-from flowzoo.agents.rollout.candidates import held_down
 from flowzoo.agents.rollout.drivers import engine_fields
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler

@@ -34,12 +34,14 @@ from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
     answered,
+    call_fields,
     engine_values,
     fork_with_replies,
+    held_down,
+    immediate_values,
     resolve_effects,
     sample_phase,
 )
-from flowzoo.agents.rollout.candidates import call_fields, held_down, immediate_values
 from flowzoo.agents.rollout.drivers import EpisodeDriver, OpenTurn, drive, engine_fields
 from flowzoo.agents.rollout.engine import Play, PlayBatch, Response
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
 from flowzoo.agents.checkpoint_integrity import check_integrity
-from flowzoo.agents.gguf import model_source
-from flowzoo.agents.number_format import EngineDType
+from flowzoo.agents.model_files import model_source
+from flowzoo.agents.traits import EngineDType
 from flowzoo.agents.vllm.backend import (
     Adapter,
     EngineDeadError,
@@ -31,8 +31,7 @@ from flowzoo.agents.vllm.backend import (
     VLLMBackend,
     shared_memory,
 )
-from flowzoo.agents.vllm.cache import cache_bytes
-from flowzoo.agents.vllm.settings import CPU_BLOCK, EngineSettings
+from flowzoo.agents.vllm.settings import CPU_BLOCK, EngineSettings, cache_bytes
 from flowzoo.errors import UsageError, missing_extra, unknown
 
 try:

@@ -17,7 +17,6 @@ from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy
-from flowzoo.agents.number_format import dtype_for, vllm_device
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -26,6 +25,7 @@ from flowzoo.agents.policy import (
     prompt_budget,
     reply_cap,
 )
+from flowzoo.agents.traits import dtype_for, vllm_device
 from flowzoo.agents.vllm.backend import GenerationOutput, GenerationRequest
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.settings import EngineSettings
@@ -36,7 +36,7 @@ class VLLMPolicy(TemplatedPolicy):
     """A policy behind a vLLM engine, which it may share with others.
 
     Prompts over their role's budget, or that leave no room for the reply, are shortened
-    (`flowzoo.agents.chat.shorten`); `stats.shortened` counts them. `stats.cache_hits` is the prefix
+    (`flowzoo.agents.chat.prompts`); `stats.shortened` counts them. `stats.cache_hits` is the prefix
     cache's hit rate.
     """
 
@@ -96,7 +96,7 @@ class VLLMPolicy(TemplatedPolicy):
             path: folder in Hugging Face layout (safetensors), GGUF file or hub id.
             name: name of the policy; default the last part of `path`.
             settings: settings of the engine; default `EngineSettings()` with the number format that
-                `flowzoo.agents.number_format` chooses.
+                `flowzoo.agents.traits` chooses.
             options: as for the constructor.
 
         Raises:

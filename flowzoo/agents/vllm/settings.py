@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flowzoo.agents.number_format import EngineDType
+from flowzoo.agents.traits import EngineDType
 from flowzoo.errors import UsageError, check_choice
 
 Placement = Literal["colocated", "split"]
@@ -229,3 +229,37 @@ def serve_command(path: str, settings: EngineSettings, port: int, *, cpu: bool) 
         if not isinstance(value, bool):
             args.append(json.dumps(value) if isinstance(value, dict) else str(value))
     return args
+
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of a number by number format."""
+_WITHOUT = ("linear_attention", "mamba", "conv", "recurrent")
+"""Kinds of layers whose memory does not grow with the context."""
+
+
+def cache_numbers(config: Any) -> int:
+    """Numbers in the cache for one token: keys and values of every attention layer.
+
+    Layers that look back only so far count as if they looked back all the way, as vLLM's cache of
+    mixed layers does at worst.
+    """
+    text = config.get_text_config(decoder=True)
+    queries = getattr(text, "num_attention_heads", None) or 0
+    if not queries:  # a family without attention
+        return 0
+    heads = getattr(text, "num_key_value_heads", None) or queries
+    width = getattr(text, "head_dim", None) or text.hidden_size // queries
+    kinds = getattr(text, "layer_types", None)
+    layers = text.num_hidden_layers
+    if kinds:
+        layers = sum(not any(part in kind for part in _WITHOUT) for kind in kinds)
+    return 2 * layers * heads * width
+
+
+def cache_bytes(config: Any, dtype: str, tokens: int, block: int) -> int:
+    """Bytes that vLLM needs to hold one sequence of `tokens` in blocks of `block` tokens.
+
+    One block more than the sequence fills: vLLM keeps an empty one.
+    """
+    blocks = -(-tokens // block) + 1
+    return blocks * block * cache_numbers(config) * BYTES[dtype]

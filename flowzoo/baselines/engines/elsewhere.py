@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowzoo.agents import Policy, Request, Sampling
-from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy
-from flowzoo.agents.chat.thinking import read_thinking
-from flowzoo.agents.number_format import EngineDType
+from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_thinking
 from flowzoo.agents.policy import Batching, Completion
+from flowzoo.agents.traits import EngineDType
 from flowzoo.baselines.engines.hf import LoadedPolicy, NoExternalEngine
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError

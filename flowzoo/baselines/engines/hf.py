@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from flowzoo.agents import Policy, Sampling
-from flowzoo.agents.chat.thinking import read_thinking
-from flowzoo.agents.gguf import model_source
+from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.hf.decode import check_decoding
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
-from flowzoo.agents.number_format import EngineDType
+from flowzoo.agents.model_files import model_source
 from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.agents.traits import EngineDType
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.sync_check import LogprobGap
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings

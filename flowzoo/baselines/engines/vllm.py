@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from flowzoo.agents import Policy, Sampling
-from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from flowzoo.agents.hf.sampling import top_k_top_p as kept_scores
+from flowzoo.agents.hf.decode import top_k_top_p as kept_scores
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import Microbatch, SampledTokens, tensors
 from flowzoo.baselines.learner.config import LearnerConfig

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from flowzoo.agents.evaluation.folder import is_evaluation, refuse_evaluation
+from flowzoo.agents.evaluation.summary import is_evaluation, refuse_evaluation
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.errors import UsageError
 

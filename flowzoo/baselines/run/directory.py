@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TextIO
 
-from flowzoo.agents.evaluation.folder import refuse_evaluation
+from flowzoo.agents.evaluation.summary import refuse_evaluation
 from flowzoo.baselines.run.aside import Aside
 from flowzoo.baselines.run.digests import DIGESTS, TranscriptDigests
 from flowzoo.baselines.run.history import (

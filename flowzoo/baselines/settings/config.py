@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.agents.engines import EngineTraits, find_engine
-from flowzoo.agents.number_format import EngineDType
+from flowzoo.agents.traits import EngineDType
 from flowzoo.baselines.settings.learning import LossOptions, OptimizerOptions
 from flowzoo.baselines.settings.options import (
     EngineOptions,

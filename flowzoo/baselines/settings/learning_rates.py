@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flowzoo.agents.names import role_of
+from flowzoo.agents.policy_map import role_of
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role, per_policy
 from flowzoo.envs.workflow import Roles

@@ -15,7 +15,7 @@ billions of weights. The numbers and their sources:
 * Reply budget: by the task, bounded by the model; see `flowzoo.agents.traits`.
 * Held-out problems of an evaluation: 500 of a model of the pocket's kind, which plays them in
   seconds; 100 of any other, whose interval is 20 points wide at the worst.
-* Number format of the engine: see `flowzoo.agents.number_format`.
+* Number format of the engine: see `flowzoo.agents.traits`.
 * Sampling: temperature 1 and nothing cut off, against any generation config, since the
   ratio of the loss is to the model's whole distribution. Only with a `correction`, which makes the
   loss one of the distribution that was cut, its temperature, top_p and top_k are taken.
@@ -28,10 +28,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.engines import find_engine
-from flowzoo.agents.number_format import EngineDType, dtype_for, vllm_device
-from flowzoo.agents.traits import TINY, ModelTraits, reply_budget, traits_of
+from flowzoo.agents.traits import (
+    TINY,
+    EngineDType,
+    ModelTraits,
+    dtype_for,
+    reply_budget,
+    traits_of,
+    vllm_device,
+)
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from flowzoo.agents.number_format import EngineDTypeChoice
 from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
+from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.agents.vllm.settings import Placement, WeightTransfer
 from flowzoo.baselines.learner.literals import LoraTargets, Truncated
 from flowzoo.sandbox.tier import SandboxName

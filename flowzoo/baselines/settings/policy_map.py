@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from flowzoo.agents.names import agent_names, role_of
+from flowzoo.agents.policy_map import agent_names, role_of
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.chat.template import read_thinking
 from flowzoo.agents.evaluation.protocol import check_selection
-from flowzoo.agents.hub import check_model
-from flowzoo.agents.lengths import read_lengths
+from flowzoo.agents.model_files import check_model
 from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.agents.policy_map import read_lengths
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
 from flowzoo.baselines.advantages.spec import by_agent, with_choices

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowzoo.agents.chat.template import ChatTokenizer, stop_tokens
-from flowzoo.agents.chat.thinking import read_thinking
-from flowzoo.agents.names import agent_names, role_of
+from flowzoo.agents.chat.template import ChatTokenizer, read_thinking, stop_tokens
+from flowzoo.agents.policy_map import agent_names, role_of
 from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.settings.policy_map import agent_policies
 from flowzoo.baselines.settings.sft import SftConfig, Taught

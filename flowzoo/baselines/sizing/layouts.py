@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from flowzoo.agents.names import agent_names
-from flowzoo.agents.vllm.cache import BYTES, cache_bytes
+from flowzoo.agents.policy_map import agent_names
+from flowzoo.agents.vllm.settings import BYTES, cache_bytes
 from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups

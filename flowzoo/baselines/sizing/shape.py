@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from flowzoo.agents.vllm.cache import cache_numbers
+from flowzoo.agents.vllm.settings import cache_numbers
 from flowzoo.baselines.learner.gradient_checkpointing import layers_of
 from flowzoo.baselines.learner.literals import LoraTargets
 from flowzoo.baselines.learner.lora import adaptable, linears_of

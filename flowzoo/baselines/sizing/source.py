@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowzoo.agents.gguf import model_source
-from flowzoo.agents.hub import check_model
+from flowzoo.agents.model_files import check_model, model_source
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.errors import UsageError, unknown
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from flowzoo.agents import Policy, PolicyMap
-from flowzoo.agents.lengths import Lengths, read_lengths, with_default
+from flowzoo.agents.policy_map import Lengths, read_lengths, with_default
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.literals import LossConfig
 from flowzoo.baselines.settings.algorithms import Algorithm

@@ -7,14 +7,19 @@ import random
 import pytest
 from transformers import AutoTokenizer
 
-from flowzoo.agents.chat.prompts import EngineStats, fitted_prompts
-from flowzoo.agents.chat.shorten import MARK, find_spans, middle_out, shorten
+from flowzoo.agents.chat.prompts import (
+    MARK,
+    EngineStats,
+    find_spans,
+    fitted_prompts,
+    middle_out,
+    shorten,
+)
 from flowzoo.agents.chat.template import ChatTokenizer
-from flowzoo.agents.lengths import Lengths, read_lengths, with_default
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.policy import Completion, Request, Sampling, prompt_budget
-from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.policy_map import Lengths, PolicyMap, read_lengths, with_default
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError

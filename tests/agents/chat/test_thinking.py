@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from flowzoo.agents.chat.template import ChatTokenizer
-from flowzoo.agents.chat.thinking import read_thinking, thinking_kwargs
-from flowzoo.agents.openai.wire import read_completion
+from flowzoo.agents.chat.template import ChatTokenizer, read_thinking, thinking_kwargs
+from flowzoo.agents.openai.policy import read_completion
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.errors import UsageError
 

@@ -19,7 +19,7 @@ from flowzoo.agents.evaluation.protocol import (
     protocol_of,
 )
 from flowzoo.agents.evaluation.summary import attempt_summary, pass_at, stderr
-from flowzoo.agents.lengths import Lengths
+from flowzoo.agents.policy_map import Lengths
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import EpisodeRecord, make_workflow

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from flowzoo.agents import PolicyMap
-from flowzoo.agents.evaluation.role_facts import Proportion, role_shares
-from flowzoo.agents.evaluation.summary import summarize
+from flowzoo.agents.evaluation.summary import Proportion, role_shares, summarize
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from flowzoo.agents.hf.sampling import draw, uniforms
+from flowzoo.agents.hf.decode import draw, uniforms
 from flowzoo.agents.policy import Sampling
 from flowzoo.seeding import key_int
 

@@ -13,8 +13,7 @@ import pytest
 from endpoint import Answer, Endpoint, chat, serving
 
 from flowzoo.agents.openai import policy as openai
-from flowzoo.agents.openai.endpoint import EndpointError, chat_url, retry_after
-from flowzoo.agents.openai.policy import OpenAIPolicy
+from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy, chat_url, retry_after
 from flowzoo.agents.policy import Policy, Request, Sampling
 from flowzoo.errors import UsageError
 

@@ -17,10 +17,11 @@ from flowzoo.agents.vllm.backend import (
     fail_all,
     sampling_fields,
 )
-from flowzoo.agents.vllm.cache import cache_bytes, cache_numbers
 from flowzoo.agents.vllm.settings import (
     EngineSettings,
+    cache_bytes,
     cache_note,
+    cache_numbers,
     engine_fields,
     serve_command,
 )

@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.hf.policy import TransformersPolicy
-from flowzoo.agents.lengths import Lengths
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.policy import Request
+from flowzoo.agents.policy_map import Lengths
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 import torch
 from torch import Tensor
 
-from flowzoo.agents.hf.sampling import draw
+from flowzoo.agents.hf.decode import draw
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.literals import LossConfig

@@ -13,9 +13,8 @@ import pytest
 
 pytest.importorskip("torch", reason="models are read by flowzoo[train]")
 
-from flowzoo.agents.number_format import has_bfloat16
 from flowzoo.agents.pocket import pocket_path
-from flowzoo.agents.traits import ModelTraits, traits_of
+from flowzoo.agents.traits import ModelTraits, has_bfloat16, traits_of
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import (
     BY_MODEL,

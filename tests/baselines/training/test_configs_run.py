@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
-from flowzoo.agents.chat.thinking import read_thinking
+from flowzoo.agents.chat.template import read_thinking
 from flowzoo.baselines.settings.file import config_names, load_config
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train

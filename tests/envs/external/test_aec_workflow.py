@@ -12,7 +12,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text
 from pettingzoo import AECEnv, ParallelEnv
 
-from flowzoo.agents.names import agent_names
+from flowzoo.agents.policy_map import agent_names
 from flowzoo.baselines.advantages.compute import compute
 from flowzoo.envs import Call, Episode, EpisodeRecord, TextEnv, random_move
 from flowzoo.envs.episode.recording import record

@@ -1,10 +1,11 @@
-"""Models in GGUF files, dequantized once into a cache folder in Hugging Face layout.
+"""Models by name: folders, GGUF files and ids of the Hugging Face hub.
 
-A GGUF file holds weights (mostly quantized to 4 to 8 bits), a tokenizer and a chat template in one
-plain data format: nothing in it is executed. transformers reads it (`gguf_file=`), but what comes
-out has the library's defaults in place of the file's special tokens, so every fact that the file
-states is set from its metadata and compared afterwards. The result loads in transformers and vLLM
-like any other folder. Weights are stored in float32, which holds each dequantized value exactly.
+A GGUF file is dequantized once into a cache folder in Hugging Face layout. It holds weights (mostly
+quantized to 4 to 8 bits), a tokenizer and a chat template in one plain data format: nothing in it
+is executed. transformers reads it (`gguf_file=`), but what comes out has the library's defaults in
+place of the file's special tokens, so every fact that the file states is set from its metadata and
+compared afterwards. The result loads in transformers and vLLM like any other folder. Weights are
+stored in float32, which holds each dequantized value exactly.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -15,6 +16,7 @@ import functools
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -246,3 +248,38 @@ def _card(path: Path, digest: str, metadata: Mapping[str, Any]) -> str:
         f"{head}# {name}\n\n"
         f"Dequantized from `{path.name}` (SHA-256 {digest}) to float32 by flowzoo.\n"
     )
+
+
+_logged: set[str] = set()
+_DESCRIBED_BY = ("config.json", "adapter_config.json", "params.json")
+"""Every model's folder has one of these: transformers', an adapter's, Mistral's."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
+
+
+def check_model(source: str) -> None:
+    """Check that a source is a model's folder, a GGUF file or a valid hub id; loads nothing.
+
+    Raises:
+        UsageError: neither an existing folder or file nor a valid hub id.
+    """
+    if is_gguf(source):
+        check_gguf(source)
+    elif os.path.isdir(source):
+        if not any(os.path.isfile(os.path.join(source, name)) for name in _DESCRIBED_BY):
+            raise UsageError(
+                f"the folder {source!r} holds no config.json, so there is no model in it: expected "
+                "one with config.json, tokenizer files and *.safetensors."
+            )
+    elif _NAME.fullmatch(source) is None:
+        raise UsageError(
+            f"there is no folder {source!r}: expected one with a model (config.json, tokenizer "
+            "files, *.safetensors), a .gguf file, or the name of a model on the hub, e.g. "
+            "owner/name."
+        )
+
+
+def log_hub_lookup(source: str) -> None:
+    """Log once per process that `source` is not a local folder and is looked up on the hub."""
+    if source not in _logged and not os.path.isdir(source):
+        _logged.add(source)
+        _log.warning("there is no folder %s: looking for a model of that name on the hub", source)
