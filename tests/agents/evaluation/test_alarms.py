@@ -96,7 +96,7 @@ def test_where_the_length_cannot_be_known_it_is_not_made_up() -> None:
     assert "by how much is not known: try --max-tokens 512" in every.text
     # Short replies beside some that never end: no length would do.
     (loops,) = alarms([*cut, *(make_call(tokens=12) for _ in range(32))])
-    assert "cannot be told from those that ended: try --max-tokens 512" in loops.text
+    assert "do not tell how long the others would be: try --max-tokens 512" in loops.text
     (uncounted,) = alarms([make_call(tokens=0, finish="length")] * 16)
     assert uncounted.text.endswith("ran into the length limit; raise --max-tokens")
 
