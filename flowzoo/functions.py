@@ -109,7 +109,8 @@ def load_class(setting: str, name: str, base: type[C]) -> type[C]:
     """
     cls, _ = load_named(setting, name, "Class", base)
     if not (isinstance(cls, type) and issubclass(cls, base)):
-        raise UsageError(f"{setting} {name} must be a subclass of flowzoo.envs.{base.__name__}.")
+        room = ".".join(base.__module__.split(".")[:2])
+        raise UsageError(f"{setting} {name} must be a subclass of {room}.{base.__name__}.")
     lacking = sorted(getattr(cls, "__abstractmethods__", ()))
     if lacking:
         raise UsageError(f"{setting} {name} must define {', '.join(lacking)}.")

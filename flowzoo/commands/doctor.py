@@ -144,7 +144,7 @@ def engines() -> dict[str, str]:
     if _version("httpx"):
         names["openai"] = "any server"
     for name in plugin_engines():
-        with contextlib.suppress(UsageError):  # a fault is a row of its own
+        with contextlib.suppress(UsageError):  # a fault has a separate row
             if all(map(installed, find_engine(name).traits.modules)):
                 names[name] = engine_names()[name]
     return names

@@ -106,7 +106,7 @@ def held_out(run: RunData) -> list[list[float]]:
 
 
 def shares(run: RunData) -> dict[str, list[list[float]]]:
-    """Step, share and number of cases of every share of an evaluation's `role_facts`, by name."""
+    """Step, share and number of cases of every share in an evaluation's facts of roles, by name."""
     series: dict[str, list[list[float]]] = {}
     for row in run.evaluations:
         for name, value in row.items():

@@ -119,7 +119,7 @@ def test_nothing_is_written_over_and_nothing_half(sources, tmp_path, monkeypatch
 
 def test_the_command_wants_a_source(tmp_path, capsys):
     assert cli.main(["dataset", "--out", str(tmp_path / "set")]) == 2
-    assert "name the folders whose episodes are wanted" in capsys.readouterr().err
+    assert "flowzoo dataset needs FOLDER" in capsys.readouterr().err
 
 
 def test_the_page_has_the_columns():

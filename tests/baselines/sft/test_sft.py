@@ -253,7 +253,7 @@ def test_the_command_prints_one_that_goes_on(
     assert "episodes  4, kept 4" in shown
     assert main([*words, "--lr", "0.5"]) == 2
     assert "holds a run with other settings (lr None -> 0.5)" in capsys.readouterr().err
-    program, *printed = shlex.split(shown.splitlines()[-1].removeprefix("go on "))
+    program, *printed = shlex.split(shown.splitlines()[-1].removeprefix("next"))
     assert program == "flowzoo"
     few = ["--steps", "1", "--problems", "1", "--samples", "2", "--out", str(tmp_path / "run")]
     assert main([*printed, *few]) == 0

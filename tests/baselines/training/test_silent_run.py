@@ -56,7 +56,7 @@ def test_a_random_model_with_the_defaults_warns_within_one_step(
     assert (start["cause"], start["first"]) == ("truncation/generator", 1)
     assert record == {"cause": "nothing", "first": 1, "last": 1, "steps": 1, "text": said}
     print_summary(summary, tmp_path)
-    assert f"warning      {said} [so at 1 of 1 steps]" in capsys.readouterr().out
+    assert f"warning      {said} [at 1 of 1 steps]" in capsys.readouterr().out
 
 
 @pytest.mark.full
