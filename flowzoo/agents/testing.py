@@ -26,8 +26,8 @@ from flowzoo.functions import load_function
 LogProbs = Callable[[Sequence[int], Sequence[int], float], Sequence[float]]
 """Log-probs of the tokens of a reply, from prompt, reply and temperature."""
 
-_TEMPERATURE = 3.0
-"""High enough that a small model, too, gives other replies to other keys."""
+_TEMPERATURE = 2.0
+"""High enough for different keys to give different replies; the highest that vLLM takes."""
 _REPLY = 12
 """Most tokens of a reply in the checks."""
 _QUESTIONS = ("What is 2 + 3?", "Name a color.", "Count to ten, one number a line.", "Say yes.")

@@ -29,7 +29,11 @@ from flowzoo.agents.traits import dtype_for, vllm_device
 from flowzoo.agents.vllm.backend import GenerationOutput, GenerationRequest
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int
+
+MAX_TEMPERATURE = 2.0
+"""Highest temperature that vLLM takes (`SamplingParams`, 0.32)."""
 
 
 class VLLMPolicy(TemplatedPolicy):
@@ -66,11 +70,17 @@ class VLLMPolicy(TemplatedPolicy):
             owns_engine: `close` ends the engine too.
 
         Raises:
-            UsageError: no chat template, no switch for thoughts, or no room for a prompt.
+            UsageError: no chat template, no switch for thoughts, no room for a prompt, or a
+                temperature that vLLM refuses.
         """
         self.name = name
         self.engine = engine
         self.sampling = sampling or Sampling()
+        if self.sampling.temperature > MAX_TEMPERATURE:
+            raise UsageError(
+                f"vLLM samples at temperatures up to {MAX_TEMPERATURE:g}, got "
+                f"{self.sampling.temperature:g}: lower it, or use the engine transformers."
+            )
         self.adapter = adapter
         self.stats = EngineStats()
         self.version: int | None = None

@@ -226,8 +226,8 @@ class InProcessBackend:
     def _step(self) -> None:
         room = self._settings.max_pending - len(self._active)
         while self._backlog and room > 0:
-            job, future = self._backlog.popleft()
-            room -= self._enter(job, future)
+            room -= self._enter(*self._backlog[0])
+            self._backlog.popleft()  # after it entered: what vLLM refuses must still fail
         for output in self._engine.step() if self._active else ():
             future = self._active.pop(output.request_id, None)
             if future is not None and future.set_running_or_notify_cancel():

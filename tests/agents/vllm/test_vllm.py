@@ -444,6 +444,13 @@ def test_a_dead_engine_fails_every_request_and_can_be_restarted(
     thread_engine.load_weights(model.state_dict())
     player = policy(tied.engine, max_tokens=8)
     before = player.answer(asks(2))
+    refused = [replace(job, sampling=Sampling(temperature=3)) for job in player.jobs(asks(2))]
+    for future in tied.engine.submit(refused):
+        with pytest.raises(EngineDeadError, match="temperature must be"):
+            future.result(120)
+    tied.engine.restart()
+    with pytest.raises(UsageError, match="up to 2, got 3: lower it"):
+        policy(tied.engine, temperature=3)
     error = RuntimeError("illegal memory access")
     check_death(tied.engine, tied.model, error, EngineDeadError, "illegal memory access")
     tied.engine.restart()
@@ -490,7 +497,7 @@ def test_more_prompt_tokens_than_one_step_takes_and_a_lack_of_memory(
 
 @full
 def test_wrong_set_ups_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot load a model from .*nowhere"):
+    with pytest.raises(UsageError, match=r"cannot load a tokenizer and a config from .*nowhere"):
         VLLMPolicy.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="vLLM cannot start with the model"):
         VLLMEngine.local(POCKET, EngineSettings(kv_gib=1e-6))

@@ -88,7 +88,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from flowzoo.agents.vllm import async_engine
-    from flowzoo.baselines.engines import sync
+    from flowzoo.baselines.backends import sync_check
 
     engines, learner = split
     said: list[str] = []
@@ -141,7 +141,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
 
     with monkeypatch.context() as patch:
         patch.setattr(engines._of["solver"], "load_weights", load_and_stop)
-        patch.setattr(sync, "CHANGED_WITHIN_S", 3.0)
+        patch.setattr(sync_check, "CHANGED_WITHIN_S", 3.0)
         assert engines.sync()["sync/gap_max/solver"] < 1e-3
     (line,) = [one for one in caplog.messages if "started again" in one]
     assert "has not answered 8 requests in 3 s" in line

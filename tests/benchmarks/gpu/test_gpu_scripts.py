@@ -14,7 +14,7 @@ def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *words: str, status: 
     """Run a module of benchmarks.gpu as a program, in this process."""
     monkeypatch.setattr(sys, "argv", [script, *words])
     with pytest.raises(SystemExit, match=str(status)):
-        runpy.run_module(f"benchmarks.gpu.{script}", run_name="__main__")
+        runpy.run_module(f"benchmarks.gpu.{script}", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.vllm
