@@ -143,7 +143,6 @@ def main(options: Options) -> int:
 def add_adapters(engine: Any, options: Options, roles: list[str], folder: str) -> None:
     """An adapter of rank 16 for every role."""
     from benchmarks.gpu.common import random_model
-
     from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 
     base = LoraBase(random_model(options.size, "cpu"), folder, LoraSettings())
