@@ -14,8 +14,8 @@ from flowzoo.sandbox.box.box import Box, start_box
 from flowzoo.sandbox.box.engine import Opener
 from flowzoo.sandbox.tier import AUTO, BACKENDS, SandboxName, backend_spec
 
+# Backends that `auto` tries, best first.
 PREFERENCE = tuple(spec.name for spec in BACKENDS.values() if spec.auto)
-"""Backends that `auto` tries, best first."""
 REMEDY = (
     f"Start a Docker engine that this user may use ({remedy('docker')}), or allow user "
     "namespaces or Landlock; `flowzoo doctor` shows what is missing. The backend `unsafe` "
@@ -29,11 +29,7 @@ _logged: set[str] = set()
 def make_backend(
     name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
 ) -> Backend:
-    """Make the backend of this name, whose boxes have these packages.
-
-    Raises:
-        FlowzooError: it cannot work here; the message says why.
-    """
+    """Make the backend of this name, whose boxes have these packages."""
     spec = backend_spec(name)
     module, _, attribute = spec.target.partition(":")
     backend_class = getattr(import_module(module), attribute)
@@ -67,7 +63,6 @@ def make_opener(
 
 
 def _refused(name: SandboxName, refusals: list[str]) -> str:
-    """Message if no backend works."""
     if name != AUTO:
         return (
             f"the sandbox backend {refusals[0]}. It was asked for by name, so no other is taken; "
@@ -80,7 +75,6 @@ def _refused(name: SandboxName, refusals: list[str]) -> str:
 
 
 def _log_trust(backend: Backend, refusals: list[str]) -> None:
-    """Log once per process how far programs are confined, and why no further."""
     if backend.tier not in _logged:
         _logged.add(backend.tier)
         spec = backend_spec(backend.tier)

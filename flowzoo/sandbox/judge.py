@@ -30,13 +30,11 @@ OutcomeName = Literal[
     "compile", "setup", "shot",
 ]  # fmt: skip
 
-SHOWN = 4096
-"""Most characters of an output that a verdict keeps."""
-LINE = 300
-"""Most characters of a detail."""
+SHOWN = 4096  # most characters of an output that a verdict keeps
+LINE = 300  # most characters of a detail
 
+# Outcomes that are a limit.
 LIMIT_STATUS: dict[str, Status] = {"cpu": "TLE", "wall": "TLE", "memory": "MLE", "output": "OLE"}
-"""Outcomes that are a limit."""
 _SMALL = reprlib.Repr()
 _SMALL.maxlevel = 8
 _SMALL.maxlist = _SMALL.maxtuple = _SMALL.maxset = _SMALL.maxfrozenset = _SMALL.maxdict = 100
@@ -53,18 +51,13 @@ class CaseOutcome:
     detail: str
     cpu_s: float
     wall_s: float
-    memory: int
-    """Bytes resident at the peak."""
+    memory: int  # bytes resident at the peak
     output: bytes
     stderr: bytes
 
 
 def read_outcome(frame: Frame) -> CaseOutcome:
-    """The outcome that a CASE frame tells.
-
-    Raises:
-        FrameError: a field is missing or has another type than the protocol says.
-    """
+    """The outcome that a CASE frame tells."""
     head = frame.head
     name: Any = head.get("outcome")
     if name not in get_args(OutcomeName):
@@ -142,16 +135,9 @@ def judge_server(server: CaseOutcome) -> Case:
 
 
 def judge_checker(checker: CaseOutcome, raised: Collection[str], answered: bool) -> Case:
-    """The case of a check whose test code ended while the program served it.
-
-    What becomes of the test's code after it has got an answer may be the answer's doing (`eval` of
-    it, say), and is never a failure of the sandbox; before, it cannot be the program's.
-
-    Args:
-        checker: what the test's code came to.
-        raised: names of the exceptions that calls of the program raised.
-        answered: whether the test has got an answer from the program.
-    """
+    """The case of a check whose test code ended while the program served it."""
+    # What becomes of the test's code after it has got an answer may be the answer's doing (`eval`
+    # of it, say), and is never a failure of the sandbox; before, it cannot be the program's.
     if checker.name == "returned":
         return _case(checker, "AC", "", "")
     detail = checker.detail or last_line(checker.stderr)
@@ -236,7 +222,6 @@ def _case(outcome: CaseOutcome, status: Status, detail: str, output: str) -> Cas
 
 
 def _whole(head: dict[str, Any], name: str) -> int:
-    """An int field; missing or null counts as 0."""
     return _number(head, name, lambda value: type(value) is int)
 
 

@@ -30,24 +30,13 @@ from flowzoo.sandbox.packages import package_folders
 from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import backend_spec
 
-EXIT_STATUS_SECONDS = 0.3
-"""Seconds to wait for the exit status of a box whose stream has ended."""
-FOLDER_SECONDS = 2.0
-"""Seconds to try to remove the files of a box."""
-END_SECONDS = 10.0
-"""Seconds for a killed process to disappear; the kernel needs milliseconds."""
+EXIT_STATUS_SECONDS = 0.3  # seconds to wait for the exit status of a box whose stream has ended
+FOLDER_SECONDS = 2.0  # seconds to try to remove the files of a box
+END_SECONDS = 10.0  # seconds for a killed process to disappear; the kernel needs milliseconds
 
 
 class LocalBackend:
-    """Boxes that are processes of this machine and confine themselves.
-
-    Args:
-        tier: what the process does to itself before it runs a program.
-        packages: that its boxes have.
-
-    Raises:
-        BoxError: this is no Linux.
-    """
+    """Boxes that are processes of this machine and confine themselves."""
 
     def __init__(self, tier: LocalTier, packages: tuple[str, ...] = ()) -> None:
         if sys.platform != "linux":
@@ -55,8 +44,8 @@ class LocalBackend:
         self.tier: str = tier
         self.trust = backend_spec(tier).trust
         folders = [str(folder) for folder in package_folders(packages)]
+        # Options of the runner.
         self.box_options: dict[str, Any] = {"packages": folders} if folders else {}
-        """Options of the runner."""
 
     async def start(self) -> ProcessConnection:
         """Start the runner by exec, never by a fork of this process, which may hold a GPU."""
@@ -101,12 +90,7 @@ def remove_folder(folder: str | None) -> None:
 
 
 class ProcessConnection:
-    """A box that is a child process, over one socket pair that is its stdin and stdout.
-
-    Args:
-        command: of the process.
-        folder: its programs' files, which are removed with it.
-    """
+    """A box that is a child process, over one socket pair that is its stdin and stdout."""
 
     def __init__(self, command: list[str], folder: str | None = None) -> None:
         self._folder = folder
@@ -203,10 +187,7 @@ class ProcessConnection:
             self._socket = None
 
     def _status(self) -> int | None:
-        """Exit status of the process as Popen gives it; None while it runs.
-
-        It is not reaped: as long as it is a zombie its group can be killed by its number.
-        """
+        # It is not reaped: as long as it is a zombie its group can be killed by its number.
         if self.process.returncode is not None:
             return self.process.returncode
         look = os.WEXITED | os.WNOWAIT | os.WNOHANG
@@ -216,7 +197,6 @@ class ProcessConnection:
         return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
 
     def _read_stderr(self) -> None:
-        """Take what came on stderr, keep its end."""
         if self._stderr_fd < 0:
             return
         with contextlib.suppress(BlockingIOError):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from flowzoo.errors import UsageError, check_choice
 
+# Supported packages: they start no threads and read no files after their import.
 PACKAGES = ("numpy",)
-"""Supported packages: they start no threads and read no files after their import."""
 
 
 def package_names(text: str) -> tuple[str, ...]:
@@ -23,11 +23,7 @@ def package_names(text: str) -> tuple[str, ...]:
 
 
 def check_packages(text: str | Iterable[str]) -> tuple[str, ...]:
-    """The names, each of which is known and installed here.
-
-    Raises:
-        UsageError: one is not.
-    """
+    """The names, each of which is known and installed here."""
     names = package_names(text) if isinstance(text, str) else tuple(sorted(set(text)))
     for name in names:
         check_choice("package of the sandbox", name, PACKAGES)
@@ -36,11 +32,7 @@ def check_packages(text: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def package_folders(names: Iterable[str]) -> list[Path]:
-    """The folders of installed packages: their modules, and the libraries that lie beside them.
-
-    Raises:
-        UsageError: one is not installed.
-    """
+    """The folders of installed packages: their modules, and the libraries that lie beside them."""
     folders = []
     for name in names:
         spec = find_spec(name)

@@ -7,16 +7,12 @@ from collections import OrderedDict
 
 from flowzoo.sandbox.program import Verdict
 
+# Statuses that are kept; TLE depends on how busy the machine was, SE on the sandbox.
 KEPT = frozenset({"AC", "WA", "RE", "CE", "MLE", "OLE"})
-"""Statuses that are kept; TLE depends on how busy the machine was, SE on the sandbox."""
 
 
 class VerdictCache:
-    """The last verdicts by key; safe from any thread.
-
-    Args:
-        size: most entries; 0 keeps none.
-    """
+    """The last verdicts by key; safe from any thread."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -15,26 +15,20 @@ from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 class ProgramJob:
     """One program of a batch."""
 
-    row: int
-    """Index among the programs of the call."""
+    row: int  # index among the programs of the call
     program: Program
     plan: TestPlan
     limits: Limits
 
 
 class ProgramBatch:
-    """Programs of one `run`, and their verdicts as they come in.
-
-    Args:
-        works: the programs, each with its row.
-        stop: end a program's tests at the first failing one.
-    """
+    """Programs of one `run`, and their verdicts as they come in."""
 
     def __init__(self, works: Sequence[ProgramJob], stop: bool) -> None:
         self.waiting = deque(works)
         self.stop = stop
+        # The verdicts by row, once all are there.
         self.future: Future[dict[int, Verdict]] = Future()
-        """The verdicts by row, once all are there."""
         self._verdicts: dict[int, Verdict] = {}
         self._total = len(works)
 

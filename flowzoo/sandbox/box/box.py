@@ -15,17 +15,14 @@ from flowzoo.sandbox.runner.wire import BROKEN, READY, Frame, FrameDecoder, Fram
 
 _log = logging.getLogger(__name__)
 
+# Seconds for a box to become ready; a container on a busy machine needs several.
 START_SECONDS = 60.0
-"""Seconds for a box to become ready; a container on a busy machine needs several."""
-START_PAUSES = (0.0, 0.05, 0.5)
-"""Seconds before each try to start a box."""
-SEND_SECONDS = 30.0
-"""Seconds for a box to read a frame."""
-AHEAD = 64
-"""Most frames that wait on the host's side; a box that sends more has to wait itself."""
+START_PAUSES = (0.0, 0.05, 0.5)  # seconds before each try to start a box
+SEND_SECONDS = 30.0  # seconds for a box to read a frame
+AHEAD = 64  # most frames that wait on the host's side; a box that sends more has to wait itself
 
+# Frames with the box they came from; None is the end of the box.
 Inbox: TypeAlias = "asyncio.Queue[tuple[Box, Frame | None]]"
-"""Frames with the box they came from; None is the end of the box."""
 
 
 class BoxStartError(BoxError):
@@ -33,21 +30,16 @@ class BoxStartError(BoxError):
 
 
 class Box:
-    """One box under one event loop.
-
-    Args:
-        wire: the host's end.
-    """
+    """One box under one event loop."""
 
     def __init__(self, wire: BoxConnection) -> None:
         self.wire = wire
         self.facts: dict[str, Any] = {}
-        self.served = 0
-        """Programs it has run."""
+        self.served = 0  # programs it has run
+        # True if it reported that it could not restore itself, or broke the protocol.
         self.dirty = False
-        """True if it reported that it could not restore itself, or broke the protocol."""
+        # Receiver of its frames; the two boxes of a check share one.
         self.inbox: Inbox = asyncio.Queue(AHEAD)
-        """Receiver of its frames; the two boxes of a check share one."""
         self._trouble = ""
         self._ended = False
         # Numbers that a program cannot guess: a frame it forged would carry the wrong one.
@@ -64,22 +56,14 @@ class Box:
         return next(self._ids)
 
     async def warm_up(self) -> None:
-        """Wait until it can take programs.
-
-        Raises:
-            BoxError: it ended, broke or took too long.
-        """
+        """Wait until it can take programs."""
         _, frame = await self.receive(self.inbox, START_SECONDS)
         if frame.kind != READY:
             raise BoxError(f"it sent frame {frame.kind} before it was ready")
         self.facts = frame.head
 
     async def send(self, kind: int, head: dict[str, Any], blobs: list[bytes] | None = None) -> None:
-        """Send a frame.
-
-        Raises:
-            BoxError: the box is gone, or does not read.
-        """
+        """Send a frame."""
         try:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.wire.write(pack(kind, head, blobs or []))
@@ -89,11 +73,7 @@ class Box:
             raise self.failure() from error
 
     async def receive(self, inbox: Inbox, seconds: float) -> tuple[Box, Frame]:
-        """The next frame in `inbox`: of this box, or of the other one that shares it.
-
-        Raises:
-            BoxError: none came within `seconds`, or a box broke or ended.
-        """
+        """The next frame in `inbox`: of this box, or of the other one that shares it."""
         try:
             async with asyncio.timeout(seconds):
                 box, frame = await inbox.get()
@@ -118,7 +98,6 @@ class Box:
         await self.wire.kill()
 
     async def _listen(self) -> None:
-        """Hand its frames on until its end."""
         unpacker = FrameDecoder()
         try:
             while data := await self.wire.read():
@@ -131,31 +110,19 @@ class Box:
 
 
 class BoxSet:
-    """Boxes of one kind, kept warm between programs. The lessee bounds their number.
-
-    Args:
-        backend: starts them.
-        recycle_after: programs after which a box is replaced.
-    """
+    """Boxes of one kind, kept warm between programs. The lessee bounds their number."""
 
     def __init__(self, backend: Backend, recycle_after: int) -> None:
-        self.boxes: set[Box] = set()
-        """All that run, idle or leased."""
-        self.started = 0
-        """Number of boxes that have become ready so far."""
+        self.boxes: set[Box] = set()  # all that run, idle or leased
+        self.started = 0  # number of boxes that have become ready so far
         self._backend = backend
         self._recycle_after = recycle_after
         self._idle: list[Box] = []
 
     @contextlib.asynccontextmanager
     async def lease(self) -> AsyncIterator[Box]:
-        """A warm box for one program, a new one where none is idle.
-
-        The box is thrown away if the body raises, or if it is not fit for another program.
-
-        Raises:
-            BoxError: none could be started.
-        """
+        """A warm box for one program, a new one where none is idle."""
+        # The box is thrown away if the body raises, or if it is not fit for another program.
         box = await self._take()
         try:
             yield box
@@ -205,16 +172,7 @@ class BoxSet:
 
 
 async def start_box(backend: Backend, boxes: set[Box], once: bool = False) -> Box:
-    """A box that is ready; one that ends, e.g. killed from outside, is replaced by another.
-
-    Args:
-        backend: starts it.
-        boxes: it is registered there before it starts, so that `close` can always kill it.
-        once: a box that says why it cannot be made is believed at once.
-
-    Raises:
-        BoxError: it cannot be started, though it was tried more than once.
-    """
+    """A box that is ready; one that ends, e.g. killed from outside, is replaced by another."""
     trouble = BoxError("it was not tried")
     for pause in START_PAUSES:
         await asyncio.sleep(pause)

@@ -47,53 +47,33 @@ from flowzoo.sandbox.runner.wire import (
     split_changes,
 )
 
+# Seconds on top of the program's own clock before its box counts as hung: a box on a machine full
+# of work is late, not broken.
 SLACK = 10.0
-"""Seconds on top of the program's own clock before its box counts as hung: a box on a machine
-full of work is late, not broken."""
+# Signals that others send: the machine that has no memory left, an operator, a scheduler.
 FROM_OUTSIDE = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM))
-"""Signals that others send: the machine that has no memory left, an operator, a scheduler."""
-MOST_CALLS = 100_000
-"""Calls that the code of one check may make."""
-MOST_MESSAGE = 1 << 25
-"""Bytes of one call or result between the halves of a check."""
+MOST_CALLS = 100_000  # calls that the code of one check may make
+MOST_MESSAGE = 1 << 25  # bytes of one call or result between the halves of a check
 
 
 class CheckSession:
-    """One check.
-
-    Args:
-        box: for the program.
-        checker: for the test's code.
-        limits: of each of the two; a clock on the wall stands still while its half waits for the
-            other one.
-        ahead: the test's half may look ahead.
-        believed: see `run.run_program`.
-    """
+    """One check."""
 
     def __init__(self, box: Box, checker: Box, limits: Limits, ahead: bool, believed: bool) -> None:
         self.box, self.checker = box, checker
         self.limits = limits
         self.ahead, self.believed = ahead, believed
         self.ids = {box: box.next_id(), checker: checker.next_id()}
-        self.outcomes: dict[Box, CaseOutcome] = {}
-        """Results of the halves that ended by themselves."""
+        self.outcomes: dict[Box, CaseOutcome] = {}  # results of the halves that ended by themselves
         self.running = {box, checker}
-        self.raised: set[str] = set()
-        """Names of the exceptions that calls of the program raised."""
+        self.raised: set[str] = set()  # names of the exceptions that calls of the program raised
         self.calls, self.answers = 0, 0
-        self.departed = False
-        """The test made another call than the one that was foreseen."""
-        self.blames_answers = False
-        """The test's code met a limit after it had got an answer."""
-        self.ended: Case | None = None
-        """Event in a half that ends the check."""
+        self.departed = False  # the test made another call than the one that was foreseen
+        self.blames_answers = False  # the test's code met a limit after it had got an answer
+        self.ended: Case | None = None  # event in a half that ends the check
 
     async def run(self, source: bytes, entry: str | None, step: TestGroup) -> Case | None:
-        """The case of the check; None where it has to be made again without looking ahead.
-
-        Raises:
-            BoxError: one of the boxes failed.
-        """
+        """The case of the check; None where it has to be made again without looking ahead."""
         inboxes = self.box.inbox, self.checker.inbox
         shared: Inbox = asyncio.Queue(2 * AHEAD)
         self.box.inbox = self.checker.inbox = shared
@@ -108,7 +88,6 @@ class CheckSession:
         return None if self.departed else self._case()
 
     def _case(self) -> Case:
-        """Verdict from the ends of the two halves."""
         server, checker = self.outcomes.get(self.box), self.outcomes.get(self.checker)
         if self.ended is not None:
             return self.ended
@@ -124,7 +103,6 @@ class CheckSession:
         await box.send(JOB, head, blobs)
 
     async def _take(self, shared: Inbox) -> None:
-        """Act on the next frame of either half."""
         patience = self.limits.session_patience + SLACK
         sender, frame = await self.box.receive(shared, patience)
         other = self.checker if sender is self.box else self.box
@@ -143,7 +121,7 @@ class CheckSession:
             raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
 
     async def _tell_end(self, sender: Box, other: Box) -> None:
-        """One half has ended: the program is stopped, the test may have what was answered."""
+        # The program is stopped; the test may have what was answered.
         if sender is self.box and self.answers:
             await other.send(DATA, self._data_head(other, 1), [pack_messages([NO_MORE])])
         else:
@@ -153,7 +131,6 @@ class CheckSession:
         return {"id": self.ids[box], "count": count}
 
     async def _forward(self, sender: Box, other: Box, data: bytes) -> None:
-        """Pass calls on to the program, or answers to the test's code."""
         if self.ended is not None or self.departed or self.checker in self.outcomes:
             return  # on its way before its sender was told to stop
         places = find_messages(data, len(data))
@@ -172,7 +149,6 @@ class CheckSession:
             await other.send(DATA, self._data_head(other, len(places)), [data])
 
     def _look_at_calls(self, messages: list[bytes]) -> None:
-        """Count calls; the test's half may also say, last, why it cannot go on."""
         self.calls += len(messages)
         largest = max(map(len, messages))
         if messages[-1] == DEPARTED and self.ahead:
@@ -185,7 +161,6 @@ class CheckSession:
             self.ended = Case("OLE", f"more than {MOST_CALLS} calls")
 
     def _look_at_answers(self, messages: list[bytes]) -> None:
-        """Count answers, which may be anything that a program makes up."""
         self.answers += len(messages)
         largest = max(map(len, messages))
         kinds = {message[:1] for message in messages}
@@ -232,12 +207,7 @@ def job_head(
 
 
 def outcome_of(frame: Frame, believed: bool) -> CaseOutcome:
-    """As `read_outcome`; what the box broke, or could not set up, is its failure.
-
-    Raises:
-        BoxError: such a failure.
-        KilledError: a signal of `FROM_OUTSIDE` ended the process, and that is not `believed`.
-    """
+    """As `read_outcome`; what the box broke, or could not set up, is its failure."""
     try:
         outcome = read_outcome(frame)
     except FrameError as error:

@@ -28,13 +28,11 @@ from flowzoo.sandbox.program import Case, Verdict
 
 _log = logging.getLogger(__name__)
 
-TRIES = 2
-"""Boxes that may fail a program before it has no verdict."""
-CLOSE_SECONDS = 30.0
-"""Seconds that `close` waits for the thread of the engine."""
+TRIES = 2  # boxes that may fail a program before it has no verdict
+CLOSE_SECONDS = 30.0  # seconds that `close` waits for the thread of the engine
 
+# Chooses a backend and starts its first box, which it enters in the set.
 Opener = Callable[[set[Box]], Awaitable[tuple[Backend, Box]]]
-"""Chooses a backend and starts its first box, which it enters in the set."""
 
 
 class SandboxError(FlowzooError):
@@ -51,18 +49,12 @@ class SandboxError(FlowzooError):
 
 
 class SandboxEngine:
-    """Boxes, queue and thread of one sandbox in one process.
-
-    Args:
-        opener: finds the backend; runs first thing on the engine's loop.
-        workers: most programs in flight, each in its own box.
-        recycle_after: programs after which a box is replaced.
-    """
+    """Boxes, queue and thread of one sandbox in one process."""
 
     def __init__(self, opener: Opener, workers: int, recycle_after: int) -> None:
         self.owner = os.getpid()
+        # The backend, once its first box is ready; UsageError where none works.
         self.opened: Future[Backend] = Future()
-        """The backend, once its first box is ready; UsageError where none works."""
         self._opener = opener
         self._workers = workers
         self._recycle_after = recycle_after
@@ -101,10 +93,8 @@ class SandboxEngine:
         return [box for kind in self._sets for box in tuple(kind.boxes)]
 
     def close(self) -> None:
-        """Kill all boxes, fail what is unfinished, wait until nothing is left.
-
-        Takes no lock: the garbage collector may call it, at any point of any thread.
-        """
+        """Kill all boxes, fail what is unfinished, wait until nothing is left."""
+        # Takes no lock: the garbage collector may call it, at any point of any thread.
         if os.getpid() != self.owner:
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended already
@@ -113,11 +103,9 @@ class SandboxEngine:
             self._thread.join(CLOSE_SECONDS)
 
     def forget(self) -> None:
-        """In a fork of the owner: close inherited descriptors, and touch no box of the owner.
-
-        The loop's selector only loses this process's descriptor of it: taking files out of it
-        would take them out of the owner's too.
-        """
+        """In a fork of the owner: close inherited descriptors, and touch no box of the owner."""
+        # The loop's selector only loses this process's descriptor of it: taking files out of it
+        # would take them out of the owner's too.
         self._selector.close()
         for box in self.boxes():
             box.wire.forget()
@@ -145,7 +133,6 @@ class SandboxEngine:
             self._loop.close()
 
     async def _main(self) -> None:
-        """Open a backend, serve until `close`, leave nothing behind."""
         first: set[Box] = set()
         backend = None
         opening = asyncio.ensure_future(self._opener(first))
@@ -174,7 +161,6 @@ class SandboxEngine:
                 backend.close()
 
     def _take_in(self) -> None:
-        """Queue what was submitted, and start what can be."""
         with self._lock:
             fresh, self._inbox = self._inbox, []
         for batch in fresh:
@@ -184,7 +170,6 @@ class SandboxEngine:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Start programs while there are boxes left for them."""
         if not self._sets:
             return  # the backend is not open yet
         while len(self._tasks) < self._workers:
@@ -201,11 +186,8 @@ class SandboxEngine:
             self._hand_out()
 
     async def _serve(self, batch: ProgramBatch, work: ProgramJob) -> None:
-        """Judge one program: a box that fails is given one more chance.
-
-        A program that a signal ended is asked again in other boxes, once: where the same happens
-        there, it is the cause.
-        """
+        # A program that a signal ended is run again in other boxes, once: where the same happens
+        # there, the program is the cause.
         boxes, checkers = self._sets
         trouble, failures, was_killed = "", 0, False
         while failures < TRIES:
@@ -251,13 +233,11 @@ class SandboxEngine:
         batch.settle(work, verdict)
 
     def _forget_batch(self, batch: ProgramBatch) -> None:
-        """A batch is done, or was cancelled, in whichever thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended already
             self._loop.call_soon_threadsafe(self._batches.discard, batch)
 
 
 def _lost(trouble: str) -> list[Case]:
-    """The cases of a program that could not be judged."""
     return [Case("SE", trouble[:1000])]
 
 

@@ -15,18 +15,15 @@ from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, Program, StdinTest, Test
 from flowzoo.sandbox.runner import codec
 
+# `alone`: the code of a check without a program; see `run._own_failure`.
 TestStyle = Literal["stdin", "call", "check", "alone"]
-"""`alone`: the code of a check without a program; see `run._own_failure`."""
 
-MOST_SOURCE = 4 * 2**20
-"""Bytes of a program; a longer one is a compile error without being run."""
+MOST_SOURCE = 4 * 2**20  # bytes of a program; a longer one is a compile error without being run
+# Bytes of what one test sends into a box, and about as many of what rides in one frame.
 MOST_TEST = 16 * 2**20
-"""Bytes of what one test sends into a box, and about as many of what rides in one frame."""
-MOST_OUTPUT = 32 * 2**20
-"""Bytes of output that a program may be allowed: it rides in one frame."""
+MOST_OUTPUT = 32 * 2**20  # bytes of output that a program may be allowed: it rides in one frame
 
-_SURELY_FITS = 1 << 14
-"""Characters up to which blanks of an expected output are not counted."""
+_SURELY_FITS = 1 << 14  # characters up to which blanks of an expected output are not counted
 
 _STYLE: dict[type, TestStyle] = {StdinTest: "stdin", CallTest: "call", CheckTest: "check"}
 
@@ -37,8 +34,7 @@ class TestGroup:
 
     style: TestStyle
     tests: tuple[Any, ...]
-    blobs: tuple[tuple[bytes, ...], ...]
-    """Per test, what is sent in."""
+    blobs: tuple[tuple[bytes, ...], ...]  # per test, what is sent in
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +44,12 @@ class TestPlan:
     steps: tuple[TestGroup, ...]
     total: int
     entry: str | None
+    # Bytes that a program must be allowed to print for all tests to pass, at least.
     longest: int = 0
-    """Bytes that a program must be allowed to print for all tests to pass, at least."""
 
 
 def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> list[TestPlan]:
-    """A plan per program; programs that share one tests object (a group) share their plan too.
-
-    Raises:
-        UsageError: the arguments do not fit together, or a test is not one; the message names the
-            program and the test by position.
-    """
+    """A plan per program; programs that share one tests object (a group) share their plan too."""
     for name, value in (("programs", programs), ("tests", tests)):
         if isinstance(value, str | bytes | Program | Mapping) or not isinstance(value, Sequence):
             raise UsageError(f"`{name}` must be a list, got {type(value).__name__}")
@@ -79,11 +70,7 @@ def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> 
 
 
 def make_limits(limits: Limits | Sequence[Limits], count: int) -> list[Limits]:
-    """Limits per program.
-
-    Raises:
-        UsageError: not `Limits`, or as a list not one per program.
-    """
+    """Limits per program."""
     listed = [limits] * count if isinstance(limits, Limits) else list(limits)
     if len(listed) != count:
         raise UsageError(f"limits: one for all or one per program; got {len(listed)} for {count}")
@@ -125,10 +112,8 @@ def job_key(program: Program, tests: bytes, limits: Limits, stop: bool) -> bytes
 
 
 def digest_tests(tests: Sequence[Test]) -> bytes:
-    """Digest of tests, made from their reprs, which tell True from 1 and 1 from 1.0.
-
-    Equal sets that iterate differently get different keys, which costs a hit and is never wrong.
-    """
+    """Digest of tests, made from their reprs, which tell True from 1 and 1 from 1.0."""
+    # Equal sets that iterate differently get different keys, which costs a hit and is never wrong.
     return _sha256(repr(tuple(tests)))
 
 
@@ -186,11 +171,7 @@ def least_output(test: Test) -> int:
 
 
 def check_test(entry: str | None, test: Test, where: str) -> None:
-    """Look whether a test can be run.
-
-    Raises:
-        UsageError: it cannot; the message begins with `where`.
-    """
+    """Look whether a test can be run."""
     _blobs(_style(entry, test, where), test, where)
 
 

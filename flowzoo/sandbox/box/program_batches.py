@@ -22,11 +22,7 @@ def make_program_jobs(
     tests: Sequence[Sequence[Test]],
     limits: Limits | Sequence[Limits],
 ) -> list[ProgramJob]:
-    """Programs to run, checked.
-
-    Raises:
-        UsageError: wrong arguments, or limits that the tier cannot enforce.
-    """
+    """Programs to run, checked."""
     plans = make_plans(programs, tests)
     each = make_limits(limits, len(programs))
     for limit in set(each):
@@ -48,11 +44,9 @@ def rounds(
     stop: bool,
     verdicts: dict[int, Verdict],
 ) -> Iterator[ProgramBatch]:
-    """The batches to run, one after the other, each once the one before is in `verdicts`.
-
-    Without a cache it is one batch. With one, equal programs are run once, and what the cache does
-    not keep is run for each of them in a second batch.
-    """
+    """The batches to run, one after the other, each once the one before is in `verdicts`."""
+    # Without a cache it is one batch. With one, equal programs are run once, and what the cache
+    # does not keep is run for each of them in a second batch.
     if cache is None:
         yield from _batches(works, stop)
         return
@@ -70,11 +64,7 @@ def rounds(
 def finish(
     programs: Sequence[Program], by_index: dict[int, Verdict], on_error: OnError
 ) -> list[Verdict]:
-    """The verdicts in order.
-
-    Raises:
-        SandboxError: some are none, and `on_error` is not `verdict`.
-    """
+    """The verdicts in order."""
     verdicts = [by_index[row] for row in range(len(programs))]
     lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
     if not lost or on_error == "verdict":
@@ -91,13 +81,11 @@ def finish(
 
 
 def _recall(cache: VerdictCache, keys: list[bytes], verdicts: dict[int, Verdict]) -> None:
-    """Fill in what the cache knows."""
     for row, key in enumerate(keys):
         if row not in verdicts and (cached := cache.get(key)) is not None:
             verdicts[row] = cached
 
 
 def _batches(works: list[ProgramJob], stop: bool) -> Iterator[ProgramBatch]:
-    """One batch, or none where there is nothing to run."""
     if works:
         yield ProgramBatch(works, stop)

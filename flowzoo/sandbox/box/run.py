@@ -27,8 +27,8 @@ from flowzoo.sandbox.judge import (
 from flowzoo.sandbox.program import Case, Limits, Program
 from flowzoo.sandbox.runner.wire import CASE, DELAYED, DONE, JOB, STOP
 
+# Bytes of output from which on texts are compared in another thread than the boxes' own.
 LARGE = 1 << 18
-"""Bytes of output from which on texts are compared in another thread than the boxes' own."""
 
 
 async def run_program(
@@ -42,15 +42,9 @@ async def run_program(
     used: float = 0.0,
     believed: bool = False,
 ) -> list[Case]:
-    """The cases of a program's tests, in order; under `stop` up to the first failing one.
-
-    With `ahead` checks may look ahead: see `check`. `used` is the CPU time of tests before these.
-    `believed`: a signal that others send counts as the program's doing.
-
-    Raises:
-        KilledError: such a signal ended one of its processes.
-        BoxError: a box could not be started, or failed on the way; nothing is known then.
-    """
+    """The cases of a program's tests, in order; under `stop` up to the first failing one."""
+    # With `ahead` checks may look ahead: see `check`. `used` is the CPU time of tests before these.
+    # `believed`: a signal that others send counts as the program's doing.
     source = source_bytes(program)
     if len(source) > MOST_SOURCE:
         detail = f"a source of {len(source)} bytes; at most {MOST_SOURCE} are allowed"
@@ -97,7 +91,7 @@ async def _check(
     entry: str | None,
     step: TestGroup,
 ) -> Case | None:
-    """The case of a check; None where it has to be made again in another box, not looking ahead."""
+    """Case of a check; None where it has to be made again in another box, not looking ahead."""
     for looks in (True, False) if ahead else (False,):
         async with checkers.lease() as checker:
             session = CheckSession(box, checker, limits, looks, believed)
@@ -113,11 +107,8 @@ async def _check(
 async def _own_failure(
     checker: Box, limits: Limits, believed: bool, entry: str | None, step: TestGroup
 ) -> Case | None:
-    """The case of a test that meets a limit without a program, too; None: it does not.
-
-    Its code is run with stand-ins for the results, and no assertion of it can fail. So a loop that
-    an answer keeps running is the program's doing, and one that nothing could end is the test's.
-    """
+    # The code runs with stand-ins for the results, and no assertion of it can fail. So a loop that
+    # an answer keeps running is the program's doing, and one that nothing could end is the test's.
     setup, *rest = step.blobs[0]
     alone = TestGroup("alone", step.tests, tuple((blob,) for blob in rest))
     [outcome] = await run_job(checker, setup, entry, alone, limits, True, believed=believed)
@@ -136,10 +127,6 @@ async def run_job(
 ) -> list[CaseOutcome]:
     """Run the tests of one step; under `stop` no test is started after one that failed, and none
     after `left` CPU seconds have been used.
-
-    Raises:
-        BoxError: the box failed or does not keep to the protocol.
-        KilledError: see `run_program`.
     """
     job = box.next_id()
     patience = limits.session_patience if step.style == "alone" else limits.patience
@@ -182,7 +169,7 @@ def _accepted(outcome: CaseOutcome, step: TestGroup, row: int) -> bool:
 
 
 async def _judge(outcomes: Sequence[CaseOutcome], step: TestGroup) -> list[Case]:
-    """Compare; many bytes in a separate thread, so that the other boxes need not wait."""
+    # Many bytes take a separate thread, so that the other boxes need not wait.
     judge = _judge_call if step.style == "call" else judge_stdin
     tests = step.tests[: len(outcomes)]
     if sum(len(outcome.output) for outcome in outcomes) < LARGE:
@@ -195,7 +182,6 @@ def _judge_call(outcomes: Sequence[CaseOutcome], tests: Sequence[Any]) -> list[C
 
 
 def _rest(plan: TestPlan, done: int) -> TestPlan:
-    """The steps after the first `done` tests."""
     steps = list(plan.steps)
     while done:
         done -= len(steps.pop(0).tests)

@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-DIFFERENT, EQUAL, LEFT = 0, 1, 2
-"""Answers; `LEFT`: for the Python path."""
+DIFFERENT, EQUAL, LEFT = 0, 1, 2  # answers; `LEFT`: for the Python path
 
 _NO_NUMBER, _FLOAT, _WHOLE, _HARD = 0, 1, 2, 3
 _EXACT_POWER: Final = 22
 _EXACT_MANTISSA: Final = 2**53
 _MOST_DIGITS: Final = 18
-WHOLE: Final = 2.0**53
-"""Up to here a double holds every whole number."""
-NEAR_WHOLE: Final = 1e-3
-"""Distance that a relative tolerance allows around a whole number."""
+WHOLE: Final = 2.0**53  # up to here a double holds every whole number
+NEAR_WHOLE: Final = 1e-3  # distance that a relative tolerance allows around a whole number
 _POWERS: Final = tuple(10.0**n for n in range(_EXACT_POWER + 1))
 
 
@@ -37,15 +34,7 @@ def match_rows(
     absolute: Sequence[float],
     relative: Sequence[float],
 ) -> list[int]:
-    """For each row `EQUAL`, `DIFFERENT` or `LEFT`, after splitting at white space.
-
-    Args:
-        outputs: what was printed, UTF-8 or not.
-        expected: UTF-8.
-        numeric: whether tokens that are numbers may differ.
-        absolute: tolerance of numbers.
-        relative: as a share of the expected number.
-    """
+    """For each row `EQUAL`, `DIFFERENT` or `LEFT`, after splitting at white space."""
     import numpy as np
 
     out = np.zeros(len(outputs), dtype=np.int8)
@@ -66,7 +55,7 @@ def is_loaded() -> bool:
 
 
 def _joined(texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """All bytes, and where the rows end: (bytes,) uint8 and (rows,) int64."""
+    # Shapes: (bytes,) uint8 and (rows,) int64.
     import numpy as np
 
     buffer = np.frombuffer(b"".join(texts), dtype=np.uint8)
@@ -87,7 +76,6 @@ def _kernel() -> Callable[..., None]:
 
 
 def _same(a: np.ndarray, i: int, end: int, b: np.ndarray, j: int, stop: int) -> bool:
-    """True if two slices hold the same bytes."""
     if end - i != stop - j:
         return False
     for k in range(end - i):  # noqa: SIM110 - numba compiles no generator expression
@@ -97,14 +85,12 @@ def _same(a: np.ndarray, i: int, end: int, b: np.ndarray, j: int, stop: int) -> 
 
 
 def _skip(a: np.ndarray, i: int, end: int) -> int:
-    """End of the white space at `i`."""
     while i < end and (a[i] == 32 or 9 <= a[i] <= 13):
         i += 1
     return i
 
 
 def _stop(a: np.ndarray, i: int, end: int) -> int:
-    """End of the token at `i`."""
     while i < end and not (a[i] == 32 or 9 <= a[i] <= 13):
         i += 1
     return i
@@ -159,7 +145,6 @@ def _scan(a: np.ndarray, i: int, end: int) -> tuple[int, float]:
 
 
 def _same_whole(a: np.ndarray, i: int, end: int, b: np.ndarray, j: int, stop: int) -> bool:
-    """True if two whole numbers of any length are equal."""
     below, under = a[i] == 45, b[j] == 45
     while i < end and not 49 <= a[i] <= 57:
         i += 1
@@ -178,7 +163,6 @@ def _same_number(
     absolute: float,
     relative: float,
 ) -> int:
-    """The answer for two tokens of different bytes."""
     kind, value = _scan(a, i, end)
     kind_b, number_b = _scan(b, j, stop)
     if kind == _NO_NUMBER or kind_b == _NO_NUMBER:

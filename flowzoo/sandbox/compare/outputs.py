@@ -35,13 +35,12 @@ from flowzoo.sandbox.program import Compare
 
 __all__ = ["texts_match", "values_match"]
 
+# Bytes that were or would be compared in Python before the kernel is worth its loading, which takes
+# 0.3 s (2.5 s at the first use after an installation, when it is compiled).
 LOAD_ABOVE: Final = 4_000_000
-"""Bytes that were or would be compared in Python before the kernel is worth its loading, which
-takes 0.3 s (2.5 s at the first use after an installation, when it is compiled)."""
-BATCH_ABOVE: Final = 1_000
-"""Bytes of a batch below which the call costs more than it saves."""
+BATCH_ABOVE: Final = 1_000  # bytes of a batch below which the call costs more than it saves
+# Bytes of a row under `tokens` from which on the kernel is faster than `bytes.split`.
 LONG: Final = 500
-"""Bytes of a row under `tokens` from which on the kernel is faster than `bytes.split`."""
 
 # Alternatives that start differently: no digit can be tried in two places, so no quadratic time.
 _NUMBER: Final = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
@@ -50,17 +49,7 @@ _NUMBER: Final = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 def texts_match(
     outputs: Sequence[str | bytes], expected: Sequence[str], rules: Sequence[Compare]
 ) -> list[bool]:
-    """Compare each output with its expected text.
-
-    Args:
-        outputs: what was printed, best as the bytes that came; a string with a lone surrogate
-            (which no UTF-8 decodes to) matches nothing.
-        expected: as many texts.
-        rules: as many rules.
-
-    Raises:
-        UsageError: the lengths differ.
-    """
+    """Compare each output with its expected text."""
     if not len(outputs) == len(expected) == len(rules):
         raise UsageError(
             "as many outputs, expected texts and rules are needed; got "
@@ -79,7 +68,6 @@ def texts_match(
 
 
 def _is_slow(output: bytes | None, expected: bytes | None, rule: Compare) -> bool:
-    """True if a row takes Python noticeably longer than the kernel."""
     if output is None or rule.mode == "exact" or output == expected:
         return False
     return expected is not None and (rule.mode == "number" or len(output) >= LONG)
@@ -89,7 +77,6 @@ _compared = 0  # bytes of slow rows that Python has compared in this process
 
 
 def _pays(size: int) -> bool:
-    """True if a batch with `size` bytes of slow rows should use the kernel."""
     global _compared
     if size < BATCH_ABOVE:
         return False
@@ -104,7 +91,6 @@ def _compiled(
     targets: Sequence[bytes | None],
     rules: Sequence[Compare],
 ) -> dict[int, bool]:
-    """The kernel's answers by row, without the rows that it leaves."""
     matches = compare_kernel.match_rows(
         [got[row] or b"" for row in rows],
         [targets[row] or b"" for row in rows],
@@ -136,7 +122,6 @@ def text_matches(output: bytes | None, expected: bytes | None, rule: Compare) ->
 
 
 def _numbers_match(token: bytes, expected: bytes, rule: Compare) -> bool:
-    """True if two different tokens are numbers within the tolerance."""
     if _NUMBER.fullmatch(token) is None or _NUMBER.fullmatch(expected) is None:
         return False
     if token.lstrip(b"+-").isdigit() and expected.lstrip(b"+-").isdigit():
@@ -148,13 +133,12 @@ def _numbers_match(token: bytes, expected: bytes, rule: Compare) -> bool:
 
 
 def _signed(whole: bytes) -> tuple[bool, bytes]:
-    """Sign (True: negative) and digits; Python reads at most 4,300 digits as an int."""
+    # Python reads at most 4,300 digits as an int.
     digits = whole.lstrip(b"+-0")
     return whole[:1] == b"-" and digits != b"", digits
 
 
 def _utf8(text: str | bytes) -> bytes | None:
-    """The bytes of a text; None where it holds a lone surrogate."""
     if isinstance(text, bytes):
         return text
     try:

@@ -26,13 +26,7 @@ from flowzoo.sandbox.program import Compare
 
 
 def values_match(value: Any, expected: Any, rule: Compare) -> bool:
-    """True if `value` matches `expected` under `rule`.
-
-    Args:
-        value: decoded from what a box returned: plain data, never an object of the program.
-        expected: plain data.
-        rule: how they are compared.
-    """
+    """True if `value` matches `expected` under `rule`."""
     if rule.mode == "number" and _is_number(value) and _is_number(expected):
         return _close(_counted(value), _counted(expected), rule)
     if rule.tuples_as_lists and isinstance(value, list | tuple):
@@ -56,7 +50,6 @@ def values_match(value: Any, expected: Any, rule: Compare) -> bool:
 
 
 def _dicts_match(value: dict[Any, Any], expected: dict[Any, Any], rule: Compare) -> bool:
-    """True if both have the same keys, in any order, with matching values."""
     items = {_typed(key): item for key, item in value.items()}
     targets = {_typed(key): item for key, item in expected.items()}
     return items.keys() == targets.keys() and all(
@@ -67,7 +60,6 @@ def _dicts_match(value: dict[Any, Any], expected: dict[Any, Any], rule: Compare)
 def _sets_match(
     value: set[Any] | frozenset[Any], expected: set[Any] | frozenset[Any], rule: Compare
 ) -> bool:
-    """True if two sets have the same members; with a tolerance numbers are paired in order."""
     if len(value) != len(expected):
         return False
     if rule.mode == "number" and all(map(_is_ordered, (*value, *expected))):
@@ -90,7 +82,7 @@ def _typed(value: Any) -> Any:
 
 
 def _tokens(text: str) -> list[bytes]:
-    """The pieces between ASCII white space; lone surrogates stay."""
+    # Lone surrogates stay.
     return text.encode("utf-8", "surrogatepass").split()
 
 
@@ -99,7 +91,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _counted(value: Any) -> Any:
-    """A truth value as a number."""
     return int(value) if type(value) is bool else value
 
 
@@ -108,7 +99,6 @@ def _is_nan(value: Any) -> bool:
 
 
 def _reals_match(value: Any, expected: Any, rule: Compare) -> bool:
-    """True if two real numbers are within the tolerance."""
     try:
         number, target = float(value), float(expected)
     except OverflowError:  # an int beyond the floats
@@ -121,14 +111,7 @@ def _reals_match(value: Any, expected: Any, rule: Compare) -> bool:
 
 
 def floats_match(value: float, target: float, is_whole: bool, rule: Compare) -> bool:
-    """True if two spellings of finite numbers are within the tolerance; see `outputs`.
-
-    Args:
-        value: what came.
-        wanted: what was expected.
-        is_whole: it was a whole number by its type or spelling.
-        rule: has the tolerances.
-    """
+    """True if two spellings of finite numbers are within the tolerance; see `outputs`."""
     if (is_whole or abs(target) <= WHOLE) and value.is_integer() and target.is_integer():
         return value == target
     share = rule.relative * abs(target)
@@ -140,7 +123,6 @@ def _is_ordered(value: Any) -> bool:
 
 
 def _close(value: complex, expected: complex, rule: Compare) -> bool:
-    """True if two numbers are within the tolerance; two ints must be equal."""
     if type(value) is int and type(expected) is int:
         return value == expected
     if complex in (type(value), type(expected)):

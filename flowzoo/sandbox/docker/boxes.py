@@ -33,8 +33,7 @@ from flowzoo.sandbox.docker.reaper import owner_labels, remove, remove_all, remo
 from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.tier import BACKENDS
 
-STARTERS = 4
-"""Containers that are started or removed at the same time."""
+STARTERS = 4  # containers that are started or removed at the same time
 
 
 T = TypeVar("T")
@@ -96,11 +95,7 @@ class DockerBackend:
         self._threads = ThreadPoolExecutor(STARTERS, thread_name_prefix="flowzoo-docker")
 
     async def start(self) -> DockerConnection:
-        """Create, attach and start a container, in a thread; about 0.2 s.
-
-        Raises:
-            DockerError: the engine went away or refused; the message says what to do.
-        """
+        """Create, attach and start a container, in a thread; about 0.2 s."""
         work = self._submit(self._start)
         try:
             container, connection = await asyncio.shield(asyncio.wrap_future(work))
@@ -153,14 +148,13 @@ class DockerBackend:
             await asyncio.wrap_future(self._submit(self._remove, container))
 
     def _submit(self, work: Callable[..., T], *args: Any) -> Future[T]:
-        """Have a thread do it; an interpreter that is ending gives no thread any more."""
+        # An interpreter that is ending gives no thread any more.
         try:
             return self._threads.submit(work, *args)
         except RuntimeError as error:
             raise DockerError(f"the Docker backend is closed ({error})") from error
 
     def _start(self) -> tuple[str, socket.socket]:
-        """A running container and the connection to it."""
         with explained("starting a container"):
             container = self._create()
             try:
@@ -178,7 +172,7 @@ class DockerBackend:
             return container, connection
 
     def _create(self) -> str:
-        """Create the container; a removed image is built again."""
+        # A removed image is built again.
         for last in (False, True):
             config = container_config(
                 self.image.id,
@@ -197,7 +191,6 @@ class DockerBackend:
         raise AssertionError("unreachable")
 
     def _attach(self, container: str) -> socket.socket:
-        """The container's stdin, stdout and stderr as one socket of our own."""
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         raw = self._client.api.attach_socket(container, params=params)
         inner = getattr(raw, "_sock", raw)
@@ -217,7 +210,6 @@ class DockerBackend:
             remove(self._client, container)
 
     def _discard(self, work: Future[tuple[str, socket.socket]]) -> None:
-        """Remove a container whose caller was canceled."""
         if work.cancelled() or work.exception() is not None:
             return
         container, connection = work.result()

@@ -41,13 +41,7 @@ class Demultiplexer:
 
 
 class DockerConnection:
-    """A running container; see `flowzoo.sandbox.backends.BoxConnection`.
-
-    Args:
-        container: its id.
-        connection: the engine's stream of it, non-blocking.
-        remove: ends the container; returns when it is gone.
-    """
+    """A running container; see `flowzoo.sandbox.backends.BoxConnection`."""
 
     def __init__(
         self,

@@ -17,20 +17,13 @@ from flowzoo.sandbox.docker.seccomp import profile_text
 
 BoxUser = Literal["root", "nonroot"]
 
-PROCESSES = 64
-"""Processes and threads in a container, the runner's included."""
-THREADS = PROCESSES - 8
-"""Threads a program may ask for."""
-MEMORY_MB = 1024
-"""Memory of a container; the runner holds a program to its own, smaller limit."""
-RUNNER_MB = 64
-"""Beside the program: the runner and what the kernel keeps for both."""
-FILES_MB, FILES = 16, 1024
-"""Megabytes and number of files in a container's /tmp."""
-CORES = 1.0
-"""CPU of a container, however many threads the program starts."""
-USER_ID = 10_001
-"""Whom programs run as; under `nonroot` the runner too."""
+PROCESSES = 64  # processes and threads in a container, the runner's included
+THREADS = PROCESSES - 8  # threads a program may ask for
+MEMORY_MB = 1024  # memory of a container; the runner holds a program to its own, smaller limit
+RUNNER_MB = 64  # beside the program: the runner and what the kernel keeps for both
+FILES_MB, FILES = 16, 1024  # megabytes and number of files in a container's /tmp
+CORES = 1.0  # CPU of a container, however many threads the program starts
+USER_ID = 10_001  # whom programs run as; under `nonroot` the runner too
 
 # The engine's own list, and /dev/mqueue: a file system that every program could write to.
 _MASKED = [
@@ -40,8 +33,7 @@ _MASKED = [
 ]
 _READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 _MEGABYTE = 2**20
-PACKAGE_FOLDER = "/packages"
-"""Folder of an image with the packages that programs may import."""
+PACKAGE_FOLDER = "/packages"  # folder of an image with the packages that programs may import
 
 
 def container_config(
@@ -78,7 +70,6 @@ def container_config(
 
 
 def _host_config(is_root: bool, runtime: str | None, parent: str | None) -> dict[str, Any]:
-    """The part about confinement and limits."""
     memory = (MEMORY_MB + FILES_MB + RUNNER_MB) * _MEGABYTE
     config: dict[str, Any] = {
         "NetworkMode": "none",

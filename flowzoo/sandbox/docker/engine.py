@@ -16,8 +16,7 @@ from flowzoo.errors import FlowzooError, errno_of, error_chain, need_module
 from flowzoo.sandbox.backends import BoxError
 from flowzoo.sandbox.tier import engine_host
 
-TIMEOUT = 60
-"""Seconds for one request; creating a container on a busy engine can take several."""
+TIMEOUT = 60  # seconds for one request; creating a container on a busy engine can take several
 
 # What `docker info` must say yes to: without these a container is no limit at all.
 _LIMITS = {
@@ -34,12 +33,7 @@ class DockerError(BoxError):
 
 
 def connect() -> tuple[Any, Mapping[str, Any]]:
-    """A client of the engine that `DOCKER_HOST` names, and what the engine says of itself.
-
-    Raises:
-        MissingExtraError: the Python module is not installed.
-        DockerError: no engine answers, it refuses this user, or it cannot confine programs.
-    """
+    """A client of the engine that `DOCKER_HOST` names, and what the engine says of itself."""
     need_module("docker", "the Docker sandbox")
     import docker
 
@@ -59,7 +53,6 @@ def connect() -> tuple[Any, Mapping[str, Any]]:
 
 
 def _check_host(host: str) -> None:
-    """Raise `DockerError` unless the address is of a form that the sandbox can speak to."""
     scheme, _, rest = host.partition("://")
     if scheme == "ssh":
         raise DockerError(
@@ -143,7 +136,6 @@ def is_missing_image(error: BaseException) -> bool:
 
 
 def _is_broken(error: BaseException) -> bool:
-    """True if an established connection broke."""
     broken = {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
     return errno_of(error) in broken or any(
         type(item).__name__ in {"RemoteDisconnected", "ProtocolError"}

@@ -47,10 +47,8 @@ class SandboxImage:
 
     tag: str
     id: str
-    size: int
-    """Bytes."""
-    seconds: float = 0.0
-    """Seconds that building it took; 0 if it existed."""
+    size: int  # bytes
+    seconds: float = 0.0  # seconds that building it took; 0 if it existed
 
 
 def runner_digest(runner: Mapping[str, bytes]) -> str:
@@ -76,11 +74,7 @@ def image_tag(
 
 
 def find_image(client: Any, name: str) -> SandboxImage | None:
-    """The image `name` of the engine, or None.
-
-    Raises:
-        DockerError: there is one, but not with this version's runner.
-    """
+    """The image `name` of the engine, or None."""
     with explained(f"looking for the image {name}"):
         try:
             facts = client.api.inspect_image(name)
@@ -104,11 +98,9 @@ def ensure_image(
     name: str | None = None,
     packages: Sequence[str] = (),
 ) -> SandboxImage:
-    """The image `name`, or the default one, which is built if the engine does not have it.
-
-    `info` is what the engine says of itself: an engine of another architecture cannot run this
-    machine's interpreter, and is given the base image of the same Python version.
-    """
+    """The image `name`, or the default one, which is built if the engine does not have it."""
+    # `info` is what the engine says of itself: an engine of another architecture cannot run this
+    # machine's interpreter, and is given the base image of the same Python version.
     if name is not None:
         existing = find_image(client, name)
         if existing is None:
@@ -140,13 +132,8 @@ def build_image(
     tag: str | None = None,
     packages: Sequence[str] = (),
 ) -> SandboxImage:
-    """Build the image, from the running interpreter or from `base`; `tag` names it further.
-
-    It holds `packages` as they are installed here, or for a `base` as pip installs them.
-
-    Raises:
-        DockerError: the engine refuses, the disk is full, or the base cannot be had.
-    """
+    """Build the image, from the running interpreter or from `base`; `tag` names it further."""
+    # It holds `packages` as they are installed here, or for a `base` as pip installs them.
     start = time.perf_counter()
     runner = docker_rootfs.read_runner()
     name = image_tag(runner, base, packages)
@@ -166,9 +153,8 @@ def build_image(
 
 
 def _remove_superseded(client: Any, name: str) -> None:
-    """Remove what `name` takes the place of: the same Python with another runner, and what a
-    failed build left. Images that a container uses stay; a missing one is built again.
-    """
+    # The same Python with another runner, and what a failed build left. Images that a container
+    # uses stay; a missing one is built again.
     from docker.errors import APIError
 
     kind = name.rpartition("-")[0]
@@ -183,7 +169,7 @@ def _remove_superseded(client: Any, name: str) -> None:
 def _import_rootfs(
     client: Any, name: str, runner: Mapping[str, bytes], packages: Sequence[str]
 ) -> None:
-    """Hand the file system over as it is: the one layer of an image FROM scratch."""
+    # The file system is the one layer of an image FROM scratch.
     changes = [
         f"ENTRYPOINT {json.dumps(docker_rootfs.ENTRYPOINT)}",
         'CMD ["docker"]',
@@ -206,7 +192,7 @@ def _import_rootfs(
 def _build_from(
     client: Any, name: str, base: str, runner: Mapping[str, bytes], packages: Sequence[str]
 ) -> None:
-    """Build by the Dockerfile; the context is the Dockerfile and the runner, nothing else."""
+    # The context is the Dockerfile and the runner, nothing else.
     context, recipe = io.BytesIO(), DOCKERFILE.read_text(encoding="utf-8")
     arguments = {"BASE": base, "PACKAGES": _pinned(packages)}
     if not packages:  # a base may have no shell, which installing them takes
@@ -239,12 +225,10 @@ def _build_from(
 
 
 def _pinned(packages: Sequence[str]) -> str:
-    """The packages as pip takes them, in the versions installed here."""
     return " ".join(f"{name}=={at}" for name, at in package_versions(packages).items())
 
 
 def _refuse_errors(lines: Iterable[Mapping[str, Any]]) -> None:
-    """Read the engine's progress lines to the end; raise the error that one of them holds."""
     for line in lines:
         if "error" in line:
             raise DockerError(explain(RuntimeError(line["error"]), "building the image"))

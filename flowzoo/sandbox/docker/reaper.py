@@ -21,8 +21,7 @@ from typing import Any
 from flowzoo.sandbox.docker.engine import DockerError
 
 MACHINE, OWNER, NONCE = "flowzoo.machine", "flowzoo.owner", "flowzoo.nonce"
-GONE_SECONDS = 15.0
-"""Seconds for a killed container to disappear; about 0.1 s is usual."""
+GONE_SECONDS = 15.0  # seconds for a killed container to disappear; about 0.1 s is usual
 
 
 def machine_id() -> str:
@@ -77,22 +76,14 @@ def remove_orphans(client: Any) -> int:
 
 
 def remove_all(client: Any, nonce: str) -> None:
-    """Remove every container of one backend.
-
-    Raises:
-        DockerError: one did not go away.
-    """
+    """Remove every container of one backend."""
     containers = client.api.containers(all=True, filters={"label": f"{NONCE}={nonce}"})
     for row in containers:
         remove(client, row["Id"])
 
 
 def remove(client: Any, container: str) -> None:
-    """Kill and remove one container; returns when it is gone.
-
-    Raises:
-        DockerError: it is still there after `GONE_SECONDS`.
-    """
+    """Kill and remove one container; returns when it is gone."""
     from docker.errors import APIError, NotFound
 
     end = time.monotonic() + GONE_SECONDS

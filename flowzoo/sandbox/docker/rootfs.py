@@ -24,12 +24,12 @@ from flowzoo.sandbox.docker.engine import DockerError
 from flowzoo.sandbox.runner.libraries import TIME_ZONES
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+# Folder of the interpreter; it finds its library from its own place, so that any will do.
 PREFIX = "python"
-"""Folder of the interpreter; it finds its library from its own place, so that any will do."""
 ENTRYPOINT = [f"/{PREFIX}/bin/python{VERSION}", *FLAGS, "/runner"]
+# Folder of all shared libraries; the image sets LD_LIBRARY_PATH, since loaders' defaults differ
+# between distributions.
 LIBRARY_PATH = "/lib"
-"""Folder of all shared libraries; the image sets LD_LIBRARY_PATH, since loaders' defaults
-differ between distributions."""
 
 _PASSWD = (
     b"root:x:0:0:root:/:/none\nnobody:x:65534:65534:nobody:/:/none\nbox:x:10001:10001:box:/:/none\n"
@@ -51,11 +51,7 @@ _LIBRARY = re.compile(r"^\s+(?P<name>\S+)(?: => (?P<path>/\S+))? \(0x[0-9a-f]+\)
 def write_rootfs(
     out: IO[bytes], runner: Mapping[str, bytes], packages: Sequence[Path] = ()
 ) -> None:
-    """Write the tar file; `runner` is its modules by name, `packages` the folders of packages.
-
-    Raises:
-        DockerError: this interpreter cannot be packed: no Linux, no `ldd`, a library missing.
-    """
+    """Write the tar file; `runner` is its modules by name, `packages` the folders of packages."""
     if sys.platform != "linux":
         raise DockerError(
             f"an image from the running interpreter needs Linux, this is {sys.platform}; build "
@@ -113,10 +109,8 @@ def package_files(folder: Path) -> Iterator[Path]:
 
 
 def shared_libraries(binaries: Iterable[Path]) -> dict[str, Path]:
-    """Place in the image -> file of this machine, for everything that `binaries` are linked to.
-
-    The loader is named in the binaries by its path and keeps it; the rest goes to `LIBRARY_PATH`.
-    """
+    """Place in the image -> file of this machine, for everything that `binaries` are linked to."""
+    # The loader is named in the binaries by its path and keeps it; the rest goes to `LIBRARY_PATH`.
     try:
         done = subprocess.run(
             ["ldd", *map(str, binaries)], capture_output=True, text=True, timeout=120, check=False
@@ -150,7 +144,6 @@ _REMEDY = (
 
 
 def _add_folder(tar: tarfile.TarFile, target: str, mode: int) -> None:
-    """An empty folder, a place to mount on."""
     entry = tarfile.TarInfo(target)
     entry.type, entry.mode = tarfile.DIRTYPE, mode
     tar.addfile(entry)
@@ -164,7 +157,7 @@ def add_bytes(tar: tarfile.TarFile, target: str, content: bytes) -> None:
 
 
 def _add_file(tar: tarfile.TarFile, path: Path, target: str, mode: int) -> None:
-    """A file of this machine, owned by root; its time stays, which compiled caches depend on."""
+    # Its time stays, which compiled caches depend on.
     with open(path, "rb") as source:
         facts = os.fstat(source.fileno())
         entry = tarfile.TarInfo(target)

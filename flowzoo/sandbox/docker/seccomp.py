@@ -14,8 +14,7 @@ import json
 from functools import cache
 from typing import Any
 
-_NAMESPACE_FLAGS = 0x7E020000
-"""Every CLONE_NEW* flag of clone(2) (time namespaces have none there)."""
+_NAMESPACE_FLAGS = 0x7E020000  # every CLONE_NEW* flag of clone(2) (time namespaces have none there)
 _ENOSYS, _AF_UNIX = 38, 1
 
 _FILES = """

@@ -23,12 +23,10 @@ from inside import (
 )
 from wire import EFFECT, RAISED, RECORD, RETURNED, UNPLAIN
 
-_heard, _place = b"", 0
-"""Buffer of the messages of the session, and the offset of the next one."""
-_CONTENT = RECORD.size + 1
-"""Bytes of a record before its content."""
+_heard, _place = b"", 0  # buffer of the messages of the session, and the offset of the next one
+_CONTENT = RECORD.size + 1  # bytes of a record before its content
+# Types that a program may return for a dict: types of the library that compare equal.
 DICTS = (dict, Counter, OrderedDict, defaultdict)
-"""Types that a program may return for a dict: types of the library that compare equal."""
 
 
 def find_entry(scope: dict[str, Any], entry: str) -> Callable[..., Any]:

@@ -30,12 +30,10 @@ _USELESS = frozenset(
     number
     for name, number in opmap.items()
     if name == "POP_TOP" or (name.startswith("POP_JUMP") and name.endswith("_NONE"))
-)
-"""Instructions that do nothing with a call's result but compare it with None."""
-_CACHE = 0
-"""Stands between an instruction and the next one."""
+)  # instructions that do nothing with a call's result but compare it with None
+_CACHE = 0  # stands between an instruction and the next one
+# By the code's id and the place of the call in it; the code is kept, so that its id is its own.
 _known: dict[tuple[int, int], tuple[types.CodeType, bool]] = {}
-"""By the code's id and the place of the call in it; the code is kept, so that its id is its own."""
 Change = tuple[int | str, bool, Any]
 
 
@@ -83,17 +81,7 @@ def join_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def describe_changes(
     call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], most: int
 ) -> bytes:
-    """Prefix of the answer to a call; empty if no argument was changed.
-
-    Args:
-        call: the arguments as they came, encoded.
-        args: as they are now.
-        kwargs: the same.
-        most: bytes allowed.
-
-    Raises:
-        EncodingTooLargeError: the changed arguments have more.
-    """
+    """Prefix of the answer to a call; empty if no argument was changed."""
     try:
         if codec.encode([args, kwargs] if kwargs else args, max(most, len(call))) == call:
             return b""
@@ -120,7 +108,6 @@ def describe_changes(
 
 
 def _holds_names(value: Any) -> bool:
-    """True if it contains an object of the program, or another argument."""
     if type(value) is dict:
         return any(map(_holds_names, value)) or any(map(_holds_names, value.values()))
     if type(value) in _MAY_HOLD or type(value) is frozenset:
@@ -129,11 +116,7 @@ def _holds_names(value: Any) -> bool:
 
 
 def repeat_changes(content: bytes, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Change the test's own objects as the program changed its copies.
-
-    Raises:
-        ValueError: this is no description of such changes.
-    """
+    """Change the test's own objects as the program changed its copies."""
     changes = codec.decode(content)
     if type(changes) is not list:
         raise ValueError("no list of changes")
@@ -151,7 +134,6 @@ def repeat_changes(content: bytes, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def _replace(old: Any, new: Any) -> None:
-    """Give an object of the test the content of another one of its type."""
     kind = tuple if isinstance(old, tuple) else type(old)
     if kind is not type(new) or kind not in _MAY_HOLD:
         raise ValueError("an argument has become one of another type")
@@ -169,7 +151,7 @@ def _replace(old: Any, new: Any) -> None:
 
 
 def _spoil(old: Any, name: str) -> None:
-    """The same where the new content is no plain data: it equals nothing that a test expects."""
+    # What is no plain data equals nothing that a test expects.
     if isinstance(old, tuple):
         for item in old:
             _spoil(item, name)

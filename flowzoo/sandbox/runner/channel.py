@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from wire import HEADER, LARGEST, LENGTH, FrameError
 
 BLOCK, _READ = 1 << 18, 1 << 16
-_SMALL = 1 << 16
-"""Bytes of a frame that may wait to be sent along with the next."""
+_SMALL = 1 << 16  # bytes of a frame that may wait to be sent along with the next
 
 
 class ByteBuffer:
@@ -21,8 +20,7 @@ class ByteBuffer:
 
     def __init__(self) -> None:
         self.bytes = bytearray()
-        self.size = 0
-        """Number of bytes filled."""
+        self.size = 0  # number of bytes filled
 
     def ensure(self, capacity: int) -> None:
         """Have room for `capacity` bytes in all; what is filled stays."""
@@ -74,19 +72,13 @@ def write_all(fd: int, parts: list[bytes | memoryview]) -> None:
 
 
 class HostChannel:
-    """Frames from and to the host.
-
-    Args:
-        source: descriptor to read.
-        target: descriptor to write.
-    """
+    """Frames from and to the host."""
 
     def __init__(self, source: int, target: int) -> None:
         self.source = source
         self.target = target
         self._read = b""
-        self._place = 0
-        """Offset of the next frame in the buffer."""
+        self._place = 0  # offset of the next frame in the buffer
         self._held: list[bytes | memoryview] = []
 
     @property
@@ -100,13 +92,8 @@ class HostChannel:
         os.close(self.target)
 
     def next_frame(self) -> tuple[int, dict, list[int]] | None:
-        """Kind, head and blob sizes of the next frame; its blobs are still to be read.
-
-        Returns None at the end of the stream.
-
-        Raises:
-            FrameError: what came is no frame.
-        """
+        """Kind, head and blob sizes of the next frame; its blobs are still to be read."""
+        # Returns None at the end of the stream.
         if not self._have(HEADER.size + LENGTH.size):
             return None
         length, kind = HEADER.unpack_from(self._read, self._place)
@@ -138,10 +125,8 @@ class HostChannel:
         detail: bytes | memoryview = b"",
         hold: bool = False,
     ) -> None:
-        """Send a frame; `detail` is the inside of a JSON string, for the field of that name.
-
-        Under `hold` a small one waits for the next, which follows at once.
-        """
+        """Send a frame; `detail` is the inside of a JSON string, for the field of that name."""
+        # Under `hold` a small one waits for the next, which follows at once.
         blobs = blobs or []
         sizes = [len(blob) for blob in blobs]
         text = json.dumps({**head, "blobs": sizes, "detail": ""}).encode("ascii")
@@ -155,7 +140,6 @@ class HostChannel:
         write_all(self.target, parts)
 
     def _take(self, size: int) -> bytes:
-        """The next `size` bytes."""
         if not self._have(size):
             raise FrameError("the stream ended within a frame")
         start = self._place
@@ -163,7 +147,6 @@ class HostChannel:
         return self._read[start : self._place]
 
     def _have(self, size: int) -> bool:
-        """Read until `size` bytes are there; False at the end of the stream between two frames."""
         while len(self._read) - self._place < size:
             part = os.read(self.source, _READ)
             if not part:

@@ -36,28 +36,19 @@ from wire import (
     split_changes,
 )
 
+# Exceptions that end a loop around the call in silence (`map`, `zip`), and with it a test.
 CONTROL_FLOW = (StopIteration, StopAsyncIteration)
-"""Exceptions that end a loop around the call in silence (`map`, `zip`), and with it a test."""
+# Calls that a test makes one by one before its next ones are looked for: many have no more.
 ALONE = 1
-"""Calls that a test makes one by one before its next ones are looked for: many have no more."""
 
 
+# Uses of results by a test that runs alone: a loop that asks them more often hangs on them.
 MOST_USES = 100_000
-"""Uses of results by a test that runs alone: a loop that asks them more often hangs on them."""
-SCALARS = frozenset((int, str))
-"""Types of arguments that are equal only where their messages are."""
+SCALARS = frozenset((int, str))  # types of arguments that are equal only where their messages are
 
 
 def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], style: str) -> None:
-    """Run a test's setup, code and call, with a stand-in in the place of the program's entry.
-
-    Args:
-        blobs: setup, code and call.
-        entry: the entry's name.
-        scope: the namespace they run in.
-        style: `check`: calls may be sent before the ones in front of them have been answered;
-            `lockstep`: they may not; `alone`: no program answers.
-    """
+    """Run a test's setup, code and call, with a stand-in in the place of the program's entry."""
     codes = [compile_program(blob) for blob in blobs]
     if any(code is None for code in codes):
         return
@@ -113,27 +104,16 @@ def missing_names(codes: Iterable[types.CodeType], names: dict[str, Any]) -> set
 
 
 class Caller:
-    """Calls the program's entry in the other box; its builtin exceptions are raised here again.
-
-    Args:
-        foresight: looks ahead; None: every call waits for its answer.
-    """
+    """Calls the program's entry in the other box; its builtin exceptions are raised here again."""
 
     def __init__(self, foresight: Foresight | None) -> None:
         self._foresight = foresight
         self._known: list[tuple[bytes, bytes]] = []
-        self._sent: deque[bytes] = deque()
-        """Calls whose answers are on their way."""
+        self._sent: deque[bytes] = deque()  # calls whose answers are on their way
         self._alone, self._patience = 0, ALONE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the result of the program's entry for these arguments.
-
-        Raises:
-            TypeError: an argument is no plain data.
-            Exception: the program raised one of a builtin class; RuntimeError for its own
-                classes and for `CONTROL_FLOW`.
-        """
+        """Return the result of the program's entry for these arguments, or raise what it raised."""
         try:
             call = encode_call(args, kwargs, sys._getframe(1))
         except codec.UnsupportedTypeError as error:
@@ -150,7 +130,6 @@ class Caller:
         return read_answer(answer, call, args, kwargs)
 
     def _send(self, call: bytes) -> None:
-        """Send a call, and what will come after it where that can be seen."""
         self._alone += 1
         if self._foresight is not None and self._alone > self._patience:
             # What can be seen only a little at a time is not worth the looking.
@@ -160,7 +139,6 @@ class Caller:
             self._send_calls([call])
 
     def _send_calls(self, calls: list[bytes]) -> None:
-        """Send calls, and note that their answers will come."""
         self._sent.extend(calls)
         data = memoryview(pack_messages(calls))
         while data:
@@ -168,11 +146,7 @@ class Caller:
 
 
 def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.FrameType) -> bytes:
-    """Message of the call in `frame`.
-
-    Raises:
-        UnsupportedTypeError: an argument is no plain data.
-    """
+    """Message of the call in `frame`."""
     if not kwargs and SCALARS.issuperset(map(type, args)):
         return encode_scalars(args)
     kind = EFFECT if is_for_effect(args, kwargs, frame) else CALL
@@ -187,12 +161,7 @@ def encode_scalars(args: tuple[int | str, ...]) -> bytes:
 
 
 def read_answer(answer: bytes, call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a call with these arguments; one for its effect changes them.
-
-    Raises:
-        Exception: what the call raised; RuntimeError for an exception of the program's own class
-            and for `CONTROL_FLOW`.
-    """
+    """The result of a call with these arguments; one for its effect changes them."""
     changes, answer = split_changes(answer)
     if changes:
         try:

@@ -25,10 +25,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-DEEPEST = 50
-"""Most containers around a value."""
+DEEPEST = 50  # most containers around a value
+# Most keys with one hash: ints are easily made to collide, and many that do cost their square.
 MOST_COLLISIONS = 64
-"""Most keys with one hash: ints are easily made to collide, and many that do cost their square."""
 
 _NAME = type.__dict__["__name__"].__get__  # the real one, which no metaclass can replace
 _LENGTH, _INT = struct.Struct("<I"), struct.Struct("<cI")
@@ -42,14 +41,13 @@ _SEQUENCES = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z", deque: b"K"}
 _MAKERS: dict[bytes, Any] = {b"L": list, b"U": tuple, b"E": set, b"Z": frozenset, b"K": deque}
 TYPES = frozenset(
     (bool, bytes, complex, dict, float, frozenset, int, list, object, set, str, tuple, type(None))
-)
-"""Builtin types that are values themselves."""
+)  # builtin types that are values themselves
 _TYPES = {cls.__name__: cls for cls in TYPES}
+# Bits of a Fraction's parts, and characters of a Decimal: their arithmetic takes the square.
 LONGEST_FRACTION, LONGEST_DECIMAL = 32_768, 400
-"""Bits of a Fraction's parts, and characters of a Decimal: their arithmetic takes the square."""
 
+# Object of a name, or the result of calling it.
 Make = Callable[[str, "tuple[Any, ...] | None", "dict[str, Any]"], Any]
-"""Object of a name, or the result of calling it."""
 
 
 class Remote:
@@ -77,18 +75,7 @@ class EncodingTooLargeError(Exception):
 
 
 def encode(value: Any, most: int = _MOST, dicts: tuple[type[dict], ...] = (dict,)) -> bytes:
-    """The bytes of a plain value of at most `most` bytes.
-
-    Args:
-        value: plain data.
-        most: bytes allowed, no more than the default.
-        dicts: types whose values are encoded as the dicts they equal.
-
-    Raises:
-        UnsupportedTypeError: something in it has another type, or it is nested more than `DEEPEST`
-            deep.
-        EncodingTooLargeError: more than `most` bytes.
-    """
+    """The bytes of a plain value of at most `most` bytes."""
     out = bytearray()
     _put(out, value, 0, most, dicts)
     if len(out) > most:
@@ -97,15 +84,7 @@ def encode(value: Any, most: int = _MOST, dicts: tuple[type[dict], ...] = (dict,
 
 
 def decode(data: bytes | memoryview, make: Make | None = None) -> Any:
-    """The value of `data`.
-
-    Args:
-        data: the bytes.
-        make: returns the object of a `Remote`; None: there are none.
-
-    Raises:
-        ValueError: `data` is not what `encode` makes.
-    """
+    """The value of `data`."""
     try:
         value, offset = _take(bytes(data), 0, 0, make)
     except ValueError:
@@ -160,7 +139,6 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
 
 
 def _put_number(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, ...]) -> None:
-    """A Fraction, Decimal or namedtuple; their modules are there if the value is one."""
     kind = type(value)
     if kind is _class("fractions", "Fraction"):
         parts = value.numerator, value.denominator
@@ -180,7 +158,6 @@ def _put_number(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[
 
 
 def _class(module: str, name: str) -> Any:
-    """A class of a module that may not have been imported."""
     return getattr(sys.modules.get(module), name, builtins)
 
 
@@ -191,7 +168,6 @@ def _put_bytes(out: bytearray, tag: bytes, content: bytes, most: int) -> None:
 
 
 def _take(data: bytes, offset: int, depth: int, make: Make | None) -> tuple[Any, int]:
-    """The value at `place`, and the place after it."""
     if data[offset] == _J:  # also below, without a call
         return _SHORT_INT.unpack_from(data, offset)[1], offset + 9
     tag = data[offset : offset + 1]
@@ -281,6 +257,6 @@ def _remote(make: Make | None, name: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _check_keys(keys: list) -> None:
-    """Refuse keys that would make building a set or dict take the square of their number."""
+    # Building a set or dict of such keys would take the square of their number.
     if len(keys) > MOST_COLLISIONS and max(Counter(map(hash, keys)).values()) > MOST_COLLISIONS:
         raise ValueError(f"more than {MOST_COLLISIONS} keys share one hash")

@@ -19,26 +19,22 @@ from typing import Any, NamedTuple
 
 import linux
 
+# Most bytes of the main thread's stack: deep recursion ends in MemoryError or here.
 STACK = 64 * 2**20
-"""Most bytes of the main thread's stack: deep recursion ends in MemoryError or here."""
 OPEN_FILES = 64
 pack_number = struct.Struct("=I").pack_into
-_LIMITS_MEMORY = sys.platform != "darwin"
-"""macOS has the limit and refuses to set it."""
+_LIMITS_MEMORY = sys.platform != "darwin"  # macOS has the limit and refuses to set it
 
 
 class BoxMode(NamedTuple):
     """Properties of a box; see the table in `start`."""
 
     name: str
+    # Programs run under filters, and under another user where that is possible.
     confined: bool = True
-    """Programs run under filters, and under another user where that is possible."""
-    container: bool = False
-    """A container engine made the box, and this process is process 1 of it."""
-    namespaces: bool = False
-    """This process makes the box, of new namespaces."""
-    root: bool = False
-    """The runner is root of the container, and programs are another user."""
+    container: bool = False  # a container engine made the box, and this process is process 1 of it
+    namespaces: bool = False  # this process makes the box, of new namespaces
+    root: bool = False  # the runner is root of the container, and programs are another user
 
     @property
     def separate(self) -> bool:
@@ -61,41 +57,29 @@ MODES = {
 class Confinement(NamedTuple):
     """Steps of each process, made once."""
 
-    user: int | None
-    """The user programs run as; None: the runner's."""
+    user: int | None  # the user programs run as; None: the runner's
+    # In this order: signal, capabilities, dumps, Landlock, the filter of system calls.
     calls: list[linux.LibcCall]
-    """In this order: signal, capabilities, dumps, Landlock, the filter of system calls."""
-    program: bytearray
-    """The filter; it names the process that is under it."""
-    places: list[int]
-    """Offsets in the filter of the id of that process."""
+    program: bytearray  # the filter; it names the process that is under it
+    places: list[int]  # offsets in the filter of the id of that process
 
 
 class ConfinementPlan:
-    """Settings of the confinement, from which a `Confinement` is made.
-
-    Args:
-        mode: of the box.
-    """
+    """Settings of the confinement, from which a `Confinement` is made."""
 
     def __init__(self, mode: BoxMode) -> None:
         self.mode = mode
-        self.user: int | None = None
-        """The user programs run as; None: the runner's."""
+        self.user: int | None = None  # the user programs run as; None: the runner's
+        # Programs give up capabilities that the runner has without changing the user.
         self.drops = False
-        """Programs give up capabilities that the runner has without changing the user."""
+        # No process outside this box has the programs' user, so its processes can be counted.
         self.own_user = False
-        """No process outside this box has the programs' user, so its processes can be counted."""
-        self.ruleset: int | None = None
-        """Descriptor of the Landlock ruleset."""
-        self.filter: Any = None
-        """The seccomp filter."""
+        self.ruleset: int | None = None  # descriptor of the Landlock ruleset
+        self.filter: Any = None  # the seccomp filter
+        # Descriptor of a /proc that knows this process, where there is one.
         self.proc: int | None = None
-        """Descriptor of a /proc that knows this process, where there is one."""
-        self.base_memory = 64 * 2**20
-        """Address space of the runner, in bytes."""
-        self.scratch: str | None = None
-        """Folder that programs may write to."""
+        self.base_memory = 64 * 2**20  # address space of the runner, in bytes
+        self.scratch: str | None = None  # folder that programs may write to
 
     def make_confinement(self) -> Confinement:
         """Everything that a fork has only to do."""
@@ -149,11 +133,7 @@ def set_limits(seconds: int, memory: int, files: int, threads: int) -> None:
 
 
 def confine(confinement: Confinement) -> None:
-    """Everything that does not depend on the job.
-
-    Raises:
-        OSError: a step is refused; no program must be run.
-    """
+    """Everything that does not depend on the job."""
     user, calls, program, places = confinement
     setsid()
     if user is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-OWN = "self"
-"""Name in /proc of the process that looks."""
+OWN = "self"  # name in /proc of the process that looks
 
 
 class RunDelay:
@@ -14,10 +13,6 @@ class RunDelay:
 
     Of several threads the one that waited longest counts: a program has no more time for having
     more of them. What the kernel does not tell (no Linux, statistics off, no /proc) is 0.
-
-    Args:
-        proc: descriptor of a /proc that knows both, where there is one.
-        pid: of the process, as that /proc numbers it; 0: not known.
     """
 
     def __init__(self, proc: int | None, pid: int) -> None:
@@ -37,7 +32,6 @@ class RunDelay:
         return sum(waited.values()) * 1e-9
 
     def _read(self) -> dict[tuple[str, str], int]:
-        """Nanoseconds of each thread of both processes."""
         totals: dict[tuple[str, str], int] = {}
         if self._proc is None or not self._pid:
             return totals
@@ -53,7 +47,6 @@ class RunDelay:
 
 
 def _read_delay(folder: int, thread: str) -> int:
-    """Nanoseconds that a thread has waited; 0 where it has ended."""
     try:
         file = os.open(f"{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:

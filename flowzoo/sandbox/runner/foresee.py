@@ -17,27 +17,23 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-MOST_CALLS = 20_000
-"""Calls that are looked for at a time."""
+MOST_CALLS = 20_000  # calls that are looked for at a time
+# Calls that are handed on together, first and at most, doubling: the program works on them while
+# more are looked for.
 AT_ONCE, MOST_AT_ONCE = 64, 1024
-"""Calls that are handed on together, first and at most, doubling: the program works on them while
-more are looked for."""
-MOST_SOURCE = 200_000
-"""Bytes of a test beyond which it is not read as a tree, which takes seconds."""
+MOST_SOURCE = 200_000  # bytes of a test beyond which it is not read as a tree, which takes seconds
+# CPU seconds a look ahead may take beyond what the test has taken so far; at most; and until it is
+# told again, where the code swallows what ends it.
 _CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
-"""CPU seconds a look ahead may take beyond what the test has taken so far; at most; and until it is
-told again, where the code swallows what ends it."""
 
+# Encodes the call in this frame; raises where an argument is no plain data, as stand-ins are none.
 Call = Callable[[tuple[Any, ...], dict[str, Any], types.FrameType], bytes]
-"""Encodes the call in this frame; raises where an argument is no plain data, as stand-ins
-are none."""
+# Reads the answer to a call with these arguments: a result, or an exception that is raised.
 Read = Callable[[bytes, bytes, "tuple[Any, ...]", "dict[str, Any]"], Any]
-"""Reads the answer to a call with these arguments: a result, or an exception that is raised."""
-Tell = Callable[[list[bytes]], None]
-"""Takes calls that will come next."""
+Tell = Callable[[list[bytes]], None]  # takes calls that will come next
+# Runs the test's code in a fresh namespace with this in the place of the program's entry; and
+# whether what fails in it is passed over.
 Run = Callable[[Callable[..., Any], bool], None]
-"""Runs the test's code in a fresh namespace with this in the place of the program's entry; and
-whether what fails in it is passed over."""
 
 
 class _EnoughError(BaseException):
@@ -128,15 +124,7 @@ def mortal_stand_in(uses: int) -> StandIn:
 
 
 class Listener:
-    """Stand-in for the program's entry; records the calls.
-
-    Args:
-        known: the test's first calls, with their answers.
-        encode: encodes a call.
-        read: reads an answer.
-        tell: takes calls that have been found, as they come.
-        result: what the other calls return.
-    """
+    """Stand-in for the program's entry; records the calls."""
 
     def __init__(
         self, results: Sequence[tuple[bytes, bytes]], encode: Call, read: Read, tell: Tell,
@@ -150,7 +138,7 @@ class Listener:
         self._at_once = AT_ONCE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Note the call; its known result, or a stand-in."""
+        """Note the call; return its known result, or a stand-in."""
         index = len(self.calls)
         if self.ended or index >= self.start + MOST_CALLS:
             raise _EnoughError
@@ -178,13 +166,7 @@ class Listener:
 
 
 class Foresight:
-    """Looks ahead; made before the test's code runs for the first time.
-
-    Args:
-        run: runs the test's code.
-        encode: encodes a call.
-        read: reads an answer.
-    """
+    """Looks ahead; made before the test's code runs for the first time."""
 
     def __init__(self, run: Run, encode: Call, read: Read) -> None:
         self.run, self.encode, self.read = run, encode, read
@@ -236,21 +218,18 @@ def _do_not_sleep(_: object, /) -> None:
 
 
 class _Clock:
-    """Ends what runs too long, by CPU time."""
-
     def __init__(self) -> None:
         self.rings = True
         self._before: Any = signal.getsignal(signal.SIGPROF)
 
     def start(self) -> None:
-        """From now on."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         seconds = min(_MOST_CPU_S, _CPU_S + usage.ru_utime + usage.ru_stime)
         signal.signal(signal.SIGPROF, self._ring)
         signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN_S)
 
     def stop(self) -> None:
-        """No longer; a second try where it rang while it was being switched off."""
+        # A second try, where it rang while it was being switched off.
         self.rings = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, self._before)
@@ -261,11 +240,7 @@ class _Clock:
 
 
 def lenient_code(source: bytes, name: str) -> types.CodeType:
-    """The code of a test in which no assertion and no statement that only calls can fail.
-
-    Raises:
-        ValueError: it is too long.
-    """
+    """The code of a test in which no assertion and no statement that only calls can fail."""
     if len(source) > MOST_SOURCE:
         raise ValueError(f"{len(source)} bytes")
     tree = _Lenient().visit(ast.parse(source))
@@ -273,8 +248,6 @@ def lenient_code(source: bytes, name: str) -> types.CodeType:
 
 
 class _Lenient(ast.NodeTransformer):
-    """Wraps what may fail."""
-
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         return _wrapped(ast.Assert(node.test))
 
@@ -288,7 +261,6 @@ def _wrapped(node: ast.stmt) -> ast.Try:
 
 
 def _random_states() -> list[tuple[Callable[[Any], None], Any]]:
-    """Return a function that restores the random number generators."""
     states: list[tuple[Callable[[Any], None], Any]] = [(random.setstate, random.getstate())]
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:

@@ -44,22 +44,21 @@ try:
 finally:
     os.register_at_fork = _register
 
+# Process id, the id that /proc has for it (0: not known), and by its clocks: CPU seconds used so
+# far, the time on the wall.
 START = struct.Struct("<IIdd")
-"""Process id, the id that /proc has for it (0: not known), and by its clocks: CPU seconds used so
-far, the time on the wall."""
+# Peak memory as `ru_maxrss` tells it; stands before the content of what a call came to.
 PEAK = struct.Struct("<Q")
-"""Peak memory as `ru_maxrss` tells it; stands before the content of what a call came to."""
+# Descriptors: records to the runner, the job's blobs, messages of a session.
 SAYS, JOB, HEARS = 3, 4, 5
-"""Descriptors: records to the runner, the job's blobs, messages of a session."""
 PROGRAM = "<program>"
-FILE = "program.py"
-"""Path that a program sees as `__file__` and `sys.argv[0]`."""
+FILE = "program.py"  # path that a program sees as `__file__` and `sys.argv[0]`
 LINE = 300
 THREAD_STACK = 2 * 2**20
 _reseed, _random_source = _random.Random.seed, random._inst
 _main_thread = threading.main_thread()
+# `C` is the one locale that needs no files; text is UTF-8 all the same, by PYTHONUTF8.
 ENVIRONMENT = {"HOME": "/tmp", "LANG": "C", "PATH": "/usr/bin:/bin"}
-"""`C` is the one locale that needs no files; text is UTF-8 all the same, by PYTHONUTF8."""
 
 
 def say(kind: bytes, content: bytes = b"") -> None:
@@ -98,10 +97,8 @@ def one_line(error: BaseException) -> bytes:
 
 
 def prepare(path: list[str]) -> dict[str, Any]:
-    """Make the interpreter look as if it had just started; the namespace of `__main__`.
-
-    Done once, with the descriptors of a program in place.
-    """
+    """Make the interpreter look as if it had just started; the namespace of `__main__`."""
+    # Done once, with the descriptors of a program in place.
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
     sys.argv[:] = [FILE]
@@ -140,7 +137,7 @@ def wake_up() -> None:
 
 
 def _text(fd: int, mode: str, name: str) -> io.TextIOWrapper:
-    """Standard input or output as a fresh interpreter has it: no line end is translated."""
+    # As in a fresh interpreter: no line end is translated.
     file = io.FileIO(fd, mode, closefd=False)
     file.name = name
     buffer = io.BufferedReader(file) if mode == "r" else io.BufferedWriter(file)

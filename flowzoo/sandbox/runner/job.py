@@ -19,27 +19,16 @@ from zygote import Zygote
 _CALL_RESULTS = {b"R": "returned", b"E": "raised", b"U": "unplain", b"M": "memory", b"O": "output"}
 _PLAIN_TEXT = re.compile(rb"(?:[ !#-\[\]-~]|\\u[0-9a-f]{4})*")
 _DIED_EARLY = "the process ended before it was confined"
-_PARTS = 16
-"""Parts of a job that are written at once."""
-QUIET = 0.02
-"""Seconds before the output of a stdin program is read: most have ended by then."""
+_PARTS = 16  # parts of a job that are written at once
+QUIET = 0.02  # seconds before the output of a stdin program is read: most have ended by then
+# Seconds for which answers gather, for each call that is under way and at most: a frame costs more
+# than many answers.
 _GATHER_EACH, _GATHER_MOST = 20e-6, 0.002
-"""Seconds for which answers gather, for each call that is under way and at most: a frame costs more
-than many answers."""
-_MOST_CALL = 1 << 24
-"""Bytes of a call that a test makes."""
+_MOST_CALL = 1 << 24  # bytes of a call that a test makes
 
 
 class BoxContext:
-    """State that all jobs of a box share.
-
-    Args:
-        channel: to the host.
-        plan: how programs are confined.
-        zygote: starts their processes.
-        kills: counts what the kernel killed in this box for want of memory, where it has its own.
-        shots: counts the same on the whole machine.
-    """
+    """State that all jobs of a box share."""
 
     __slots__ = ("buffers", "channel", "kills", "plan", "shots", "zygote")
 
@@ -49,18 +38,12 @@ class BoxContext:
     ) -> None:  # fmt: skip
         self.channel, self.plan, self.zygote = channel, plan, zygote
         self.kills, self.shots = kills, shots
+        # For stdout, stderr, records and messages of the process that runs.
         self.buffers = ByteBuffer(), ByteBuffer(), ByteBuffer(), ByteBuffer()
-        """For stdout, stderr, records and messages of the process that runs."""
 
 
 class RunnerJob:
-    """A job under way.
-
-    Args:
-        box: where it runs.
-        head: of the JOB frame, whose blobs are still to be read.
-        sizes: of the blobs.
-    """
+    """A job under way."""
 
     def __init__(self, box: BoxContext, head: dict, sizes: list[int]) -> None:
         self.box, self.channel = box, box.channel
@@ -73,8 +56,7 @@ class RunnerJob:
         limits = job_limits(box.plan, self.limits)
         most = int(self.limits["output_bytes"])
         start = pack_head(self.style, head.get("entry") or "", most, limits, sizes)
-        self.places: list[tuple[int, int]] = []
-        """Offset and size of the blobs in the job's file."""
+        self.places: list[tuple[int, int]] = []  # offset and size of the blobs in the job's file
         offset = len(start)
         for size in sizes:
             self.places.append((offset, size))
@@ -89,19 +71,15 @@ class RunnerJob:
                     parts = []
         write_all(self._file, parts)
         seal_file(self._file)
-        self.index = 0
-        """Index of the next test."""
+        self.index = 0  # index of the next test
         self._started = False
         self._compiled = False
         self._loaded = False
         self._over = False
         self._stopping = False
-        self._messages = bytearray()
-        """Records to be sent to the host."""
-        self._under_way = 0
-        """Calls that wait for their answer."""
-        self.clean = True
-        """True if none of its processes is left."""
+        self._messages = bytearray()  # records to be sent to the host
+        self._under_way = 0  # calls that wait for their answer
+        self.clean = True  # True if none of its processes is left
 
     @property
     def is_test(self) -> bool:
@@ -115,7 +93,6 @@ class RunnerJob:
         os.close(self._file)
 
     def _run_process(self) -> None:
-        """Have a process run the next test (or all that are left) and follow it to its end."""
         null = -1 if self.style == "stdin" else os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         own_in = self._stdin() if self.style == "stdin" else null
         out = os.pipe() if self.style == "stdin" else (-1, null)
@@ -145,7 +122,6 @@ class RunnerJob:
             self.clean &= watch.clean
 
     def _stdin(self) -> int:
-        """The input of the next test as a file that cannot be changed."""
         start, size = self.places[1 + self.index]
         file = make_file()
         while size:
@@ -156,7 +132,6 @@ class RunnerJob:
         return file
 
     def _follow(self, watch: ProcessMonitor) -> None:
-        """Send the cases of this process as they come."""
         first = self.index
         while watch.status is None and not watch.fault and not self._over:
             if self.channel.waiting or watch.step(self.channel.source):
@@ -174,7 +149,7 @@ class RunnerJob:
             self._send_end(watch, first)
 
     def _take_records(self, watch: ProcessMonitor) -> bool:
-        """Deal with the records that are there; whether nothing more is to come."""
+        """Handle the records that are there; True if nothing more is to come."""
         while not self._over and self.index < self.tests:
             if self.session:
                 self._take_messages(watch)
@@ -189,7 +164,6 @@ class RunnerJob:
         return self._over or self.index >= self.tests
 
     def _take_messages(self, watch: ProcessMonitor) -> None:
-        """Calls of a test, or answers to them."""
         messages, count = watch.messages()
         self._messages += messages
         if self.is_test:
@@ -200,7 +174,7 @@ class RunnerJob:
             self._count(watch, -count)
 
     def _send_messages(self) -> None:
-        """Send what gathered; who has been told to stop has nothing more to say."""
+        # A process that was told to stop has nothing more to say.
         if self._stopping:
             self._messages = bytearray()
         if self._messages:
@@ -208,7 +182,6 @@ class RunnerJob:
             self._messages = bytearray()
 
     def _take(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
-        """Deal with one record."""
         if kind == b"S" and not self._started:  # a program that says it again keeps its clocks
             self._started = True
             watch.begin(*START.unpack(content))
@@ -226,7 +199,7 @@ class RunnerJob:
             self._take_result(watch, kind, content)
 
     def _count(self, watch: ProcessMonitor, calls: int) -> None:
-        """Calls were made, or answered; the clock stands still for the half that waits."""
+        # The clock stands still for the half that waits.
         self._under_way += calls
         if calls and self._under_way > 1 and not self.is_test:
             watch.gather(min(_GATHER_EACH * self._under_way, _GATHER_MOST))
@@ -236,7 +209,7 @@ class RunnerJob:
             watch.go_on()
 
     def _take_result(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
-        """Record the result of a call, or a load failure, which is final."""
+        # A load failure is final: no test could end otherwise.
         outcome = _CALL_RESULTS[kind]
         if self.style == "call" and self._loaded:
             watch.peak = int.from_bytes(content[: PEAK.size], "little") * PEAK_UNIT
@@ -253,7 +226,6 @@ class RunnerJob:
         watch.begin_case()
 
     def _send_end(self, watch: ProcessMonitor, first: int) -> None:
-        """The case of the test during which the process ended."""
         outcome, code, number = watch.fault, 0, 0
         status = watch.status or 0
         starved, shot = self._is_out_of_memory(status)
@@ -282,14 +254,12 @@ class RunnerJob:
         self._over = self.stop and not (outcome == "exited" and code == 0)
 
     def _is_out_of_memory(self, status: int) -> tuple[bool, bool]:
-        """True if the kernel killed it for lack of memory, of the box or of the machine."""
         if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
             return False, False
         box_kills, all_of_them = self.box.kills, self.box.shots.more()
         return box_kills is not None and box_kills.more(), all_of_them
 
     def _ends_with_memory_error(self, watch: ProcessMonitor) -> bool:
-        """True if the last line on stderr is that of a MemoryError."""
         err = watch.err
         last = err.bytes.rfind(b"\n", 0, max(0, err.size - 1)) + 1
         return err.bytes.startswith(b"MemoryError", last, err.size)
@@ -298,7 +268,7 @@ class RunnerJob:
         self, watch: ProcessMonitor, outcome: str, detail: bytes | memoryview = b"", code: int = 0,
         number: int = 0,
     ) -> None:  # fmt: skip
-        """The same outcome for all tests that are left: none of them could end otherwise."""
+        # None of the tests that are left could end otherwise.
         while self.index < self.tests:
             self._send_case(watch, outcome, detail, None, code, number)
             if self.stop:
@@ -338,7 +308,6 @@ class RunnerJob:
         self.index += 1
 
     def _from_host(self, watch: ProcessMonitor) -> None:
-        """A message for the session, or its end."""
         frame = self.channel.next_frame()
         if frame is None:
             raise FrameError("the stream ended within a job")

@@ -29,12 +29,10 @@ def handled_rights(abi: int) -> list[int]:
 
 
 def make_ruleset(abi: int, libraries: list[str], scratch: str | None) -> int:
-    """A ruleset: read the standard library, libraries and devices, use `scratch`; nothing else.
-
-    Where other packages lie in the folder of the standard library, it cannot be listed, since a
-    right on a folder holds for everything beneath it; the import system knows its content from
-    before the fork. Elsewhere the folder itself is named: each rule costs each process 0.5 us.
-    """
+    """A ruleset: read the standard library, libraries and devices, use `scratch`; nothing else."""
+    # Where other packages lie in the folder of the standard library, it cannot be listed, since a
+    # right on a folder holds for everything beneath it; the import system knows its content from
+    # before the fork. Elsewhere the folder itself is named: each rule costs each process 0.5 us.
     masks = handled_rights(abi)
     files = masks[0]
     ruleset = linux.landlock_ruleset(*masks)
@@ -53,12 +51,10 @@ def make_ruleset(abi: int, libraries: list[str], scratch: str | None) -> int:
 
 
 def make_small_ruleset(abi: int) -> int:
-    """A ruleset for a box whose mounts already say what can be read and written.
-
-    No executing, no special files, no network, no signals to others. A rule could not name its
-    /tmp, which is another one for each program; but one for the whole tree lets files be moved
-    from folder to folder, which any ruleset forbids that does not speak of it.
-    """
+    """A ruleset for a box whose mounts already say what can be read and written."""
+    # No executing, no special files, no network, no signals to others. A rule could not name its
+    # /tmp, which is another one for each program; but one for the whole tree lets files be moved
+    # from folder to folder, which any ruleset forbids that does not speak of it.
     special = handled_rights(abi)
     refer = special[0] & _REFER
     special[0] = _EXECUTE | _SPECIAL | refer
@@ -69,7 +65,6 @@ def make_small_ruleset(abi: int) -> int:
 
 
 def _allow_read(ruleset: int, path: str) -> None:
-    """Allow to read a file, or a folder and all beneath it."""
     try:
         linux.landlock_allow(ruleset, path, _READ_FILE | _READ_DIR)
     except OSError:  # not a folder: the right to list is no right of files

@@ -11,21 +11,17 @@ import sys
 STDLIB = os.path.dirname(os.__file__)
 LINKER_CACHE = "/etc/ld.so.cache"
 TIME_ZONES = "/usr/share/zoneinfo"
+# Entries of the library folder that programs do not get: what else is installed, and dead weight.
 HIDDEN = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip")
-"""Entries of the library folder that programs do not get: what else is installed, and dead weight."""  # noqa: E501 - one sentence
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 
+# Libraries that read their number of threads from the environment.
 THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
-"""Libraries that read their number of threads from the environment."""
 
 
 def import_packages(folders: list[str]) -> None:
-    """Import the packages in these folders, with a thread each; what lies beside them stays out.
-
-    Raises:
-        ImportError: one is not there.
-    """
+    """Import the packages in these folders, with a thread each; what lies beside them stays out."""
     for library in THREADS if folders else ():
         os.environ[f"{library}_NUM_THREADS"] = "1"
     for folder in folders:
@@ -41,10 +37,9 @@ def import_packages(folders: list[str]) -> None:
 def shared_libraries(packages: list[str]) -> list[str]:
     """Paths of all libraries that the interpreter, its extension modules and packages load, under
     every name.
-
-    Found by loading them in a separate process and asking the kernel what is mapped; the names
-    beside a file that link to it are those by which the loader looks for it.
     """
+    # Found by loading them in a separate process and asking the kernel what is mapped; the names
+    # beside a file that link to it are those by which the loader looks for it.
     reader, writer = os.pipe()
     if not (pid := os.fork()):
         try:
@@ -73,7 +68,6 @@ def _mapped_after_loading(packages: list[str]) -> set[str]:
 
 
 def _names(path: str) -> set[str]:
-    """`path` and the links beside it that lead to it."""
     folder, name = os.path.split(path)
     stem = name.split(".so")[0]
     links = {

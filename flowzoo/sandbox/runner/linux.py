@@ -35,8 +35,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-_kept: list[Any] = []
-"""Memory that the arguments of calls to come point to."""
+_kept: list[Any] = []  # memory that the arguments of calls to come point to
 
 
 class _PathRule(ctypes.Structure):
@@ -98,8 +97,8 @@ def enter_root(folder: str) -> None:
     os.chdir("/")
 
 
+# A call that is ready to be made: its name, the function, all arguments as the C library's.
 LibcCall = tuple[str, Callable[..., int], tuple[Any, ...]]
-"""A call that is ready to be made: its name, the function, all arguments as the C library's."""
 
 
 def prctl_call(option: int, value: int, address: int = 0) -> LibcCall:
@@ -115,11 +114,7 @@ def capset_call() -> LibcCall:
 
 
 def filter_call(program: bytearray) -> LibcCall:
-    """Installing a seccomp filter, which needs no_new_privs, to be done later.
-
-    Args:
-        program: of the filter; what it holds at the time of the call counts.
-    """
+    """Installing a seccomp filter, which needs no_new_privs, to be done later."""
     text = (ctypes.c_char * len(program)).from_buffer(program)
     record = _Program(len(program) // 8, ctypes.addressof(text))
     _kept.extend((text, record))

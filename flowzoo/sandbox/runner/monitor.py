@@ -14,19 +14,14 @@ from wire import RECORD, WALL_PER_CPU, find_messages
 from zygote import Zygote
 
 STDERR_KEPT = 2048
+# Bytes a program may print to stderr: all are read, and a flood costs the box its time.
 STDERR_MOST = 4 * 2**20
-"""Bytes a program may print to stderr: all are read, and a flood costs the box its time."""
 _LENGTH = RECORD.size
-SLACK = 8192
-"""Bytes a record may have beyond the output allowed."""
-PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
-"""Bytes in the unit of `ru_maxrss`."""
-START_SECONDS = 60.0
-"""Seconds for a process to report its start, which only the machine can delay."""
-MOST_DELAY = 600.0
-"""Seconds of waiting for a processor that are made up for, at most."""
-_SHORT = 0.05
-"""Seconds in which no delay has come together that would be worth a look."""
+SLACK = 8192  # bytes a record may have beyond the output allowed
+PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of `ru_maxrss`
+START_SECONDS = 60.0  # seconds for a process to report its start, which only the machine can delay
+MOST_DELAY = 600.0  # seconds of waiting for a processor that are made up for, at most
+_SHORT = 0.05  # seconds in which no delay has come together that would be worth a look
 
 
 def cpu_clock(pid: int) -> int:
@@ -35,19 +30,7 @@ def cpu_clock(pid: int) -> int:
 
 
 class ProcessMonitor:
-    """One process and its pipes, up to its end.
-
-    Args:
-        zygote: has started it.
-        out: descriptor of its stdout, or -1.
-        err: of its stderr.
-        says: of its records.
-        inbox: descriptor of the messages to it, or -1.
-        limits: of the job.
-        buffers: for stdout, stderr, records and messages.
-        largest: bytes of its largest record, where that is more than the output allowed.
-        proc: descriptor of a /proc that knows it, where there is one.
-    """
+    """One process and its pipes, up to its end; a descriptor of -1 is a pipe it does not have."""
 
     def __init__(
         self, zygote: Zygote, out: int, err: int, says: int, inbox: int, limits: dict,
@@ -60,23 +43,18 @@ class ProcessMonitor:
         for buffer in buffers:
             buffer.size = 0
         self.most = int(limits["output_bytes"])
+        # CPU seconds in all; a call has no more than `cpu_s` of them.
         self.most_cpu = float(limits.get("session_s") or limits["cpu_s"])
-        """CPU seconds in all; a call has no more than `cpu_s` of them."""
         if out >= 0:
             self.out.ensure(self.most + 1)
         self.err.ensure(BLOCK)
         self.records.ensure(min(self.most, BLOCK) + SLACK)
         self._largest = max(self.most, largest) + SLACK
-        self.status: int | None = None
-        """As `wait` tells it, once it has ended."""
-        self.peak = 0
-        """Peak memory in bytes, once it has ended."""
-        self.clean = True
-        """True if nothing is left of it after its end."""
-        self.fault = ""
-        """Why it was killed: cpu, wall or output."""
-        self.was_delayed = False
-        """True if its deadline has passed since the last check."""
+        self.status: int | None = None  # as `wait` tells it, once it has ended
+        self.peak = 0  # peak memory in bytes, once it has ended
+        self.clean = True  # True if nothing is left of it after its end
+        self.fault = ""  # why it was killed: cpu, wall or output
+        self.was_delayed = False  # True if its deadline has passed since the last check
         self.err_total = 0
         self._pid = 0
         self._proc, self._delay = proc, RunDelay(None, 0)
@@ -92,14 +70,12 @@ class ProcessMonitor:
         if inbox >= 0:
             os.set_blocking(inbox, False)
         self._wall_start, self._wall_end, self._cpu_start = time.monotonic(), 0.0, 0.0
+        # CPU seconds used when the last call was answered.
         self._call_cpu, self._call_wall = 0.0, 0.0
-        """CPU seconds used when the last call was answered."""
+        # Seconds for a processor, as far as they are known: of the test, and before this call.
         self._waited, self._call_waited = 0.0, 0.0
-        """Seconds for a processor, as far as they are known: of the test, and before this call."""
-        self._rests = 0.0
-        """Time since which it waits for another process; 0: it does not wait."""
-        self._deaf_until = 0.0
-        """Time until which its pipes are not read; 0: they are read."""
+        self._rests = 0.0  # time since which it waits for another process; 0: it does not wait
+        self._deaf_until = 0.0  # time until which its pipes are not read; 0: they are read
 
     def begin(self, pid: int, number: int, cpu: float, at: float) -> None:
         """The process has said that it starts: its ids and its clocks at that time."""
@@ -152,7 +128,7 @@ class ProcessMonitor:
         self._deaf_until = self._deaf_until or time.monotonic() + seconds
 
     def step(self, host: int = -1) -> bool:
-        """Wait for something to happen and deal with it; whether the descriptor `host` is readable.
+        """Wait for something to happen and deal with it; True if the descriptor `host` is readable.
 
         Afterwards `fault` may be set and the process killed, or `status` set and all its output
         read, or there are more records.
@@ -170,7 +146,6 @@ class ProcessMonitor:
         return host in ready
 
     def _wait(self, host: int) -> set[int]:
-        """The descriptors that are ready, once there are any or a clock may have run out."""
         if host >= 0:
             self._poll.register(host, select.POLLIN)
         events = self._poll.poll(1000 * self._patience())
@@ -179,7 +154,7 @@ class ProcessMonitor:
         return {fd for fd, _ in events}
 
     def _wait_deaf(self, host: int) -> set[int]:
-        """The same, but its pipes count as ready once the time has come, and not before."""
+        # Pipes count as ready once the time has come, and not before.
         left = max(0.0, self._deaf_until - time.monotonic())
         sources = (self._end,) if host < 0 else (self._end, host)
         targets = (self._inbox,) if self.outbox.size else ()
@@ -190,7 +165,6 @@ class ProcessMonitor:
         return set(self._fds)
 
     def _patience(self) -> float:
-        """Seconds until a clock could run out."""
         used = self.cpu
         wall = 60.0 if self._rests else self._wall_left(used)
         # Threads outside the interpreter's lock can use CPU faster than the wall clock goes.
@@ -208,15 +182,13 @@ class ProcessMonitor:
                 self.kill("wall")
 
     def _look_at_delay(self) -> None:
-        """See how long it has waited for a processor: that time does not count."""
+        # Time in which it waited for a processor does not count.
         self._waited = max(self._waited, min(self._delay.seconds(), MOST_DELAY))
 
     def _cpu_left(self, used: float) -> float:
-        """CPU seconds that it still has: in all, and for this call."""
         return min(self.most_cpu - used, self.limits["cpu_s"] - (used - self._call_cpu))
 
     def _wall_left(self, used: float) -> float:
-        """Seconds that it still has, as far as it is known how long it has waited for a core."""
         wall = self.wall - self._waited
         if not self._pid:
             return START_SECONDS - wall
@@ -226,7 +198,6 @@ class ProcessMonitor:
         return self.limits["wall_s"] + min(whole, call)
 
     def _read(self, fd: int) -> None:
-        """Take what a pipe holds; a process that says too much is killed."""
         buffer = self._fds[fd]
         room = len(buffer.bytes) - buffer.size
         try:
@@ -261,7 +232,6 @@ class ProcessMonitor:
         return not room or size > len(buffer.bytes)
 
     def _record_size(self) -> int:
-        """Bytes of the first record with its length; 0 while that is not known."""
         if self.records.size < _LENGTH:
             return 0
         return _LENGTH + RECORD.unpack_from(self.records.bytes)[0]
@@ -316,7 +286,6 @@ class ProcessMonitor:
             self.zygote.kill()
 
     def _take_end(self) -> None:
-        """Learn how it ended, and read what is left in its pipes."""
         end = self.zygote.end()
         self._wall_end = time.monotonic()
         self._cpu_total, self.status = end.cpu, end.status

@@ -15,8 +15,7 @@ import linux
 from libraries import DEVICES, HIDDEN, LINKER_CACHE, STDLIB, TIME_ZONES
 
 SCRATCH = "/tmp"
-INODES = 2048
-"""Most files in a program's /tmp."""
+INODES = 2048  # most files in a program's /tmp
 _BUILD = "/tmp"
 _PACKAGES = "/packages"
 
@@ -30,16 +29,8 @@ _SEALED = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_RDONLY
 
 
 def leave_host(root: bool) -> bool:
-    """Enter new namespaces and come back as process 1 of them; the caller stays behind, waiting.
-
-    Returns whether users are mapped: without the rights of root the box has one user only.
-
-    Args:
-        root: this process is root, and can become another user.
-
-    Raises:
-        OSError: namespaces cannot be had here.
-    """
+    """Enter new namespaces and come back as process 1 of them; the caller stays behind, waiting."""
+    # Returns whether users are mapped: without the rights of root the box has one user only.
     user, group = os.geteuid(), os.getegid()
     mapped = not root
     if root:
@@ -61,10 +52,8 @@ def leave_host(root: bool) -> bool:
 
 
 def build_root(libraries: list[str], packages: list[str]) -> list[str]:
-    """Replace the whole tree of files; call as process 1, before there are threads.
-
-    Returns the folders of packages in the new tree.
-    """
+    """Replace the whole tree of files; call as process 1, before there are threads."""
+    # Returns the folders of packages in the new tree.
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     visible = (STDLIB, TIME_ZONES, *libraries, LINKER_CACHE, *DEVICES)
     paths = [path for path in visible if os.path.exists(path)]
@@ -98,7 +87,6 @@ def fresh_scratch(size_mb: int, old: bool) -> None:
 
 
 def _bind(source: int, path: str) -> None:
-    """Show an open file or folder at `path` of the new tree, read-only."""
     target = _BUILD + path
     link = f"/proc/self/fd/{source}"
     if os.path.isdir(link):

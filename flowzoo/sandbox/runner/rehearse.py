@@ -38,10 +38,8 @@ def loop(n):
         except (AssertionError, KeyError) as error: continue
     return lambda x: x ** 2 // 3
 loop(3)(4), Sample().method(3)
-"""
-"""Code that has the compiler and the interpreter touch what they set up at first use."""
-_ROUNDS = 12
-"""The interpreter specializes code that it has seen eight times."""
+"""  # code that has the compiler and the interpreter touch what they set up at first use
+_ROUNDS = 12  # the interpreter specializes code that it has seen eight times
 _INPUT = b"41\n1 2 3\n4 5\n6\n"
 _SOURCE = b"""
 import sys
@@ -62,11 +60,7 @@ sys.stdout.write("done\\n")
 
 
 def warm_up(own_modules: set[str]) -> list[str]:
-    """Import, compile once, forget the runner's own modules; the module path of programs.
-
-    Args:
-        own_modules: names in `sys.modules` that programs must not find.
-    """
+    """Import, compile once, forget the runner's own modules; the module path of programs."""
     for name in COMMON:
         importlib.import_module(name)
     exec(compile(_SAMPLE, "<warm>", "exec"), {})
@@ -88,7 +82,6 @@ def rehearse() -> None:
 
 
 def _play() -> None:
-    """One program, from its job to its output."""
     inside.wake_up()
     start, size = read_task(1).blobs[0]
     code = inside.compile_program(os.pread(inside.JOB, size, start))

@@ -38,13 +38,11 @@ CHANGES: dict[str, tuple[int, int]] = {
     "mkdir": (83, -1), "mkdirat": (258, 34), "rmdir": (84, -1), "unlink": (87, -1),
     "unlinkat": (263, 35), "rename": (82, -1), "renameat": (264, 38), "renameat2": (316, 276),
     "link": (86, -1), "linkat": (265, 37), "symlink": (88, -1), "symlinkat": (266, 36),
-}
-"""Only if programs have files; otherwise they are of no use."""
+}  # only if programs have files; otherwise they are of no use
 MODES_AND_TIMES: dict[str, tuple[int, int]] = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "utime": (132, -1),
     "utimes": (235, -1), "utimensat": (280, 88), "futimesat": (261, -1),
-}
-"""As `CHANGES`: Landlock, which may be the only wall elsewhere, knows nothing of these."""
+}  # as `CHANGES`: Landlock, which may be the only wall elsewhere, knows nothing of these
 MEMORY: dict[str, tuple[int, int]] = {
     "mmap": (9, 222), "munmap": (11, 215), "mprotect": (10, 226), "mremap": (25, 216),
     "madvise": (28, 233), "brk": (12, 214), "msync": (26, 227), "membarrier": (324, 283),
@@ -89,14 +87,12 @@ ATTRIBUTES: dict[str, tuple[int, int]] = {
     "llistxattr": (195, 12), "flistxattr": (196, 13), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
-}
-"""Extended attributes: refused as unsupported, which `shutil` takes for an answer."""
+}  # extended attributes: refused as unsupported, which `shutil` takes for an answer
 CONDITIONAL: dict[str, tuple[int, int]] = {
     "clone": (56, 220), "clone3": (435, 435), "kill": (62, 129), "tgkill": (234, 131),
     "prlimit64": (302, 261), "prctl": (157, 167), "ioctl": (16, 29), "fcntl": (72, 25),
     "socketpair": (53, 199), "open": (2, -1), "openat": (257, 56),
-}
-"""Allowed with some arguments only: see `seccomp`."""
+}  # allowed with some arguments only: see `seccomp`
 # fmt: on
 
 ALLOWED = FILES | MEMORY | THREADS | SIGNALS | CLOCKS | FACTS | WAITING
@@ -107,22 +103,19 @@ _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in `struct seccomp_data`
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _X32_BIT = 0x40000000
+# From here on numbers are the same everywhere, and libraries expect that they may be absent.
 _FIRST_NEW = 424
-"""From here on numbers are the same everywhere, and libraries expect that they may be absent."""
 
-_PID = 0xFFFF_FFFE
-"""Placeholder in a filter for the id of its process."""
+_PID = 0xFFFF_FFFE  # placeholder in a filter for the id of its process
 _CLONE_THREAD, _CLONE_NEW_ANY = 0x00010000, 0x7E020080  # the latter: all namespaces
 _SOCKET_TYPE, _SOCK_STREAM, _AF_UNIX = 0xF, 1, 1
+# TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+# Duplicates, flags and locks; no owners, signals, leases, seals or pipe sizes.
 _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030)
-"""Duplicates, flags and locks; no owners, signals, leases, seals or pipe sizes."""
-_PRCTLS = (15, 16)
-"""PR_SET_NAME, PR_GET_NAME."""
+_PRCTLS = (15, 16)  # PR_SET_NAME, PR_GET_NAME
 
-BpfStep = tuple[int, int, int, int]
-"""Opcode, steps to skip if true, steps to skip if false, value."""
+BpfStep = tuple[int, int, int, int]  # opcode, steps to skip if true, steps to skip if false, value
 
 
 def _refuse(number: int) -> BpfStep:
@@ -133,7 +126,6 @@ _OK: BpfStep = (_RETURN, 0, 0, _ALLOW)
 
 
 def _if_one_of(index: int, values: tuple[int, ...]) -> list[BpfStep]:
-    """Allow if the low word of argument `index` is one of `values`."""
     steps: list[BpfStep] = [(_LOAD, 0, 0, _ARGUMENTS + 8 * index)]
     for value in values:
         steps += [(_EQUAL, 0, 1, value), _OK]
@@ -141,10 +133,7 @@ def _if_one_of(index: int, values: tuple[int, ...]) -> list[BpfStep]:
 
 
 def _unless_truncated(index: int) -> list[BpfStep]:
-    """Allow to open, with the flags in argument `index`, unless reading truncates the file.
-
-    The first versions of Landlock let that pass.
-    """
+    # The first versions of Landlock let a file that is opened for reading be truncated.
     return [
         (_LOAD, 0, 0, _ARGUMENTS + 8 * index),
         (_AND, 0, 0, os.O_TRUNC | os.O_ACCMODE),
@@ -155,7 +144,6 @@ def _unless_truncated(index: int) -> list[BpfStep]:
 
 
 def _conditions() -> dict[str, list[BpfStep]]:
-    """Instructions for a call whose arguments matter."""
     load_first: BpfStep = (_LOAD, 0, 0, _ARGUMENTS)
     no = _refuse(errno.EPERM)
     return {
@@ -188,7 +176,6 @@ def _conditions() -> dict[str, list[BpfStep]]:
 
 
 def _answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
-    """Actions by number of the listed system calls."""
     allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
     answers: dict[int, list[BpfStep]] = {}
     for numbers in allowed.values():
@@ -202,7 +189,6 @@ def _answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
 
 
 def _runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfStep]]]:
-    """Answers to all numbers, as ranges with one answer each."""
     runs: list[tuple[int, list[BpfStep]]] = []
     for number in range(max(_FIRST_NEW, *answers) + 2):
         unlisted = errno.ENOSYS if number >= _FIRST_NEW else errno.EPERM
@@ -213,11 +199,8 @@ def _runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfStep]]]:
 
 
 def _search(runs: list[tuple[int, list[BpfStep]]]) -> list[BpfStep]:
-    """A binary search among `runs`.
-
-    The kernel runs a new filter over all numbers to learn which it always allows, so that the
-    length of its paths is what each program pays for.
-    """
+    # The kernel runs a new filter over all numbers to learn which it always allows, so that the
+    # length of its paths is what each program pays for.
     if len(runs) == 1:
         return runs[0][1]
     middle = len(runs) // 2
@@ -229,7 +212,6 @@ def _search(runs: list[tuple[int, list[BpfStep]]]) -> list[BpfStep]:
 
 
 def _steps(machine: int, keeps_files: bool) -> list[BpfStep]:
-    """The whole filter, with `_PID` where the id of the process goes."""
     steps: list[BpfStep] = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
@@ -242,14 +224,7 @@ def _steps(machine: int, keeps_files: bool) -> list[BpfStep]:
 
 
 class Filter:
-    """The filter for this machine, to be completed for each process.
-
-    Args:
-        keeps_files: programs may have files, and name, move and remove them.
-
-    Raises:
-        OSError: the architecture is neither x86_64 nor aarch64.
-    """
+    """The filter for this machine, to be completed for each process."""
 
     def __init__(self, keeps_files: bool) -> None:
         machine = {"x86_64": X86_64, "aarch64": AARCH64}.get(os.uname().machine)
@@ -257,5 +232,5 @@ class Filter:
             raise OSError(errno.ENOSYS, f"no seccomp filter for {os.uname().machine}")
         steps = _steps(machine, keeps_files)
         self.program = b"".join(struct.pack("=HBBI", *step) for step in steps)
+        # Offsets of the process id in its own namespace; four bytes each.
         self.places = [8 * row + 4 for row, step in enumerate(steps) if step[3] == _PID]
-        """Offsets of the process id in its own namespace; four bytes each."""

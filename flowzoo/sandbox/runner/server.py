@@ -26,29 +26,20 @@ from workspace import OF_CGROUP, OF_MACHINE, TMP, OomKills, Workspace, owns_proc
 from zygote import Zygote, ZygoteServer
 
 CONTAINER_USER = 10001
+# First user of root's boxes, one each, so that no other processes count against their limit.
 FIRST_OWN_USER = 1 << 30
-"""First user of root's boxes, one each, so that no other processes count against their limit."""
-UNKNOWN_BASE = 64 * 2**20
-"""Taken for the runner's address space where there is no /proc to ask."""
+UNKNOWN_BASE = 64 * 2**20  # taken for the runner's address space where there is no /proc to ask
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class BoxServer:
-    """A box of one mode.
-
-    Args:
-        mode: how it is confined; see `start`.
-        options: `uid`, the folders of `packages` that programs may import, and under `unsafe` the
-            `folder` in which programs get theirs.
-        channel: to the host.
-    """
+    """A box of one mode."""
 
     def __init__(self, mode: BoxMode, options: dict[str, Any], channel: HostChannel) -> None:
         self.mode = mode
         self.channel = channel
         self.plan = ConfinementPlan(mode)
-        self.scope: dict[str, Any] = {}
-        """Namespace of programs."""
+        self.scope: dict[str, Any] = {}  # namespace of programs
         self._uid = options.get("uid")
         self._packages: list[str] = options.get("packages", [])
         self._folder: str = options.get("folder") or "/tmp"
@@ -56,11 +47,7 @@ class BoxServer:
         self._place: Workspace | None = None
 
     def get_ready(self) -> None:
-        """Make the box, up to what is done after `split`.
-
-        Raises:
-            OSError: the machine refuses what this mode needs.
-        """
+        """Make the box, up to what is done after `split`."""
         home = os.path.dirname(os.path.abspath(__file__))
         own_modules = {
             name
@@ -92,11 +79,7 @@ class BoxServer:
         self.plan.base_memory = self._address_space()
 
     def split(self) -> Zygote | ZygoteServer:
-        """Fork: the hold on the new process here, and there what it does.
-
-        Raises:
-            OSError: no process can be had.
-        """
+        """Fork: the hold on the new process here, and there what it does."""
         if self._place is None:
             raise RuntimeError("a fork before the box is ready")
         jobs, control = _socket.socketpair(), _socket.socketpair()
@@ -144,7 +127,7 @@ class BoxServer:
             self.channel.send(DONE, {"id": job.id, "clean": job.clean})
 
     def _enter_namespaces(self, libraries: list[str]) -> bool:
-        """Become process 1 of a box; whether its only user is the caller's."""
+        """Become process 1 of a box; True if its only user is the caller's."""
         self.plan.proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         self._uid = FIRST_OWN_USER + os.getpid()
         mapped = namespaces.leave_host(os.geteuid() == 0 and can_do(self._uid))
@@ -153,7 +136,6 @@ class BoxServer:
         return mapped
 
     def _choose_user(self, single_user: bool) -> None:
-        """Whom programs run as."""
         plan = self.plan
         if self.mode.root:
             plan.user = self._uid or CONTAINER_USER
@@ -165,7 +147,6 @@ class BoxServer:
             plan.user, plan.drops = (user, False) if plan.own_user else (None, True)
 
     def _build_confinement(self, libraries: list[str]) -> None:
-        """Everything that is made once and put on by each process."""
         plan = self.plan
         linux.prctl(linux.PR_SET_DUMPABLE, 0)
         plan.filter = Filter(keeps_files=self.mode.separate)
@@ -180,7 +161,6 @@ class BoxServer:
             raise OSError("the kernel has no Landlock, or it is switched off")
 
     def _address_space(self) -> int:
-        """Bytes of address space that this process has, and so every program from its start."""
         proc = self.plan.proc
         try:
             statm = os.open("self/statm" if proc else "/proc/self/statm", os.O_RDONLY, dir_fd=proc)
@@ -190,7 +170,6 @@ class BoxServer:
             return int(file.read().split()[0]) * _PAGE
 
     def _facts(self) -> dict[str, Any]:
-        """Facts about the box for the host."""
         plan = self.plan
         return {
             "mode": self.mode.name,
@@ -206,10 +185,8 @@ class BoxServer:
 
 
 def can_do(user: int, work: Callable[[], object] = lambda: None) -> bool:
-    """True if this process can become a user without any rights that can do `work`.
-
-    Root of a user namespace may find there no other user to become.
-    """
+    """True if this process can become a user without any rights that can do `work`."""
+    # Root of a user namespace may find there no other user to become.
     pid = os.fork()
     if not pid:
         with contextlib.suppress(BaseException):

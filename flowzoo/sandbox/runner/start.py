@@ -39,12 +39,12 @@ from zygote import Zygote
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1", "LD_BIND_NOW": "1",
 }  # fmt: skip
+# The stream to the host moves to descriptors from here on: 0, 1 and 2 belong to programs.
 _ASIDE = 16
-"""The stream to the host moves to descriptors from here on: 0, 1 and 2 belong to programs."""
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
+# Code, its namespace, what reports an exception, what ends the process.
 LoadedProgram = tuple[types.CodeType, dict[str, Any], Callable[..., int], Callable[[int], None]]
-"""Code, its namespace, what reports an exception, what ends the process."""
 
 
 def main() -> LoadedProgram:
@@ -100,7 +100,7 @@ def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
 
 
 def _take_stream() -> HostChannel:
-    """Move the stream away from 0 and 1; nothing stands where a program's descriptors go."""
+    # Nothing of the runner may stand where a program's descriptors go.
     source = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     target = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -115,11 +115,6 @@ def _take_stream() -> HostChannel:
 
 
 def _read_arguments(arguments: list[str]) -> tuple[BoxMode, dict[str, Any]]:
-    """Parse mode and options.
-
-    Raises:
-        ValueError: an unknown mode or option.
-    """
     mode, *rest = arguments or [""]
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")

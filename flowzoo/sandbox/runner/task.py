@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from inside import JOB
 
+# Style, threads (-1: any number), bytes of memory, of a file, of output, blobs, entry's bytes.
 HEAD = struct.Struct("<BiqqqII")
-"""Style, threads (-1: any number), bytes of memory, of a file, of output, blobs, entry's bytes."""
 STYLES = ("stdin", "call", "serve", "check", "lockstep", "alone")
 _FIRST_LOOK = 1024
 
@@ -22,12 +22,10 @@ class ProcessTask(NamedTuple):
 
     style: str
     entry: str
+    # Offset and size in the job's file: the source, and what else the process needs.
     blobs: list[tuple[int, int]]
-    """Offset and size in the job's file: the source, and what else the process needs."""
-    most: int
-    """Bytes of output allowed."""
-    limits: tuple[int, int, int]
-    """See `confine.job_limits`."""
+    most: int  # bytes of output allowed
+    limits: tuple[int, int, int]  # see `confine.job_limits`
 
 
 def pack_head(

@@ -69,20 +69,18 @@ READY, CASE, DONE, BROKEN, DELAYED = 16, 17, 18, 19, 20
 CALL, EFFECT, RETURNED, RAISED, UNPLAIN = b"C", b"D", b"R", b"E", b"U"
 CHANGED, NO_MORE, UNREADABLE, DEPARTED = b"A", b"Z", b"?", b"~"
 
+# Seconds on the wall that a process is given beyond its limit for each CPU second that it used: a
+# process that works needs no more than a share of a core to be told from one that waits.
 WALL_PER_CPU = 16.0
-"""Seconds on the wall that a process is given beyond its limit for each CPU second that it used: a
-process that works needs no more than a share of a core to be told from one that waits."""
 
 HEADER = struct.Struct(">IB")
 LENGTH = struct.Struct(">I")
-LARGEST = 64 * 2**20
-"""Most bytes in a body; a longer one is a broken stream."""
+LARGEST = 64 * 2**20  # most bytes in a body; a longer one is a broken stream
 
 
+# Length of a record: its kind and its content. See `inside` for the kinds.
 RECORD = struct.Struct("<I")
-"""Length of a record: its kind and its content. See `inside` for the kinds."""
-MESSAGE = b"Q"
-"""Kind of a record that is a message of a session."""
+MESSAGE = b"Q"  # kind of a record that is a message of a session
 _KIND, _CONTENT = RECORD.size, RECORD.size + 1
 
 
@@ -114,11 +112,7 @@ def pack(kind: int, head: dict, blobs: list[bytes] | tuple[bytes, ...] = ()) -> 
 
 
 def unpack_body(kind: int, body: bytes | memoryview) -> Frame:
-    """The frame of a body.
-
-    Raises:
-        FrameError: the lengths do not fit, or the head is no JSON object.
-    """
+    """The frame of a body."""
     try:
         (size,) = LENGTH.unpack_from(body)
         head = json.loads(bytes(body[4 : 4 + size]))
@@ -145,10 +139,8 @@ def pack_messages(messages: Iterable[bytes]) -> bytes:
 
 
 def find_messages(data: bytes | bytearray, size: int) -> list[tuple[int, int]]:
-    """Start and end of the messages in the first `size` bytes of `data`, which are records.
-
-    It ends before one that is no message, or not whole.
-    """
+    """Start and end of the messages in the first `size` bytes of `data`, which are records."""
+    # It ends before one that is no message, or not whole.
     places, offset = [], 0
     kind, read_length = MESSAGE[0], RECORD.unpack_from
     while offset + _CONTENT <= size and data[offset + _KIND] == kind:
@@ -178,11 +170,7 @@ class FrameDecoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take `data`; returns the frames that are complete now.
-
-        Raises:
-            FrameError: a length above `LARGEST` or an unreadable body.
-        """
+        """Take `data`; returns the frames that are complete now."""
         buffer = self._buffer
         buffer += data
         frames, offset = [], 0

@@ -11,15 +11,12 @@ import time
 import namespaces
 from confine import BoxMode
 
-REAP_SECONDS = 2.0
-"""Seconds for killed processes to disappear."""
-CLEAN_SECONDS = 1
-"""Seconds for emptying a folder; a program can make more than can be removed."""
+REAP_SECONDS = 2.0  # seconds for killed processes to disappear
+CLEAN_SECONDS = 1  # seconds for emptying a folder; a program can make more than can be removed
 TMP = "/tmp"
+# Counters of the kills in a container.
 OF_CGROUP = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-"""Counters of the kills in a container."""
-OF_MACHINE = ("vmstat",)
-"""In /proc: where all are."""
+OF_MACHINE = ("vmstat",)  # in /proc: where all are
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
@@ -31,14 +28,8 @@ def owns_processes() -> bool:
 
 
 def kill_rest(pid: int, everybody: bool) -> bool:
-    """Kill what a program left behind and collect it; whether nothing is left.
-
-    This process adopts processes that lose their parent, so having no children proves it.
-
-    Args:
-        pid: of the program's process, which has ended and led a process group.
-        everybody: kill all that this process may kill.
-    """
+    """Kill what a program left behind and collect it; whether nothing is left."""
+    # This process adopts processes that lose their parent, so having no children proves it.
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     end = time.monotonic() + REAP_SECONDS
@@ -56,7 +47,6 @@ def kill_rest(pid: int, everybody: bool) -> bool:
 
 
 def _children() -> list[int]:
-    """Processes whose parent is this one, those adopted from a program included."""
     me = os.getpid()
     with contextlib.suppress(OSError), open(f"/proc/self/task/{me}/children") as file:
         return [int(word) for word in file.read().split()]
@@ -77,13 +67,8 @@ def empty_folder(folder: str, user: int | None) -> None:
 
 
 def remove_all(folder: str) -> None:
-    """Empty `folder`, however deep, without recursion or long paths.
-
-    What is found in a folder beneath it is moved up to the top under a random name.
-
-    Raises:
-        OSError: something cannot be removed.
-    """
+    """Empty `folder`, however deep, without recursion or long paths."""
+    # What is found in a folder beneath it is moved up to the top under a random name.
     fresh = (os.path.join(folder, f"{os.urandom(8).hex()}-{count}") for count in itertools.count())
     waiting = [os.path.join(folder, name) for name in os.listdir(folder)]
     while waiting:
@@ -104,12 +89,7 @@ def remove_all(folder: str) -> None:
 
 
 class OomKills:
-    """Counts processes that the kernel killed for lack of memory.
-
-    Args:
-        paths: of the counter; the first that can be read counts.
-        folder: descriptor of the folder in which they are.
-    """
+    """Counts processes that the kernel killed for lack of memory."""
 
     def __init__(self, paths: tuple[str, ...], folder: int | None = None) -> None:
         self._file = -1
@@ -134,15 +114,7 @@ class OomKills:
 
 
 class Workspace:
-    """Working folder of programs, and their processes.
-
-    Args:
-        mode: of the box.
-        user: whom programs run as; None: the runner's user.
-        owner_may_mark: programs own /tmp, so that being empty does not prove that it is untouched.
-        everybody: all processes but this one and process 1 belong to programs.
-        folder: in which each program of an unconfined box makes a folder.
-    """
+    """Working folder of programs, and their processes."""
 
     def __init__(
         self, mode: BoxMode, user: int | None, owner_may_mark: bool, everybody: bool, folder: str
@@ -151,15 +123,14 @@ class Workspace:
         self._user = user
         self._owner_may_mark = owner_may_mark
         self._everybody = everybody
-        self._mounted = -1
-        """Size in MB of the /tmp that is mounted; -1: none."""
+        self._mounted = -1  # size in MB of the /tmp that is mounted; -1: none
         self._touched = False
+        # Prefix of the folder that each process makes for itself; only in an unconfined box.
         self.private = ""
-        """Prefix of the folder that each process makes for itself; only in an unconfined box."""
         if not mode.confined:
             self.private = os.path.join(folder, "")
+        # Programs may write files in /tmp.
         self.writable = mode.namespaces or (mode.container and os.access(TMP, os.W_OK))
-        """Programs may write files in /tmp."""
 
     def prepare(self, files_mb: int) -> str:
         """An empty folder for the next process: its path."""

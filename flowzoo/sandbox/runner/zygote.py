@@ -31,44 +31,34 @@ from inside import START, plain_line, say
 from task import ProcessTask, read_task
 from workspace import Workspace
 
+# For which copy it is, which of the job's blobs is the first test's, seconds of CPU time.
 TASK = struct.Struct("<QII")
-"""For which copy it is, which of the job's blobs is the first test's, seconds of CPU time."""
+# To the zygote: K, kill the copy with this number; F, give copies this many megabytes of files.
 ORDER = struct.Struct("<cQ")
-"""To the zygote: K, kill the copy with this number; F, give copies this many megabytes of files."""
+# From it: E, wait status, CPU seconds, peak memory, whether nothing is left; F, done; or X and the
+# length of the text that follows: it cannot go on.
 END = struct.Struct("<cidQ?")
-"""From it: E, wait status, CPU seconds, peak memory, whether nothing is left; F, done; or X and
-the length of the text that follows: it cannot go on."""
 MOST_DESCRIPTORS = 6
 pack_start, unpack_task = START.pack, TASK.unpack
 each_number = struct.Struct("i").iter_unpack
 _TASK_SIZE = TASK.size
 _SPACE = _socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
+# Bytes for which the C library looks through all free chunks, and sorts them: in the zygote.
 _SORTING = 100_000
-"""Bytes for which the C library looks through all free chunks, and sorts them: in the zygote."""
-_TICK = 0.002
-"""Seconds between two looks where the kernel does not tell of a process's end."""
+_TICK = 0.002  # seconds between two looks where the kernel does not tell of a process's end
 
 
 class ProcessExit(NamedTuple):
     """End of the process of a program."""
 
-    status: int
-    """As `wait` tells it."""
-    cpu: float
-    """Seconds."""
-    peak: int
-    """`ru_maxrss`."""
-    clean: bool
-    """True if nothing is left of it."""
+    status: int  # as `wait` tells it
+    cpu: float  # seconds
+    peak: int  # `ru_maxrss`
+    clean: bool  # True if nothing is left of it
 
 
 class Zygote:
-    """The runner's hold on its zygote.
-
-    Args:
-        jobs: stream to the copy that waits.
-        control: stream to the zygote.
-    """
+    """The runner's hold on its zygote."""
 
     def __init__(self, jobs: _socket.socket, control: _socket.socket) -> None:
         self._jobs, self._control = jobs, control
@@ -76,25 +66,11 @@ class Zygote:
         self._number = 0
 
     def wait_until_ready(self) -> None:
-        """Wait until the zygote has done what could be refused.
-
-        Raises:
-            OSError: it has died; it has told the host why.
-        """
+        """Wait until the zygote has done what could be refused."""
         self._receive(b"F")
 
     def start(self, first: int, seconds: int, descriptors: list[int], files_mb: int) -> None:
-        """Give the copy that waits its job.
-
-        Args:
-            first: which blob is its first test's.
-            seconds: of CPU time.
-            descriptors: stdin, stdout, stderr, records, the job and, in a session, messages.
-            files_mb: size of its /tmp.
-
-        Raises:
-            OSError: the zygote has died.
-        """
+        """Give the copy that waits its job."""
         if files_mb != self._files_mb:
             self._files_mb = files_mb
             self._control.sendall(ORDER.pack(b"F", files_mb))
@@ -113,11 +89,7 @@ class Zygote:
         return self._control.fileno()
 
     def end(self) -> ProcessExit:
-        """Wait for its end.
-
-        Raises:
-            OSError: the zygote has died.
-        """
+        """Wait for its end."""
         return ProcessExit(*self._receive(b"E"))
 
     def _receive(self, kind: bytes) -> tuple:
@@ -131,15 +103,7 @@ class Zygote:
 
 
 class ZygoteServer:
-    """The zygote's own side.
-
-    Args:
-        jobs: stream from which copies take their job.
-        control: stream to the runner.
-        place: where programs stand.
-        confinement: what confines them.
-        proc: descriptor of a /proc that knows this process, where there is one.
-    """
+    """The zygote's own side."""
 
     def __init__(
         self, jobs: _socket.socket, control: _socket.socket, workspace: Workspace,
@@ -178,7 +142,7 @@ class ZygoteServer:
         return await_task(receive, confinement, self._number, private, proc)
 
     def _fork(self) -> int:
-        """A copy; it is what the kernel kills first when memory is short."""
+        # A copy is what the kernel kills first when memory is short.
         os.chdir(self._place.prepare(self._files_mb))
         self._number += 1
         if self._score < 0:
@@ -190,7 +154,6 @@ class ZygoteServer:
         return pid
 
     def _follow(self, pid: int) -> None:
-        """Wait for a copy's end, see that nothing is left of it, and tell."""
         control, kind = self._control, b"E"
         end = -1
         with contextlib.suppress(OSError, AttributeError):
@@ -211,7 +174,7 @@ class ZygoteServer:
         control.sendall(END.pack(kind, status, cpu, usage.ru_maxrss, clean))
 
     def _obey(self, pid: int) -> bool:
-        """Do what the runner orders; whether the copy `pid` is to be replaced."""
+        """Do what the runner orders; True if the copy `pid` is to be replaced."""
         data = self._control.recv(ORDER.size)
         if len(data) != ORDER.size:
             os._exit(0)  # the runner is gone
@@ -247,10 +210,8 @@ def await_task(
     private: str,
     proc: int | None,
 ) -> ProcessTask:
-    """In the copy with the number `own`: be confined, wait for a job, take what it brings.
-
-    Small, because each page it touches is copied. See `Workspace` for `private`.
-    """
+    """In the copy with the number `own`: be confined, wait for a job, take what it brings."""
+    # Small, because each page it touches is copied. See `Workspace` for `private`.
     trouble, number_in_proc = b"", own_number(proc)
     try:
         confine(confinement)
