@@ -18,7 +18,7 @@ from flowzoo.sandbox.docker.container import BoxUser
 from flowzoo.sandbox.tier import SandboxName
 
 if TYPE_CHECKING:
-    from flowzoo.sandbox.attacks import ProbeResult
+    from flowzoo.sandbox.attacks.suite import ProbeResult
     from flowzoo.sandbox.sandbox import Sandbox
 
 
@@ -81,7 +81,7 @@ def build(options: Build) -> int:
 
 def check(options: Check) -> int:
     """Run the suite and print the findings as they come."""
-    from flowzoo.sandbox.attacks import run_suite
+    from flowzoo.sandbox.attacks.suite import run_suite
     from flowzoo.sandbox.sandbox import Sandbox
 
     with Sandbox(options.backend, workers=1, options=_docker_options(options)) as sandbox:

@@ -1,8 +1,6 @@
 """Protocols of sandbox backends, which start boxes, and of connections to boxes.
 
-A box is a process somewhere that runs the runner (`flowzoo/sandbox/runner`) and speaks its frames
-over one byte stream. A `Backend` starts them; a `BoxConnection` is the host's end of one. Three
-backends start a process of this machine, which confines itself; `docker` starts a container.
+A box is a process that runs the runner (`flowzoo/sandbox/runner`) and speaks its frames.
 """
 
 from __future__ import annotations
@@ -16,12 +14,11 @@ from flowzoo.sandbox.program import Limits
 LocalTier = Literal["namespaces", "landlock", "unsafe"]
 
 RUNNER = Path(__file__).parent / "runner"
+# Flags of the interpreter: as -I, which would also ignore PYTHONHASHSEED.
 FLAGS = ("-s", "-P", "-S", "-B")
-"""Flags of the interpreter: as -I, which would also ignore PYTHONHASHSEED."""
 READ_BYTES = 1 << 16
 LEAST_MEMORY_MB = 32
-STDERR_BYTES = 4096
-"""Bytes kept of what a box says on stderr; it says nothing unless it breaks."""
+STDERR_BYTES = 4096  # bytes kept of what a box says on stderr; it says nothing unless it breaks
 
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
@@ -30,8 +27,7 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "MALLOC_ARENA_MAX": "1",
     "LD_BIND_NOW": "1",  # once in the runner, not in each process forked from it
-}
-"""All that a box finds in its environment: nothing of the caller's, which may be secret."""
+}  # all that a box finds in its environment: nothing of the caller's, which may be secret
 
 
 class BoxError(FlowzooError):

@@ -1,16 +1,4 @@
-"""From what a box reports to a verdict: pure functions on plain data, outside of every box.
-
-| outcome in the box | status |
-|---|---|
-| exited 0 (stdin style), returned (call style) | AC or WA, by comparison |
-| unplain: the returned value is no plain data | WA |
-| exited otherwise, or inside a call; signaled; raised | RE |
-| compile | CE |
-| cpu, wall | TLE, with the clock as the detail |
-| memory | MLE |
-| output | OLE |
-| setup: the box failed before the program started; shot: the machine had no memory | SE |
-"""
+"""From the report of a box to a verdict: pure functions on plain data, outside of every box."""
 
 from __future__ import annotations
 
@@ -25,6 +13,16 @@ from flowzoo.sandbox.program import CallTest, Case, Status, StdinTest, Verdict
 from flowzoo.sandbox.runner import codec
 from flowzoo.sandbox.runner.wire import Frame, FrameError
 
+# | outcome in the box | status |
+# |---|---|
+# | exited 0 (stdin style), returned (call style) | AC or WA, by comparison |
+# | unplain: the returned value is no plain data | WA |
+# | exited otherwise, or inside a call; signaled; raised | RE |
+# | compile | CE |
+# | cpu, wall | TLE, with the clock as the detail |
+# | memory | MLE |
+# | output | OLE |
+# | setup: the box failed before the program started; shot: the machine had no memory | SE |
 OutcomeName = Literal[
     "exited", "signaled", "raised", "returned", "unplain", "cpu", "wall", "memory", "output",
     "compile", "setup", "shot",

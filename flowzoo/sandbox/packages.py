@@ -1,8 +1,6 @@
-"""Packages that programs may import besides the standard library: asked for by name, never implied.
+"""Packages that programs may import besides the standard library, by name, never implied.
 
-A box has them imported before it sees a program, with one thread each, so that a fork gets them for
-nothing; what else is installed stays out. Boxes of this machine use its own installation, and an
-image holds a copy of it.
+A box imports them, with one thread each, before it sees a program, so that a fork has them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """Killable worker processes: trusted code on hostile data, with a deadline and a memory limit.
 
-    pool = shared_pool("flowzoo.reward.math.judge:setup", name="math")
-    results = pool.run([b"...", b"..."], deadline=1.0)  # from any thread
-
-A worker is a new interpreter, never a fork of the caller, which may have threads and a GPU. It
-calls `setup` once, which returns the handler `bytes -> bytes`, and forks a child for every job. A
-child that passes its deadline is killed: timeouts, crashes and a full memory are statuses of the
-job's result, and the next job has a clean process. Importing this module starts nothing. Handlers
-are trusted code: the pool bounds time and memory, it does not isolate programs.
+pool = shared_pool("flowzoo.reward.math.judge:setup", name="math")
+results = pool.run([b"...", b"..."], deadline=1.0)  # from any thread
 """
 
 from __future__ import annotations
@@ -40,23 +34,20 @@ from flowzoo.provenance import usable_cores
 JobStatus = Literal["ok", "timeout", "memory", "crashed"]
 Handler = Callable[[bytes], bytes]
 
+# A job ends after this many deadlines on the wall, however little processor time it had.
 MOST_WALL: Final = 10
-"""A job ends after this many deadlines on the wall, however little processor time it had."""
-LONGEST: Final = 2**26
-"""Most bytes of a job and of its value."""
+LONGEST: Final = 2**26  # most bytes of a job and of its value
 _OK, _TIMEOUT, _MEMORY, _CRASHED = range(4)
 _STATUSES: Final[tuple[JobStatus, ...]] = ("ok", "timeout", "memory", "crashed")
-_JOB: Final = struct.Struct("<dI")
-"""Deadline in seconds, bytes of the job."""
-_REPLY: Final = struct.Struct("<BI")
-"""Index of the status, bytes of the value."""
+_JOB: Final = struct.Struct("<dI")  # deadline in seconds, bytes of the job
+_REPLY: Final = struct.Struct("<BI")  # index of the status, bytes of the value
 _OPEN_FILES: Final = 64
+# Seconds between two looks whether the caller is alive: a fork of it may hold the streams open.
 _ORPHAN_CHECK: Final = 0.5
-"""Seconds between two looks whether the caller is alive: a fork of it may hold the streams open."""
 _PR_SET_PDEATHSIG: Final = 1
 
+# Variables that workers inherit; others may be secrets.
 _INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Variables that workers inherit; others may be secrets."""
 _ENVIRONMENT: Final = {
     "PYTHONHASHSEED": "0",  # sets of strings iterate alike in every run
     "PYTHONUTF8": "1",
@@ -90,6 +81,10 @@ class JobResult:
 class WorkerPool:
     """Workers that run one handler; they start with the first job and end with the caller.
 
+    A worker is a new interpreter, never a fork of the caller, which may have threads and a GPU. It
+    forks a child for every job: one that passes its deadline is killed, and the next job has a
+    clean process. Handlers are trusted: the pool bounds time and memory, it isolates no programs.
+
     Args:
         setup: "module:function"; the function returns the handler. It should import what every
             job needs.
@@ -114,7 +109,7 @@ class WorkerPool:
         _pools.add(self)
 
     def _begin(self) -> None:
-        """Begin without workers. A fork of the caller calls it: the parent owns the others."""
+        # A fork of the caller begins again without workers: the parent owns the others.
         self._free: list[_Worker] = []
         self._started: list[_Worker] = []
         self._lock = threading.Lock()
@@ -180,7 +175,6 @@ class WorkerPool:
 
 
 def _close(workers: list[_Worker], owner: int) -> None:
-    """End workers that the process `owner` started."""
     while workers and os.getpid() == owner:
         workers.pop().close()
 
@@ -245,7 +239,6 @@ class _Worker:
         return _read_reply(stdout)
 
     def close(self) -> None:
-        """Kill the process; its child dies with it."""
         self.process.kill()
         with contextlib.suppress(OSError):
             self.process.communicate()
@@ -301,7 +294,6 @@ def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
 
 
 def _wait(child: int, stream: int, deadline: float, parent: int) -> tuple[int, bytes]:
-    """Read the child's status and value until its deadline, then kill what is left of it."""
     start, data = time.monotonic(), bytearray()
     pause, is_late = min(deadline, _ORPHAN_CHECK), False
     while not is_late:
@@ -326,7 +318,6 @@ def _wait(child: int, stream: int, deadline: float, parent: int) -> tuple[int, b
 
 
 def _processor_time(pid: int, wall: float) -> float:
-    """Return the seconds that a process ran; `wall` where the system does not report them."""
     try:
         with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
             return int(file.read().split()[0]) * 1e-9
@@ -335,7 +326,6 @@ def _processor_time(pid: int, wall: float) -> float:
 
 
 def _confine(libc: ctypes.CDLL, memory_bytes: int, deadline: float) -> None:
-    """Give the child a process group, resource limits, and an end with its worker."""
     os.setsid()
     if sys.platform == "linux":
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -355,7 +345,7 @@ def _confine(libc: ctypes.CDLL, memory_bytes: int, deadline: float) -> None:
 
 
 def _answer(fd: int, handler: Handler, job: bytes) -> NoReturn:
-    """Run the handler and write its status and value."""
+    # The process ends here, also after an exit or an interrupt in the handler.
     try:
         status, value = _OK, handler(job)
         if type(value) is not bytes or len(value) > LONGEST:
@@ -369,7 +359,6 @@ def _answer(fd: int, handler: Handler, job: bytes) -> NoReturn:
 
 
 def _description(error: BaseException) -> bytes:
-    """Return class and message of an exception in at most 500 bytes."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:  # the message cannot be printed
@@ -382,7 +371,7 @@ def _write_reply(fd: int, status: int, value: bytes) -> None:
 
 
 def _write(fd: int, data: bytes) -> None:
-    """Write all of `data`; a reader that is gone ends the process."""
+    # A reader that is gone ends the process.
     view = memoryview(data)
     try:
         while view:

@@ -1,7 +1,6 @@
 """Programs, tests, limits and verdicts: what goes into the sandbox and what comes back.
 
-Expected values belong to the tests and never enter a box: a box gets the program and the inputs,
-and the comparison happens outside, on plain data of exact types.
+Expected values never enter a box: comparison happens outside, on plain data of exact types.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from typing import Any, Literal
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.sandbox.runner.wire import WALL_PER_CPU
 
+# Accepted, wrong answer, runtime error, time, memory or output limit exceeded, compile error,
+# sandbox error. `SE` is never the program's fault and never a score.
 Status = Literal["AC", "WA", "RE", "TLE", "MLE", "OLE", "CE", "SE"]
-"""Accepted, wrong answer, runtime error, time, memory or output limit exceeded, compile error,
-sandbox error. `SE` is never the program's fault and never a score."""
 
-CALLS_PER_CHECK = 10
-"""Slow calls that a check has time for: a thousand fast ones take less."""
+CALLS_PER_CHECK = 10  # slow calls that a check has time for: a thousand fast ones take less
 
 Mode = Literal["exact", "tokens", "number"]
 
@@ -52,7 +50,6 @@ class Limits:
     """Threads it may have; it may not fork at all."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         for name in ("cpu_s", "wall_s", "total_s"):
             value = getattr(self, name)
             if name != "cpu_s" and value is None:
@@ -108,7 +105,6 @@ class Compare:
     """Call style: a tuple equals a list of equal items; for tests that went through JSON."""
 
     def __post_init__(self) -> None:
-        """Check the mode and the tolerances."""
         check_choice("compare mode", self.mode, Mode)
         for name in ("absolute", "relative"):
             if not 0 <= getattr(self, name) < math.inf:

@@ -1,25 +1,8 @@
 """The sandbox: many untrusted programs at once, each with its tests, under limits that bite.
 
-    sandbox = shared_sandbox("auto")
-    verdicts = await sandbox.run(programs, tests)    # tests[i] belongs to programs[i]
-    verdicts = sandbox.run_sync(programs, tests)     # from any thread
-
-| backend | a program runs in | chosen by `auto` |
-|---|---|---|
-| docker | a warm container | first, where an engine answers |
-| namespaces | a process in new namespaces | next |
-| landlock | a process under Landlock and seccomp | next |
-| unsafe | a process with limits only | never: by name |
-
-Where none of the three works `auto` raises; a backend asked for by name never falls back. Boxes
-are started when programs come, kept warm and shared by all callers; programs of several callers
-take turns. What a program does is a verdict and raises nothing. A failure of the sandbox itself is
-never a verdict about the program: it is tried on a second box, and then `SandboxError` is raised
-after all other programs of the batch have been judged.
-
-There is no cache unless asked for: a program may be random, or depend on time, and then two equal
-sources deserve two verdicts. `cache=10_000` is worth its memory where groups of samples repeat
-themselves and the programs are known to be deterministic.
+sandbox = shared_sandbox("auto")
+verdicts = await sandbox.run(programs, tests)    # tests[i] belongs to programs[i]
+verdicts = sandbox.run_sync(programs, tests)     # from any thread
 """
 
 from __future__ import annotations
@@ -28,33 +11,74 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.provenance import usable_cores
-from flowzoo.sandbox.box.batch import ProgramBatch
-from flowzoo.sandbox.box.engine import SandboxEngine, follow
-from flowzoo.sandbox.box.program_batches import OnError, finish, make_program_jobs, rounds
+from flowzoo.sandbox.backends import Backend
+from flowzoo.sandbox.box.engine import (
+    ProgramBatch,
+    ProgramJob,
+    SandboxEngine,
+    SandboxError,
+    follow,
+)
+from flowzoo.sandbox.box.job import digest, digest_tests, job_key, make_limits, make_plans
 from flowzoo.sandbox.choose import make_opener
 from flowzoo.sandbox.packages import check_packages, package_versions
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict
 from flowzoo.sandbox.tier import AUTO, BACKENDS, SandboxName, backend_spec
-from flowzoo.sandbox.verdict_cache import VerdictCache
 
+# Boxes per usable core: most wait for a clock, not for a core, once some programs time out.
 PER_CORE = 4
-"""Boxes per usable core: most wait for a clock, not for a core, once some programs time out."""
 RECYCLE_AFTER = 1000
+
+OnError = Literal["raise", "verdict"]
+
+
+# Statuses that are kept; TLE depends on how busy the machine was, SE on the sandbox.
+KEPT = frozenset({"AC", "WA", "RE", "CE", "MLE", "OLE"})
+
+
+class VerdictCache:
+    """The last verdicts by key; safe from any thread."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._known: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes) -> Verdict | None:
+        """The verdict under `key`, if it is still there."""
+        with self._lock:
+            verdict = self._known.get(key)
+            if verdict is not None:
+                self._known.move_to_end(key)
+            return verdict
+
+    def put(self, key: bytes, verdict: Verdict) -> None:
+        """Keep a verdict, unless its status depends on more than the program."""
+        if verdict.status not in KEPT:
+            return
+        with self._lock:
+            self._known[key] = verdict
+            self._known.move_to_end(key)
+            while len(self._known) > self._size:
+                self._known.popitem(last=False)
 
 
 class Sandbox:
     """Runs untrusted programs; nothing is started before the first use.
 
     Args:
-        backend: which isolation; see the module.
+        backend: a name, or `auto`: the first of docker, namespaces and landlock that works, else an
+            error. A named one never falls back.
         workers: most programs in flight, each in its own box; None: four per usable core. Checks
             take as many boxes again for the tests' code.
-        cache: most verdicts to keep for equal program, tests and limits; see the module.
+        cache: most verdicts to keep for equal program, tests and limits; only for deterministic
+            programs, since two equal sources that draw at random deserve two verdicts.
         recycle_after: programs after which a box is replaced.
         options: of the Docker backend (`image`, `runtime`, `user`, `parent`); only with
             backend="docker".
@@ -200,19 +224,15 @@ class Sandbox:
             engine.close()
 
     def __enter__(self) -> Sandbox:
-        """The sandbox itself."""
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Close it."""
         self.close_sync()
 
     async def __aenter__(self) -> Sandbox:
-        """The sandbox itself."""
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Close it."""
         await self.close()
 
     def _submit(self, batch: ProgramBatch) -> None:
@@ -221,7 +241,6 @@ class Sandbox:
                 self._engine = None
 
     def _running(self) -> SandboxEngine:
-        """The engine of this process, started where there is none."""
         with self._lock:
             if self.closed:
                 raise UsageError("the sandbox is closed: make another one")
@@ -247,6 +266,92 @@ class Sandbox:
             self._finalizer = None
 
 
+def make_program_jobs(
+    backend: Backend,
+    programs: Sequence[Program],
+    tests: Sequence[Sequence[Test]],
+    limits: Limits | Sequence[Limits],
+) -> list[ProgramJob]:
+    """Programs to run, checked."""
+    plans = make_plans(programs, tests)
+    each = make_limits(limits, len(programs))
+    for limit in set(each):
+        backend.check(limit)
+    for row, (plan, limit) in enumerate(zip(plans, each, strict=True)):
+        if plan.longest > limit.output_bytes:
+            raise UsageError(
+                f"tests[{row}] expect {plan.longest} bytes of output, and output_bytes="
+                f"{limit.output_bytes} lets no program print them: allow as many"
+            )
+    rows = zip(programs, plans, each, strict=True)
+    return [ProgramJob(row, *rest) for row, rest in enumerate(rows)]
+
+
+def rounds(
+    cache: VerdictCache | None,
+    works: list[ProgramJob],
+    tests: Sequence[Sequence[Test]],
+    stop: bool,
+    verdicts: dict[int, Verdict],
+) -> Iterator[ProgramBatch]:
+    """The batches to run, one after the other, each once the one before is in `verdicts`."""
+    # Without a cache it is one batch. With one, equal programs are run once, and what the cache
+    # does not keep is run for each of them in a second batch.
+    if cache is None:
+        yield from _batches(works, stop)
+        return
+    keys = cache_keys(works, tests, stop)
+    for once in (True, False):
+        _recall(cache, keys, verdicts)
+        todo = [work for work in works if work.row not in verdicts]
+        if once:
+            todo = list({keys[work.row]: work for work in reversed(todo)}.values())[::-1]
+        yield from _batches(todo, stop)
+        for work in todo:
+            cache.put(keys[work.row], verdicts[work.row])
+
+
+def finish(
+    programs: Sequence[Program], by_index: dict[int, Verdict], on_error: OnError
+) -> list[Verdict]:
+    """The verdicts in order."""
+    verdicts = [by_index[row] for row in range(len(programs))]
+    lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
+    if not lost or on_error == "verdict":
+        return verdicts
+    row, verdict = lost[0], verdicts[lost[0]]
+    detail = next(case.detail for case in verdict.cases if case.status == "SE")
+    raise SandboxError(
+        f"the sandbox ({verdict.tier}) could not judge {len(lost)} of {len(verdicts)} programs; "
+        f"the first is programs[{row}] (sha256 {digest(programs[row])}): {detail}. The other "
+        "verdicts are in this error's `verdicts`. Run the programs again, look at `flowzoo sandbox "
+        "check`, or pass on_error='verdict' and give such programs no score",
+        tuple(verdicts),
+    )
+
+
+def _recall(cache: VerdictCache, keys: list[bytes], verdicts: dict[int, Verdict]) -> None:
+    for row, key in enumerate(keys):
+        if row not in verdicts and (cached := cache.get(key)) is not None:
+            verdicts[row] = cached
+
+
+def _batches(works: list[ProgramJob], stop: bool) -> Iterator[ProgramBatch]:
+    if works:
+        yield ProgramBatch(works, stop)
+
+
+def cache_keys(
+    works: Sequence[ProgramJob], tests: Sequence[Sequence[Test]], stop: bool
+) -> list[bytes]:
+    """Keys under which a cache keeps verdicts; a tests object that is shared is read once."""
+    by_id = {id(program_tests): program_tests for program_tests in tests}
+    digests = {key: digest_tests(program_tests) for key, program_tests in by_id.items()}
+    return [
+        job_key(work.program, digests[id(tests[work.row])], work.limits, stop) for work in works
+    ]
+
+
 def _check_on_error(on_error: OnError) -> None:
     check_choice("on_error", on_error, OnError)
 
@@ -254,8 +359,8 @@ def _check_on_error(on_error: OnError) -> None:
 _sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 _shared: dict[tuple[Any, ...], Sandbox] = {}
 _shared_lock = threading.Lock()
+# Engines of the process this one was forked from: their loops must not be collected here.
 _abandoned: list[SandboxEngine] = []
-"""Engines of the process this one was forked from: their loops must not be collected here."""
 
 
 def shared_sandbox(

@@ -1,12 +1,9 @@
 """Conformance check of sandbox backends, for packages that bring one.
 
-    from flowzoo.sandbox.testing import check_backend
+from flowzoo.sandbox.testing import check_backend
 
-    def test_my_backend():
-        check_backend("mine")
-
-The backend is found by its name: an entry point of the group `flowzoo.sandboxes`, or a row of
-`flowzoo.sandbox.tier.BACKENDS`.
+def test_my_backend():
+    check_backend("mine")
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import asyncio
 import json
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox.attacks import run_suite
+from flowzoo.sandbox.attacks.suite import run_suite
 from flowzoo.sandbox.backends import BoxConnection
 from flowzoo.sandbox.box.engine import SandboxError
 from flowzoo.sandbox.choose import make_backend
@@ -35,8 +32,7 @@ CASES: tuple[tuple[Program, Test, Status], ...] = (
     (Program("def f(n):\n    return n + 2", "f"), CallTest((41,), 42), "WA"),
     (Program("def f(n):\n    return n + 1", "f"), CheckTest("assert f(41) == 42"), "AC"),
     (Program("def f(n):\n    return n + 2", "f"), CheckTest("assert f(41) == 42"), "WA"),
-)
-"""Program, test and expected verdict."""
+)  # program, test and expected verdict
 LIMITS = Limits(cpu_s=2.0, wall_s=20.0, memory_mb=256)
 
 
@@ -77,7 +73,7 @@ def _check_spec(spec: BackendSpec) -> None:
 
 
 async def _check_connection(name: str) -> None:
-    """Start a box, kill it, and use its connection afterwards."""
+    # A connection may be used after its box was killed.
     backend = make_backend(name, {})
     try:
         connection = await backend.start()
@@ -121,7 +117,7 @@ def _check_verdicts(sandbox: Sandbox) -> None:
 
 
 def _check_limits(sandbox: Sandbox) -> None:
-    """Limits that no box can keep are refused before a program runs."""
+    # Limits that no box can keep are refused before a program runs.
     program, test, _ = CASES[0]
     try:
         sandbox.run_sync([program], [[test]], Limits(memory_mb=1))

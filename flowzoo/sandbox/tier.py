@@ -1,9 +1,6 @@
 """Sandbox backends, and which of them this machine can run.
 
-`BACKENDS` is the table of flowzoo's own; installed packages add to it by entry points of the group
-`flowzoo.sandboxes`. `probe` starts, changes and writes nothing: it pings the engine, tries
-namespaces in a child that exits at once, and asks the kernel for Landlock and seccomp. `auto` takes
-the first backend that works, and none rather than an unsafe one.
+Installed packages add to `BACKENDS` by entry points of the group `flowzoo.sandboxes`.
 """
 
 from __future__ import annotations
@@ -26,14 +23,12 @@ from flowzoo.extras import installed, remedy
 from flowzoo.functions import load_named
 from flowzoo.plugins import SANDBOX_GROUP, plugin_named, plugins
 
-SandboxName = str
-"""Name of a backend, or `auto`: the best one that works here, never `unsafe`."""
+SandboxName = str  # name of a backend, or `auto`: the best one that works here, never `unsafe`
 AUTO = "auto"
 NO_SANDBOX = "none: this machine cannot confine programs, so untrusted code is not run"
 
 USUAL_HOST = "unix:///var/run/docker.sock"
-PING_TIMEOUT = 2
-"""Seconds to wait for the container engine; a running one needs milliseconds."""
+PING_TIMEOUT = 2  # seconds to wait for the container engine; a running one needs milliseconds
 
 _LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture Python 3.11 runs on
 _LANDLOCK_VERSION_FLAG = 1
@@ -167,7 +162,6 @@ def check_sandbox(name: SandboxName) -> None:
 
 
 def _check_namespaces_tier() -> TierCheck:
-    """Namespaces, and seccomp in place of a container engine."""
     return _on_linux(lambda: probe_namespaces() if has_seccomp() else _NO_SECCOMP)
 
 
@@ -383,5 +377,4 @@ BACKENDS: dict[str, BackendSpec] = {
             ),
         ),
     )
-}
-"""Backends by name, the one that `auto` prefers first."""
+}  # backends by name, the one that `auto` prefers first

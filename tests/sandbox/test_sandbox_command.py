@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from flowzoo.cli import main
-from flowzoo.sandbox import attacks
 from flowzoo.sandbox.attacks import suite
+from flowzoo.sandbox.attacks.probes import PROBES
 from flowzoo.sandbox.program import Limits
 
 FIRST_TIER_ONLY = True
@@ -39,10 +39,11 @@ def test_check_prints_findings_and_limits(
 ):
     some = [
         replace(probe, limits=Limits(cpu_s=60.0, wall_s=300.0))
-        for probe in attacks.PROBES
+        for probe in PROBES
         if probe.category == "honest"
     ][:3]
-    monkeypatch.setattr(attacks, "run_suite", lambda sandbox: suite.run_suite(sandbox, some))
+    run_suite = suite.run_suite
+    monkeypatch.setattr(suite, "run_suite", lambda sandbox: run_suite(sandbox, some))
     monkeypatch.setattr(suite, "HONEST_S", 60.0)
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["sandbox", "check", "--backend", confining]) == 0
@@ -56,11 +57,12 @@ def test_check_prints_findings_and_limits(
 def test_a_broken_promise_is_status_1(
     confining: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    honest = next(probe for probe in attacks.PROBES if probe.category == "honest")
+    honest = next(probe for probe in PROBES if probe.category == "honest")
     impossible = [
         honest.__class__(name="x", category="honest", source="", allowed=frozenset("TLE"))
     ]
-    monkeypatch.setattr(attacks, "run_suite", lambda sandbox: suite.run_suite(sandbox, impossible))
+    run_suite = suite.run_suite
+    monkeypatch.setattr(suite, "run_suite", lambda sandbox: run_suite(sandbox, impossible))
     assert main(["sandbox", "check", "--backend", confining, "--json"]) == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (rows[0]["name"], rows[0]["ok"], rows[0]["promised"]) == ("x", False, True)

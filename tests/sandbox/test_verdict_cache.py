@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from flowzoo.sandbox.program import Status, Verdict
-from flowzoo.sandbox.verdict_cache import VerdictCache
+from flowzoo.sandbox.sandbox import VerdictCache
 
 
 @pytest.mark.parametrize("status", get_args(Status))

@@ -1,8 +1,4 @@
-"""Things of the host that no program may touch, and a look at whether one did.
-
-While they are set up there are a file with a secret, a process, a TCP port on the loopback device,
-two unix sockets, and a secret in the caller's environment and memory; all are gone afterwards.
-"""
+"""Canaries: things of the host that no program may touch, and their state afterwards."""
 
 from __future__ import annotations
 
@@ -20,32 +16,27 @@ from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowzoo.sandbox.attacks.probe import AttackProbe
+from flowzoo.sandbox.attacks.probes import AttackProbe
 from flowzoo.sandbox.program import CallTest, StdinTest, Test
 
+# Files that probes would leave if they got out of a box.
 LEFTOVER_FILES = tuple(
     f"{folder}/flowzoo-probe*" for folder in ("", "/tmp", "/var/tmp", "/dev/shm", "/run", ".")
 )
-"""Patterns of files that probes would leave if they got out of a box."""
 RUNNER = "flowzoo/sandbox/runner"
-SETTLED_S = 20.0
-"""Seconds for orphaned runners to end on a busy machine."""
-_SLEEPER = "import time; time.sleep(3600)"
+SETTLED_S = 20.0  # seconds for orphaned runners to end on a busy machine
 
 
 class ResourceCounts(NamedTuple):
     """Resources that the suite must not leave in use."""
 
     fds: int
-    """Open descriptors of this process."""
-    orphans: int
-    """Orphaned processes of a runner."""
-    leftovers: int
-    """Files of probes outside of any box."""
+    orphans: int  # processes of a runner whose parent is process 1
+    leftovers: int  # files of probes outside of any box
 
 
 def count_resources() -> ResourceCounts:
-    """The load now."""
+    """Count the resources in use now."""
     fds = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     return ResourceCounts(
         fds, _count_orphans(), sum(len(glob(pattern)) for pattern in LEFTOVER_FILES)
@@ -53,10 +44,8 @@ def count_resources() -> ResourceCounts:
 
 
 def settled_resources(before: ResourceCounts, within: float = SETTLED_S) -> ResourceCounts:
-    """The load once no more orphans are left than before, or after `within` seconds.
-
-    What has lost its owner a moment ago, here or beside this program, may not be dead yet.
-    """
+    """Count resources once no more orphans are left than before, or after `within` seconds."""
+    # An orphan of a moment ago, of this or another program, may not be dead yet.
     deadline = time.monotonic() + within
     while (counts := count_resources()).orphans > before.orphans and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -64,7 +53,6 @@ def settled_resources(before: ResourceCounts, within: float = SETTLED_S) -> Reso
 
 
 def _count_orphans() -> int:
-    """Runner processes whose parent is process 1."""
     count = 0
     for entry in glob("/proc/[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
@@ -75,7 +63,10 @@ def _count_orphans() -> int:
 
 
 class Canaries:
-    """A context manager; `fill` puts their places into a probe, `touched` looks after them."""
+    """A file with a secret, a process, a TCP port, two unix sockets, a secret in the environment.
+
+    A context manager sets them up; `fill` writes them into a probe, `touched` lists changes.
+    """
 
     def __init__(self) -> None:
         self.secret = "FLOWZOO-CANARY-" + secrets.token_hex(16)
@@ -83,14 +74,13 @@ class Canaries:
         self._reported: set[str] = set()
 
     def __enter__(self) -> Canaries:
-        """Set all up."""
         with contextlib.ExitStack() as stack:
             folder = Path(tempfile.mkdtemp(prefix="flowzoo-canary-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             folder.chmod(0o755)
             self.folder, self.file = folder, folder / "secret.txt"
             self.file.write_text(self.secret)
-            command = [sys.executable, "-I", "-S", "-c", _SLEEPER]
+            command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(3600)"]
             self.process = stack.enter_context(subprocess.Popen(command))
             stack.callback(self.process.kill)
             abstract = f"flowzoo-canary-{secrets.token_hex(8)}"
@@ -117,19 +107,15 @@ class Canaries:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Take all down."""
         self._stack.close()
 
     def fill(self, probe: AttackProbe) -> AttackProbe:
-        """The probe with the places of these canaries in its source, the secret in its tests."""
-        return replace(
-            probe,
-            source=self._put(probe.source),
-            tests=tuple(self._fill_test(test) for test in probe.tests),
-        )
+        """Return the probe with these canaries in its source, and the secret in its tests."""
+        tests = tuple(self._fill_test(test) for test in probe.tests)
+        return replace(probe, source=self._put(probe.source), tests=tests)
 
     def _fill_test(self, test: Test) -> Test:
-        """The secret as the expected value: a program that gets it has read the caller."""
+        # The secret as the expected value: a program that gets it has read the caller.
         if isinstance(test, StdinTest | CallTest) and isinstance(test.expected, str):
             return replace(test, expected=self._put(test.expected))
         return test
@@ -148,7 +134,6 @@ class Canaries:
         return fresh + [f"a connection to {listener}" for listener in self._visitors()]
 
     def _look(self) -> dict[str, Any]:
-        """Everything about the canaries that a program could change."""
         pid = self.process.pid
         facts: dict[str, Any] = {
             "the file's text": _quiet(self.file.read_text),
@@ -170,7 +155,6 @@ class Canaries:
         return facts
 
     def _visitors(self) -> list[str]:
-        """Return the listeners that got a connection since the last call."""
         addresses = []
         for listener in self.listeners:
             with contextlib.suppress(BlockingIOError):
@@ -189,7 +173,6 @@ def _listen(family: int, address: Any) -> socket.socket:
 
 
 def _quiet(look: Any) -> Any:
-    """The result, or the error's name."""
     try:
         return look()
     except OSError as error:

@@ -1,15 +1,86 @@
-"""The probes of the self-check: attempts that a sandbox must stop, and honest programs.
+"""Programs that try what a sandbox must stop, and honest ones: a few of every category.
 
-They are a part of the whole suite in `tests/sandbox/probes`, a few of every category.
+The whole suite is in `tests/sandbox/probes`.
 """
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CHECK, NAP, AttackProbe, call, stdin
-from flowzoo.sandbox.program import Limits, StdinTest
+from dataclasses import dataclass
+from functools import partial
+from textwrap import dedent
+from typing import Any, Literal, get_args
 
+from flowzoo.sandbox.program import CallTest, CheckTest, Limits, Status, StdinTest, Test
+
+Category = Literal[
+    "honest", "resources", "output", "exit", "signals", "escape", "state", "network", "hacks"
+]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+
+QUICK = Limits(cpu_s=0.5, wall_s=4.0, memory_mb=128)  # small, so that the suite is over soon
+NAP = Limits(cpu_s=0.5, wall_s=1.0, memory_mb=128)  # for probes that wait for the wall clock
+HEAVY = Limits(cpu_s=3.0, wall_s=10.0, memory_mb=128)  # for probes that another limit stops
 FILES = Limits(cpu_s=1.0, wall_s=4.0, memory_mb=128, files_mb=8)
+ANSWER = (StdinTest("41\n", "42\n"),)
 TWICE = (StdinTest("41\n", "42\n"), StdinTest("1\n", "2\n"), StdinTest("1\n", "2\n"))
+CALL = (CallTest((41,), 42),)
+CHECK = (CheckTest("def check(candidate):\n    assert candidate(41) == 42\n", "check(candidate)"),)
+
+# In front of probes that try to reach something: any other exception than `passes` is an error of
+# the probe and shows as one.
+HEAD = '''
+import os, sys
+n = int(sys.stdin.readline())
+def tries(*actions, passes=(OSError,)):
+    """Print `leak` and the actions that succeeded, or the answer where all were refused."""
+    done = []
+    for action in actions:
+        try:
+            result = action()
+        except passes:
+            continue
+        done.append(f"{action.__name__}={result!r}"[:200])
+    print("leak " + " ".join(done) if done else n + 1)
+'''
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackProbe:
+    """One program of the suite: it reads n and prints n + 1, or `leak` if it reached something.
+
+    The running `Canaries` replace marks such as `@FILE@` in its source.
+    """
+
+    name: str
+    category: Category
+    source: str
+    allowed: frozenset[Status]
+    tests: tuple[Test, ...] = ANSWER
+    entry: str | None = None
+    limits: Limits = QUICK
+    control: bool = False
+    """True if it prints `leak` outside of any box, so that its silence in one means something."""
+    harmful: bool = False
+    """True if `unsafe` must not run it: it would harm the machine, or send something out of it."""
+
+
+def stdin(
+    category: Category, name: str, allowed: str, source: str, reaches: bool = False, **options: Any
+) -> AttackProbe:
+    """Make a probe that reads stdin, with `HEAD` in front if it `reaches` for something."""
+    text = source.lstrip("\n")
+    text = dedent(text) if text[:1] in (" ", "\t") else text  # a source of 6 MB is at the margin
+    statuses: dict[str, Status] = {status: status for status in get_args(Status)}
+    return AttackProbe(
+        name=name,
+        category=category,
+        source=HEAD + text if reaches else text,
+        allowed=frozenset(statuses[status] for status in allowed.split()),
+        **options,
+    )
+
+
+call = partial(stdin, tests=CALL, entry="f")  # a probe whose function is called
 
 PROBES: tuple[AttackProbe, ...] = (
     stdin("escape", "a file of the host", "AC", """
@@ -131,11 +202,7 @@ PROBES: tuple[AttackProbe, ...] = (
     stdin("resources", "endless loop", "TLE", "while True: pass"),
     stdin("resources", "sleeps", "TLE", "import time\ntime.sleep(60)", limits=NAP),
     stdin("resources", "10 GB at once", "MLE", "x = bytearray(10 * 2**30)\nprint(42)"),
-    stdin(
-        "resources",
-        "fork bomb",
-        "AC RE",
-        """
+    stdin("resources", "fork bomb", "AC RE", """
         import time
         made = 0
         for _ in range(300):
@@ -147,16 +214,9 @@ PROBES: tuple[AttackProbe, ...] = (
                 break
             made += 1
         print("leak", made) if made > 100 else print(n + 1)
-        """,
-        reaches=True,
-        control=True,
-    ),
+        """, reaches=True, control=True),
     stdin("resources", "endless recursion", "RE", "def f():\n    f()\nf()"),
-    stdin(
-        "resources",
-        "fills /tmp",
-        "AC RE OLE MLE",
-        """
+    stdin("resources", "fills /tmp", "AC RE OLE MLE", """
         written = 0
         try:
             for k in range(64):
@@ -165,11 +225,7 @@ PROBES: tuple[AttackProbe, ...] = (
         except OSError:
             pass
         print("leak" if written > 48 * 2**20 else n + 1)
-        """,
-        reaches=True,
-        limits=FILES,
-        harmful=True,
-    ),
+        """, reaches=True, limits=FILES, harmful=True),
     stdin("signals", "signal 0 to a process of the host", "AC",
           "def outside(): os.kill(@PID@, 0)\ndef caller(): os.kill(@CALLER@, 0)\n"
           "tries(outside, caller)", reaches=True, control=True),

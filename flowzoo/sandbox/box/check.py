@@ -1,11 +1,4 @@
-"""A check: the program serves calls in one box, the test's code makes them in another.
-
-Round trips between boxes cost milliseconds, so the test's half looks ahead (`runner.foresee`): its
-first call goes alone, then those it is going to make are found, and sent many at a time, as do
-their answers. These wait for the test, which makes each call as if nothing had been foreseen; it
-sees results in its own order only, and where it makes another call than the foreseen one, the check
-is thrown away and made again call by call. What it expects stays in its box.
-"""
+"""A check: the program serves calls in one box, the code of its test makes them in another."""
 
 from __future__ import annotations
 
@@ -24,28 +17,7 @@ from flowzoo.sandbox.judge import (
     read_outcome,
 )
 from flowzoo.sandbox.program import Case, Limits
-from flowzoo.sandbox.runner import codec
-from flowzoo.sandbox.runner.wire import (
-    CALL,
-    CASE,
-    CHANGED,
-    DATA,
-    DELAYED,
-    DEPARTED,
-    DONE,
-    EFFECT,
-    JOB,
-    NO_MORE,
-    RAISED,
-    RETURNED,
-    STOP,
-    UNPLAIN,
-    Frame,
-    FrameError,
-    find_messages,
-    pack_messages,
-    split_changes,
-)
+from flowzoo.sandbox.runner import codec, wire
 
 # Seconds on top of the program's own clock before its box counts as hung: a box on a machine full
 # of work is late, not broken.
@@ -58,6 +30,13 @@ MOST_MESSAGE = 1 << 25  # bytes of one call or result between the halves of a ch
 
 class CheckSession:
     """One check."""
+
+    # Round trips between boxes cost milliseconds, so the test's half looks ahead
+    # (`runner.foresee`): its first call goes alone, then those it is going to make are predicted
+    # and sent many at a time, as are their answers. The test makes each call as if nothing had been
+    # predicted and sees results in its own order only. Where it makes another call than the
+    # predicted one, the check is thrown away and made again call by call. What it expects stays in
+    # its box.
 
     def __init__(self, box: Box, checker: Box, limits: Limits, ahead: bool, believed: bool) -> None:
         self.box, self.checker = box, checker
@@ -100,7 +79,7 @@ class CheckSession:
 
     async def _start(self, box: Box, style: str, entry: str | None, blobs: list[bytes]) -> None:
         head = job_head(self.ids[box], style, entry, 1, False, self.limits)
-        await box.send(JOB, head, blobs)
+        await box.send(wire.JOB, head, blobs)
 
     async def _take(self, shared: Inbox) -> None:
         patience = self.limits.session_patience + SLACK
@@ -108,24 +87,26 @@ class CheckSession:
         other = self.checker if sender is self.box else self.box
         if frame.head.get("id") != self.ids[sender] or sender not in self.running:
             raise BoxError("it sent a frame of another job")
-        if frame.kind == DATA and len(frame.blobs) == 1:
+        if frame.kind == wire.DATA and len(frame.blobs) == 1:
             await self._forward(sender, other, frame.blobs[0])
-        elif frame.kind == CASE and sender not in self.outcomes:
+        elif frame.kind == wire.CASE and sender not in self.outcomes:
             self.outcomes[sender] = outcome_of(frame, self.believed)
             if other in self.running and other not in self.outcomes:
                 await self._tell_end(sender, other)
-        elif frame.kind == DONE:
+        elif frame.kind == wire.DONE:
             self.running.discard(sender)
             sender.dirty |= frame.head.get("clean") is not True
-        elif frame.kind != DELAYED:
+        elif frame.kind != wire.DELAYED:
             raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
 
     async def _tell_end(self, sender: Box, other: Box) -> None:
         # The program is stopped; the test may have what was answered.
         if sender is self.box and self.answers:
-            await other.send(DATA, self._data_head(other, 1), [pack_messages([NO_MORE])])
+            await other.send(
+                wire.DATA, self._data_head(other, 1), [wire.pack_messages([wire.NO_MORE])]
+            )
         else:
-            await other.send(STOP, {"id": self.ids[other]})
+            await other.send(wire.STOP, {"id": self.ids[other]})
 
     def _data_head(self, box: Box, count: int) -> dict[str, Any]:
         return {"id": self.ids[box], "count": count}
@@ -133,7 +114,7 @@ class CheckSession:
     async def _forward(self, sender: Box, other: Box, data: bytes) -> None:
         if self.ended is not None or self.departed or self.checker in self.outcomes:
             return  # on its way before its sender was told to stop
-        places = find_messages(data, len(data))
+        places = wire.find_messages(data, len(data))
         if not places or places[-1][1] != len(data):
             raise BoxError("it sent what are no messages")
         messages = [data[start:end] for start, end in places]
@@ -143,17 +124,17 @@ class CheckSession:
             self._look_at_answers(messages)
         if self.ended is not None or self.departed:
             for box in self.running:
-                await box.send(STOP, {"id": self.ids[box]})
+                await box.send(wire.STOP, {"id": self.ids[box]})
             return
         if other in self.running and other not in self.outcomes:
-            await other.send(DATA, self._data_head(other, len(places)), [data])
+            await other.send(wire.DATA, self._data_head(other, len(places)), [data])
 
     def _look_at_calls(self, messages: list[bytes]) -> None:
         self.calls += len(messages)
         largest = max(map(len, messages))
-        if messages[-1] == DEPARTED and self.ahead:
+        if messages[-1] == wire.DEPARTED and self.ahead:
             self.departed = True
-        elif not {message[:1] for message in messages} <= {CALL, EFFECT}:
+        elif not {message[:1] for message in messages} <= {wire.CALL, wire.EFFECT}:
             self.ended = UNREADABLE_CASE
         elif largest > MOST_MESSAGE:
             self.ended = Case("OLE", f"a call of {largest} bytes")
@@ -164,18 +145,18 @@ class CheckSession:
         self.answers += len(messages)
         largest = max(map(len, messages))
         kinds = {message[:1] for message in messages}
-        if CHANGED in kinds:
-            messages = [split_changes(message)[1] for message in messages]
+        if wire.CHANGED in kinds:
+            messages = [wire.split_changes(message)[1] for message in messages]
             kinds = {message[:1] for message in messages}
         if largest > MOST_MESSAGE:
             self.ended = Case("OLE", f"a result of {largest} bytes")
         elif self.answers > self.calls:
             self.ended = Case("RE", "it answered a call that was not made")
-        elif not kinds <= {RETURNED, UNPLAIN, RAISED}:
+        elif not kinds <= {wire.RETURNED, wire.UNPLAIN, wire.RAISED}:
             self.ended = UNREADABLE_CASE
-        elif RAISED in kinds:
+        elif wire.RAISED in kinds:
             for message in messages:
-                if message[:1] == RAISED:
+                if message[:1] == wire.RAISED:
                     self._note_raised(message[1:])
 
     def _note_raised(self, content: bytes) -> None:
@@ -206,11 +187,11 @@ def job_head(
     }
 
 
-def outcome_of(frame: Frame, believed: bool) -> CaseOutcome:
+def outcome_of(frame: wire.Frame, believed: bool) -> CaseOutcome:
     """As `read_outcome`; what the box broke, or could not set up, is its failure."""
     try:
         outcome = read_outcome(frame)
-    except FrameError as error:
+    except wire.FrameError as error:
         raise BoxError(f"it broke the protocol: {error}") from error
     if outcome.name == "shot":
         raise BoxError(

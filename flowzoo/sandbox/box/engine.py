@@ -1,10 +1,4 @@
-"""The engine of a sandbox: one thread with an event loop that drives all boxes.
-
-A caller submits a batch and gets a future, so it makes no difference whether the caller has
-a loop, which one, or a hundred threads. A program is a task on the engine's loop while it has a
-box, and an entry in a queue before: no thread waits for it, and what is sent into boxes is made
-only when one is free.
-"""
+"""The engine of a sandbox: one thread with an event loop that drives all boxes."""
 
 from __future__ import annotations
 
@@ -14,17 +8,19 @@ import logging
 import os
 import selectors
 import threading
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from flowzoo.errors import FlowzooError
 from flowzoo.sandbox.backends import Backend, BoxError, KilledError
-from flowzoo.sandbox.box.batch import ProgramBatch, ProgramJob, ProgramQueue
 from flowzoo.sandbox.box.box import Box, BoxSet, BoxStartError
+from flowzoo.sandbox.box.job import TestPlan
 from flowzoo.sandbox.box.run import run_program
 from flowzoo.sandbox.judge import settle
-from flowzoo.sandbox.program import Case, Verdict
+from flowzoo.sandbox.program import Case, Limits, Program, Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +44,77 @@ class SandboxError(FlowzooError):
         self.verdicts = verdicts
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramJob:
+    """One program of a batch."""
+
+    row: int  # index among the programs of the call
+    program: Program
+    plan: TestPlan
+    limits: Limits
+
+
+class ProgramBatch:
+    """Programs of one `run`, and their verdicts as they come in."""
+
+    def __init__(self, works: Sequence[ProgramJob], stop: bool) -> None:
+        self.waiting = deque(works)
+        self.stop = stop
+        # The verdicts by row, once all are there.
+        self.future: Future[dict[int, Verdict]] = Future()
+        self._verdicts: dict[int, Verdict] = {}
+        self._total = len(works)
+
+    def settle(self, work: ProgramJob, verdict: Verdict) -> None:
+        """Enter a verdict; the last one completes the future."""
+        self._verdicts[work.row] = verdict
+        if len(self._verdicts) < self._total or self.future.done():
+            return
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(self._verdicts)
+
+    def fail(self, error: BaseException) -> None:
+        """End the batch with an error."""
+        self.waiting.clear()
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+class ProgramQueue:
+    """Batches that have waiting programs; they take turns, a program each."""
+
+    def __init__(self) -> None:
+        self._batches: deque[ProgramBatch] = deque()
+
+    def add(self, batch: ProgramBatch) -> None:
+        """Queue a batch."""
+        self._batches.append(batch)
+
+    def take(self) -> tuple[ProgramBatch, ProgramJob] | None:
+        """The next program; None where none waits. Batches that were cancelled are dropped."""
+        while self._batches:
+            batch = self._batches.popleft()
+            if batch.future.done() or not batch.waiting:
+                continue
+            work = batch.waiting.popleft()
+            if batch.waiting:
+                self._batches.append(batch)
+            return batch, work
+        return None
+
+    def drain(self) -> Iterable[tuple[ProgramBatch, ProgramJob]]:
+        """Take everything that waits now."""
+        jobs = []
+        while (job := self.take()) is not None:
+            jobs.append(job)
+        return jobs
+
+
 class SandboxEngine:
     """Boxes, queue and thread of one sandbox in one process."""
+
+    # A caller submits a batch and gets a future, from any thread and with or without a loop. A
+    # program is a task on the loop while it has a box, and an entry in a queue before.
 
     def __init__(self, opener: Opener, workers: int, recycle_after: int) -> None:
         self.owner = os.getpid()

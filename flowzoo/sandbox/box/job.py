@@ -1,7 +1,6 @@
 """Jobs: the arguments of a call, checked and encoded for the wire.
 
-Everything wrong with tests is found here, before anything runs: it is the caller's mistake and
-raises. A program is a model's output, and nothing in it raises, here or later.
+A wrong test is the caller's mistake and raises here; nothing in a program ever raises.
 """
 
 from __future__ import annotations

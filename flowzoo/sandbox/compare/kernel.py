@@ -1,11 +1,4 @@
-"""Whole batches of outputs against expected texts in one compiled pass over their bytes.
-
-The texts are joined, as UTF-8, into two byte buffers with row offsets. The kernel answers every row
-as the Python path in `compare` does (a test compares them), and leaves to that path the rows with a
-number that it cannot read exactly: more digits or a larger exponent than a product of two doubles
-without rounding error holds. Numba is imported and the kernel compiled, or loaded from the cache
-beside this file, at the first use only: not in processes that compare little.
-"""
+"""Whole batches of outputs against expected texts in one compiled pass over their bytes."""
 
 from __future__ import annotations
 
@@ -35,6 +28,8 @@ def match_rows(
     relative: Sequence[float],
 ) -> list[int]:
     """For each row `EQUAL`, `DIFFERENT` or `LEFT`, after splitting at white space."""
+    # Rows answer as `outputs.text_matches` does (a test compares them). Left to it are rows with a
+    # number that two doubles cannot hold without rounding. Numba compiles at the first use only.
     import numpy as np
 
     out = np.zeros(len(outputs), dtype=np.int8)

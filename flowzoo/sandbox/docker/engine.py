@@ -1,8 +1,4 @@
-"""The Docker engine: a connection that was looked at before it is trusted, and errors in words.
-
-Nothing here falls back: an engine that is missing, refuses the user or cannot enforce what the
-sandbox promises is an error that says so and names the remedy.
-"""
+"""The Docker engine: a connection that was checked before it is trusted, and its errors."""
 
 from __future__ import annotations
 

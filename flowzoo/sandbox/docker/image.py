@@ -1,11 +1,4 @@
-"""The sandbox image: named after what is in it, built when it is missing, never a stale one.
-
-By default it is made from the running interpreter (`docker_rootfs`), which needs no registry; with
-`base` it is built from a Python image of a registry by the Dockerfile beside this file. The tag
-holds a digest of the runner, the recipe and the interpreter's version, so that a changed runner or
-another Python is another image; a label holds the runner's digest, so that an image under any
-other name is recognized or refused.
-"""
+"""The sandbox image: named after its content, built if it is missing, never a stale one."""
 
 from __future__ import annotations
 
@@ -63,6 +56,8 @@ def image_tag(
     runner: Mapping[str, bytes], base: str | None = None, packages: Sequence[str] = ()
 ) -> str:
     """Name and tag of the image from the running interpreter, or from `base`, with packages."""
+    # A changed runner, recipe or Python is another image; a label holds the runner's digest, so
+    # that an image under any other name is recognized or refused.
     recipe = DOCKERFILE if base else Path(docker_rootfs.__file__)
     source = base or f"{sys.version} {platform.machine()} {platform.libc_ver()}"
     text = f"{runner_digest(runner)} {source}".encode() + recipe.read_bytes()

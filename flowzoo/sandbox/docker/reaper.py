@@ -1,10 +1,4 @@
-"""Whose containers are whose, and removing those whose owner died.
-
-Every container carries the machine, the process (its id and when it started, since ids are used
-again) and a nonce of the backend that started it. A container also ends by itself when its owner's
-connection closes; what this module sweeps is what was left by an engine or a machine that was
-interrupted at a bad moment.
-"""
+"""Owners of containers, and removal of those whose owner died."""
 
 from __future__ import annotations
 
@@ -51,6 +45,8 @@ def process_start_time(pid: int) -> str | None:
 
 def owner_labels(nonce: str) -> dict[str, str]:
     """Labels of a container that this process owns."""
+    # With the time of its start: process ids are used again. A container also ends with its owner's
+    # connection; these labels are for what an interrupted engine or machine leaves.
     return {
         MACHINE: machine_id(),
         OWNER: f"{os.getpid()} {process_start_time(os.getpid())}",

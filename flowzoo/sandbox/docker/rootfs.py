@@ -1,8 +1,6 @@
 """A file system that holds the running Python interpreter and nothing else, as a tar file.
 
-The interpreter, its standard library without tests, the shared libraries that `ldd` finds, a
-three-line passwd and the runner: no shell, no package manager, no other program. Made on any Linux
-machine without a registry, and the Python inside is the Python outside.
+No shell, no package manager, no registry; the Python inside is the Python outside.
 """
 
 from __future__ import annotations

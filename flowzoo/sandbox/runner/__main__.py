@@ -1,9 +1,7 @@
-"""Start the runner: `python -I -S -B flowzoo/sandbox/runner MODE [OPTIONS]`; see `start`.
+"""Start the runner: `python -I -S -B flowzoo/sandbox/runner MODE [OPTIONS]`; see `start`."""
 
-This frame is the only one above a program's: a program can see its variables, so there is
-nothing of the runner but the functions that end the program.
-"""
-
+# This frame is the only one above a program's, which can see its variables: nothing of the runner
+# is here but the functions that end the program.
 import start
 
 code, scope, report, finish = start.main()  # comes back in the process of a program only

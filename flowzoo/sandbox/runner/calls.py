@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import codec
+import wire
 from changes import SharedArgument, describe_changes, join_shared
 from inside import (
     HEARS,
@@ -21,10 +22,9 @@ from inside import (
     print_trace,
     say,
 )
-from wire import EFFECT, RAISED, RECORD, RETURNED, UNPLAIN
 
 _heard, _place = b"", 0  # buffer of the messages of the session, and the offset of the next one
-_CONTENT = RECORD.size + 1  # bytes of a record before its content
+_CONTENT = wire.RECORD.size + 1  # bytes of a record before its content
 # Types that a program may return for a dict: types of the library that compare equal.
 DICTS = (dict, Counter, OrderedDict, defaultdict)
 
@@ -91,18 +91,18 @@ def serve(function: Callable[..., Any], scope: dict[str, Any], most: int) -> Non
             args = join_shared(args)
             result = function(*args, **kwargs)
             try:
-                reply = RETURNED + codec.encode(result, most, DICTS)
+                reply = wire.RETURNED + codec.encode(result, most, DICTS)
             except codec.UnsupportedTypeError as error:
                 truth = b"T" if result else b"F"
-                reply = UNPLAIN + truth + str(error).encode("utf-8", "surrogatepass")
+                reply = wire.UNPLAIN + truth + str(error).encode("utf-8", "surrogatepass")
         except codec.EncodingTooLargeError:
             say(b"O")
             continue
         except BaseException as error:
             print_trace(error)
-            reply = RAISED + codec.encode(describe(error))
+            reply = wire.RAISED + codec.encode(describe(error))
         try:
-            effect = message[:1] == EFFECT
+            effect = message[:1] == wire.EFFECT
             changes = describe_changes(call, args, kwargs, most) if effect else b""
         except codec.EncodingTooLargeError:
             say(b"O")
@@ -116,7 +116,7 @@ def hear() -> bytes:
     while True:
         start = _place + _CONTENT
         if start <= len(_heard):
-            end = start - 1 + RECORD.unpack_from(_heard, _place)[0]
+            end = start - 1 + wire.RECORD.unpack_from(_heard, _place)[0]
             if end <= len(_heard):
                 _place = end
                 return _heard[start:end]

@@ -1,17 +1,4 @@
-"""Arguments that a program changed in place: found where it runs, repeated where the test runs.
-
-The program gets copies, so a test would never see `a.sort()`. Where a test makes a call for its
-effect alone, as a separate statement or as `f(a) is None`, the arguments are encoded again after
-the call; what differs goes back in front of the
-answer: a list of (place, is plain data, value or name of the type), where a place is the position
-or the keyword of an argument. There the content is replaced, and the object stays the test's own.
-One object in the place of several arguments is one object in the program, too. What is inside
-of an argument is replaced whole; an argument that holds objects of the program's classes, of which
-the test has the names only, stays as it is.
-
-A test that uses the result sees its arguments as they were: else a program could change what its
-result is compared with (`assert f(row) == sorted(row)`).
-"""
+"""Arguments that a program changed in place: found where it runs, repeated where the test runs."""
 
 from __future__ import annotations
 
@@ -24,6 +11,14 @@ from typing import Any
 import codec
 from wire import CHANGED, LENGTH
 
+# The program gets copies, so a test would never see `a.sort()`. Where a test makes a call for its
+# effect alone, as a statement or as `f(a) is None`, the arguments are encoded again after the call;
+# what differs goes in front of the answer: a list of (position or keyword, is plain data, value or
+# name of the type). There the content is replaced whole, and the object stays the test's own. One
+# object in the place of several arguments is one in the program, too. An argument that holds
+# objects of the program's classes, of which the test has the names only, stays as it is. A test
+# that uses the result sees its arguments as they were: else a program could change what its result
+# is compared with (`assert f(row) == sorted(row)`).
 CHANGEABLE = frozenset((list, dict, set, bytearray, deque))
 _MAY_HOLD = CHANGEABLE | {tuple}
 _USELESS = frozenset(

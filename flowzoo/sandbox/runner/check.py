@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import codec
+import wire
 from calls import hear
 from changes import OpaqueResult, is_for_effect, mark_shared, repeat_changes
 from foresee import (
@@ -23,18 +24,6 @@ from foresee import (
     mortal_stand_in,
 )
 from inside import PROGRAM, SAYS, compile_program, one_line, print_trace, say
-from wire import (
-    CALL,
-    DEPARTED,
-    EFFECT,
-    NO_MORE,
-    RAISED,
-    RETURNED,
-    UNPLAIN,
-    UNREADABLE,
-    pack_messages,
-    split_changes,
-)
 
 # Exceptions that end a loop around the call in silence (`map`, `zip`), and with it a test.
 CONTROL_FLOW = (StopIteration, StopAsyncIteration)
@@ -121,9 +110,9 @@ class Caller:
         if not self._sent:
             self._send(call)
         if self._sent.popleft() != call:
-            give_up(DEPARTED)
+            give_up(wire.DEPARTED)
         answer = hear()
-        if answer == NO_MORE:
+        if answer == wire.NO_MORE:
             os._exit(0)
         if self._foresight is not None:
             self._known.append((call, answer))
@@ -140,7 +129,7 @@ class Caller:
 
     def _send_calls(self, calls: list[bytes]) -> None:
         self._sent.extend(calls)
-        data = memoryview(pack_messages(calls))
+        data = memoryview(wire.pack_messages(calls))
         while data:
             data = data[os.write(SAYS, data) :]
 
@@ -149,7 +138,7 @@ def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.Fram
     """Message of the call in `frame`."""
     if not kwargs and SCALARS.issuperset(map(type, args)):
         return encode_scalars(args)
-    kind = EFFECT if is_for_effect(args, kwargs, frame) else CALL
+    kind = wire.EFFECT if is_for_effect(args, kwargs, frame) else wire.CALL
     args = mark_shared(args)
     return kind + codec.encode([args, kwargs] if kwargs else args)
 
@@ -157,30 +146,30 @@ def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.Fram
 @functools.lru_cache(MOST_CALLS)
 def encode_scalars(args: tuple[int | str, ...]) -> bytes:
     """The message of a call that may have been foreseen, so that it is made twice."""
-    return CALL + codec.encode(args)
+    return wire.CALL + codec.encode(args)
 
 
 def read_answer(answer: bytes, call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call with these arguments; one for its effect changes them."""
-    changes, answer = split_changes(answer)
+    changes, answer = wire.split_changes(answer)
     if changes:
         try:
-            if call[:1] != EFFECT:
+            if call[:1] != wire.EFFECT:
                 raise ValueError("changes that were not requested")
             repeat_changes(changes, args, kwargs)
         except ValueError:
-            give_up(UNREADABLE)
+            give_up(wire.UNREADABLE)
     kind, content = answer[:1], answer[1:]
-    if kind == UNPLAIN:
+    if kind == wire.UNPLAIN:
         return OpaqueResult(content[1:].decode("utf-8", "replace"), content[:1] == b"T")
     try:
         value = codec.decode(content)
     except ValueError:
-        give_up(UNREADABLE)
-    if kind == RETURNED:
+        give_up(wire.UNREADABLE)
+    if kind == wire.RETURNED:
         return value
-    if kind != RAISED or not is_raised(value):
-        give_up(UNREADABLE)
+    if kind != wire.RAISED or not is_raised(value):
+        give_up(wire.UNREADABLE)
     name, message = value
     cls = getattr(builtins, name, None)
     if isinstance(cls, type) and issubclass(cls, Exception) and cls not in CONTROL_FLOW:

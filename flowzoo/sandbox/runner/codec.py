@@ -1,19 +1,7 @@
 """Plain data as bytes, by exact builtin types: how arguments and results cross a box's wall.
 
-`encode` takes None, bool, int, float, complex, str (lone surrogates too), bytes, bytearray, list,
-tuple, set, frozenset, dict, Fraction, Decimal, deque, the builtin types themselves and a
-namedtuple, as the tuple that it equals, and nothing else: a subclass, a generator or a cycle is
-refused.
-What comes out of `decode` has exactly these types again, so a program cannot send an object that
-compares equal to everything. Aliases come out as copies. `decode` is safe on hostile bytes: its
-time and memory are bounded by their number, and it raises ValueError and nothing else.
-
-A value is a tag byte and its content: `J` an int in 8 bytes, `I` a longer one, as a length and its
-bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S`, `B` and `V`
-(bytearray): a length and bytes; `L` list, `U` tuple, `E` set, `Z` frozenset, `K` deque, `M` dict: a
-count and the members; `N`, `T`, `F`: nothing more; `Q` Fraction: a tuple of two ints; `X` Decimal
-and `Y` builtin type: its text; `O`: what the other side has under a name, or makes by calling it:
-the tuple (name, arguments or None, keywords).
+What `decode` returns has exactly these types, so a program cannot send an object that compares
+equal to everything. It is safe on hostile bytes: time and memory are bounded by their number.
 """
 
 from __future__ import annotations
@@ -29,6 +17,12 @@ DEEPEST = 50  # most containers around a value
 # Most keys with one hash: ints are easily made to collide, and many that do cost their square.
 MOST_COLLISIONS = 64
 
+# A value is a tag byte and its content: `J` an int in 8 bytes, `I` a longer one, as a length and
+# its bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S`, `B` and
+# `V` (bytearray): a length and bytes; `L` list, `U` tuple, `E` set, `Z` frozenset, `K` deque, `M`
+# dict: a count and the members; `N`, `T`, `F`: nothing more; `Q` Fraction: a tuple of two ints; `X`
+# Decimal and `Y` builtin type: its text; `O`: what the other side has under a name, or makes by
+# calling it: the tuple (name, arguments or None, keywords).
 _NAME = type.__dict__["__name__"].__get__  # the real one, which no metaclass can replace
 _LENGTH, _INT = struct.Struct("<I"), struct.Struct("<cI")
 _SHORT_INT, _J = struct.Struct("<cq"), ord("J")
@@ -76,6 +70,8 @@ class EncodingTooLargeError(Exception):
 
 def encode(value: Any, most: int = _MOST, dicts: tuple[type[dict], ...] = (dict,)) -> bytes:
     """The bytes of a plain value of at most `most` bytes."""
+    # A subclass, a generator and a cycle are refused; a namedtuple is the tuple that it equals, and
+    # aliases come out as copies.
     out = bytearray()
     _put(out, value, 0, most, dicts)
     if len(out) > most:

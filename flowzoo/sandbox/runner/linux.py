@@ -1,7 +1,4 @@
-"""The few kernel interfaces that Python does not wrap, through ctypes; Linux only.
-
-Each function raises OSError with the name of the call, so that a failure says what was refused.
-"""
+"""The few kernel interfaces that Python does not wrap, through ctypes; errors name the call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A box made of namespaces, without an engine: its own tree of files, processes and network.
 
-The tree is a small read-only tmpfs with the standard library, the shared libraries and four devices
-bound into it at their usual paths, and nothing else of the host: no /proc, /sys, /etc or /home.
+The tree is a small read-only tmpfs with the standard library, libraries and four devices.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Opening what a program takes for granted and a box does not have as a file.
-
-`/dev/stdin` and its like are links into /proc, which boxes do not show: they are the descriptors
-themselves. The program's own file, `__file__`, is its source.
-"""
+"""Files that a program takes for granted and a box lacks: standard streams, its own source."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from typing import Any
 
 from inside import FILE, PROGRAM
 
+# Links into /proc, which boxes do not show: they are the descriptors themselves.
 STREAMS = {
     path: number
     for number, name in enumerate(("stdin", "stdout", "stderr"))

@@ -1,19 +1,17 @@
-"""The system calls a program may make: an allow-list, as a BPF program for the kernel.
-
-Everything that is not listed is refused with EPERM, and with ENOSYS what a newer kernel or library
-may try first and do without (`clone3`, whose flags a filter cannot see, among it). So there are no
-new processes, no exec, no sockets (`socketpair` alone, for event loops), no tracing, keys, bpf,
-io_uring, System V IPC, namespaces, mounts or device nodes; signals reach the program itself only,
-and memory that its address space limit would not count (memfd, larger pipes) cannot be had.
-The last matter where the program and the runner share a user: there this filter is what keeps the
-program's hands off the runner.
-"""
+"""The system calls a program may make: an allow-list, as a BPF program for the kernel."""
 
 from __future__ import annotations
 
 import errno
 import os
 import struct
+
+# What is not listed is refused with EPERM, and with ENOSYS what a newer kernel or library may try
+# first and do without (`clone3`, whose flags a filter cannot see, among it). So there are no new
+# processes, no exec, no sockets (`socketpair` alone, for event loops), no tracing, keys, bpf,
+# io_uring, System V IPC, namespaces, mounts or device nodes; signals reach the program itself only,
+# and memory that its address space limit would not count (memfd, larger pipes) cannot be had. Where
+# the program and the runner share a user, this filter keeps the program's hands off the runner.
 
 # Numbers on x86_64 and aarch64, -1 where there is none, by purpose. Sources: the kernel's
 # `asm/unistd_64.h` and `asm-generic/unistd.h`.

@@ -1,18 +1,4 @@
-"""The runner: a warm process that forks one confined process for each program.
-
-    python -I -S -B flowzoo/sandbox/runner MODE ['{"uid": 10001, "packages": ["/x/numpy"]}']
-
-| mode | the box | programs run as |
-|---|---|---|
-| docker | a locked-down container, made by the engine | `uid`, default 10001 |
-| container-user | the same, started as another user than root | that user |
-| namespaces | made by this process, see `namespaces` | a user of the box's own; not as root: root of a user namespace, without capabilities |
-| landlock | Landlock and the filter of system calls only | root's boxes: a new user if it can read the library; else the caller |
-| unsafe | none: limits only | the caller |
-
-It speaks the frames of `wire` on stdin and stdout: READY (or BROKEN) once, then one job at a time.
-It starts itself again with a fixed hash seed, since `-I` ignores the variable for that.
-"""  # noqa: E501 - rows of a table
+"""The runner: a warm process that forks one confined process for each program."""
 
 from __future__ import annotations
 
@@ -36,6 +22,14 @@ from task import ProcessTask
 from wire import BROKEN
 from zygote import Zygote
 
+# Modes, the box, and whom programs run as:
+# * docker: a locked-down container, made by the engine; `uid`, default 10001
+# * container-user: the same, started as another user than root; that user
+# * namespaces: made by this process, see `namespaces`; a user of the box's own, or if not started
+#   by root: root of a user namespace, without capabilities
+# * landlock: Landlock and the filter of system calls only; with root a new user if it can read the
+#   library, else the caller
+# * unsafe: limits only; the caller
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1", "LD_BIND_NOW": "1",
 }  # fmt: skip
@@ -49,7 +43,7 @@ LoadedProgram = tuple[types.CodeType, dict[str, Any], Callable[..., int], Callab
 
 def main() -> LoadedProgram:
     """Serve until the host ends the stream; comes back in the process of a stdin program only."""
-    if sys.flags.hash_randomization:
+    if sys.flags.hash_randomization:  # `-I` ignores the variable that fixes the seed
         command = [sys.executable, "-s", "-P", "-S", "-B", _FOLDER, *sys.argv[1:]]
         os.execve(sys.executable, command, ENVIRONMENT)
     channel = _take_stream()

@@ -1,7 +1,4 @@
-"""A job as its process finds it: a sealed file in memory, which the zygote never opens.
-
-`HEAD`, the entry, the sizes of the blobs (8 bytes each), then the blobs: the source and the tests.
-"""
+"""A job as its process finds it: a sealed file in memory, which the zygote never opens."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import NamedTuple
 
 from inside import JOB
 
+# Then the entry, the sizes of the blobs (8 bytes each), and the blobs: the source and the tests.
 # Style, threads (-1: any number), bytes of memory, of a file, of output, blobs, entry's bytes.
 HEAD = struct.Struct("<BiqqqII")
 STYLES = ("stdin", "call", "serve", "check", "lockstep", "alone")

@@ -1,61 +1,4 @@
-"""Frames between the host and the runner in a box; the one module that both sides import.
-
-A frame is `length: u32, kind: u8` and a body of that length: `head length: u32`, the head as a
-JSON object, then the blobs whose sizes are `head["blobs"]`. Nothing else ever crosses: no
-pickle, no paths, no expected value.
-
-| kind | direction | head | blobs |
-|---|---|---|---|
-| JOB | to the box | `id style entry tests stop limits` | source, then one per test |
-| DATA | both ways | `id`; to the box also `count` | messages of a session, `count` of them |
-| STOP | to the box | `id` | |
-| READY | from the box | facts about the confinement | |
-| CASE | from the box | `id index outcome code signal detail started cpu_s wall_s memory truncated` | output, stderr |
-| DONE | from the box | `id clean` | |
-| DELAYED | from the box | `id` | |
-| BROKEN | from the box | `detail` | |
-
-Styles: `stdin` (a blob per test: its stdin; a fresh fork each), `call` (a blob per test: the call,
-`codec.encode((args, kwargs))`; one fork, another one after a crash), and the two halves of a check:
-`serve` (the program) and `check` (blobs: setup, code, call), or `lockstep`, which is a `check` that
-sends no call before the one in front of it has been answered, or `alone`, which has no other half
-and whose code is run with stand-ins for the results.
-
-The messages of a session are one blob: each a record `length: u32 little endian, Q, message`, as
-processes write and read them, so that runners hand on what they get without taking it apart. They
-begin with a byte for their kind:
-
-| message | from | content |
-|---|---|---|
-| C, D | check | a call: the encoded tuple of arguments, or list of that and the keywords; D: one that is made for its effect, see `changes` |
-| R, E, U | serve | what a call came to: the encoded value; encoded `(class name, message)` of an exception; T or F, the truth of a result that is no plain data, and the name of its type |
-| A | serve | in front of an answer to D: a length and encoded changes of arguments, see `changes` |
-| Z | host, to check | no more answers will come |
-| ? | check | the last answer cannot be read |
-| ~ | check | the test makes another call than the one that was foreseen and sent |
-
-| outcome | meaning |
-|---|---|
-| exited | ended by itself, with `code`; under `call` and `serve`: instead of answering |
-| signaled | killed by `signal` |
-| returned | (call) the output is the encoded value; (check) the test ran to its end |
-| raised | (call, serve, check) `detail` is `Class: message`; AssertionError for its subclasses |
-| unplain | (call) what was returned is no plain data; `detail` names the type |
-| cpu, wall, memory, output | a limit; a stdin or call test each has its own clocks, a session one, which stands still while it waits for its other half, and under `serve` each call one of CPU time |
-| compile | the source does not compile |
-| shot | the machine ran out of memory and killed it, not the program's own limit |
-| setup | the process could not be confined, and the program did not start |
-
-A program that does not compile, or under `call` does not run to its end, has the same outcome for
-all its tests without being run again. After `clean: false` the box must be thrown away.
-
-DELAYED says that the process in front waited for a processor, and that its clock on the wall was
-stopped: the host has to wait longer, too.
-
-STOP ends the job with that id, early: what runs is killed and DONE follows, without a CASE for
-what had not ended; but under `serve` the program first ends its loading, and has its
-CASE if that fails. A STOP (or DATA) whose job is over already is ignored.
-"""  # noqa: E501 - rows of a table
+"""Frames between the host and the runner in a box; the one module that both sides import."""
 
 from __future__ import annotations
 
@@ -63,9 +6,39 @@ import json
 import struct
 from collections.abc import Iterable
 
+# A frame is `length: u32, kind: u8` and a body of that length: `head length: u32`, the head as a
+# JSON object, then the blobs whose sizes are `head["blobs"]`. Nothing else ever crosses: no pickle,
+# no paths, no expected value.
+#
+# | kind | direction | head | blobs |
+# |---|---|---|---|
+# | JOB | to the box | `id style entry tests stop limits` | source, then one per test |
+# | DATA | both ways | `id`; to the box also `count` | messages of a session, `count` of them |
+# | STOP | to the box | `id` | |
+# | READY | from the box | facts about the confinement | |
+# | CASE | from the box | `id index outcome code signal detail started cpu_s wall_s memory` | two |
+# | DONE | from the box | `id clean`; after `clean: false` the box must be thrown away | |
+# | DELAYED | from the box | `id`: its process waited for a processor, so the host waits longer | |
+# | BROKEN | from the box | `detail` | |
+#
+# Styles: `stdin` (a blob per test: its stdin; a fresh fork each), `call` (a blob per test:
+# `codec.encode((args, kwargs))`; one fork, another one after a crash), and the halves of a check:
+# `serve` (the program) and `check` (blobs: setup, code, call), `lockstep` (a `check` that sends no
+# call before the last one was answered) or `alone` (its code runs with stand-ins for the results).
+# A program that does not compile, or under `call` does not run to its end, has the same outcome for
+# all its tests. STOP kills what runs, and DONE follows without a CASE for what had not ended; but
+# under `serve` the program first ends its loading. STOP or DATA of a job that is over is ignored.
 JOB, DATA, STOP = 1, 2, 3
 READY, CASE, DONE, BROKEN, DELAYED = 16, 17, 18, 19, 20
 
+# Messages of a session: records `length: u32 little endian, Q, message`, as processes write and
+# read them, so that runners hand them on as they are. Each begins with a byte for its kind. From
+# the test: C a call, the encoded tuple of arguments or list of that and the keywords; D one for its
+# effect (see `changes`); ? the last answer cannot be read; ~ the test makes another call than the
+# predicted one. From the program: R the encoded value, E encoded `(class name, message)`, U T or F,
+# the truth of a result that is no plain data, and the name of its type; A in front of an answer to
+# D: a length and encoded changes of arguments. Z, from the host to the test: no more answers will
+# come.
 CALL, EFFECT, RETURNED, RAISED, UNPLAIN = b"C", b"D", b"R", b"E", b"U"
 CHANGED, NO_MORE, UNREADABLE, DEPARTED = b"A", b"Z", b"?", b"~"
 

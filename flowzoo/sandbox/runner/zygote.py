@@ -1,13 +1,4 @@
-"""The process that programs are copies of, and the runner's hold on it.
-
-It never sees a job, so that each of its copies finds the same: a warm interpreter, and nothing of
-an earlier program. A copy is made and confined in advance; it waits for its job, runs it and ends.
-The zygote waits for that end, kills and wipes what is left, and makes the next.
-
-The runner sends a job to the copy that waits: a stream carries a few numbers and the job's
-descriptors. Over another one it speaks with the zygote, in records of a fixed size. Copies are
-counted, so that neither a job nor an order to kill reaches another one than it was meant for.
-"""
+"""The process that programs are copies of, and the runner's hold on it."""
 
 from __future__ import annotations
 
@@ -31,6 +22,8 @@ from inside import START, plain_line, say
 from task import ProcessTask, read_task
 from workspace import Workspace
 
+# The runner sends a job to the copy that waits: a few numbers and the job's descriptors. Copies are
+# counted, so that neither a job nor an order to kill reaches another one than it was meant for.
 # For which copy it is, which of the job's blobs is the first test's, seconds of CPU time.
 TASK = struct.Struct("<QII")
 # To the zygote: K, kill the copy with this number; F, give copies this many megabytes of files.
@@ -104,6 +97,11 @@ class Zygote:
 
 class ZygoteServer:
     """The zygote's own side."""
+
+    # It never sees a job, so that each of its copies finds the same: a warm interpreter, and
+    # nothing of an earlier program. A copy is made and confined in advance; it waits for its job,
+    # runs it and ends. The zygote waits for that end, kills and wipes what is left, and makes the
+    # next.
 
     def __init__(
         self, jobs: _socket.socket, control: _socket.socket, workspace: Workspace,

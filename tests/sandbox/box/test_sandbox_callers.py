@@ -17,8 +17,7 @@ import pytest
 import flowzoo
 from flowzoo.errors import UsageError
 from flowzoo.sandbox import local
-from flowzoo.sandbox.box.batch import ProgramBatch
-from flowzoo.sandbox.box.engine import SandboxEngine, SandboxError
+from flowzoo.sandbox.box.engine import ProgramBatch, SandboxEngine, SandboxError
 from flowzoo.sandbox.program import Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox, shared_sandbox
 

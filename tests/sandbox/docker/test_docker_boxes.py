@@ -21,11 +21,9 @@ from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.docker import image as docker_image
 from flowzoo.sandbox.docker import reaper as docker_reaper
 from flowzoo.sandbox.docker import rootfs as docker_rootfs
-from flowzoo.sandbox.docker.boxes import DockerBackend
-from flowzoo.sandbox.docker.connection import Demultiplexer
-from flowzoo.sandbox.docker.container import container_config
+from flowzoo.sandbox.docker.boxes import Demultiplexer, DockerBackend
+from flowzoo.sandbox.docker.container import container_config, profile
 from flowzoo.sandbox.docker.engine import DockerError, connect
-from flowzoo.sandbox.docker.seccomp import profile
 from flowzoo.sandbox.program import Limits, Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
 

@@ -6,7 +6,7 @@ Those of `flowzoo sandbox check` are in `flowzoo.sandbox.attacks.probes`; these 
 from __future__ import annotations
 
 from flowzoo.sandbox.attacks import probes as self_check
-from flowzoo.sandbox.attacks.probe import AttackProbe
+from flowzoo.sandbox.attacks.probes import AttackProbe
 from tests.sandbox.probes import (
     escape,
     exits,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import AttackProbe, call, stdin
+from flowzoo.sandbox.attacks.probes import AttackProbe, call, stdin
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
 from tests.sandbox.probes.syscalls import SYSCALLS
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CHECK, NAP, AttackProbe, call, stdin
+from flowzoo.sandbox.attacks.probes import CHECK, NAP, AttackProbe, call, stdin
 
 PROBES: tuple[AttackProbe, ...] = (
     stdin("exit", "sys.exit(0) without an answer", "WA", "import sys\nsys.exit(0)"),

@@ -6,7 +6,7 @@ equal to everything is no plain data there, and in a check it never meets the te
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CHECK, AttackProbe, call, stdin
+from flowzoo.sandbox.attacks.probes import CHECK, AttackProbe, call, stdin
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 
 _EQUAL = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import AttackProbe, call, stdin
+from flowzoo.sandbox.attacks.probes import AttackProbe, call, stdin
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
 
 ROOMY = Limits(cpu_s=2.0, wall_s=6.0, memory_mb=256, output_bytes=2**20)

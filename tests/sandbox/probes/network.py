@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import AttackProbe, stdin
+from flowzoo.sandbox.attacks.probes import AttackProbe, stdin
 
 PROBES: tuple[AttackProbe, ...] = (
     stdin("network", "datagrams", "AC", """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import HEAVY, NAP, AttackProbe, call, stdin
+from flowzoo.sandbox.attacks.probes import HEAVY, NAP, AttackProbe, call, stdin
 from flowzoo.sandbox.program import EXACT, Limits, StdinTest
 
 # The layout of the frames, spelled out: a program can know it. Kinds 17 and 18 are a result and

@@ -5,7 +5,7 @@ Counts are bounded, so that a box that stops nothing is found out without harmin
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import HEAVY, NAP, AttackProbe, stdin
+from flowzoo.sandbox.attacks.probes import HEAVY, NAP, AttackProbe, stdin
 from flowzoo.sandbox.program import Limits
 
 FILES = Limits(cpu_s=1.0, wall_s=4.0, memory_mb=128, files_mb=8)

@@ -6,7 +6,7 @@ encoder in the frames above them) and use all of it. What they cannot know is wh
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import CALL, NAP, AttackProbe, Category, call
+from flowzoo.sandbox.attacks.probes import CALL, NAP, AttackProbe, Category, call
 from flowzoo.sandbox.program import CheckTest, Limits
 
 _RECORD = """

@@ -6,7 +6,7 @@ with SIGCONT, and reports what it may reach.
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import NAP, AttackProbe, call, stdin
+from flowzoo.sandbox.attacks.probes import NAP, AttackProbe, call, stdin
 from flowzoo.sandbox.program import Limits
 
 PATIENT = Limits(cpu_s=0.5, wall_s=2.5, memory_mb=128)

@@ -6,7 +6,7 @@ The two tests of a probe are two runs in the same box: the first (n = 41) leaves
 
 from __future__ import annotations
 
-from flowzoo.sandbox.attacks.probe import AttackProbe, call, stdin
+from flowzoo.sandbox.attacks.probes import AttackProbe, call, stdin
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
 
 TWICE = (StdinTest("41\n", "42\n"), StdinTest("1\n", "2\n"), StdinTest("1\n", "2\n"))
