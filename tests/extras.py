@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARGEST = 7_600_000
+LARGEST = int(6.5 * 2**20)
 """Bytes of the wheel."""
 TOOLS = Path(sys.executable).parent
 

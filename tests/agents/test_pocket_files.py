@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from flowzoo.agents import PolicyMap, Sampling
+from flowzoo.agents import PolicyMap, Sampling, pocket
 from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.pocket import (
     OPTIONS_FILE,
@@ -226,6 +226,17 @@ def test_a_model_too_large_to_ship_is_looked_for_where_its_command_makes_it(
         pocket_path(task, scale)
     (folder / OPTIONS_FILE).write_text("{}", encoding="utf-8")
     assert pocket_path(task, scale) == folder == made_folder(task, scale)
+
+
+def test_a_wheel_has_no_small_model_of_code_and_says_what_makes_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
+    monkeypatch.setattr(pocket, "shipped_folder", lambda task, scale: tmp_path / "absent")
+    folder = tmp_path / "pocket" / "code-xs"
+    words = f"python -m tools.pocket --task code --scale xs --out {folder}"
+    with pytest.raises(UsageError, match=f"`{words}` in a clone makes it there"):
+        make_policy("pocket:code-xs")
 
 
 def test_without_a_folder_of_its_own_the_users_cache_is_used(

@@ -1,22 +1,14 @@
-"""The pocket models: small Qwen3s that play every workflow badly.
+"""The pocket models: small Qwen3s that play every workflow badly, one per task.
 
-There is one per task, each in a folder of that name in Hugging Face layout (its README says how it
-was made and what it scores); any engine can load it. A pocket model knows the formats of all roles
-and half of the work, so that training on a laptop has something to teach. Some play small problems
-only: `pocket_options` says which. Importing this loads no training library.
-
-The tasks of `SCALED` have five more, `xs`, `s`, `m`, `l` and `xl`, of about 0.3, 1, 4, 11 and 97
-million parameters (the one without a scale has 0.64), to see what depends on size. They are made
-alike in everything else. All but `xs` are too large for a wheel: each is made by one command, and
-then found in `made_folder`.
-
-A command or config names them in one line: `pocket` is the model of the task that is played,
-`pocket:TASK` that of another, `pocket:SCALE` and `pocket:TASK-SCALE` that of another size.
+A pocket model knows the formats of all roles and half of the work, so that training on a laptop has
+something to teach. Its folder has Hugging Face layout; its README says how it was made and what it
+scores. The tasks of `SCALED` have other sizes too, of which most are made, not shipped.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -51,15 +43,7 @@ class Pocket(NamedTuple):
 
 
 def read_pocket(suffix: str, played: str = "") -> Pocket:
-    """The model that a line names, e.g. `pocket:math-s`; that it exists is for `pocket_path`.
-
-    Args:
-        suffix: text after `pocket:`, that is TASK, SCALE, TASK-SCALE or nothing.
-        played: name of the task that is played.
-
-    Raises:
-        UsageError: neither names a task.
-    """
+    """Task and size from the text after `pocket:`: TASK, SCALE, TASK-SCALE or nothing."""
     task, dash, scale = suffix.rpartition("-")
     if dash:
         return Pocket(task, scale)
@@ -88,19 +72,18 @@ def pocket_path(task: str = "math", scale: str = "default") -> Path:
     if (local / OPTIONS_FILE).is_file():
         return local
     minutes = _MINUTES.get((task, scale))
+    command = f"python -m tools.pocket --task {task} --scale {scale}"
+    if scale == "xs":  # of a wheel that leaves it out; a clone has one, and asks for a folder
+        command += f" --out {shlex.quote(str(local))}"
     raise UsageError(
         f"the pocket model of {task} in scale {scale} is not shipped, and there is none in "
-        f"{local}: `python -m tools.pocket --task {task} --scale {scale}` in a clone makes it there"
+        f"{local}: `{command}` in a clone makes it there"
         + (f" in about {minutes} minutes, on one CPU core." if minutes else "; see its --help.")
     )
 
 
 def shipped_folder(task: str, scale: str) -> Path:
-    """Folder of this model in the package; it exists if the model is shipped.
-
-    Raises:
-        UsageError: there is no model for this task or of this size, shipped or not.
-    """
+    """Folder of this model in the package; it exists if the model is shipped."""
     if task not in TASKS:
         raise UsageError(
             f"there is no pocket model for the task {task!r}, only for {', '.join(TASKS)}: name "
