@@ -1,8 +1,7 @@
 """The command `flowzoo`: parses the command line and runs the command.
 
 Exit status: 0 on success, 2 for a mistake of the user (one line on stderr), 130 after Ctrl-C and
-143 after SIGTERM (both print what is saved), 1 when the reader of a pipe has closed it. Commands
-are imported after signals are handled, because importing them takes up to a second.
+143 after SIGTERM (both print what is saved), 1 when the reader of a pipe has closed it.
 """
 
 from __future__ import annotations
@@ -31,11 +30,7 @@ _PLACE = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (`sys.argv` by default) and return its exit status.
-
-    Raises:
-        SystemExit: help was asked for (status 0).
-    """
+    """Run one command line (`sys.argv` by default) and return its exit status."""
     arguments = tuple(sys.argv[1:] if argv is None else argv)
     with STOP:
         try:
@@ -61,10 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fill_streams() -> None:
-    """Open standard streams that are closed (`>&-`) on the null device.
-
-    Otherwise the next file that is opened would get the number of one of them.
-    """
+    """Open standard streams that are closed (`>&-`) on the null device."""
+    # Otherwise the next file that is opened would get the number of one of them.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)  # takes the lowest number, the stream's own
@@ -85,17 +78,14 @@ def show_everything() -> None:
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that an encoding lacks: known marks by ASCII, others by an escape."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(_PLAIN)
     return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
 
 
 def set_environment() -> None:
-    """Set defaults of variables that libraries read on import; variables that are set stay.
-
-    Threads: as many as this process may use, which in a container is fewer than the machine has.
-    """
+    """Set defaults of variables that libraries read on import; variables that are set stay."""
+    # Threads: as many as this process may use, which in a container is fewer than the machine has.
     from flowzoo.provenance import usable_cores
 
     threads = os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
@@ -106,13 +96,13 @@ def set_environment() -> None:
 
 
 def _run(arguments: tuple[str, ...]) -> int:
-    """Parse the command line and run its command; a mistake of the user is one line, status 2."""
     if "--version" in arguments:
         from flowzoo import __version__
 
         print(f"flowzoo {__version__}")
         return 0
     try:
+        # Late: importing commands takes up to a second, in which signals must be handled already.
         from flowzoo.commands.line import parse
 
         line = parse(arguments)
@@ -129,11 +119,6 @@ def _run(arguments: tuple[str, ...]) -> int:
 
 
 def _run_command(options: Any) -> int:
-    """Run the command of `options`.
-
-    Raises:
-        MissingExtraError: it imports a module whose extra is not installed.
-    """
     module = importlib.import_module(type(options).__module__)
     if is_command():
         from flowzoo.envs.api.registry import register_all
@@ -150,12 +135,10 @@ def _run_command(options: Any) -> int:
 
 
 def _of_place(error: OSError) -> bool:
-    """True if a system error is about a path that the user named, or a full disk."""
     return error.errno in _FULL or (error.errno in _PLACE and error.filename is not None)
 
 
 def _log_to_stderr(level: int) -> None:
-    """Show the package's log lines of `level` and above."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("flowzoo")
@@ -164,7 +147,6 @@ def _log_to_stderr(level: int) -> None:
 
 
 def _print_error(error: FlowzooError | OSError) -> None:
-    """One line `error: ...` on stderr, red on a terminal."""
     from rich.console import Console
     from rich.text import Text
 

@@ -53,10 +53,8 @@ class EnvironmentBusyError(FlowzooError, RuntimeError):
 
 
 def unknown(kind: str, name: object, choices: Iterable[object], further: str = "") -> UsageError:
-    """An error for a `name` that is not among `choices`, with near matches.
-
-    `further` names what else is accepted.
-    """
+    """An error for a `name` that is not among `choices`, with near matches."""
+    # `further` names what else is accepted.
     names = sorted(str(choice) for choice in choices)
     small = {choice.lower(): choice for choice in reversed(names)}
     near = difflib.get_close_matches(str(name).lower(), small, n=3, cutoff=0.6)
@@ -83,11 +81,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> MissingExtraError:
 
 
 def need_module(module: str, purpose: str) -> None:
-    """Check that an optional module is installed, without importing it.
-
-    Raises:
-        MissingExtraError: it is not.
-    """
+    """Check that an optional module is installed, without importing it."""
     if not extras.installed(module):
         raise missing_extra(module, extras.extra_of(module) or module, purpose)
 

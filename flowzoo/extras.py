@@ -36,10 +36,8 @@ def extra_of(module: str) -> str | None:
 
 
 def installed(module: str) -> bool:
-    """Return whether a module is installed, without importing it.
-
-    A mere folder of its name (`docker/`, or the `wandb/` that W&B writes) is no installation.
-    """
+    """Return whether a module is installed, without importing it."""
+    # A mere folder of its name (`docker/`, or the `wandb/` that W&B writes) is no installation.
     spec = find_spec(module)
     return spec is not None and spec.origin is not None
 

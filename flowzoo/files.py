@@ -29,12 +29,7 @@ _IN_THE_WAY = {errno.EISDIR, errno.ENOTDIR, errno.EEXIST}
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn errors of reading into errors of the package.
-
-    Raises:
-        DataError: the file is damaged or missing.
-        UsageError: it cannot be read now.
-    """
+    """Turn errors of reading into a DataError (damaged or missing), or a UsageError (not now)."""
     try:
         yield
     except OSError as error:
@@ -46,11 +41,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn errors of writing into a SaveError.
-
-    Raises:
-        SaveError: any error of the operating system.
-    """
+    """Turn errors of writing into a SaveError."""
     try:
         yield
     except OSError as error:
@@ -88,12 +79,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        DataError: it is not there, or is not JSON.
-        UsageError: it cannot be read now.
-    """
+    """Read a JSON file."""
     with reading(path):
         data = path.read_bytes()
     try:
@@ -109,12 +95,7 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """The record in a file of JSON, without its digest; one without a digest is taken as it is.
-
-    Raises:
-        DataError: it is not there, is no JSON object, or its digest is that of another content.
-        UsageError: it cannot be read now.
-    """
+    """The record in a file of JSON, without its digest; one without a digest is taken as it is."""
     record = read_json(path)
     if not isinstance(record, dict):
         raise DataError(f"{path} is not a JSON object")
@@ -131,12 +112,7 @@ def file_digest(path: Path) -> str:
 
 
 def check_digests(folder: Path, digests: Mapping[str, str]) -> None:
-    """Read files of `folder`, by their paths in it, and compare their SHA-256 with `digests`.
-
-    Raises:
-        DataError: one is not what was written.
-        UsageError: one may not be read.
-    """
+    """Read files of `folder`, by their paths in it, and compare their SHA-256 with `digests`."""
     for name, digest in digests.items():
         if file_digest(folder / name) != digest:
             raise DataError(f"{folder} is damaged: {name} has another SHA-256 than written")
@@ -165,10 +141,8 @@ def read_rows(path: Path, read: Callable[[Any], JsonRow], what: str) -> list[Jso
 
 
 def cache_folder() -> Path:
-    """Folder for what can be made again: `$FLOWZOO_CACHE`, else `flowzoo` in the user's cache.
-
-    The user's cache is `$XDG_CACHE_HOME`, by default `~/.cache`.
-    """
+    """Folder for what can be made again: `$FLOWZOO_CACHE`, else `flowzoo` in the user's cache."""
+    # The user's cache is `$XDG_CACHE_HOME`, by default `~/.cache`.
     folder = os.environ.get("FLOWZOO_CACHE")
     users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(folder) if folder else Path(users) / "flowzoo"
@@ -184,6 +158,5 @@ def free_path(path: Path) -> Path:
 
 
 def _digest(record: Mapping[str, Any]) -> str:
-    """SHA-256 of the JSON of `record`, independent of order and layout."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

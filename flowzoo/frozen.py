@@ -19,11 +19,7 @@ own `__new__` is a function in Python."""
 
 
 def quick_maker(frozen: type[T]) -> Callable[..., T]:
-    """A faster constructor of `frozen`, a frozen dataclass with slots.
-
-    Raises:
-        TypeError: `frozen` checks its values, which this would leave out.
-    """
+    """A faster constructor of `frozen`, a frozen dataclass with slots."""
     if hasattr(frozen, "__post_init__"):
         raise TypeError(f"{frozen.__name__} has a __post_init__, which would not be called")
 

@@ -53,15 +53,7 @@ class FunctionSetting:
     __slots__ = ("digest", "function", "name", "setting")
 
     def __init__(self, setting: str, name: str) -> None:
-        """Load the function.
-
-        Args:
-            setting: what messages begin with.
-            name: `module:function`, or `path/to/file.py:function`.
-
-        Raises:
-            UsageError: see `load_function`.
-        """
+        """Load the function."""
         loaded = load_function(setting, name)
         self.setting, self.name = setting, name
         self.function, self.digest = loaded.function, loaded.digest()
@@ -71,21 +63,18 @@ class FunctionSetting:
         return call_noted(self.function, f"{self.setting} {self.name}", *given)
 
     def __repr__(self) -> str:
-        """The name."""
         return repr(self.name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name: only this process has the module of a file."""
+        # By name: only this process has the module of a file.
         return type(self), (self.setting, self.name)
 
     def __eq__(self, other: object) -> bool:
-        """True if name and source are equal."""
         if not isinstance(other, FunctionSetting):
             return NotImplemented
         return (self.name, self.digest) == (other.name, other.digest)
 
     def __hash__(self) -> int:
-        """Hash of name and source."""
         return hash((self.name, self.digest))
 
 
@@ -118,11 +107,7 @@ def load_class(setting: str, name: str, base: type[C]) -> type[C]:
 
 
 def class_words(setting: str, value: Any) -> str:
-    """`module:Class` of a class that a setting was given in place of its name.
-
-    Raises:
-        UsageError: no class, or one that a module does not hold under its name.
-    """
+    """`module:Class` of a class that a setting was given in place of its name."""
     if not isinstance(value, type):
         raise UsageError(
             f"`{setting}` must be a name, module:Class or a class, got {type(value).__name__} "
@@ -140,20 +125,8 @@ def class_words(setting: str, value: Any) -> str:
 def load_named(
     setting: str, name: str, what: str, base: type | None = None
 ) -> tuple[Any, ModuleType]:
-    """Load a name of a module or file; returns it with the module.
-
-    A file is imported once in a process, and again when it has changed.
-
-    Args:
-        setting: what messages begin with, e.g. `--reward` or `workflow`.
-        name: `module:NAME`, or `path/to/file.py:NAME`.
-        what: the kind of thing, as messages write NAME: `function` or `Class`.
-        base: class whose subclasses are offered where the module has no such name.
-
-    Raises:
-        UsageError: another form, no such module, file or name, or a module that raises when it is
-            imported.
-    """
+    """Load a name of a module or file; returns it with the module."""
+    # A file is imported once in a process, and again when it has changed.
     where, colon, attribute = name.rpartition(":")
     if not (colon and where and attribute.isidentifier()):
         raise UsageError(f"{setting} takes module:{what} or path/to/file.py:{what}, got {name!r}.")
@@ -175,7 +148,6 @@ def load_named(
 
 
 def _own_names(module: ModuleType, base: type | None) -> list[str]:
-    """Functions that a module defines, or its subclasses of `base`."""
     matches = inspect.isfunction if base is None else inspect.isclass
     return [
         key
@@ -185,7 +157,7 @@ def _own_names(module: ModuleType, base: type | None) -> list[str]:
 
 
 def _file_module(where: str) -> ModuleType:
-    """The module of a file, under a name made of its whole path and its text."""
+    # Under a name made of its whole path and its text.
     path = Path(where).resolve()
     made_of = hashlib.sha256(bytes(path) + b"\0" + path.read_bytes()).hexdigest()
     name = f"flowzoo_named_{path.stem}_{made_of[:16]}"

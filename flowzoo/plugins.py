@@ -51,7 +51,7 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 @lru_cache(maxsize=8)
 def _plugins(path: tuple[str, ...]) -> dict[str, tuple[Plugin, ...]]:
-    """Plugins by group; the cache is by `path`, in which packages are searched."""
+    # Cached by `path`, in which packages are searched.
     from importlib import metadata  # a tenth of the time that importing flowzoo would take
 
     points = metadata.entry_points()  # reads the files of all packages, so once for all groups
@@ -78,17 +78,7 @@ def with_packages(bundled: Collection[str], group: str) -> dict[str, str]:
 def load_plugin(
     word: str, plugin: Plugin, base: type[C], complete: Callable[[str, type[C]], type[C]]
 ) -> type[C]:
-    """The class of a plugin, a subclass of `base`.
-
-    Args:
-        word: kind of plugin, for messages.
-        plugin: the entry point.
-        base: its base class.
-        complete: checks the class; takes the beginning of messages and the class.
-
-    Raises:
-        UsageError: it cannot be loaded, lacks something, or has another name than its entry point.
-    """
+    """The class of a plugin, a subclass of `base`."""
     setting = f"{word} {plugin.name} of {plugin.package}:"
     cls = complete(setting, load_class(setting, plugin.target, base))
     name = getattr(cls, "name", None)
@@ -101,11 +91,7 @@ def load_plugin(
 
 
 def plugin_named(group: str, name: str) -> Plugin | None:
-    """The plugin of that name, or None.
-
-    Raises:
-        UsageError: several packages offer different ones.
-    """
+    """The plugin of that name, or None."""
     matches = [plugin for plugin in plugins(group) if plugin.name == name]
     if len({plugin.target for plugin in matches}) > 1:
         offers = " and ".join(f"{plugin.package} ({plugin.target})" for plugin in matches)

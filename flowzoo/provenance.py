@@ -1,8 +1,7 @@
 """Record of how a run was made: versions, source revision, machine, command line; no secrets.
 
-Every run directory has one such record. API keys must not get into it, so everything passes
-`redact`: values under names that say "secret", strings that look like keys, and the values of
-this process's own secret environment variables, wherever they occur.
+Everything passes `redact`: values under names that say "secret", strings that look like keys, and
+the values of this process's own secret environment variables, wherever they occur.
 """
 
 from __future__ import annotations
@@ -53,11 +52,9 @@ _SECRET_TEXT = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """True if a field, option or variable called `name` holds a secret.
-
-    `api_key`, `HF_TOKEN`, `clientSecret`, `Authorization` do; `max_tokens`, `eos_token`,
-    `api_key_env` (the name of a variable) and `key` alone do not.
-    """
+    """True if a field, option or variable called `name` holds a secret."""
+    # `api_key`, `HF_TOKEN`, `clientSecret`, `Authorization` do; `max_tokens`, `eos_token`,
+    # `api_key_env` (the name of a variable) and `key` alone do not.
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     parts = [word.lower() for word in re.split(r"[^A-Za-z0-9]+", spaced) if word]
     if not parts or parts[-1] == "env":
@@ -71,11 +68,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(value: Any) -> Any:
-    """A copy of `value` (mappings, sequences and scalars, nested) with every secret replaced.
-
-    Under a secret name everything but None, "" and booleans becomes `"[redacted]"`. Tuples and
-    other sequences become lists; the input is not changed.
-    """
+    """A copy of `value` (mappings, sequences and scalars, nested) with every secret replaced."""
+    # Under a secret name everything but None, "" and booleans becomes `"[redacted]"`. Tuples and
+    # other sequences become lists; the input is not changed.
     return _redact(value, _known_secrets())
 
 
@@ -97,10 +92,8 @@ def redact_command(argv: Sequence[str]) -> list[str]:
 
 
 def describe_run(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """The record of this process: plain values, JSON-able, without times and without secrets.
-
-    `argv` is the command line, `sys.argv` by default.
-    """
+    """The record of this process: plain values, JSON-able, without times and without secrets."""
+    # `argv` is the command line, `sys.argv` by default.
     record = {
         "command": redact_command(sys.argv if argv is None else argv),
         "versions": versions(),
@@ -121,11 +114,9 @@ def versions() -> dict[str, str]:
 
 
 def source_revision() -> str | None:
-    """Git revision of flowzoo's own source, with `+changes` if it was edited; None outside git.
-
-    A package that is installed inside another repository is not part of it, so the
-    revision counts only where git tracks this very file.
-    """
+    """Git revision of flowzoo's own source, with `+changes` if it was edited; None outside git."""
+    # A package that is installed inside another repository is not part of it, so the revision
+    # counts only where git tracks this very file.
     here = Path(__file__).resolve()
     if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return None
@@ -136,10 +127,8 @@ def source_revision() -> str | None:
 
 
 def usable_cores() -> int:
-    """Cores this process may use: its affinity, cut by the CPU quota of its control group.
-
-    FLOWZOO_CORES says so where several processes of a run share a machine.
-    """
+    """Cores this process may use: its affinity, cut by the CPU quota of its control group."""
+    # FLOWZOO_CORES says so where several processes of a run share a machine.
     if os.environ.get("FLOWZOO_CORES", "").isdigit():
         return int(os.environ["FLOWZOO_CORES"])
     affinity = getattr(os, "sched_getaffinity", None)
@@ -153,7 +142,7 @@ def usable_cores() -> int:
 
 @functools.cache  # the whole of a distribution's metadata is read for it
 def _version(name: str) -> str | None:
-    """The version of an installed distribution, as it was when it was first asked for."""
+    # As it was when it was first asked for.
     from importlib import metadata  # slow to import, and every command imports this module
 
     try:
@@ -163,7 +152,6 @@ def _version(name: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Output of one git command, or None if it fails or git is missing."""
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=True
@@ -174,7 +162,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _known_secrets() -> list[str]:
-    """Values of this process's secret variables, longest first; short ones would hit by chance."""
+    # Short values would hit by chance.
     values = {value for name, value in os.environ.items() if is_secret_name(name)}
     return sorted((value for value in values if len(value) >= 8), key=lambda text: -len(text))
 
@@ -195,7 +183,7 @@ def _redact(value: Any, secrets: list[str]) -> Any:
 
 
 def _is_set(value: Any) -> bool:
-    """True if a secret field holds a secret; None, "" and booleans only say that there is one."""
+    # None, "" and booleans only say that there is one.
     return not (value is None or value == "" or isinstance(value, bool))
 
 

@@ -40,10 +40,8 @@ _MASK = 2**64 - 1
 
 
 def nth(stream: int, number: int) -> int:
-    """Element `number` of the SplitMix64 sequence of `stream`: 64 bits, far cheaper than a hash.
-
-    Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-    """
+    """Element `number` of the SplitMix64 sequence of `stream`: 64 bits, far cheaper than a hash."""
+    # Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     state = (stream + number * 0x9E3779B97F4A7C15) & _MASK
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK

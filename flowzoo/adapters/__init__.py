@@ -1,5 +1,1 @@
-"""Workflows in other trainers and evaluators; docs/libraries.md lists what runs.
-
-Each file is for one library. Episodes come from `flowzoo.agents.rollout`, with the rewards and
-advantages of `flowzoo train`.
-"""
+"""Workflows in other trainers and evaluators, a file for each library; see docs/libraries.md."""

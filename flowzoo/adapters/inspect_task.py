@@ -3,11 +3,8 @@
     from flowzoo.adapters.inspect_task import workflow_task
     eval(workflow_task("voting", n=100), model="openai/gpt-4o", model_roles={"aggregator": ...})
 
-A sample is a problem, an epoch an episode of it. The solver plays the whole episode: every role is
-answered by Inspect's model of that role (`model_roles`), or by the model that is evaluated. So
-Inspect's limits, caches, retries and logs hold for every call. The score is the episode's own, in
-[0, 1]; the answer and every role's score are in the log, too.
-Needs the package inspect-ai, which no extra of flowzoo brings.
+A sample is a problem, an epoch an episode of it. Every role is answered by Inspect's model of that
+role (`model_roles`), or by the model that is evaluated, under Inspect's limits, caches and logs.
 """
 
 from __future__ import annotations

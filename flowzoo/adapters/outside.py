@@ -1,9 +1,4 @@
-"""Episodes in which the caller answers for one agent, and policies for all others.
-
-A trainer that samples by itself makes synchronous calls, while a rollout awaits its policies.
-`OutsidePlay` connects them: the rollout runs on an event loop in another thread, and its policy for
-that agent waits until the caller answers.
-"""
+"""Episodes in which the caller answers for one agent, and policies for all others."""
 
 from __future__ import annotations
 
@@ -27,11 +22,7 @@ Others = Mapping[str, Policy | str] | Policy | str
 
 
 def agents_of(workflow: Workflow, name: str) -> list[str]:
-    """The agents that `name` means, an agent or a role.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The agents that `name` means, an agent or a role."""
     agents = {agent: role for agent, (role, _) in workflow.agents.items()}
     if name in agents:
         return [name]
@@ -44,18 +35,9 @@ def agents_of(workflow: Workflow, name: str) -> list[str]:
 def policies_of(
     workflow: Workflow, others: Others, agents: Sequence[str], seed: int = 0
 ) -> dict[str, Policy]:
-    """Policies of the other agents, by role or agent; texts are made into policies.
-
-    Args:
-        workflow: what is played.
-        others: who plays; an entry for one of several `agents` plays it while another one of them
-            is answered from outside.
-        agents: agents that are answered from outside, one in an episode.
-        seed: of the policies that are made.
-
-    Raises:
-        UsageError: a text that names no policy, or an entry for the only agent of `agents`.
-    """
+    """Policies of the other agents, by role or agent; texts are made into policies."""
+    # An entry for one of several `agents` plays it while another one of them is answered from
+    # outside.
     roles: Roles = workflow.role_counts()
     if not isinstance(others, Mapping):
         others = {} if len(workflow.agents) == 1 else dict.fromkeys(roles, others)
@@ -80,7 +62,6 @@ class OutsidePolicy:
     name = "outside"
 
     def __init__(self) -> None:
-        """Make it; `begin` comes before the first request."""
         self._requests = Events()
         self._answers: dict[Key, asyncio.Future[Completion]] = {}
 
@@ -121,18 +102,6 @@ class OutsidePlay:
         loop: LoopThread,
         seed: int = 0,
     ) -> None:
-        """Take the seat of `agent`.
-
-        Args:
-            workflow: what is played.
-            agent: who is answered from outside.
-            policies: role or agent -> policy of the others; see `policies_of`.
-            loop: where episodes run.
-            seed: first part of every request's key, as in `Rollout`.
-
-        Raises:
-            UsageError: an agent without a policy.
-        """
         self._running: Future[list[EpisodeRecord]] | None = None
         self._loop, self.agent = loop, agent
         self._events = Events()
@@ -146,10 +115,8 @@ class OutsidePlay:
         """Problem of the newest episode."""
 
     def start(self, job: EpisodeJob) -> Request | None:
-        """Begin an episode; what the agent is asked first, None if it ends without asking it.
-
-        One that is under way is given up.
-        """
+        """Begin an episode; what the agent is asked first, None if it ends without asking it."""
+        # One that is under way is given up.
         self.close()
         self.record, self.problem = None, job.problem
         # A new queue: the last event of a dropped episode must not reach this one.
@@ -162,11 +129,7 @@ class OutsidePlay:
         return self._next()
 
     def answer(self, completion: Completion) -> Request | None:
-        """Answer for the agent; returns its next request, None at the end.
-
-        Raises:
-            UsageError: nothing was asked.
-        """
+        """Answer for the agent; returns its next request, None at the end."""
         if self.request is None:
             raise UsageError("nothing waits for a reply: the episode has ended, or none was begun.")
         self._loop.loop.call_soon_threadsafe(self._policy.answer, self.request, completion)

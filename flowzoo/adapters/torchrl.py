@@ -5,7 +5,7 @@
     GymWrapper(gymnasium.make("flowzoo/Voting-v0"))     # works as it is, once this is imported
 
 Texts and chats are `NonTensor` entries: `td["aggregator", "observation", "messages"]`, with a row
-for each agent of the role. Needs the package torchrl, which no extra of flowzoo brings.
+for each agent of the role.
 """
 
 from __future__ import annotations

@@ -5,22 +5,9 @@
                           environment_factory=spec.environment_factory,
                           reward_funcs=spec.reward_funcs)
 
-TRL samples and trains that agent; a role of several agents has rows for each of them. The policies
-of `others`, which stay as they are, play the rest. The reward is what the workflow pays the agent
-over the episode, the same that a rollout of ours gives for the same problem, seed and replies (the
-check of docs/libraries.md compares them).
-
-`turns="one"` is for an agent that is asked once an episode: its prompt ends TRL's last user message
-and the whole completion is its reply. With `turns="many"` the model answers by calling the tool
-`reply`, which returns the next prompt; a message without a call is a reply, too, and turns
-that it leaves open are answered with nothing. TRL appends to one conversation: of a chat that goes
-on, also if it leaves out earlier turns, the last message is passed on, and earlier turns stay
-visible; separate prompts become one conversation there. Other chats cannot be passed on and end the
-run (`SeatError`).
-
-Every member of a group plays the same problem with the same replies of others (they depend on seed,
-problem, `sample` and what the agent said), so that a group compares replies and not luck.
-Nothing of TRL is imported here; it requires a chat template that can render tool calls.
+`turns="one"` is for an agent that is asked once an episode. With `turns="many"` the model answers
+by calling the tool `reply`, which returns the next prompt. TRL appends to one conversation: of a
+chat that goes on, the last message is passed on; other chats end the run (`SeatError`).
 """
 
 from __future__ import annotations
@@ -49,23 +36,21 @@ _OPENINGS = 32
 
 
 def _visible(message: Message) -> tuple[str, str]:
-    """Role and content without thoughts and outer blanks, which later prompts may leave out."""
+    # Without thoughts and outer blanks, which later prompts may leave out.
     return message["role"], strip_thinking(message["content"]).strip()
 
 
 class SeatError(BaseException):
-    """An episode that cannot go on: the run ends with it.
+    """An episode that cannot go on: the run ends with it."""
 
-    TRL hands every `Exception` of a tool to the model and goes on to train on it. This is none, so
-    that an error of the workflow or of a policy of `others` is never taken for an observation.
-    """
+    # TRL hands every `Exception` of a tool to the model and goes on to train on it. This is none,
+    # so that an error of the workflow or of a policy of `others` is never taken for an observation.
 
 
 class WorkflowSeat:
     """An agent's seat as TRL drives it: `reset` with a row of the data set, then replies."""
 
     def __init__(self, spec: TRLSpec) -> None:
-        """Hold a seat of the agents of `spec`."""
         self._spec = spec
         self._plays = {agent: spec.play(agent) for agent in spec.agents}
         self._play = self._plays[spec.agents[0]]
@@ -82,13 +67,7 @@ class WorkflowSeat:
         return None if request is None else self._new_text(request.messages)
 
     def _new_text(self, messages: Sequence[Message]) -> str:
-        """The new message of a chat: its last one, of the user.
-
-        What the chat leaves out stays in the conversation, which cannot be shortened.
-
-        Raises:
-            UsageError: it holds more that is new, which an environment of TRL cannot hand on.
-        """
+        # What the chat leaves out stays in the conversation, which cannot be shortened.
         *earlier, last = messages
         history = iter([*map(_visible, self._conversation)])
         if last["role"] != "user" or not all(_visible(message) in history for message in earlier):
@@ -102,13 +81,12 @@ class WorkflowSeat:
         return last["content"]
 
     def _answer(self, text: str) -> str | None:
-        """Answer; what the agent is asked next."""
         request = self._play.answer(Completion(text))
         self._conversation.append({"role": "assistant", "content": text})
         return None if request is None else self._new_text(request.messages)
 
     def _finish(self, text: str | None) -> EpisodeRecord | None:
-        """The finished episode, after a last reply (None: there is none); None: never asked."""
+        # After a last reply (None: there is none); None: the agent was never asked.
         play = self._play
         if not self._conversation:
             return None
@@ -191,7 +169,7 @@ class TRLSpec:
         self._others, self._problems, self._samples = others, problems, samples
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what was made so far, so that the factory reaches another process."""
+        # Without what was made so far, so that the factory reaches another process.
         cached = ("_loop", "_policies", "rows", "train_dataset")
         return {name: value for name, value in vars(self).items() if name not in cached}
 
@@ -214,21 +192,15 @@ class TRLSpec:
         return EpisodeJob(get_problem(self.workflow.task, index, self.split), sample)
 
     def _is_asked(self, row: Mapping[str, Any], play: OutsidePlay) -> bool:
-        """Play a row's episode until its agent is asked; False if it ends without that."""
         is_asked = play.start(self.job(row["index"], row["sample"])) is not None
         play.close()
         return is_asked
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of the data set.
-
-        Every row's episode is played until the agent is asked. Rows in which it is not asked are
-        left out, with a warning.
-
-        Raises:
-            UsageError: the agent is asked in no episode.
-        """
+        """The rows of the data set."""
+        # Every row's episode is played until the agent is asked. Rows in which it is not asked are
+        # left out, with a warning.
         rows = [
             {
                 "prompt": [{"role": "user", "content": ""}],
@@ -257,12 +229,7 @@ class TRLSpec:
 
     @cached_property
     def train_dataset(self) -> Any:
-        """`rows` as a `datasets.Dataset`; the environment completes the empty prompts.
-
-        Raises:
-            MissingExtraError: `datasets` is not installed.
-            UsageError: the agent is asked in no episode.
-        """
+        """`rows` as a `datasets.Dataset`; the environment completes the empty prompts."""
         try:
             from datasets import Dataset
         except ImportError as error:
@@ -287,12 +254,10 @@ class TRLSpec:
 def workflow_reward(
     environments: Sequence[WorkflowSeat], completions: Sequence[Any], **columns: Any
 ) -> list[float | None]:
-    """The pay of each seat for its episode, which is played to its end.
-
-    None, which TRL leaves out of the group, where the agent was not asked although it was when the
-    data set was made: a policy of `others` does not repeat itself. Logs the mean score of the
-    episodes as `workflow_score`.
-    """
+    """The pay of each seat for its episode, which is played to its end."""
+    # None, which TRL leaves out of the group, where the agent was not asked although it was when
+    # the data set was made: a policy of `others` does not repeat itself. Logs the mean score of the
+    # episodes as `workflow_score`.
     rewards: list[float | None] = []
     scores: list[float] = []
     for seat, completion in zip(environments, completions, strict=True):

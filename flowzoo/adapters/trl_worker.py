@@ -6,14 +6,8 @@
     trainer = AsyncGRPOTrainer(MODEL, args=..., train_dataset=worker.placeholder,
                                reward_funcs=[], rollout_worker=worker)
 
-Every call of an episode that the policy answered becomes a sample, with the advantage that the
-algorithm gives it (in groups of role, problem or turn). TRL's own group
-statistics are not used. Problems, keys and advantages equal the ones in `flowzoo train` with
-the same seed, step for step. Replies that were cut off are left out and counted, as our learner
-leaves them out by default. The loss, the clips and the weights are TRL's.
-
-A sample's `model_version` is the version that was live when its step began: weights that TRL
-sends to the server during the step make a reply newer than that, never older.
+Problems, keys and advantages equal the ones in `flowzoo train` with the same seed, step for step;
+the loss, the clips and the weights are TRL's.
 """
 
 from __future__ import annotations
@@ -135,11 +129,7 @@ class TRLRolloutWorker:
         self._version = model_version
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raise if rollouts failed, or nothing came for so long.
-
-        Raises:
-            RuntimeError: with the failure as its cause.
-        """
+        """Raise if rollouts failed, or nothing came for so long."""
         running = self._running
         if running is not None and running.done() and not running.cancelled():
             error = running.exception()
@@ -169,7 +159,7 @@ class TRLRolloutWorker:
             self._produced_at = time.monotonic()
 
     def _jobs(self) -> list[EpisodeJob]:
-        """The episodes of a step, numbered as the trainer of ours numbers them."""
+        # Numbered as our trainer numbers them.
         problems = self._stream.take(self._workflow.task, self._problems)
         return [
             EpisodeJob(problem, index * self._samples + sample)
@@ -224,11 +214,7 @@ class TRLRolloutWorker:
 
 
 def episode_spec(algorithm: str, workflow: Workflow) -> AdvantageSpec:
-    """The advantages of an algorithm that plays whole episodes, for `workflow`.
-
-    Raises:
-        UsageError: there is none of that name, or it branches.
-    """
+    """The advantages of an algorithm that plays whole episodes, for `workflow`."""
     row = algorithm_named(algorithm)
     if row.sampling != "episodes":
         raise UsageError(f"{algorithm} branches episodes: only `flowzoo train` samples for it.")

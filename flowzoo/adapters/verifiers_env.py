@@ -91,7 +91,6 @@ class SeatPolicy:
     batching: Batching = "stream"
 
     def __init__(self, role: str, seat: vf.Agent, task: vf.Task) -> None:
-        """Take the seat of `role` for one episode of `task`."""
         self.name, self._seat, self._task = role, seat, task
         self.traces: dict[tuple[str, int], vf.Trace] = {}
         """Agent and turn -> its run."""

@@ -14,21 +14,12 @@ _OF_LEARNER = "learner.pt"
 
 
 def check_integrity(model: Path) -> None:
-    """Compare the files of a model with their digests, if it is a policy in a checkpoint.
-
-    Raises:
-        DataError: a file has changed.
-        UsageError: a file cannot be read.
-    """
+    """Compare the files of a model with their digests, if it is a policy in a checkpoint."""
     root = model.parent.parent
     if model.parent.name != "policies" or not (root / MANIFEST).is_file():
         return
     prefix = f"policies/{model.name}/"
     files = read_sealed(root / MANIFEST).get("files", {})
-    digests = {
-        name: entry["sha256"]
-        for name, entry in files.items()
-        if name.startswith(prefix) and isinstance(entry, dict)  # format 2 has sizes alone
-    }
+    digests = {name: entry["sha256"] for name, entry in files.items() if name.startswith(prefix)}
     digests.pop(prefix + _OF_LEARNER, None)
     check_digests(root, digests)

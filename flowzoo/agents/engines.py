@@ -1,14 +1,11 @@
 """Engines by name, and what each of them can do.
 
-An engine samples from a model at a path. Nothing asks for its name: checks of settings, runs and
-commands ask its `EngineTraits`. Flowzoo's own are in `ENGINES`; packages add theirs by entry points
-of the group `flowzoo.engines`, which name a subclass of `Engine`:
-
     [project.entry-points."flowzoo.engines"]
     echo = "echo_pack:EchoEngine"
 
-Such an engine runs `--policy echo:PATH`, and with `--engine echo` the policies `pocket` and
-`hf:PATH`. `flowzoo.agents.testing.check_engine` tests one.
+Such an entry point names a subclass of `Engine`, which runs `--policy echo:PATH`, and with
+`--engine echo` the policies `pocket` and `hf:PATH`. `flowzoo.agents.testing.check_engine` tests
+one.
 """
 
 from __future__ import annotations
@@ -174,11 +171,6 @@ def plugin_engines() -> list[str]:
 
 
 def _complete(setting: str, engine: type[Engine]) -> type[Engine]:
-    """Return `engine`, whose `name` and `traits` must be set.
-
-    Raises:
-        UsageError: one is missing.
-    """
     if not isinstance(getattr(engine, "name", None), str):
         raise UsageError(f'{setting} has no `name`: an engine class says name = "...".')
     if not isinstance(getattr(engine, "traits", None), EngineTraits):

@@ -1,8 +1,4 @@
-"""A policy that asks the person at the terminal.
-
-The person sees what the role sees, its messages and nothing else, and types the reply: one line,
-several between two lines of `\"\"\"`, or a text written in an editor.
-"""
+"""A policy that asks the person at the terminal, who sees the messages of the role alone."""
 
 from __future__ import annotations
 
@@ -35,18 +31,12 @@ class HumanPolicy:
     counts_tokens = False
 
     def __init__(self, name: str = "human") -> None:
-        """Make the policy; `name` is its name in policy maps and records."""
         self.name = name
         self._hint_shown = False
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Ask for a reply to each of `requests`, in their order.
-
-        Blocks the event loop, so that Ctrl-C ends the program as usual.
-
-        Raises:
-            UsageError: standard input has ended, or the editor failed.
-        """
+        """Ask for a reply to each of `requests`, in their order."""
+        # Blocks the event loop, so that Ctrl-C ends the program as usual.
         return [Completion(self._ask(request)) for request in requests]
 
     async def close(self) -> None:
@@ -83,16 +73,11 @@ class HumanPolicy:
             out.print(Text("nothing written: type a reply, or /edit again", style="dim"))
 
     def __repr__(self) -> str:
-        """Name of the policy."""
         return f"HumanPolicy({self.name!r})"
 
 
 def read_line(agent: str) -> str:
-    """A line of standard input, without its end.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """A line of standard input, without its end."""
     try:
         return input()
     except EOFError:
@@ -103,11 +88,7 @@ def read_line(agent: str) -> str:
 
 
 def read_quoted(agent: str) -> str:
-    """The lines up to one of three quotes.
-
-    Raises:
-        UsageError: standard input ended before.
-    """
+    """The lines up to one of three quotes."""
     lines: list[str] = []
     while (line := read_line(agent)).strip() != QUOTES:
         lines.append(line)
@@ -115,11 +96,7 @@ def read_quoted(agent: str) -> str:
 
 
 def editor() -> list[str]:
-    """The command of the person's editor: $VISUAL, $EDITOR, or the first usual one there is.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The command of the person's editor: $VISUAL, $EDITOR, or the first usual one there is."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if named:
         return shlex.split(named)
@@ -130,11 +107,7 @@ def editor() -> list[str]:
 
 
 def edited(request: Request) -> str:
-    """Text that the person writes in an editor above the question; the file is removed.
-
-    Raises:
-        UsageError: the editor is missing or failed.
-    """
+    """Text that the person writes in an editor above the question; the file is removed."""
     question = "\n\n".join(f"{m['role']}:\n{m['content']}" for m in request.messages)
     question = question.encode("utf-8", "replace").decode()  # lone surrogates fit no file
     with tempfile.TemporaryDirectory(prefix="flowzoo-") as folder:

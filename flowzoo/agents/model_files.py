@@ -1,13 +1,7 @@
 """Models by name: folders, GGUF files and ids of the Hugging Face hub.
 
-A GGUF file is dequantized once into a cache folder in Hugging Face layout. It holds weights (mostly
-quantized to 4 to 8 bits), a tokenizer and a chat template in one plain data format: nothing in it
-is executed. transformers reads it (`gguf_file=`), but what comes out has the library's defaults in
-place of the file's special tokens, so every fact that the file states is set from its metadata and
-compared afterwards. The result loads in transformers and vLLM like any other folder. Weights are
-stored in float32, which holds each dequantized value exactly.
-
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+A GGUF file is dequantized once into a cache folder in Hugging Face layout. Nothing in it is
+executed. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
@@ -18,6 +12,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,12 +49,7 @@ def is_gguf(source: str | os.PathLike[str]) -> bool:
 
 
 def check_gguf(source: str) -> None:
-    """Check that `source` can be converted, without loading it.
-
-    Raises:
-        UsageError: it is not a file, or not in GGUF.
-        MissingExtraError: the extra `gguf` is not installed.
-    """
+    """Check that `source` can be converted, without loading it."""
     try:
         with open(source, "rb") as file:
             start = file.read(len(MAGIC))
@@ -71,12 +61,7 @@ def check_gguf(source: str) -> None:
 
 
 def model_source(source: str | os.PathLike[str]) -> str:
-    """Return `source`, or the converted folder if it is a GGUF file; converts on first use.
-
-    Raises:
-        UsageError: the file is missing, is not in GGUF, or holds a model that cannot be read.
-        MissingExtraError: the extra `gguf` or `train` is not installed.
-    """
+    """Return `source`, or the converted folder if it is a GGUF file; converts on first use."""
     path = os.fspath(source)
     if not is_gguf(path):
         return path
@@ -91,12 +76,12 @@ def model_source(source: str | os.PathLike[str]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _file_digest(path: str, size: int, modified_ns: int) -> str:
-    """SHA-256 of a file; size and time of its last change are part of the cache's key."""
+    # Size and time of the last change are part of the cache's key.
     return file_digest(Path(path))
 
 
 def _convert(path: Path, digest: str, folder: Path) -> None:
-    """Convert `path` beside `folder`, then move it there. Two processes may do so at once."""
+    # Beside `folder`, then moved there: two processes may convert at once.
     _log.warning("converting %s into %s (once)", path, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -120,7 +105,7 @@ def _convert(path: Path, digest: str, folder: Path) -> None:
 
 
 def _read_metadata(path: Path) -> dict[str, Any]:
-    """Key-value pairs of the file, and under `tensors` the names of its tensors."""
+    # Names of the tensors are under `tensors`.
     from gguf import GGUFReader
 
     try:
@@ -133,12 +118,21 @@ def _read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _load(path: Path, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Model in float32 and tokenizer, with the special tokens and template of the metadata."""
+    # In float32, which holds each dequantized value exactly.
     need_module("torch", _PURPOSE)
     need_module("transformers", _PURPOSE)
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoTokenizer,
+        GgufConfig,
+        modeling_gguf_pytorch_utils,
+    )
+    from transformers.utils import logging
 
+    hide_bars()
+    # Its own bar, which transformers' switch does not reach.
+    modeling_gguf_pytorch_utils.tqdm = logging.tqdm
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
@@ -156,8 +150,15 @@ def _load(path: Path, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def hide_bars() -> None:
+    """Switch off progress bars of transformers where stderr is no terminal: they litter logs."""
+    if not sys.stderr.isatty():
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+
+
 def _check_weights(path: Path, info: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if weights of the model do not come from the file, or the reverse."""
     for kind in ("missing_keys", "mismatched_keys", "unexpected_keys"):
         # transformers fills such weights with random numbers, or drops them, and goes on.
         if names := sorted(map(str, info[kind])):
@@ -168,7 +169,7 @@ def _check_weights(path: Path, info: Mapping[str, Any]) -> None:
 
 
 def _set_tokens(metadata: Mapping[str, Any], model: Any, tokenizer: Any) -> None:
-    """Set special tokens and template as the metadata states them."""
+    # transformers puts its defaults in place of the file's special tokens.
     tokens = metadata["tokenizer.ggml.tokens"]
     for name, key in _SPECIAL_TOKENS.items():
         number = metadata.get(f"tokenizer.ggml.{key}_token_id")
@@ -183,7 +184,6 @@ def _set_tokens(metadata: Mapping[str, Any], model: Any, tokenizer: Any) -> None
 
 
 def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
-    """Raise `UsageError` unless shapes and output head of `model` are what the file states."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -211,7 +211,6 @@ def _check_model(path: Path, metadata: Mapping[str, Any], model: Any) -> None:
 
 
 def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) -> None:
-    """Raise `UsageError` unless ids, special tokens and the bos rule are what the file states."""
     tokens = metadata["tokenizer.ggml.tokens"]
     problems = []
     wrong = [
@@ -240,7 +239,6 @@ def _check_tokenizer(path: Path, metadata: Mapping[str, Any], tokenizer: Any) ->
 
 
 def _card(path: Path, digest: str, metadata: Mapping[str, Any]) -> str:
-    """Model card with the license and the name that the file states."""
     terms = metadata.get("general.license")
     head = f"---\nlicense: {json.dumps(terms)}\n---\n" if terms else ""
     name = metadata.get("general.name") or path.stem
@@ -257,11 +255,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 
 
 def check_model(source: str) -> None:
-    """Check that a source is a model's folder, a GGUF file or a valid hub id; loads nothing.
-
-    Raises:
-        UsageError: neither an existing folder or file nor a valid hub id.
-    """
+    """Check that a source is a model's folder, a GGUF file or a valid hub id; loads nothing."""
     if is_gguf(source):
         check_gguf(source)
     elif os.path.isdir(source):

@@ -1,10 +1,7 @@
 """Policies: the protocol that every engine implements, and its requests and replies.
 
-A policy turns a batch of `Request`s into `Completion`s, in request order. Everything random about
-a completion is a function of `Request.key`, never of the batch it happened to share, so that an
-episode can be replayed alone. Two kinds of engine exist: `static` ones want large batches, which
-the rollout forms (transformers); `stream` ones batch by themselves or have no batches (endpoints,
-scripts), and take requests as they come.
+Everything random about a completion is a function of `Request.key`, never of the batch that it
+happened to share, so an episode can be replayed alone.
 """
 
 from __future__ import annotations
@@ -122,20 +119,14 @@ def canonical(key: Key) -> tuple[tuple[bool, str | int], ...]:
 
 
 def ordering(keys: Iterable[Key]) -> Callable[[Key], Any]:
-    """A sort key that orders `keys` as `canonical` does.
-
-    Keys of one shape, such as the keys of a workflow's calls, sort by themselves.
-    """
+    """A sort key that orders `keys` as `canonical` does."""
+    # Keys of one shape, such as the keys of a workflow's calls, sort by themselves.
     shapes = {tuple(map(type, key)) for key in keys}
     return canonical if len(shapes) > 1 else tuple
 
 
 def reply_cap(request: Request, sampling: Sampling) -> int:
-    """Most tokens `request` may be answered with.
-
-    Raises:
-        UsageError: the request's own cap is below 1.
-    """
+    """Most tokens `request` may be answered with."""
     if request.max_tokens is None:
         return sampling.max_tokens
     if request.max_tokens < 1:
@@ -144,11 +135,7 @@ def reply_cap(request: Request, sampling: Sampling) -> int:
 
 
 def prompt_budget(request: Request, sampling: Sampling, context: int) -> int:
-    """Most tokens the prompt of `request` may have where prompt and reply share `context`.
-
-    Raises:
-        UsageError: one of the request's own caps is below 1.
-    """
+    """Most tokens the prompt of `request` may have where prompt and reply share `context`."""
     room = context - reply_cap(request, sampling)
     if request.max_prompt is None:
         return room

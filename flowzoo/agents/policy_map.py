@@ -1,10 +1,7 @@
 """The mapping from roles, or single agents, to policies and token budgets.
 
-One policy for all roles is `shared`, one per role is `isolated`; anything else (two roles share
-one, one is frozen, voters differ) is a map.
-
-Token budgets are given as `ROLE=PROMPT/REPLY`, either number may be left out
-(`aggregator=15360/5120`, `generator=/512`). A role without an entry has the policy's own limits.
+Budgets are given as `ROLE=PROMPT/REPLY`; either number may be left out (`aggregator=15360/5120`,
+`generator=/512`).
 """
 
 from __future__ import annotations
@@ -84,11 +81,9 @@ def read_lengths(args: Sequence[str], roles: Roles) -> dict[str, Lengths]:
 def with_default(
     lengths: Mapping[str, Lengths], roles: Roles, reply: int
 ) -> tuple[dict[str, Lengths], int]:
-    """`lengths` with a reply budget in every role, and the longest: what policies must allow.
-
-    A policy has one limit for all roles that it plays, and a request can only tighten it: the
-    policy's must be the longest, and the roles that were given none get `reply`.
-    """
+    """`lengths` with a reply budget in every role, and the longest."""
+    # A policy has one limit for all roles that it plays, and a request can only tighten it: the
+    # policy's must be the longest.
     full = {role: lengths.get(role, Lengths()) for role in roles}
     full = {role: Lengths(entry.prompt, entry.reply or reply) for role, entry in full.items()}
     for agent, entry in lengths.items():
@@ -211,7 +206,6 @@ class PolicyMap:
                     self._check_lengths(name, self.policy(agent))
 
     def _check_lengths(self, name: str, policy: Policy) -> None:
-        """Refuse a budget that would have no effect."""
         lengths = self._lengths[name]
         if lengths.prompt is not None and not getattr(policy, "counts_tokens", True):
             raise UsageError(
@@ -226,5 +220,4 @@ class PolicyMap:
             )
 
     def __repr__(self) -> str:
-        """Entries by policy name, e.g. `PolicyMap(generator=p0, aggregator=p1)`."""
         return f"PolicyMap({', '.join(f'{key}={name}' for key, name in self.entries.items())})"

@@ -19,15 +19,15 @@ def distinct_problems(
 ) -> list[Problem]:
     """The first `count` problems of `split` with different texts, from index `start` on.
 
-    A generator may repeat an instance; counting it twice would make intervals too narrow.
-    The search ends after a run of repetitions: if one more equally likely instance existed, such a
-    run would have a probability below 10^-20.
     `count` None takes every row of a finite split, repeated texts included. `option` is the setting
     of `count`, for the remedy in the message.
 
     Raises:
         UsageError: the split has fewer distinct problems, or `count` is None for a generator.
     """
+    # A generator may repeat an instance; counting it twice would make intervals too narrow. The
+    # search ends after a run of repetitions that, if one more equally likely instance existed,
+    # would have a probability below 10^-20.
     size = get_size(task, split)
     if count is None:
         if size is None:
@@ -71,11 +71,9 @@ def stream_indices(size: int | None, seed: int, step: int, count: int) -> list[i
 
 
 def indices_from(size: int | None, seed: int, first: int, count: int) -> list[int]:
-    """Elements `first` to `first + count` of the endless stream of training problems.
-
-    A function of its arguments. A finite split is gone through in a new order every epoch; a
-    generator (`size` None) is sampled without end.
-    """
+    """Elements `first` to `first + count` of the endless stream of training problems."""
+    # A function of its arguments. A finite split is gone through in a new order every epoch; a
+    # generator (`size` None) is sampled without end.
     if size is None:
         return [key_int("stream", seed, index) % 2**31 for index in range(first, first + count)]
     return [
@@ -84,10 +82,9 @@ def indices_from(size: int | None, seed: int, first: int, count: int) -> list[in
 
 
 class ProblemStream:
-    """The training problems, one after another; `cursor` is the position that a run saves.
+    """The training problems, one after another.
 
-    `cursor` counts the problems drawn so far. With the seed and the split it determines the next
-    problem, so a run needs to save nothing else.
+    `cursor` counts the problems drawn so far; a run saves it, and needs to save nothing else.
     """
 
     def __init__(

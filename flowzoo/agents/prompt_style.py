@@ -1,8 +1,4 @@
-"""Default prompts of a model: the texts that it can follow.
-
-Pocket models were made on the short texts. Any other model gets the full texts with worked
-examples, or, if a run of flowzoo trained it, the texts of that run.
-"""
+"""Default prompts of a model: the texts that it can follow."""
 
 from __future__ import annotations
 
@@ -39,14 +35,10 @@ SHORT, FULL = PromptStyle("short", 0), PromptStyle("full", EXAMPLES)
 
 
 def usual_style(sources: Iterable[str]) -> PromptStyle:
-    """The prompts for models, or policies, that play together.
-
-    Args:
-        sources: models as in the setting `model`, or policies as `make_policy` takes them.
-
-    Pocket models read only the short texts, and so do all that play beside one. Otherwise the
-    first model decides.
-    """
+    """The prompts for models (or policies) that play together; the first model decides."""
+    # Pocket models were made on the short texts and read no others, so all that play beside one get
+    # them. Other models get full texts with worked examples, or the texts of the run that trained
+    # them.
     styles = [_style(source) for source in sources]
     return SHORT if not styles or SHORT in styles else styles[0]
 
@@ -56,8 +48,8 @@ def make_styled(
 ) -> tuple[Workflow, PromptStyle]:
     """`make(**settings)`, with the usual prompts for `sources` where the settings name none.
 
-    A task that has no worked examples goes without, which is logged; if the settings ask for
-    them, that is an error. Also returns the style in use.
+    A task that has no worked examples goes without, which is logged; if the settings ask for them,
+    that is an error. Also returns the style in use.
     """
     given = dict(settings)
     # Published rules come with the published kind of prompt.
@@ -89,7 +81,7 @@ def _style(source: str) -> PromptStyle:
 
 
 def _settings_of_run(folder: Path) -> dict[str, Any] | None:
-    """The settings of the run that wrote a model's folder: of an export, or within a run."""
+    # Of an export, or within a run.
     above = [folder / "flowzoo.json"]
     above += [parent / "run.json" for parent in list(folder.resolve().parents)[:_LEVELS]]
     for file in above:
@@ -102,7 +94,6 @@ def _settings_of_run(folder: Path) -> dict[str, Any] | None:
 
 
 def _context(folder: Path) -> float:
-    """Most tokens of prompt and reply, as a model's config.json says; infinite if it does not."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return float(config.get("text_config", config)["max_position_embeddings"])

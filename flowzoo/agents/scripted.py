@@ -1,8 +1,7 @@
 """A policy without a model: each role does its job rightly with a given probability.
 
-For tests, demonstrations and for measuring a workflow itself (what does voting gain if a generator
-is right 60 % of the time?). It knows the gold answers, through a channel no model has: a request
-carries the *name* of its problem, and this policy alone holds the task that resolves it.
+It knows the gold answers through a channel that no model has: a request carries the name of its
+problem, and this policy holds the task that resolves it.
 """
 
 from __future__ import annotations
@@ -35,11 +34,7 @@ class Oracle(Protocol):
 
 
 def problem_from_id(task: Task, reference: str) -> Problem:
-    """The problem of `task` whose `Problem.id` is `reference`.
-
-    Raises:
-        UsageError: not a reference, or not one to a problem of this task.
-    """
+    """The problem of `task` whose `Problem.id` is `reference`."""
     parts = reference.split("/", 3)
     index = parts[-1].rpartition(":")[2]
     if len(parts) != 4 or not (index.isascii() and index.isdigit()):
@@ -88,11 +83,7 @@ class ScriptedPolicy:
         self._resolve = lru_cache(4096)(partial(problem_from_id, oracle.task))
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer `requests`, in their order.
-
-        Raises:
-            UsageError: a request without a problem reference, or with one of another task.
-        """
+        """Answer `requests`, in their order."""
         return [Completion(self._reply(request), finish="scripted") for request in requests]
 
     async def close(self) -> None:
@@ -105,5 +96,4 @@ class ScriptedPolicy:
         return self._oracle.expert(request.role, list(request.messages), problem, rng, right)
 
     def __repr__(self) -> str:
-        """Name and skill."""
         return f"ScriptedPolicy({self.name!r}, skill={self.skill})"

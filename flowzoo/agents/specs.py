@@ -1,13 +1,4 @@
-"""Policies from one line of text, as commands and configs name them.
-
-`scripted:P` (right with probability P), `hf:PATH` (a folder, a GGUF file or an id of the hub),
-`vllm:PATH` (the same model in a vLLM engine of this process), `vllm:PATH@URL` (a running
-`vllm serve`, token ids in and out), `openai:MODEL@URL` (an OpenAI-compatible endpoint) and `pocket`
-(the small model of the task that is played; `pocket:TASK` is that of another, `pocket:SCALE` and
-`pocket:TASK-SCALE` that of another size, see `flowzoo.agents.pocket`). `human` is the person
-at the terminal. `NAME:PATH` is a model in an engine of an installed package
-(`flowzoo.agents.engines`).
-"""
+"""Policies from one line of text (`FORMS`), as commands and configs name them."""
 
 from __future__ import annotations
 
@@ -106,11 +97,7 @@ class NamedModel(NamedTuple):
     """Address of the server, for an engine that is one."""
 
     def dtype(self, choice: EngineDTypeChoice) -> EngineDType | None:
-        """Return the number format that it computes in; None: the engine does not say.
-
-        Raises:
-            UsageError: no model is found at the path.
-        """
+        """Return the number format that it computes in; None: the engine does not say."""
         return self.engine.dtype(choice, self.path)
 
     def open(self, choice: EngineDTypeChoice, memory: float, **options: Any) -> Policy:
@@ -123,17 +110,7 @@ class NamedModel(NamedTuple):
 def named_model(
     spec: str, task: str, engine: str = "transformers", endpoint: str = ""
 ) -> NamedModel | None:
-    """The model that `spec` names by its path; None for scripts, people and plain endpoints.
-
-    Args:
-        spec: as for `make_policy`.
-        task: name of the task that is played.
-        engine: as for `make_policy`.
-        endpoint: as for `make_policy`.
-
-    Raises:
-        UsageError: no such pocket model or engine.
-    """
+    """The model that `spec` names by its path; None for scripts, people and plain endpoints."""
     kind, _, rest = spec.partition(":")
     if kind == "pocket":
         rest = str(pocket_path(*read_pocket(rest, task)))
@@ -151,16 +128,7 @@ def named_model(
 
 
 def check_spec(spec: str, task: str) -> None:
-    """Refuse a spec that names no policy, without loading anything.
-
-    Args:
-        spec: as for `make_policy`.
-        task: name of the task that is played.
-
-    Raises:
-        UsageError: a spec of no known form, a probability outside [0, 1], a pocket model that does
-            not exist, a model that its engine refuses, or an endpoint's URL that is none.
-    """
+    """Refuse a spec that names no policy, without loading anything."""
     kind, colon, rest = spec.partition(":")
     if kind == "scripted" and colon:
         chance = _probability(spec, rest)
@@ -178,7 +146,6 @@ def check_spec(spec: str, task: str) -> None:
 
 
 def _endpoint(spec: str, rest: str) -> tuple[str, str]:
-    """Model and URL of MODEL@URL."""
     model, _, url = rest.partition("@http")
     if not model or not url:
         raise UsageError(

@@ -4,8 +4,7 @@
     check_engine("echo", "path/to/model")
     check_policy(lambda sampling: MyPolicy(sampling=sampling))
 
-They raise `AssertionError` that says what is wrong. `check_engine` takes an engine's name, as
-settings have it, or an `Engine`; its model should be small, since some 60 replies are sampled.
+Take a small model: some 60 replies are sampled.
 """
 
 from __future__ import annotations
@@ -197,7 +196,6 @@ def _check_ids(subject: _Subject, reference: LogProbs | None) -> None:
 
 
 def _check_batches(subject: _Subject) -> None:
-    """Check that a sample follows from its key: alone, in a batch, in another order."""
     requests = _requests()
     together = subject.answer(requests)
     backwards = subject.answer(requests[::-1])[::-1]

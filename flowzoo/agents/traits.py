@@ -1,15 +1,4 @@
-"""Facts of a model that default settings follow from: length of replies, number format.
-
-The reply budget is what the task needs (`Task.reply_tokens`) and the model allows: a model that
-thinks gets `THOUGHT_TOKENS`, as in AT-GRPO (arXiv 2510.11062) and Dr. MAS (2602.08847); a
-model as small as the pocket models gets a few. It never exceeds `max_new_tokens` of the generation
-config, nor half of the context, so that prompts have the other half. Training and evaluation
-follow the same rule.
-
-A model of 100 million weights or more is sampled in bfloat16 where the hardware multiplies it: half
-the memory traffic, and at least as fast. Smaller ones, the pocket models of every size among them,
-are sampled in float32, so that their figures are the same on every machine.
-"""
+"""Facts of a model that default settings follow from: length of replies, number format."""
 
 from __future__ import annotations
 
@@ -36,7 +25,7 @@ _CPU_FLAGS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 
 
 def has_bfloat16(device: str) -> bool:
-    """Return whether `device` multiplies bfloat16 in hardware, which a GPU elsewhere does."""
+    """True if `device` multiplies bfloat16 in hardware; a GPU that is not here does."""
     import torch
 
     if not device.startswith("cpu"):
@@ -57,16 +46,10 @@ def vllm_device() -> str:
 def dtype_for(
     choice: EngineDTypeChoice, source: str | os.PathLike[str], device: str
 ) -> EngineDType:
-    """Return the number format in which a model is sampled.
-
-    Args:
-        choice: a number format, or `auto` for the one that suits model and device.
-        source: the model: a folder, a GGUF file or an id of the hub.
-        device: what it runs on; GPU or CPU is all that counts.
-
-    Raises:
-        UsageError: no model is found at `source`.
-    """
+    """Return the number format in which a model is sampled; `auto` suits model and device."""
+    # bfloat16 halves the memory traffic where the hardware multiplies it. Smaller models, the
+    # pocket models of every size among them, stay in float32, so that their figures are the same
+    # everywhere.
     if choice != "auto":
         return choice
     if has_bfloat16(device) and weights_at(os.fspath(source)) >= LEAST_WEIGHTS:
@@ -76,13 +59,8 @@ def dtype_for(
 
 @functools.lru_cache(maxsize=64)
 def weights_at(source: str) -> float:
-    """Number of weights of the model at `source`, by its configuration.
-
-    Infinity for a family of which transformers has no causal language model: vLLM alone runs it.
-
-    Raises:
-        UsageError: no model is found there.
-    """
+    """Number of weights of the model at `source`, by its configuration."""
+    # Infinity for a family of which transformers has no causal language model: vLLM alone runs it.
     from transformers import AutoConfig
 
     source = model_source(source)
@@ -104,11 +82,7 @@ def weights_at(source: str) -> float:
 
 
 def count_weights(config: Any) -> int:
-    """Number of weights of a model of transformers; nothing is allocated.
-
-    Raises:
-        ValueError: the library knows no causal language model of this configuration.
-    """
+    """Number of weights of a model of transformers; nothing is allocated."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -147,14 +121,10 @@ class ReplyBudget(NamedTuple):
 def reply_budget(
     models: Sequence[ModelTraits], switches: Sequence[bool | None], task: int, tiny: int
 ) -> ReplyBudget:
-    """The longest reply that suits all models, at least one.
-
-    Args:
-        models: models that answer.
-        switches: switch for thoughts of each model; None: its template's default.
-        task: tokens that a reply to its problems takes.
-        tiny: tokens for small models.
-    """
+    """The longest reply that suits all models: `task` tokens, or `tiny` for small ones."""
+    # What the task needs and the model allows: never above `max_new_tokens` of the generation
+    # config, nor half of the context, so that prompts have the other half. Thoughts get as much as
+    # in AT-GRPO (arXiv:2510.11062) and Dr. MAS (arXiv:2602.08847).
     limits: list[int] = []
     for model, switch in zip(models, switches, strict=True):
         thinks = model.thinks if switch is None else switch
@@ -166,14 +136,7 @@ def reply_budget(
 
 
 def traits_of(source: str) -> ModelTraits:
-    """Read a model's traits from its configuration and tokenizer.
-
-    Args:
-        source: as in the settings `model` and `models`.
-
-    Raises:
-        UsageError: no model is found there.
-    """
+    """Read a model's traits from its configuration and tokenizer."""
     if source.partition(":")[0] == "pocket":
         return ModelTraits()
     # Late: a run whose settings say it all does not need it.

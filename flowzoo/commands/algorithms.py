@@ -21,11 +21,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Print the table, or what was asked about; the exit status is 0.
-
-    Raises:
-        UsageError: an unknown name.
-    """
+    """Print the table, or what was asked about; the exit status is 0."""
     from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 
     algorithms = [algorithm_named(name) for name in options.names or ALGORITHMS]

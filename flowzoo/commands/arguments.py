@@ -4,9 +4,6 @@
 from several values and a `Literal` from its choices; `X | None` takes the word None, too. A field
 that is a dataclass holds a group of options. `field(metadata=...)` makes an argument positional
 (`{"positional": "NAME"}`) or gives its option another name (`{"option": "with"}`).
-
-argparse splits the words. Values are read here, so that every mistake is one line that says what
-was expected and what came.
 """
 
 from __future__ import annotations
@@ -108,11 +105,7 @@ class Argument:
         return " ".join(field_docs(self.owner).get(self.name, "").split())
 
     def read(self, given: Any) -> Any:
-        """Convert what argparse found to a value of the field.
-
-        Raises:
-            UsageError: it is none.
-        """
+        """Convert what argparse found to a value of the field."""
         if isinstance(given, bool):
             return given
         if isinstance(given, str):
@@ -152,12 +145,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
-    """Arguments of a dataclass, including nested dataclasses.
-
-    Args:
-        options: the dataclass.
-        defaults: an object of it that has the defaults.
-    """
+    """Arguments of a dataclass, nested ones included; `defaults` is an object of it."""
     hints, arguments = get_type_hints(options), list[Argument]()
     for field in fields(options):
         default, hint = _default(field, defaults), hints[field.name]
@@ -176,23 +164,13 @@ def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
 
 
 def _default(field: Field[Any], defaults: Any) -> Any:
-    """Default of a field; MISSING if it has none."""
     if defaults is not None:
         return getattr(defaults, field.name)
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def parse_words(arguments: Iterable[Argument], line: Sequence[str], command: str) -> dict[str, Any]:
-    """Values that a command line gives, by field.
-
-    Args:
-        arguments: the arguments it may have.
-        words: the command line behind the command.
-        command: name of the command, for messages.
-
-    Raises:
-        UsageError: an argument that there is not, with near matches, or a wrong value.
-    """
+    """Values that a command line gives, by field."""
     _check_empty(line)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     by_name = {argument.name: argument for argument in arguments}
@@ -211,7 +189,7 @@ def parse_words(arguments: Iterable[Argument], line: Sequence[str], command: str
 
 
 def _add(parser: argparse.ArgumentParser, argument: Argument) -> None:
-    """Add an argument that is absent from the result unless it is given."""
+    # Absent from the result unless it is given.
     name, absent = argument.name, argparse.SUPPRESS
     if argument.is_flag:
         short = ["-h"] if name == "help" else []
@@ -225,13 +203,12 @@ def _add(parser: argparse.ArgumentParser, argument: Argument) -> None:
 
 
 def _with_dashes(word: str) -> str:
-    """`--max_tokens` as `--max-tokens`."""
     option, equals, value = word.partition("=")
     return option.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
 def _check_empty(line: Sequence[str]) -> None:
-    """Refuse empty words: as a path they would be the working folder."""
+    # As a path an empty word would be the working folder.
     for index, word in enumerate(line):
         option, equals, value = word.partition("=")
         if not word or (option.startswith("--") and equals and not value):
@@ -244,7 +221,7 @@ def _check_empty(line: Sequence[str]) -> None:
 
 
 def _count_message(error: argparse.ArgumentError, arguments: Iterable[Argument]) -> str:
-    """Message for a wrong number of values, the only mistake that argparse finds."""
+    # A wrong number of values is the only mistake that argparse finds.
     counts = {argument.label: argument.nargs for argument in arguments if not argument.is_flag}
     label = error.argument_name
     if label not in counts:
@@ -254,7 +231,6 @@ def _count_message(error: argparse.ArgumentError, arguments: Iterable[Argument])
 
 
 def _unknown_option(word: str, arguments: Iterable[Argument], command: str) -> UsageError:
-    """Error for an option that there is not, with the nearest ones."""
     names = [shown_label(argument)[2:] for argument in arguments if argument.is_option]
     written = word.partition("=")[0]
     name = written.lstrip("-").replace("_", "-")
@@ -288,11 +264,7 @@ def build(options: type, values: Mapping[str, Any], defaults: Any = None) -> Any
 
 
 def read_arguments(options: type, description: str | None = None) -> Any:
-    """An object of `options` from the command line of a script, as `parse_args` reads one.
-
-    Raises:
-        SystemExit: help was asked for, or the command line cannot be read.
-    """
+    """An object of `options` from the command line of a script; exits after help or a mistake."""
     arguments, command = [*arguments_of(options), *arguments_of(Common)[:1]], Path(sys.argv[0]).name
     try:
         values = parse_words(arguments, sys.argv[1:], command)
@@ -312,7 +284,6 @@ def shown_label(argument: Argument) -> str:
 
 
 def _invocation(argument: Argument) -> str:
-    """`--out PATH`, or the name of a positional argument."""
     return f"{argument.label} {argument.metavar}" if argument.is_option else argument.label
 
 
@@ -322,14 +293,7 @@ def help_text(
     arguments: Sequence[Argument],
     commands: Mapping[str, str] | None = None,
 ) -> str:
-    """Help of a command, as wide as the terminal.
-
-    Args:
-        command: its name.
-        description: its purpose.
-        arguments: its arguments; options are grouped by the class that declares them.
-        commands: its own commands, with what they do.
-    """
+    """Help of a command, as wide as the terminal; options are grouped by their class."""
     width = min(shutil.get_terminal_size().columns - 2, _WIDEST)
     column = 24 if width > 70 else 10
     usage = [command, *(["COMMAND"] if commands else []), "[OPTIONS]"]
@@ -355,7 +319,6 @@ def help_text(
 
 
 def _title(argument: Argument, description: str) -> str:
-    """Heading of an argument's group: the first line of the docstring of its class."""
     if not argument.is_option:
         return "arguments"
     text = argument.owner.__doc__ or "Options"
@@ -365,7 +328,6 @@ def _title(argument: Argument, description: str) -> str:
 
 
 def _add_help(group: Any, argument: Argument) -> None:
-    """Add an argument to a group of the help, with choices and default."""
     text, metavar = argument.help, argument.metavar
     if argument.choices and len(metavar) > _LONGEST_CHOICES:
         text += f" Choices: {', '.join(map(str, argument.choices))}."
@@ -386,5 +348,5 @@ def _add_help(group: Any, argument: Argument) -> None:
 
 
 def _escaped(text: str) -> str:
-    """Text in which argparse replaces nothing."""
+    # argparse replaces %(name)s.
     return re.sub("%", "%%", text)

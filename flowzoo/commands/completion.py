@@ -1,9 +1,4 @@
-"""`flowzoo completion`: a script that completes commands, options and choices in a shell.
-
-The script holds a table and looks candidates up in it, so completing imports nothing of flowzoo. A
-row has what must precede the candidate (`train`, or `train --optimizer`), the candidate, and a
-description.
-"""
+"""`flowzoo completion`: a script that completes commands, options and choices in a shell."""
 
 from __future__ import annotations
 
@@ -15,6 +10,8 @@ from flowzoo.commands.arguments import Common, arguments_of, shown_label
 
 Shell = Literal["bash", "zsh", "fish"]
 
+# The scripts look candidates up in a table, so completing imports nothing of flowzoo. A row has
+# what must precede the candidate (`train`, or `train --optimizer`), the candidate, a description.
 # A command is the first word that is no option; of `sandbox` the next such word belongs to it.
 # After an option with choices these are offered, else options if the word begins with a dash, else
 # choices of positional arguments; without any, the shell completes file names.
@@ -116,7 +113,7 @@ def completions(shell: Shell) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text in single quotes; quotes and backslashes in it, which shells read, are replaced."""
+    # Shells read quotes and backslashes.
     return "'" + text.replace("'", "’").replace("\\", "/") + "'"
 
 
@@ -135,7 +132,6 @@ def candidates() -> Iterator[tuple[str, str, str]]:
 
 
 def _arguments(command: str, options: type) -> Iterator[tuple[str, str, str]]:
-    """Rows of the arguments of a command."""
     for argument in [*arguments_of(options), *arguments_of(Common)]:
         if argument.is_option:
             yield command, shown_label(argument), argument.help

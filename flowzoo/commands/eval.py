@@ -208,10 +208,8 @@ def json_settings(options: Options) -> dict[str, Any]:
 
 
 def accuracy_line(summary: Mapping[str, Any]) -> str:
-    """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, of the episodes or of the votes.
-
-    The numbers are the mean score, the episodes that scored 1, and all.
-    """
+    """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, of the episodes or of the votes."""
+    # The numbers are the mean score, the episodes that scored 1, and all.
     if "majority" in summary:
         vote = summary["majority"]
         share = f"{percent(vote['accuracy'])} ({vote['right']}/{vote['problems']})"

@@ -62,9 +62,7 @@ class CommandLine:
 
 
 def parse(line: Sequence[str]) -> CommandLine:
-    """Parse a command line; it takes precedence over the file that --config names.
-
-    Only the module of the named command is imported.
+    """Parse a command line; only the module of the named command is imported.
 
     Raises:
         UsageError: it cannot be read.
@@ -97,12 +95,6 @@ def parse(line: Sequence[str]) -> CommandLine:
 def _parse_command(
     command: str, purpose: str, options: type, name: str, rest: Sequence[str]
 ) -> CommandLine:
-    """Parse the words behind a command or its action.
-
-    Raises:
-        UsageError: they cannot be read.
-        SystemExit: help was asked for (status 0).
-    """
     values = parse_words([*arguments_of(options), *arguments_of(Common)], rest, command)
     config = values.get("config")
     defaults = module_of(name).read_config(config) if config else None

@@ -116,11 +116,8 @@ def task_rows() -> list[Row]:
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """One dict per workflow that can be loaded: name, roles (role -> agents), tasks, default_task,
-    presets, summary, and the package that brings it (None: flowzoo itself).
-
-    A workflow takes a task when it understands the task's kind of answer.
-    """
+    """Facts of each workflow that can be loaded; `package` brings it (None: flowzoo itself)."""
+    # A workflow takes a task when it understands the task's kind of answer.
     from flowzoo.envs.api.registry import workflow_class, workflow_names
 
     kinds = {name: task.kind for name, task in _loaded(task_names(), task_class).items()}
@@ -143,7 +140,6 @@ def catalogue() -> list[dict[str, Any]]:
 
 
 def _loaded(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
-    """Loadable objects by name."""
     loaded = {}
     for name in names:
         with contextlib.suppress(UsageError):

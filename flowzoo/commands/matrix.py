@@ -42,10 +42,8 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Run what is missing, write table.md and table.json, print the tables.
-
-    Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
-    """
+    """Run what is missing, write table.md and table.json, print the tables."""
+    # Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
     from flowzoo.baselines.matrix.file import load_matrix
     from flowzoo.baselines.report.failures import check_codes
     from flowzoo.commands.shared import check_count, check_folder
@@ -90,11 +88,7 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
 
 
 def check_cells(runs: Sequence[TrainingJob]) -> None:
-    """Refuse a matrix with a run whose workflow cannot be made or has too few held-out problems.
-
-    Raises:
-        UsageError: there is one; the message names its cell.
-    """
+    """Refuse a matrix with a run whose workflow cannot be made or has too few held-out problems."""
     from flowzoo.baselines.settings.preflight import check_held_out, make_training_workflow
     from flowzoo.errors import UsageError
 
@@ -124,12 +118,7 @@ def keep_failures(matrix: Matrix, out: Path) -> None:
 
 
 def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
-    """Move the runs of the cells that are named aside.
-
-    Raises:
-        UsageError: none is named, nothing is to be run, or another process trains one of them.
-        SaveError: one cannot be moved.
-    """
+    """Move the runs of the cells that are named aside."""
     from flowzoo.baselines.run.directory import restart
     from flowzoo.errors import UsageError
 
@@ -146,11 +135,6 @@ def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
 
 
 def _chosen(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -> list[TrainingJob]:
-    """The runs of cells whose name contains one of `words`, if there are words.
-
-    Raises:
-        UsageError: none does.
-    """
     from flowzoo.errors import UsageError
 
     chosen = [run for run in runs if not parts or any(word in run.cell.name for word in parts)]
@@ -161,7 +145,6 @@ def _chosen(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -
 
 
 def _tell(results: Tables, out: Path, options: Options) -> None:
-    """Print the tables; after a run, keep them too."""
     from flowzoo.baselines.report.matrix_table import as_json, as_text
     from flowzoo.files import replace_text, write_json
 
@@ -172,7 +155,6 @@ def _tell(results: Tables, out: Path, options: Options) -> None:
 
 
 def _tell_unfinished(jobs: Sequence[MatrixJob], *, table: bool) -> int:
-    """Say what failed and what is left; the exit status. With `table` nothing was to be run."""
     failed = [job for job in jobs if job.state == "failed"]
     for job in failed:
         print(f"failed: {job.title}; why: {job.log}", file=sys.stderr)
@@ -192,7 +174,7 @@ def _tell_unfinished(jobs: Sequence[MatrixJob], *, table: bool) -> int:
 
 
 def _held(jobs: Sequence[MatrixJob]) -> dict[MatrixJob, list[TrainingJob]]:
-    """The jobs that wait for runs which are not among `jobs`, with those runs."""
+    # Jobs that wait for runs which are not among `jobs`.
     present = set(jobs)
     waits = {job: job.waits() for job in jobs if job.state == "waiting"}
     away = {job: [run for run in runs if run not in present] for job, runs in waits.items()}

@@ -59,11 +59,7 @@ def run(options: Options) -> int:
 
 
 def names_of(what: str, name: str) -> NewNames:
-    """Names of the parts of a package for a workflow or task `name`.
-
-    Raises:
-        UsageError: it is no such name, or flowzoo or another module has it.
-    """
+    """Names of the parts of a package for a workflow or task `name`."""
     from flowzoo.envs.api.registry import workflow_names
     from flowzoo.envs.tasks import task_names
 
@@ -89,14 +85,8 @@ def names_of(what: str, name: str) -> NewNames:
 
 
 def create_package(what: str, names: NewNames, into: Path) -> Path:
-    """Write the files of a new package into `into / MODULE`, and return that folder.
-
-    It appears whole: what cannot be finished leaves nothing.
-
-    Raises:
-        UsageError: the folder is there already, or cannot be made.
-        OSError: a file cannot be written, e.g. on a full disk.
-    """
+    """Write the files of a new package into `into / MODULE`, and return that folder."""
+    # It appears whole: what cannot be finished leaves nothing.
     folder = into / names.module
     if os.path.lexists(folder):
         raise UsageError(f"{folder} is there already: choose another name, or --into.")

@@ -44,11 +44,7 @@ def read_config(name: str) -> Options:
 
 
 def run(options: Options) -> int:
-    """Count, and print what came of it; the exit status is 0.
-
-    Raises:
-        UsageError: settings that a run would refuse, or a model whose shape is not here.
-    """
+    """Count, and print what came of it; the exit status is 0."""
     check_named("plan", options.settings.workflow)
     if options.gpus < 1 or not options.gpu_gib > 0:
         raise UsageError(

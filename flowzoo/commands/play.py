@@ -81,15 +81,10 @@ def run(options: Options) -> int:
 
 
 def with_task(options: Options) -> Options:
-    """Options that name a task instead of a workflow, with the task's own workflow.
-
-    Where there is no pocket model of the task, scripted experts play it; where the pocket model
-    was made for other problems than the task's usual ones and no options are given, it plays those.
-    A line on stderr says so.
-
-    Raises:
-        UsageError: `--task` names another task.
-    """
+    """Options that name a task instead of a workflow, with the task's own workflow."""
+    # Where there is no pocket model of the task, scripted experts play it; where the pocket model
+    # was made for other problems than the task's usual ones and no options are given, it plays
+    # those.
     from flowzoo.agents.pocket import TASKS as POCKETS
     from flowzoo.agents.pocket import pocket_options
     from flowzoo.envs import make_workflow
@@ -126,11 +121,9 @@ def with_task(options: Options) -> Options:
 async def show(
     workflow: Workflow, policy_map: PolicyMap, problem: Problem, seed: int, prompts: bool
 ) -> None:
-    """Play one episode, printing each phase as soon as it is answered.
-
-    Where a person plays, nothing is printed before the end but what their role is asked: the rest
-    may hold what it must not see.
-    """
+    """Play one episode, printing each phase as soon as it is answered."""
+    # Where a person plays, nothing is printed before the end but what their role is asked: the rest
+    # may hold what it must not see.
     from flowzoo.agents import Request
     from flowzoo.agents.human import HumanPolicy
     from flowzoo.envs import Episode

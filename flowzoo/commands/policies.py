@@ -71,14 +71,8 @@ class PolicyOptions:
 
 
 def split_policies(specs: Sequence[str], roles: Iterable[str]) -> dict[str, str]:
-    """Read `SPEC` or `ROLE=SPEC ...` into a map from role or agent to policy spec.
-
-    A spec without a role is for every role that is not named.
-
-    Raises:
-        UsageError: two specs without a role, or a role given twice or unknown. (`build_policy_map`
-            checks that every role has a policy.)
-    """
+    """Read `SPEC` or `ROLE=SPEC ...` into a map from role or agent to policy spec."""
+    # A spec without a role is for every role that is not named.
     names = list(roles)
     given: dict[str, str] = {}
     rest: list[str] = []
@@ -110,11 +104,7 @@ _FEW_TOKENS = 256
 
 
 def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
-    """Check the policies before a library of models is loaded.
-
-    Raises:
-        UsageError: an unknown role or policy, a role without one, or a number out of range.
-    """
+    """Check the policies before a library of models is loaded."""
     from flowzoo.agents import PolicyMap, Sampling
     from flowzoo.agents.chat.template import read_thinking
     from flowzoo.agents.engines import find_engine
@@ -143,16 +133,8 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
 def with_budget(
     workflow: Any, policies: PolicyOptions, before: Mapping[str, Any] | None = None
 ) -> PolicyOptions:
-    """The options with a reply budget; one that follows from task and models is printed.
-
-    Args:
-        workflow: what is played.
-        policies: the options, which `check_policy_map` has seen.
-        before: options of the evaluation that is continued, whose budget stays.
-
-    Raises:
-        UsageError: no model is found under a name.
-    """
+    """The options with a reply budget; one that follows from task and models is printed."""
+    # `before`: the options of the evaluation that is continued, whose budget stays.
     from flowzoo.agents.chat.template import read_thinking
     from flowzoo.agents.traits import ModelTraits, reply_budget
 
@@ -213,11 +195,7 @@ def check_engine(workflow: Any, policies: PolicyOptions) -> None:
 
 
 def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
-    """Number formats of the models that run in this process, by their specs; nothing is loaded.
-
-    Raises:
-        UsageError: no model is found behind a spec.
-    """
+    """Number formats of the models that run in this process, by their specs; nothing is loaded."""
     models = models_of(workflow, policies)
     dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
     return {spec: dtype for spec, dtype in dtypes.items() if dtype is not None}
@@ -237,11 +215,7 @@ def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterat
 
 
 def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
-    """The policy map of the options: one policy object per distinct spec.
-
-    Raises:
-        UsageError: no policy for a role, a bad spec, or an endpoint without its engine.
-    """
+    """The policy map of the options: one policy object per distinct spec."""
     from flowzoo.agents import PolicyMap, Sampling
     from flowzoo.agents.chat.template import read_thinking
     from flowzoo.agents.policy_map import read_lengths, with_default

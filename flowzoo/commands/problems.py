@@ -82,11 +82,7 @@ def build_played(
     problems: ProblemOptions,
     policies: Iterable[str] = (),
 ) -> Any:
-    """The workflow that a command names, or the one around its environment.
-
-    Raises:
-        UsageError: neither or both were named, or settings of tasks came with an environment.
-    """
+    """The workflow that a command names, or the one around its environment."""
     from flowzoo.envs.external.workflow import make_aec_workflow
 
     if (workflow is None) == (env is None):
@@ -102,11 +98,7 @@ def build_played(
 
 
 def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
-    """The distinct problems that are played: `count` of them, else all of a file, else 500.
-
-    Raises:
-        UsageError: the split has fewer, or none.
-    """
+    """The distinct problems that are played: `count` of them, else all of a file, else 500."""
     from flowzoo.agents.problems import distinct_problems
     from flowzoo.envs.tasks.task import get_size
 
@@ -121,10 +113,8 @@ def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
 
 
 def grading_of(workflow: Any) -> Mapping[str, Any]:
-    """Settings of grading; prints the sandbox's isolation on stderr if programs run.
-
-    Also prints a note if prompts have worked examples, the default for most models.
-    """
+    """Settings of grading; prints the sandbox's isolation on stderr if programs run."""
+    # Worked examples are the default for most models: a note says so.
     if workflow.examples:
         print(
             "prompts: every role is shown worked examples (--prompts short --examples 0: the bare "

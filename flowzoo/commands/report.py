@@ -60,11 +60,7 @@ def run(options: Options) -> int:
 
 
 def check_places(out: Path, options: Options) -> None:
-    """Check that the files can be written, before runs are read.
-
-    Raises:
-        UsageError: the page is a directory, or a directory of it a file.
-    """
+    """Check that the files can be written, before runs are read."""
     from flowzoo.errors import UsageError
 
     if out.is_dir():
@@ -92,5 +88,4 @@ def default_out(paths: list[Path]) -> Path:
     return paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
 
 
-def _quiet(name: str) -> None:
-    """No-op: a single run is read quickly."""
+def _quiet(name: str) -> None: ...

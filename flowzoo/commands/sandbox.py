@@ -1,9 +1,4 @@
-"""`flowzoo sandbox build` and `flowzoo sandbox check`: make the image, put the sandbox to the test.
-
-`check` runs the attack suite against this machine: every program tries what the sandbox must stop
-and is followed by an honest one that must be accepted. It prints what held, what did not, and what
-the tier cannot promise; the exit status is 1 if a promise was broken.
-"""
+"""`flowzoo sandbox build` and `flowzoo sandbox check`: make the image, test the sandbox."""
 
 from __future__ import annotations
 
@@ -91,7 +86,6 @@ def check(options: Check) -> int:
 
 
 def _docker_options(options: Check) -> dict[str, Any] | None:
-    """The options that are for the Docker backend, if any was given."""
     given = {"image": options.image, "runtime": options.runtime}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if options.user != "root":
@@ -103,7 +97,6 @@ def _docker_options(options: Check) -> dict[str, Any] | None:
 
 
 def _print_rows(findings: Iterable[ProbeResult]) -> list[ProbeResult]:
-    """One JSON object per finding, at once."""
     results = []
     for finding in findings:
         print(json.dumps(finding._asdict()), flush=True)
@@ -112,7 +105,6 @@ def _print_rows(findings: Iterable[ProbeResult]) -> list[ProbeResult]:
 
 
 def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[ProbeResult]:
-    """The table, with a progress line on stderr while the suite runs, and the tier's limits."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -139,14 +131,12 @@ def _print_table(findings: Iterable[ProbeResult], sandbox: Sandbox) -> list[Prob
 
 
 def _held(finding: ProbeResult) -> tuple[str, str]:
-    """Label and color of a finding."""
     if finding.ok:
         return "held", "green"
     return ("BROKEN", "bold red") if finding.promised else ("not promised", "yellow")
 
 
 def _with_progress(findings: Iterable[ProbeResult]) -> Iterator[ProbeResult]:
-    """The findings, with the last one's name and their number on a terminal's stderr."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -74,12 +74,7 @@ def run(options: Options) -> int:
 
 
 def check_settings(config: SftConfig) -> None:
-    """Refuse settings, and numbers of problems, that no model is needed to refuse.
-
-    Raises:
-        UsageError: see `preflight`; the splits have fewer problems than asked for, or a source
-            has no files.
-    """
+    """Refuse settings, and numbers of problems, that no model is needed to refuse."""
     from flowzoo.agents.problems import distinct_problems
     from flowzoo.baselines.settings.preflight import check_held_out, preflight
     from flowzoo.baselines.sft.sources import is_scripted, source_files

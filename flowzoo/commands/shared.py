@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from flowzoo.agents.evaluation.summary import refuse_evaluation
+from flowzoo.agents.model_files import hide_bars
 from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError
 from flowzoo.extras import installed
@@ -18,21 +19,13 @@ MOST = 1_000_000
 
 
 def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) -> None:
-    """Check a count of the command line.
-
-    Raises:
-        UsageError: it is not within `low`..`high`.
-    """
+    """Check a count of the command line."""
     if value is not None:
         check_whole(f"--{option}", value, low, high)
 
 
 def check_folder(option: str, folder: str | Path) -> None:
-    """Check that a directory can be created and written, before work is done for it.
-
-    Raises:
-        UsageError: there is a file there or above it, or it may not be written to.
-    """
+    """Check that a directory can be created and written, before work is done for it."""
     path = Path(folder)
     try:
         there = next(
@@ -52,22 +45,14 @@ def check_folder(option: str, folder: str | Path) -> None:
 
 
 def check_named(command: str, workflow: str) -> None:
-    """Check that a command line names a workflow.
-
-    Raises:
-        UsageError: it names no workflow, environment or file of settings.
-    """
+    """Check that a command line names a workflow."""
     if not workflow:
         other = "" if command == "sft" else ", --env, or a file that does (--config)"
         raise UsageError(f"name a workflow, e.g. `flowzoo {command} voting`{other}")
 
 
 def check_run(folder: Path) -> None:
-    """Check that a folder is a run directory.
-
-    Raises:
-        UsageError: it has no run.json, or is of an evaluation.
-    """
+    """Check that a folder is a run directory."""
     if not (folder / "run.json").is_file():
         near = [path.parent for path in sorted(folder.glob("*/run.json"))[:3]]
         hint = f"; {', '.join(map(str, near))} are some" if near else ""
@@ -76,10 +61,8 @@ def check_run(folder: Path) -> None:
 
 
 def program_name() -> str:
-    """Command for this program: `flowzoo`, or its path if another program has that name.
-
-    `make train` runs it in an environment that is not activated.
-    """
+    """Command for this program: `flowzoo`, or its path if another program has that name."""
+    # `make train` runs it in an environment that is not activated.
     script, installed_script = Path(sys.argv[0]), shutil.which("flowzoo")
     if script.name != "flowzoo" or (
         installed_script and Path(installed_script).resolve() == script.resolve()
@@ -89,9 +72,7 @@ def program_name() -> str:
 
 
 def quiet_transformers() -> None:
-    """No progress bars for loading a model of a few megabytes, if transformers is there at all."""
+    """Hide warnings of transformers, if it is there at all, and in logs its progress bars."""
     if installed("transformers"):
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-        from transformers.utils import logging as transformers_logging
-
-        transformers_logging.disable_progress_bar()
+        hide_bars()

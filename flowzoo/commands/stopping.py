@@ -17,13 +17,11 @@ _AGAIN_S = 0.02
 
 
 class StopSignals:
-    """While it is entered, both signals raise KeyboardInterrupt in the main thread.
+    """While it is entered, both signals raise KeyboardInterrupt in the main thread."""
 
-    Also while asyncio runs, whose own handler would wait for a batch of replies to be finished.
-    """
+    # Also while asyncio runs, whose own handler would wait for a batch of replies to be finished.
 
     def __init__(self) -> None:
-        """Handle no signals until entered."""
         self.number = 0
         """First signal that was received; 0: none."""
         self.quiet = False
@@ -32,7 +30,6 @@ class StopSignals:
         self._hook = sys.unraisablehook
 
     def __enter__(self) -> StopSignals:
-        """Handle the signals that have no other handler and are not ignored."""
         self.number, self._before = 0, {}
         self._hook = sys.unraisablehook
         if threading.current_thread() is not threading.main_thread():
@@ -51,7 +48,7 @@ class StopSignals:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Restore the handlers; after a signal, the next one ends the process silently."""
+        # After a signal, the next one ends the process silently.
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if self.number else handler)
         if self._before:
@@ -72,7 +69,7 @@ class StopSignals:
         raise KeyboardInterrupt
 
     def _unraisable(self, unraisable: Any) -> None:
-        """Raise an interruption again a little later if a finalizer, which cannot raise, got it."""
+        # A finalizer cannot raise: an interruption that it got is raised a little later.
         if self.number and issubclass(unraisable.exc_type, KeyboardInterrupt):
             again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), self.number))
             again.daemon = True

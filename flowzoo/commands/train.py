@@ -85,12 +85,7 @@ def run(options: Options) -> int:
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Refuse settings and problems that no model is needed to refuse.
-
-    Raises:
-        UsageError: see `preflight`; fewer held-out problems than asked for, or pass rates that
-            leave none to train on.
-    """
+    """Refuse settings and problems that no model is needed to refuse."""
     from flowzoo.baselines.settings.preflight import check_held_out, preflight
     from flowzoo.baselines.training.difficulty import training_indices
 
@@ -122,10 +117,8 @@ def follow(options: Options) -> int:
 
 
 def thaw() -> None:
-    """Collect frozen objects at exit if triton or vLLM is loaded: they warn about leaks.
-
-    Without them the collection, which takes a second, is skipped.
-    """
+    """Collect frozen objects at exit if triton or vLLM is loaded: they warn about leaks."""
+    # Without them the collection, which takes a second, is skipped.
     if not sys.modules.keys().isdisjoint(("triton", "vllm")):
         gc.unfreeze()
 
@@ -144,11 +137,9 @@ def open_trainer(options: Options) -> Trainer:
 
 
 def tell_memory(config: TrainConfig) -> None:
-    """Before anything is loaded, what a run on a GPU will take of its memory, as far as is known.
-
-    A model that has to be downloaded first has no shape yet, and wrong settings are said elsewhere.
-    What cannot be counted is said to be unknown, and never ends a run.
-    """
+    """Print what a run on a GPU will take of its memory, before anything is loaded."""
+    # A model that has to be downloaded first has no shape yet, and wrong settings are said
+    # elsewhere. What cannot be counted is said to be unknown, and never ends a run.
     if config.device == "cpu" or config.learner_workers:
         return
     import torch
@@ -212,14 +203,7 @@ def defaults_line(values: Mapping[str, float | str], sources: Mapping[str, str])
 
 
 def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool = False) -> str:
-    """Note on what a stopped run has saved.
-
-    Args:
-        root: its directory.
-        step: the last one that was done; None while it is being loaded.
-        steps: all of them.
-        restart: whether the command begins anew what is in the directory.
-    """
+    """Note on what a stopped run has saved; `step` None: it was still loading."""
     saved = sorted((root / "checkpoints").glob("step-*"))
     if not saved:
         return f"before the first checkpoint; the same command begins {root} again"
@@ -282,7 +266,6 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
 
 
 def _with_interval(value: Sequence[float | None]) -> str:
-    """A share, and its interval where there is one."""
     middle, *ends = (None if number is None else 100 * number for number in value)
     text = f"{middle:.1f} %"
     return text if None in ends else f"{text} ({ends[0]:.1f} to {ends[1]:.1f})"

@@ -1,11 +1,4 @@
-"""Prompts within their budgets, and the statistics of local engines.
-
-A workflow marks no quotes. Replies, search results and program outputs are in the episode's
-transcript, and a prompt that quotes them word for word is searched for them. Quotes longer than a
-cap lose their middle, the cap being the largest that fits, so that long candidates give way first
-and equals stay equal. Where that is not enough, everything but the problem falls under the cap; a
-problem that is itself too long loses the middle of the prompt, token by token.
-"""
+"""Prompts within their budgets, and the statistics of local engines."""
 
 from __future__ import annotations
 
@@ -38,10 +31,8 @@ class Span(NamedTuple):
 
 
 def middle_out(text: str, cap: int) -> str:
-    """The first and last characters of `text`, `cap` in all, with a mark between them.
-
-    A text that the mark would not make shorter stays.
-    """
+    """The first and last characters of `text`, `cap` in all, with a mark between them."""
+    # A text that the mark would not make shorter stays.
     if len(text) <= cap + len(MARK):
         return text
     head = (cap + 1) // 2
@@ -50,6 +41,7 @@ def middle_out(text: str, cap: int) -> str:
 
 def find_spans(messages: Sequence[Message], keep: str, quotes: Sequence[str]) -> list[Span]:
     """Spans of `messages` that may be shortened, in order: all but the first `keep`."""
+    # A workflow marks no quotes: what the transcript holds is searched for, word for word.
     forms = {form.strip() for quote in quotes for form in (quote, strip_thinking(quote))}
     patterns = sorted((form for form in forms if len(form) >= _LEAST), key=lambda t: (-len(t), t))
     spans: list[Span] = []
@@ -93,14 +85,10 @@ def shorten(
     quotes: Sequence[str],
     fits: Callable[[Sequence[Message]], bool],
 ) -> list[Message] | None:
-    """`messages` made to fit by shortening all but `keep`; None where that is not enough.
-
-    Args:
-        messages: a chat that does not fit.
-        keep: the problem's text.
-        quotes: what may be quoted: earlier replies, passages, outputs.
-        fits: whether a chat fits its budget.
-    """
+    """`messages` made to fit by shortening all but `keep`; None where that is not enough."""
+    # Quotes lose their middle beyond a cap, the largest that fits, so that long candidates give way
+    # first and equals stay equal. Where that is not enough, everything but the problem falls under
+    # the cap.
     spans = find_spans(messages, keep, quotes)
     for chosen in ([span for span in spans if span.quote], spans):
         best = cut(messages, chosen, 0)

@@ -1,8 +1,6 @@
 """From chat messages to prompt ids and from output ids to text, with a model's own tokenizer.
 
-Token in, token out: a prompt is rendered by the tokenizer's chat template once, and what the model
-sampled is never tokenized again. The switch for thoughts is a variable of
-the template.
+A prompt is rendered once, and what the model sampled is never tokenized again.
 """
 
 from __future__ import annotations
@@ -26,11 +24,7 @@ _VALUES = {"on": True, "off": False}
 
 
 def read_thinking(args: Sequence[str], names: Iterable[str]) -> dict[str, bool | None]:
-    """Read `on`, `off`, `NAME=on` and `NAME=off` arguments into a map over `names`; None: no entry.
-
-    Raises:
-        UsageError: another word, an unknown name, or one that is given twice.
-    """
+    """Read `on`, `off`, `NAME=on` and `NAME=off` into a map over `names`; None: no entry."""
     switches: dict[str, bool | None] = dict.fromkeys(names)
     seen: set[str] = set()
     for word in args:
@@ -50,13 +44,8 @@ def read_thinking(args: Sequence[str], names: Iterable[str]) -> dict[str, bool |
 
 
 def thinking_kwargs(template: str, thinking: bool) -> dict[str, bool]:
-    """Variables that switch thoughts on or off in a chat template.
-
-    Empty if the template has no switch and does what is asked anyway.
-
-    Raises:
-        UsageError: it has no switch and always does the other thing.
-    """
+    """Variables that switch thoughts on or off in a chat template."""
+    # Empty if the template has no switch and does what is asked anyway.
     for name in SWITCHES:
         if re.search(_VARIABLE.format(name), template):
             return {name: thinking}
@@ -70,10 +59,9 @@ def thinking_kwargs(template: str, thinking: bool) -> dict[str, bool]:
 
 
 def thinks_unasked(tokenizer: Any) -> bool:
-    """Return True if a model thinks when its chat template's switch is not set.
-
-    It does if the template opens a thought itself, or if switching thoughts off changes the prompt.
-    """
+    """Return True if a model thinks when its chat template's switch is not set."""
+    # It does if the template opens a thought itself, or if switching thoughts off changes the
+    # prompt.
     template = str(getattr(tokenizer, "chat_template", None) or "")
     if OPENING not in template:
         return False
@@ -97,11 +85,9 @@ _REMEMBERED = 512
 
 
 def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
-    """`ids`, or their head and tail where there are more than `budget` (at least 1).
-
-    The last resort, where nothing that is quoted could give way (`flowzoo.agents.chat.prompts`): a
-    chat starts with the instructions and the problem and ends with the opening of the reply.
-    """
+    """`ids`, or their head and tail where there are more than `budget` (at least 1)."""
+    # The last resort: a chat starts with the instructions and the problem and ends with the opening
+    # of the reply.
     if len(ids) <= budget:
         return tuple(ids)
     tail = (budget + 1) // 2
@@ -114,16 +100,6 @@ class ChatTokenizer:
     def __init__(
         self, tokenizer: Any, template_kwargs: Mapping[str, Any], thinking: bool | None = None
     ) -> None:
-        """Wrap a tokenizer of the transformers library.
-
-        Args:
-            tokenizer: has a chat template.
-            template_kwargs: variables of the template, by name.
-            thinking: switches thoughts on or off; None: the template's default.
-
-        Raises:
-            UsageError: the tokenizer has no chat template, or the template no such switch.
-        """
         if not getattr(tokenizer, "chat_template", None):
             raise UsageError(
                 "the tokenizer has no chat template; use an instruction-tuned model, or set "
@@ -155,11 +131,9 @@ class ChatTokenizer:
         return ChatTokenizer(self._tokenizer, self._given, thinking)
 
     def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
-        """Prompt ids of each chat, the opening of the reply included; equal chats are done once.
-
-        The last few hundred chats are remembered, since voters and the samples of a group ask the
-        same at different times.
-        """
+        """Prompt ids of each chat, the opening of the reply included; equal chats are done once."""
+        # The last few hundred chats are remembered, since voters and the samples of a group ask the
+        # same at different times.
         keys = [tuple((message["role"], message["content"]) for message in chat) for chat in chats]
         cached = {key: self._known.pop(key, None) for key in keys}
         new = {key: chat for key, chat in zip(keys, chats, strict=True) if cached[key] is None}
@@ -177,21 +151,17 @@ class ChatTokenizer:
         return tuple(self._tokenizer(self._render(chat), add_special_tokens=False)["input_ids"])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids without special tokens; broken bytes become U+FFFD.
-
-        Where the template has opened a thought, the text starts with the opening tag.
-        """
+        """The text of sampled ids without special tokens; broken bytes become U+FFFD."""
+        # Where the template has opened a thought, the text starts with the opening tag.
         if self._mute is not None:
             spoken = [number for number in ids if number not in self._mute]
             return self._prefix + self._tokenizer.decode(spoken, skip_special_tokens=False)
         return self._prefix + self._tokenizer.decode(ids, skip_special_tokens=True)
 
     def encode_reply(self, text: str) -> tuple[int, ...] | None:
-        """Ids of a reply whose `decode` is `text`, its end of turn left out.
-
-        None where no sampled reply reads so: the text spells out a special token, does not survive
-        the tokenizer, or lacks the thought that the template opens.
-        """
+        """Ids of a reply whose `decode` is `text`, its end of turn left out."""
+        # None where no sampled reply reads so: the text spells out a special token, does not
+        # survive the tokenizer, or lacks the thought that the template opens.
         if not text.startswith(self._prefix) or text != encodable(text):
             return None
         body = text.removeprefix(self._prefix)
@@ -201,11 +171,7 @@ class ChatTokenizer:
         return ids if self.decode(ids) == text else None
 
     def end_of_turn(self, stop_ids: Collection[int]) -> int:
-        """The one of `stop_ids` that the template ends an assistant's message with.
-
-        Raises:
-            UsageError: it ends it with none of them, so that no reply could be taught to end.
-        """
+        """The one of `stop_ids` that the template ends an assistant's message with."""
         chat = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]
         question_ids, answer_ids = (
             self._tokenizer(
@@ -225,11 +191,8 @@ class ChatTokenizer:
         return ends[-1]
 
     def _inert(self, text: str) -> str:
-        """`text` in which no special token can be read: each is split by a zero-width space.
-
-        A reply that spells out an end-of-turn token would otherwise end the turn of the
-        agent that quotes it, and speak in another role.
-        """
+        # Special tokens are split by a zero-width space: a reply that spells out an end-of-turn
+        # token would end the turn of the agent that quotes it, and speak in another role.
         return self._special.sub(
             lambda match: f"{match[0][0]}\u200b{match[0][1:]}", encodable(text)
         )
@@ -242,11 +205,7 @@ class ChatTokenizer:
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a reply: the generation config's, the tokenizer's end of sequence.
-
-    Raises:
-        UsageError: neither names one, so that no reply could ever end by itself.
-    """
+    """Every id that ends a reply: the generation config's, the tokenizer's end of sequence."""
     stop_ids: set[int] = set()
     configs = (getattr(model, "generation_config", None), model.config, tokenizer)
     for ids in (getattr(holder, "eos_token_id", None) for holder in configs):
@@ -268,11 +227,7 @@ class TemplatedPolicy:
     _chat: ChatTokenizer
 
     def thinking_as(self, thinking: bool | None) -> Self:
-        """The same policy, what it shares included, with another switch for thoughts.
-
-        Raises:
-            UsageError: the chat template has no switch.
-        """
+        """The same policy, what it shares included, with another switch for thoughts."""
         other = copy.copy(self)
         other._chat = self._chat.thinking_as(thinking)
         other.thinking, other.template_id = thinking, other._chat.template_id

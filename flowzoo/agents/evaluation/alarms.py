@@ -1,11 +1,6 @@
 """Alarms at the start: unreadable replies, truncated replies, groups without variance.
 
-`flowzoo eval` prints them beside its table, `flowzoo train` after the evaluation of step 0 and
-after the rollouts of step 1, before it trains. All are pure functions. Few cases raise none: a
-share below `LOW` needs a 95 % interval (Wilson's) that ends below `LOW_END`, which takes 8 cases
-without a hit, 13 with one; a share above `CUT` needs `FEWEST` replies and an interval that begins
-above `CUT_END`. Calls count as independent, although calls of one problem are not quite: an alarm
-is a hint, not a measurement.
+`flowzoo eval` prints them, and `flowzoo train` before it trains.
 """
 
 from __future__ import annotations
@@ -103,14 +98,7 @@ def reply_alarms(roles: Iterable[RoleReplies], remedies: Remedies) -> list[Alarm
 
 
 def group_alarm(groups: float, alike: float, score: float, remedy: str) -> Alarm | None:
-    """The alarm about `groups` of which `alike` have rewards that do not differ.
-
-    Args:
-        groups: their number; replies are compared within each.
-        alike: number of groups with equal rewards, which teach nothing.
-        score: mean of all.
-        remedy: what to change.
-    """
+    """The alarm about `groups` of which `alike` have equal rewards; `score` is the mean."""
     if not groups or not is_low(1 - alike / groups, groups):
         return None
     differing = f"{groups - alike:.0f} of {groups:.0f} groups have"
@@ -141,6 +129,8 @@ def other_problems(score: float) -> str:
 
 def is_low(share: float, of: float) -> bool:
     """Return True if `share` of `of` cases is low for certain."""
+    # It takes 8 cases without a hit, 13 with one. Calls count as independent, although calls of one
+    # problem are not quite: an alarm is a hint, not a measurement.
     return of > 0 and share < LOW and share_interval(share, of).high < LOW_END
 
 
@@ -155,13 +145,10 @@ def own_budget(role: str, lengths: Sequence[str]) -> str:
 
 
 def sufficient_length(ended: Sequence[int], limit: int, truncated: float) -> int | None:
-    """Tokens within which `COVERED` of the replies would end, or None if unknown.
-
-    The logarithms of lengths are taken for normal, and the normal distribution is fitted to two
-    quantiles: the limit, which the share `1 - truncated` is below, and the median of the replies
-    that ended. With fewer than `FEWEST` of those, or an estimate of more than `FARTHEST` limits (as
-    where most replies are short and some never end), nothing is known.
-    """
+    """Tokens within which `COVERED` of the replies would end, or None if unknown."""
+    # The logarithms of lengths are taken for normal, fitted to two quantiles: the limit, which the
+    # share `1 - truncated` is below, and the median of the replies that ended. Where most replies
+    # are short and some never end, the estimate is too far off to be of use.
     if len(ended) < FEWEST or not 0 < truncated < 1:
         return None
     quantile = NormalDist().inv_cdf
@@ -206,7 +193,6 @@ def _replies(role: str, calls: Sequence[Call]) -> RoleReplies:
 
 
 def _cut_off(replies: RoleReplies, remedies: Remedies) -> str:
-    """The line about truncated replies, with a sufficient length."""
     budget = own_budget(replies.role, remedies.lengths)
 
     def option(tokens: int) -> str:
@@ -236,7 +222,6 @@ def _cut_off(replies: RoleReplies, remedies: Remedies) -> str:
 
 
 def _unread(replies: RoleReplies, remedies: Remedies) -> str:
-    """The line about unreadable replies, with one of them."""
     read = round(replies.strict * replies.count)
     line = f"{replies.role}: {read or 'none'} of {replies.count} replies could be read (strict)"
     if replies.unread:

@@ -1,8 +1,4 @@
-"""Evaluating a workflow under given policies, resumable, with every episode saved.
-
-`episodes.jsonl` gets one line per finished episode as it finishes; a killed evaluation that is
-started again with the same settings plays only what is missing.
-"""
+"""Evaluating a workflow under given policies, resumable, with every episode saved."""
 
 from __future__ import annotations
 
@@ -132,16 +128,9 @@ def evaluate(
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
 
-    The summary comes from `summarize`, with `intervals` (see `evaluation_intervals`).
-
     Episodes that the sandbox could not grade are no records: the summary lists them as `ungraded`,
-    and a store has them played again by the next call.
-
-    With a store the summary is written with its protocol; another call with more samples plays
-    what is missing.
-
-    Batches are formed deterministically unless a policy batches by itself (an endpoint), where
-    waiting for stragglers would waste its time.
+    and a store has them played again by the next call. With a store the summary is written with its
+    protocol; another call with more samples plays what is missing.
     """
     if samples < 1:
         raise UsageError(f"`samples` must be >= 1, got {samples}")

@@ -1,9 +1,4 @@
-"""95 % intervals of means and shares: Wilson's for shares, the normal one for other means.
-
-Wilson's (J. Am. Stat. Assoc. 22 (1927) 209) holds near 0 and 1. Cases of one problem are not
-independent: a share over several of them is taken for one of as many independent cases as have the
-variance that is seen between problems.
-"""
+"""95 % intervals of means and shares: Wilson's for shares, the normal one for other means."""
 
 from __future__ import annotations
 
@@ -47,16 +42,18 @@ class ShareInterval(NamedTuple):
 
 
 def share_interval(share: float, of: float, z: float = Z) -> ShareInterval:
-    """Wilson's interval of `share` of `of` > 0 cases; `of` need not be whole."""
+    """Wilson's interval of `share` of `of` > 0 cases; `of` need not be whole.
+
+    Source: Wilson, J. Am. Stat. Assoc. 22 (1927) 209; it holds near 0 and 1.
+    """
     centre = (share + z**2 / (2 * of)) / (1 + z**2 / of)
     half = z * math.sqrt(share * (1 - share) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
     return ShareInterval(share, max(0.0, centre - half), min(1.0, centre + half), of)
 
 
 def interval(scores: Floats) -> Ends:
-    """95 % interval of the mean of independent `scores` (items,).
-
-    Wilson's for scores of 0 and 1; the normal one for others, without ends for a single item.
+    """95 % interval of the mean of independent `scores` (items,); infinite for one that is no 0 or
+    1.
     """
     n, p = len(scores), float(scores.mean())
     if not np.isin(scores, (0.0, 1.0)).all():
@@ -67,12 +64,9 @@ def interval(scores: Floats) -> Ends:
 
 
 def grouped_share(hits: Sequence[float], cases: Sequence[int]) -> ShareInterval:
-    """The share of cases in groups, whose cases depend on each other.
-
-    Args:
-        hits: of every group, the sum of its cases' values in [0, 1].
-        cases: of every group, their number, at least 1.
-    """
+    """The share of cases, from the sum of their values and their number in every group."""
+    # Cases of one problem depend on each other: the share is taken for one of as many independent
+    # cases as have the variance that is seen between groups.
     total = sum(cases)
     share = sum(hits) / total
     spread = sum((hit - share * of) ** 2 for hit, of in zip(hits, cases, strict=True))
@@ -87,9 +81,8 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
     """The 95 % intervals of the values of `summarize`, each as `[low, high]`.
 
     Returns:
-        `accuracy`, `avg@k` and `pass@k` (of means over problems), `roles` (role -> `role_score`,
-        `strict`, `lenient`, `truncated`), `shares` (name -> interval). What has no interval, as one
-        problem with several episodes, is left out.
+        `accuracy`, `avg@k` and `pass@k` (of means over problems), `roles` (role -> name -> ends),
+        `shares`. What has no interval, as one problem with several episodes, is left out.
     """
     groups = list(attempts_of(records).values())
     means = {"accuracy": problem_scores(records), **attempt_values(records)}
@@ -102,7 +95,6 @@ def evaluation_intervals(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 
 def _role_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, dict[str, list[float]]]:
-    """The intervals of every role's rates."""
     sums: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for group in groups:
         rates: dict[tuple[str, str], list[float]] = {}
@@ -120,7 +112,6 @@ def _role_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, dict
 
 
 def _share_intervals(groups: Sequence[Sequence[EpisodeRecord]]) -> dict[str, list[float]]:
-    """The intervals of `role_shares`."""
     sums: dict[str, list[tuple[float, int]]] = {}
     for group in groups:
         for name, (share, of) in role_shares(group).items():

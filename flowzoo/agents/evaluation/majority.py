@@ -1,9 +1,4 @@
-"""Majority votes over several episodes of one problem: the control at equal inference budget.
-
-A workflow of four calls is not compared with one call, but with four whose answers vote. Which
-answers are equal is for the task to say, as in the voting workflow: equivalent expressions,
-programs with the same results on the public inputs.
-"""
+"""Majority votes over several episodes of one problem: the control at equal inference budget."""
 
 from __future__ import annotations
 
@@ -32,17 +27,14 @@ def vote(
 ) -> dict[str, Any]:
     """The accuracy of majority answers; ties go to the answer that was given first.
 
-    Args:
-        workflow: knows the task.
-        problems: the problems of `records`.
-        records: the same number of episodes of each problem.
+    `records` has the same number of episodes of each problem; the task says which answers are
+    equal.
 
     Returns:
         `samples` (votes per problem), `accuracy` (mean score of the chosen answers), its `stderr`
-        and 95 % `interval` (None: a single score that is neither 0 nor 1), `scores` (of the chosen
-        answers, in the order of `problems`), `right` (problems whose chosen answer scored 1),
-        `problems`, `abstained` (problems of which no episode had an answer), `calls` and `tokens`
-        per problem (None: not counted).
+        and `interval` (None: a single score that is no 0 or 1), `scores` (in the order of
+        `problems`), `right`, `problems`, `abstained` (problems of which no episode had an answer),
+        `calls` and `tokens` per problem (None: not counted).
     """
     groups = attempts_of(records)
     order = [problem for problem in problems if problem.id in groups]
@@ -74,15 +66,7 @@ def vote(
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """The summary of a finished evaluation.
-
-    Args:
-        path: its folder, or its `summary.json`.
-
-    Raises:
-        UsageError: there is none.
-        DataError: it has no protocol.
-    """
+    """The summary of a finished evaluation, from its folder or its `summary.json`."""
     file = path / "summary.json" if path.is_dir() else path
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
@@ -103,16 +87,7 @@ def cost_of(summary: Mapping[str, Any], match: Match) -> float | None:
 
 
 def votes_for(budget: Mapping[str, Any], match: Match, cost: float | None) -> int:
-    """Number of votes that cost about as much as one episode of another evaluation.
-
-    Args:
-        budget: the summary of the other evaluation.
-        match: unit of the budget, `calls` or output `tokens`.
-        cost: cost of one vote in this unit; None: not counted.
-
-    Raises:
-        UsageError: an unknown unit, or one of the two reports none of it.
-    """
+    """Number of votes, each of `cost`, for the `budget` of another evaluation's episode."""
     check_choice("budget", match, Match)
     available = cost_of(budget, match)
     if not (available and cost and available > 0 and cost > 0):

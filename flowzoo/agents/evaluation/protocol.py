@@ -24,8 +24,8 @@ def problem_set(problems: Sequence[Problem]) -> str:
 def decoding(policy: Policy) -> dict[str, Any]:
     """Decoding of a policy: `greedy`, or temperature, top_p and top_k; empty for a script.
 
-    Also its longest reply, its switch for thoughts, the hash of its chat template, and its number
-    format, if the policy has them.
+    Also its longest reply, switch for thoughts, hash of the chat template and number format, if it
+    has them.
     """
     fields: dict[str, Any] = {}
     sampling = getattr(policy, "sampling", None)
@@ -51,11 +51,9 @@ def protocol_of(
     """The protocol of an evaluation, as plain values.
 
     Returns:
-        `workflow`, `task`, `split`, `problems` (their number), `problem_set` (their hash),
-        `samples` (episodes per problem), `seed`, `reading` (`strict`, or `lenient` under the
-        preset "paper"), `prompts` (version and hash of the wording), `settings` (of the workflow),
-        `policies` (role or agent -> name), `decoding` (policy name -> see `decoding`), `lengths`
-        (role or agent -> prompt and reply budgets; None: the policy's).
+        `problem_set` and `prompts` are hashes, `samples` episodes per problem, `reading` is
+        `strict`, or `lenient` under the preset "paper"; `policies` and `lengths` are by role or
+        agent, `decoding` by policy.
     """
     policies = {name: policy_map.policy(name) for name in policy_map.entries}
     budgets = {name: policy_map.lengths(name) for name in policies}
@@ -99,13 +97,7 @@ def protocol_line(protocol: Mapping[str, Any]) -> str:
 
 
 def check_comparable(protocol: Mapping[str, Any], other: Mapping[str, Any], source: str) -> None:
-    """Raise `UsageError` unless both were measured on the same problems.
-
-    Args:
-        protocol: a protocol.
-        other: the protocol it is compared with.
-        source: origin of `other`, for the message.
-    """
+    """Raise `UsageError` unless both are on the same problems; `source` names the other."""
     differing = [name for name in SAME if protocol.get(name) != other.get(name)]
     if differing:
         differences = ", ".join(
@@ -118,10 +110,8 @@ def check_comparable(protocol: Mapping[str, Any], other: Mapping[str, Any], sour
 
 
 def check_selection(split: str) -> None:
-    """Raise `UsageError` if the best checkpoint would be chosen on test problems.
-
-    The best of many evaluations is an estimate that is too high on the problems it was chosen by.
-    """
+    """Raise `UsageError` if the best checkpoint would be chosen on test problems."""
+    # The best of many evaluations is an estimate that is too high on the problems it was chosen by.
     if split == "test":
         raise UsageError(
             "evaluations during training choose the best checkpoint, which the test split must not "

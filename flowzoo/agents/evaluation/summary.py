@@ -40,10 +40,7 @@ def is_evaluation(folder: Path) -> bool:
         record = json.loads((folder / "run.json").read_bytes())
     except (OSError, ValueError):
         return False
-    if isinstance(record, dict) and "kind" in record:
-        return record["kind"] == KIND
-    # Earlier versions wrote no kind.
-    return (folder / "episodes.jsonl").is_file() and not (folder / "metrics.jsonl").exists()
+    return isinstance(record, dict) and record.get("kind") == KIND
 
 
 def refuse_evaluation(folder: Path, remedy: str) -> None:
@@ -73,7 +70,6 @@ class _Kind(NamedTuple):
 
 
 def _counts(hits: Sequence[str], cases: Sequence[str]) -> _Kind:
-    """Sums of counted facts."""
     return _Kind(
         tuple(cases),
         lambda facts: sum(facts[name] for name in hits),
@@ -134,8 +130,7 @@ def stderr(values: Sequence[float]) -> float:
 def pass_at(samples: int, right: int, k: int) -> float:
     """Chance that at least one of `k` of the `samples` attempts is right, drawn without return.
 
-    The unbiased estimate of pass@k from `samples` >= k attempts of which `right` are right
-    (arXiv 2107.03374, eq. 1).
+    Source: arXiv:2107.03374, eq. 1 (unbiased).
     """
     if samples - right < k:
         return 1.0
@@ -167,10 +162,7 @@ def pass_sizes(most: int) -> list[int]:
 
 
 def attempt_values(records: Sequence[EpisodeRecord]) -> dict[str, list[float]]:
-    """Every problem's own `avg@k` and `pass@1`, `pass@2`, `pass@4` … `pass@k`.
-
-    k is the fewest episodes that a problem has.
-    """
+    """Every problem's own `avg@k` and `pass@1`, `pass@2` … `pass@k`; k: its fewest episodes."""
     groups = list(attempts_of(records).values())
     most = min((len(group) for group in groups), default=0)
     right = [sum(record.score >= 1.0 for record in group) for group in groups]
@@ -182,13 +174,7 @@ def attempt_values(records: Sequence[EpisodeRecord]) -> dict[str, list[float]]:
 
 
 def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
-    """Summary of several episodes per problem.
-
-    Returns:
-        `problems`, `stderr` (of the accuracy, over problems), `samples` (k, the fewest episodes
-        that a problem has), `avg@k` (mean score; all episodes count the same within a problem),
-        `pass@1`, `pass@2`, `pass@4` … `pass@k`.
-    """
+    """Means of `attempt_values`, and the `stderr` of the accuracy over problems."""
     groups = attempts_of(records).values()
     return {
         "problems": len(groups),
@@ -199,14 +185,11 @@ def attempt_summary(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
 
 
 def role_summary(calls: Sequence[Call]) -> dict[str, float | None]:
-    """One role's calls (at least one): `calls`, `reward`, `reward_std`, `strict`, `lenient`,
-    `role_score`, `tokens`, `tokens_p95`, `truncated`, `shortened`.
+    """Means over one role's calls (at least one): rewards, parse rates, role scores, lengths.
 
-    `calls` is their number; `reward_std` the population deviation of their rewards;
-    `role_score` the mean over the calls that have one (NaN if none has); `tokens` and `tokens_p95`
-    are the mean and the 95th percentile (linear interpolation) of the reply length in tokens over
-    the replies whose tokens were counted (None if none were); `truncated` is the share of replies
-    that ran into their length limit, `shortened` that of prompts over their budget.
+    `reward_std` is the population deviation, `role_score` of the calls that have one, `tokens` and
+    `tokens_p95` of the replies whose tokens were counted (None: none); `truncated` is the share of
+    replies that ran into their length limit, `shortened` that of prompts over their budget.
     """
     role_scores = [call.role_score for call in calls if call.role_score is not None]
     rewards = [call.reward for call in calls]

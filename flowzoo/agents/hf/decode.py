@@ -1,13 +1,8 @@
 """The decode loop: token rows in, sampled tokens and their log-probabilities out.
 
-Equal prompts are read once (the samples of a group, the voters of a problem) and their cache is
-copied to every row. Rows are padded on the left. A row that has ended stays in the batch until a
-quarter of the batch has, then the batch is compacted; tokens after the end of a row are
-dropped. All of it depends on the set of rows only, so equal sets give equal floats.
-
-Token t of a request is drawn by inverting the cumulative distribution at one uniform number that
-is a function of (request key, t). A request therefore draws the same tokens alone and in any
-batch, but for the float noise of the logits.
+Token t of a request is drawn by inverting the cumulative distribution at one uniform number that is
+a function of (request key, t): the same tokens alone and in any batch, but for the float noise of
+the logits.
 """
 
 from __future__ import annotations
@@ -91,7 +86,7 @@ def draw(
 
 
 def _invert(logps: torch.Tensor, noise: np.ndarray) -> torch.Tensor:
-    """The first place (rows, 1) whose cumulative probability exceeds `noise`."""
+    # The first index (rows, 1) whose cumulative probability exceeds `noise`.
     # float64, because float32 sums over a large vocabulary lose its rare tokens
     heights = logps.double().exp_()
     torch.cumsum(heights, -1, out=heights)
@@ -143,6 +138,7 @@ class _DecodeBatch:
     def __init__(self, model: Any, rows: Sequence[DecodeRequest]) -> None:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].prompt))
         rows = [rows[i] for i in order]
+        # Equal prompts, of a group's samples or a problem's voters, are read once.
         distinct = list(dict.fromkeys(row.prompt for row in rows))
         unique = {prompt: index for index, prompt in enumerate(distinct)}
         self.model, self.device = model, model.device
@@ -162,10 +158,8 @@ class _DecodeBatch:
             self._select(torch.tensor(places, device=self.device))
 
     def _read(self, ids: torch.Tensor) -> torch.Tensor:
-        """Logits after the prompts (rows, width), which come in order of length.
-
-        On a CPU some rows are read at a time, without the pads that all of them have.
-        """
+        # (rows, width), in order of length. On a CPU some rows are read at a time, without the pads
+        # that all of them have.
         count, width = ids.shape
         positions = (self.mask.cumsum(-1) - 1).clamp_min(0)
         parts = math.ceil(count * width / (_READ_AT_ONCE * torch.get_num_threads()))
@@ -225,21 +219,17 @@ class _DecodeBatch:
 
 
 def _left_mask(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
-    """(rows, longest) integers: 1 on the last `lengths[i]` places of row i."""
+    # (rows, longest) integers: 1 on the last `lengths[i]` positions of row i.
     places = torch.arange(max(lengths)).flip(0)[None, :]
     return (places < torch.tensor(lengths)[:, None]).long().to(device)
 
 
 @torch.no_grad()
 def check_decoding(model: Any) -> None:
-    """Raise unless `decode` samples from `model` as its own forward pass would.
-
-    Prompts of unequal length in one batch, of which one ends early, are continued by a few tokens,
-    and the log-probs are compared with a forward pass of each row alone. Runs once per fingerprint.
-
-    Raises:
-        UsageError: they differ, or the family cannot be decoded in batches at all.
-    """
+    """Raise `UsageError` unless `decode` samples from `model` as its own forward pass would."""
+    # Prompts of unequal length in one batch, of which one ends early, are continued by a few
+    # tokens, and the log-probs are compared with a forward pass of each row alone. Once per
+    # fingerprint.
     kind = model_fingerprint(model)
     if kind in _decodable:
         return
@@ -264,7 +254,6 @@ def check_decoding(model: Any) -> None:
 
 
 def _gap(model: Any, prompt: tuple[int, ...], output: DecodeOutput) -> float:
-    """Largest difference of recorded log-probs from a forward pass of the row alone."""
     ids = torch.tensor([[*prompt, *output.tokens]], device=model.device)
     logps = model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
     reference = logps[len(prompt) - 1 : -1].gather(1, ids[0, len(prompt) :, None])[:, 0]
@@ -314,7 +303,7 @@ def decode(
             alive &= ~(stopped[batch.idx] | (caps[batch.idx] <= step + 1))
             if not alive.any():
                 break
-            if alive.mean() <= 0.75:
+            if alive.mean() <= 0.75:  # ended rows stay until a quarter has, since copying costs
                 batch.keep(alive)
                 drawn, alive = drawn[torch.from_numpy(alive).to(drawn.device)], alive[alive]
             batch.advance(drawn)

@@ -10,11 +10,9 @@ import torch
 
 
 def model_fingerprint(model: Any) -> Hashable:
-    """Fingerprint of a transformers model's computation, without the values of its weights.
-
-    Class, configuration, module types (adapters included), device and precision. Forward passes
-    are checked once per fingerprint in a process, since isolated policies are many equal models.
-    """
+    """Fingerprint of a transformers model's computation, without the values of its weights."""
+    # Forward passes are checked once per fingerprint in a process: isolated policies are many equal
+    # models.
     config = {
         name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"
     }

@@ -1,10 +1,7 @@
 """Replies from a model of the transformers library, batched, on CPU or GPU.
 
-The engine samples with its own decode loop, because what training needs is not what `generate`
-gives: noise that belongs to the request (a batch's composition changes no sample), the
-log-probabilities of exactly the distribution sampled from, and prompts shared by many requests
-read once. The model may be the very module a learner trains: weights are never copied, so there is
-nothing to sync.
+The model may be the very module a learner trains: weights are never copied, so there is nothing to
+sync.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from typing import Any, Self
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
 from flowzoo.agents.checkpoint_integrity import check_integrity
-from flowzoo.agents.model_files import log_hub_lookup, model_source
+from flowzoo.agents.model_files import hide_bars, log_hub_lookup, model_source
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -54,11 +51,9 @@ _BUCKET = 64
 def micro_batches(
     requests: Sequence[Request], prompts: Sequence[tuple[int, ...]], max_rows: int
 ) -> Iterator[list[int]]:
-    """Indices of `requests` in batches of at most `max_rows`, of similar prompt length.
-
-    A function of the set of requests and not of their order: sorted by length in steps of 64
-    tokens, then by request key.
-    """
+    """Indices of `requests` in batches of at most `max_rows`, of similar prompt length."""
+    # A function of the set of requests and not of their order: sorted by length in steps of 64
+    # tokens, then by request key.
     order = sorted(
         range(len(requests)),
         key=lambda i: (len(prompts[i]) // _BUCKET, canonical(requests[i].key), prompts[i]),
@@ -80,6 +75,7 @@ def load_model(source: str, dtype: EngineDType, device: str = "cpu") -> tuple[An
     source = model_source(source)
     log_hub_lookup(source)
     check_integrity(Path(source))
+    hide_bars()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
@@ -181,15 +177,9 @@ class TransformersPolicy(TemplatedPolicy):
         return cls(model, tokenizer, name=name or short, **options)
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer `requests`, in their order.
-
-        A cancelled call ends the decode loop at its next token and waits for that, so that the
-        weights are at rest when the caller goes on.
-
-        Raises:
-            UsageError: a request's token cap is below 1.
-            FlowzooError: the model's logits are not finite.
-        """
+        """Answer `requests`, in their order."""
+        # A cancelled call ends the decode loop at its next token and waits for that, so that the
+        # weights are at rest when the caller goes on.
         stop = threading.Event()
         loop = asyncio.get_running_loop()
         work = loop.run_in_executor(self._thread, self._generate, list(requests), stop)
@@ -203,11 +193,7 @@ class TransformersPolicy(TemplatedPolicy):
             raise
 
     def thinking_as(self, thinking: bool | None) -> Self:
-        """The same policy, its model and thread included, with another switch for thoughts.
-
-        Raises:
-            UsageError: the chat template has no switch.
-        """
+        """The same policy, its model and thread included, with another switch for thoughts."""
         other = super().thinking_as(thinking)
         other.stats = EngineStats()
         return other
@@ -255,5 +241,4 @@ class TransformersPolicy(TemplatedPolicy):
         )
 
     def __repr__(self) -> str:
-        """Name and class of the model."""
         return f"TransformersPolicy({self.name!r}, {type(self.model).__name__})"

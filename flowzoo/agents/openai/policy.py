@@ -1,8 +1,7 @@
 """Replies from any endpoint that speaks OpenAI's chat-completions protocol.
 
-Requests run concurrently up to a limit; overload, server errors and time-outs are retried with
-exponential backoff, for as long as the server asks. The API key is read from the environment when a
-request is sent, is kept in no attribute, and is cut out of every error text.
+The API key is read from the environment when a request is sent, is kept in no attribute, and is cut
+out of every error text.
 """
 
 from __future__ import annotations
@@ -35,15 +34,10 @@ _LEAST = 64
 
 
 def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None) -> str:
-    """Text of a message, with its thoughts in `<think>` tags.
-
-    Servers that part thoughts from the rest send them as `reasoning` or `reasoning_content`. One
-    that does not, and whose chat template opens the thought, sends a text whose first tag is the
-    closing one; if thoughts were asked for and the reply was cut off, that tag is missing too.
-
-    Raises:
-        TypeError: the content or the thoughts are not text.
-    """
+    """Text of a message, with its thoughts in `<think>` tags."""
+    # Servers that part thoughts from the rest send them as `reasoning` or `reasoning_content`. One
+    # that does not, and whose chat template opens the thought, sends a text whose first tag is the
+    # closing one; if thoughts were asked for and the reply was cut off, that tag is missing too.
     content = message.get("content")
     thoughts = message.get("reasoning") or message.get("reasoning_content")
     for name, value in (("content", content), ("reasoning", thoughts)):
@@ -70,14 +64,8 @@ def read_usage(body: Mapping[str, Any]) -> Usage | None:
 
 
 def read_completion(body: Any, thinking: bool | None = None) -> Completion:
-    """The completion in a server's answer, with the answer's token counts.
-
-    Log-probabilities are taken where the server sent them; token ids too (`prompt_token_ids` and
-    `token_ids`, which vLLM's server adds on request). `thinking`: see `OpenAIPolicy`.
-
-    Raises:
-        KeyError, TypeError, IndexError, ValueError: the answer has another layout.
-    """
+    """The completion in a server's answer; another layout raises a builtin error."""
+    # vLLM's server adds `prompt_token_ids` and `token_ids` on request.
     choice = body["choices"][0]
     tokens = (choice.get("logprobs") or {}).get("content") or ()
     finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
@@ -109,13 +97,11 @@ def size(messages: Sequence[Message]) -> int:
 def shorter(request: Request, messages: Sequence[Message]) -> tuple[Sequence[Message], int] | None:
     """The prompt of `request` in three quarters of the characters of `messages`, its last form.
 
-    An endpoint does not say how long a prompt is before it refuses one. If shortening quotes is not
-    enough, every message loses its middle.
-
     Returns:
-        The messages, and how many characters the original has more; None if there is nothing
-        left to take.
+        The messages, and how many characters the original has more; None if there is nothing left.
     """
+    # An endpoint does not say how long a prompt is before it refuses one. If shortening quotes is
+    # not enough, every message loses its middle.
     budget = size(messages) * 3 // 4
     if budget < _LEAST:
         return None
@@ -150,10 +136,7 @@ class EndpointStats:
 
 
 def retry_after(header: str | None, now: float) -> float:
-    """Seconds a `Retry-After` header asks to wait (a number or an HTTP date); 0 if it says nothing.
-
-    `now` is the time in seconds since the epoch.
-    """
+    """Seconds that a `Retry-After` header (a number or an HTTP date) asks to wait."""
     if header is None:
         return 0.0
     try:
@@ -167,12 +150,8 @@ def retry_after(header: str | None, now: float) -> float:
 
 
 def chat_url(base_url: str) -> str:
-    """The chat-completions URL below `base_url`.
-
-    Raises:
-        UsageError: not an http(s) URL, or one that holds a password or a query, which would end
-            up in logs and records.
-    """
+    """The chat-completions URL below `base_url`."""
+    # A password or a query would end up in logs and records.
     try:
         parts = urlsplit(base_url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -191,11 +170,7 @@ def chat_url(base_url: str) -> str:
 
 
 def api_key(variable: str) -> str:
-    """The key in the environment variable `variable`, or an empty string.
-
-    Raises:
-        UsageError: the key holds characters that no HTTP header can.
-    """
+    """The key in the environment variable `variable`, or an empty string."""
     key = os.environ.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()):
         raise UsageError(f"the key in {variable} holds characters other than printable ASCII.")
@@ -203,11 +178,7 @@ def api_key(variable: str) -> str:
 
 
 def import_httpx() -> Any:
-    """The module `httpx`.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """The module `httpx`."""
     try:
         import httpx
     except ImportError as error:
@@ -219,6 +190,7 @@ if TYPE_CHECKING:
     import httpx
 
 _log = logging.getLogger("flowzoo")
+# Overload and server errors, which are tried again.
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 300.0
 _TOO_LONG = -2.0
@@ -323,7 +295,7 @@ class OpenAIPolicy:
             await client.aclose()
 
     def _connect(self) -> tuple[httpx.AsyncClient, asyncio.Semaphore]:
-        """The client and the concurrency limit of the running event loop."""
+        # Connections belong to an event loop.
         loop = asyncio.get_running_loop()
         client = self._client
         if client is None or self._loop is not loop:
@@ -352,7 +324,7 @@ class OpenAIPolicy:
     async def _answer(
         self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request
     ) -> Completion:
-        """One request to its end, with retries. The wait between attempts frees the slot."""
+        # The wait between attempts frees the slot.
         if request.max_prompt is not None:
             raise UsageError(
                 f"policy {self.name!r} sends text and cannot count tokens, so the prompt budget of "
@@ -386,7 +358,7 @@ class OpenAIPolicy:
                 self.stats.retries += 1
 
     def _log_failure(self, attempt: int, problem: str) -> None:
-        """Log a failure once per attempt, not once per request."""
+        # Once per attempt, not once per request.
         if attempt >= self._logged:
             self._logged = attempt + 1
             _log.warning(
@@ -399,9 +371,8 @@ class OpenAIPolicy:
         """Send once.
 
         Returns:
-            The completion; or what went wrong with the seconds to wait at least before the next
-            attempt, None if there is to be none, -1 if the body was corrected, or -2 if the
-            prompt is too long.
+            The completion; or the problem, with the seconds to wait at least before the next
+            attempt (None: there is none; -1: the body was corrected; -2: the prompt is too long).
         """
         key = api_key(self._key_env)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -441,7 +412,6 @@ class OpenAIPolicy:
         return completion, None
 
     def _adapt(self, body: dict[str, Any], message: str) -> bool:
-        """Change what is sent if the server's refusal names an optional parameter."""
         fields = body.keys() - self._extra.keys()
         if "max_tokens" in fields and "max_completion_tokens" in message:
             self._cap_field = "max_completion_tokens"
@@ -458,5 +428,5 @@ class OpenAIPolicy:
         return clean if len(clean) <= 500 else f"{clean[:500]}…"
 
     def __repr__(self) -> str:
-        """Name, model and URL; never the key."""
+        # Never the key.
         return f"OpenAIPolicy({self.name!r}, model={self.model!r}, url={self._url!r})"

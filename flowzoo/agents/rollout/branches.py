@@ -1,11 +1,7 @@
 """Shared parts of the tree samplers: candidates from one prompt, branches, their effects.
 
-A branch is a fork (a replay of the log), so it shares no state with the episode it came from, and
-the replay checks that it opened with the same prompts, byte for byte (`DivergedError` otherwise).
-
-The immediate value of a candidate is alpha * team + local + format (under `credit="local"` without
-the team's share), over the parts that all candidates of a decision know once the effects after
-their replies are done. If neither team nor local is known, it is an error, never a zero.
+A branch is a fork (a replay of the log); the replay checks that it opened with the same prompts,
+byte for byte (`DivergedError` otherwise).
 """
 
 from __future__ import annotations
@@ -58,15 +54,7 @@ def check_one_prompt(turn: OpenTurn, answers: Sequence[Response]) -> None:
 def sample_phase(
     policy_map: PolicyMap, episode: Episode, key: Key, count: int, suffix: Key = ()
 ) -> Generator[RequestBatch, list[Response], Phase]:
-    """Sample `count` candidates for every open turn of `episode`, all from its one prompt.
-
-    Args:
-        policy_map: policies by role.
-        episode: an episode that waits for replies.
-        key: first parts of the requests' keys: seed, problem, sample.
-        count: candidates per turn.
-        suffix: distinguishes the keys of this phase from the same turn on other branches.
-    """
+    """Sample `count` candidates for every open turn of `episode`, all from its one prompt."""
     turns, number = open_turns(episode), episode.asks[0].phase
     problem = episode.problem.id
     requests: list[Request] = []
@@ -137,11 +125,7 @@ def known_parts(workflow: Workflow, branch: Episode, call: int) -> dict[str, flo
 def immediate_values(
     workflow: Workflow, turn: OpenTurn, branches: Sequence[Episode]
 ) -> list[float]:
-    """Values of the candidates of one turn, from the parts that their branches know at once.
-
-    Raises:
-        UsageError: the role has no immediate reward.
-    """
+    """Values of the candidates of one turn, from the parts that their branches know at once."""
     parts = [known_parts(workflow, branch, turn.call) for branch in branches]
     phase = branches[0].turns[turn.call].phase
     # A standing from before the reply is the same for every candidate and says nothing of it.
@@ -163,11 +147,9 @@ def immediate_values(
 def held_down(
     values: Sequence[float], shares: Sequence[float], abstained: Sequence[bool]
 ) -> list[float]:
-    """Values of one decision's candidates, with no candidate paid for abstaining.
-
-    `shares` are the parts of `values` that come from the team's outcome. A candidate that abstained
-    gets at most the lowest share of the readable ones.
-    """
+    """Values of one decision's candidates, with no candidate paid for abstaining."""
+    # `shares` are the parts of `values` that come from the team's outcome. A candidate that
+    # abstained gets at most the lowest share of the readable ones.
     read = [share for share, silent in zip(shares, abstained, strict=True) if not silent]
     lowest = min(read, default=math.inf)
     rows = zip(values, shares, abstained, strict=True)

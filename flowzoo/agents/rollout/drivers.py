@@ -1,10 +1,4 @@
-"""Drivers of the rollout engine: a flowzoo episode directly, or any AEC environment by its API.
-
-Driving an `Episode` lets a whole phase be generated at once (voting takes two generations); through
-`last` and `step` agents come one at a time (voting takes four). The transcripts are equal.
-`drive` is the play (see `flowzoo.agents.rollout.engine`) that takes a driver to the end of its
-episode.
-"""
+"""Drivers of the rollout engine: a flowzoo episode directly, or any AEC environment by its API."""
 
 from __future__ import annotations
 
@@ -45,14 +39,7 @@ class OpenTurn(NamedTuple):
 
 
 def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) -> Request:
-    """The request for an open turn, with the token budgets of its agent.
-
-    Args:
-        policy_map: knows the budgets.
-        key: names the call; see `Request.key`.
-        turn: who is asked, and what.
-        problem: reference of the problem.
-    """
+    """The request for an open turn, with the token budgets of its agent."""
     lengths = policy_map.lengths(turn.agent)
     return _request(
         key,
@@ -151,7 +138,6 @@ class EpisodeDriver:
     """Drives an `Episode`: phases at once, effects batched by the engine."""
 
     def __init__(self, episode: Episode) -> None:
-        """Take over `episode`."""
         self.episode = episode
         self.problem = episode.problem.id
 
@@ -179,15 +165,9 @@ class EpisodeDriver:
 def drive(
     start: Callable[[], Driver], policy_map: PolicyMap, seed: int, sample: int, suffix: Key = ()
 ) -> Play:
-    """The play of one episode; returns its record.
-
-    Args:
-        start: makes the driver.
-        policy_map: knows the token budgets of the agents.
-        seed: first part of every request's key.
-        sample: which episode of its problem this is, also part of the keys.
-        suffix: last parts of the keys, which tell several plays of one job apart.
-    """
+    """The play of one episode, whose driver `start` makes; returns its record."""
+    # Keys of requests begin with `seed`, problem and `sample`; `suffix` tells several plays of one
+    # job apart.
     driver = start()
     problem = driver.problem
     answers: dict[int, Response] = {}
@@ -211,9 +191,7 @@ def drive(
 class AECDriver:
     """Drives any AEC environment through `last` and `step`, one agent at a time.
 
-    The environment must have been reset, and takes replies as they are. Its steps run on the event
-    loop's thread. To train in an environment, or to play it with hooks, see
-    `flowzoo.envs.external.workflow`.
+    The environment must have been reset, and takes replies as they are.
     """
 
     def __init__(
@@ -224,15 +202,6 @@ class AECDriver:
         observe: Callable[[Any], list[Message]] = chat,
         max_calls: int = MOST_CALLS,
     ) -> None:
-        """Take over `env`.
-
-        Args:
-            env: the environment.
-            problem: the reference used in request keys.
-            key: names the episode.
-            observe: turns an observation into chat messages.
-            max_calls: most calls of an episode; an environment of flowzoo's has its own limit.
-        """
         self.problem = problem
         self._env, self._key, self._observe = env, key, observe
         self._run = EnvRun(TextEnv(env), problem)
@@ -262,7 +231,7 @@ class AECDriver:
         return [self._open] if self._open else []
 
     def effects(self) -> Sequence[tuple[Problem, Effect]]:
-        """None: an AEC environment does its own work."""
+        """Return nothing: an AEC environment does its own work."""
         return ()
 
     def reply(self, agent: str, text: str) -> None:
@@ -294,15 +263,13 @@ class AECDriver:
         self._next()
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
-        """Never called, since there are no effects."""
+        """Raise: there are no effects."""
         raise UsageError("an AEC environment has no effects to resolve")
 
     def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
-        """The environment's own record if it is one of ours, else what `last` told.
-
-        For other environments the score is the mean return of the agents, and every call is paid
-        its agent's return.
-        """
+        """The environment's own record if it is one of ours, else what `last` told."""
+        # For other environments the score is the mean return of the agents, and every call is paid
+        # its agent's return.
         core = getattr(self._env, "unwrapped", self._env)
         if isinstance(core, WorkflowEnv):
             done = core.record()

@@ -1,13 +1,10 @@
 """The event loop under every sampler: many plays at once, their requests and effects in batches.
 
-A *play* is a generator without I/O, as a workflow's script is. It yields `RequestBatch` (requests
-to policies), `EffectBatch` (effects to carry out) or `PlayBatch` (further plays, run beside each
-other), receives the results in their order, and returns its result. The loop moves every play as
-far as it can go. Requests go to the policies, effects to the task's batch grader (in chunks, off
-the loop); a play with an answer moves on at once, and none waits for another. In deterministic mode
-a policy is called only when no play can move, with all waiting requests in canonical order, so that
-batches, hence floats, hence samples, repeat exactly; otherwise requests leave as they come
-(`stream` policies one by one, `static` ones in the batch that has gathered while they were busy).
+A *play* is a generator without I/O. It yields `RequestBatch`, `EffectBatch` or `PlayBatch` (further
+plays, run beside each other), receives the results in their order, and returns its result. In
+deterministic mode a policy is called only when no play can move, with all waiting requests in
+canonical order, so that batches, hence floats, hence samples, repeat exactly; otherwise requests
+leave as they come.
 """
 
 from __future__ import annotations
@@ -116,14 +113,9 @@ class RolloutEngine:
     ) -> None:
         """Make an engine.
 
-        Args:
-            policy_map: policies by role.
-            task: whose effects there are; None if there are none.
-            deterministic: see the module docstring.
-            in_flight: most admitted plays open at a time.
-            on_result: called with what each admitted play returned, in order of completion.
-            on_failure: called with the error and the key of each that failed; may raise.
-            resolver: carries out the effects.
+        `deterministic`: see the module docstring. At most `in_flight` admitted plays are open at a
+        time. `on_result` gets what each returned, in order of completion, `on_failure` the error
+        and key of each that failed; it may raise.
         """
         self.policy_map, self.task = policy_map, task
         self.deterministic, self.in_flight = deterministic, in_flight
@@ -175,7 +167,6 @@ class RolloutEngine:
     # -- moving plays --------------------------------------------------------------------------
 
     def _admit(self, entry: tuple[int, tuple[str, Play]] | None) -> bool:
-        """Start a play; False if there is none left."""
         if entry is None:
             return False
         number, (key, play) = entry
@@ -184,7 +175,6 @@ class RolloutEngine:
         return True
 
     def _advance(self, running: RunningPlay, results: list[Any] | None) -> None:
-        """Send a play its results, and dispatch its next batch."""
         root = running.root
         if root.failed:
             return
@@ -233,7 +223,6 @@ class RolloutEngine:
         self.on_result(result)
 
     def _deliver(self, running: RunningPlay, index: int, result: Any) -> None:
-        """One of the results that a play waits for is there; after the last it moves on."""
         running.results[index] = result
         running.pending -= 1
         if not running.pending:

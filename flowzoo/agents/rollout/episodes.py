@@ -1,9 +1,4 @@
-"""Rollouts of many episodes at once: the base class of samplers, and the plain sampler.
-
-`Rollout` plays each episode once. The tree samplers (`tree` and `joint` beside this file) branch;
-all of them are plays of one `RolloutEngine`, which batches requests and effects over all episodes
-and all branches; its docstring explains `deterministic`.
-"""
+"""Rollouts of many episodes at once: the base class of samplers, and the plain sampler."""
 
 from __future__ import annotations
 
@@ -75,11 +70,7 @@ def concat_batches(parts: Iterable[RolloutBatch]) -> RolloutBatch:
 
 
 def run_sync(work: Coroutine[Any, Any, T], remedy: str) -> T:
-    """Run a coroutine to its end.
-
-    Raises:
-        UsageError: a loop is running here; `remedy` is what to await in it.
-    """
+    """Run a coroutine to its end; where a loop is running, raise with the `remedy` to await."""
     results: list[T] = []
 
     async def keep() -> None:

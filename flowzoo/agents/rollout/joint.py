@@ -1,18 +1,9 @@
 """Joint nodes as MAGRPO samples them: a tree of phases whose edges are joint actions.
 
-At a node (a phase; a single ask is a phase of one) every agent of it gives G candidates. A joint
-action takes one of each: aligned (j, j, …, j), or, crossed, other combinations too. Every joint
-action is a child, a fork in which the episode goes on, so that all replies are executed and every
-leaf is a finished episode. A row is one (node, agent, candidate); its value is the mean over the
-joint actions that contain it (never the sum), and the value of a joint action is the agent's
-immediate reward plus the mean over the children of the node it leads to, whose leaves pay the
-team's share. Sequential workflows work because each ask is a node.
-
-The budget is a number of leaves, handed down from the root: a node with a budget of B has at most
-min(G, B) candidates, and its children share B evenly. With G = 4 and 16 leaves two phases branch
-and later ones go on with one candidate, instead of G^T leaves.
-
-Differs from CoMLRL (the released code of arXiv 2508.04652), which sums over combinations in its
+At a node (a phase; a single ask is a phase of one) every agent gives G candidates. Every joint
+action is a child, a fork in which the episode goes on, so every leaf is a finished episode. A row
+is one (node, agent, candidate); its value is the mean over the joint actions that contain it.
+Differs from CoMLRL (the released code of arXiv:2508.04652), which sums over combinations in its
 cross mode and expands all children of every node.
 """
 
@@ -127,12 +118,10 @@ def path_text(path: NodePath) -> str:
 
 
 def joint_actions(count: int, agents: int, most: int, draw: Sequence[int | str]) -> list[Choice]:
-    """Joint actions of `agents` with `count` candidates each, every candidate in equally many.
-
-    They come in blocks of `count`: in a block, each further agent's candidate is the first one's
-    plus a fixed offset, modulo `count`. The first block is the aligned one; the others are drawn
-    with the key `draw`. At least one block, then as many as `most` joint actions allow.
-    """
+    """Joint actions of `agents` with `count` candidates each, every candidate in equally many."""
+    # They come in blocks of `count`: in a block, each further agent's candidate is the first one's
+    # plus a fixed offset, modulo `count`. The first block is the aligned one; the others are drawn
+    # with the key `draw`, as many as `most` joint actions allow.
     blocks = count ** (agents - 1)
     further = min(most // count, blocks) - 1
     drawn = key_rng(*draw).sample(range(1, blocks), further) if further > 0 else []
@@ -149,10 +138,7 @@ def split_budget(budget: int, parts: int) -> list[int]:
 
 
 def returns_of(calls: Sequence[Call]) -> list[float]:
-    """Per call, the rewards of it and of later calls of its agent.
-
-    The team's share is paid once, with the call itself.
-    """
+    """Per call, the team's share of it and what it and later calls of its agent earn themselves."""
     return [
         (call.reward if call.share is None else call.share + call.immediate)
         + sum(later.immediate for later in calls[index + 1 :] if later.agent == call.agent)
@@ -215,7 +201,6 @@ class JointRollout(Sampler):
         settings: JointSettings | None = None,
         **rest: Any,
     ) -> None:
-        """Make a sampler; `rest` is what `Sampler` takes."""
         super().__init__(workflow, policy_map, **rest)
         self.settings = settings or JointSettings()
 
@@ -229,14 +214,10 @@ class JointRollout(Sampler):
     def grow(
         self, job: EpisodeJob, episode: Episode, budget: int, joint_branch: JointBranch
     ) -> Play:
-        """The tree below `episode`, which has no effects pending; returns a node or a leaf.
-
-        Args:
-            job: what is played.
-            episode: where the tree starts.
-            budget: most leaves of the tree, at least 1.
-            joint_branch: how the episode was reached.
-        """
+        """The tree below `episode`, which has no effects pending; returns a node or a leaf."""
+        # A node with a budget of B leaves has at most min(G, B) candidates, and its children share
+        # B evenly: with G = 4 and 16 leaves two phases branch, and later ones go on with one
+        # candidate, instead of G^T leaves.
         if episode.done:
             done = record(episode, engine_fields(joint_branch.answers))
             return JointLeaf(done, joint_branch.row_keys, returns_of(done.calls))

@@ -1,26 +1,10 @@
 """Tree sampling as AT-GRPO does it: several candidates per decision, the best one is executed.
 
-At every (episode, turn, agent) K candidates are sampled from the one frozen prompt. Each is valued
-on a fork of the episode; then the best is executed and the episode goes on from its branch, so the
-next prompt descends from the candidate that was taken: N * T * K generations, never K^T. In a
-hidden phase each agent's candidates are valued against the mates' first candidates, then all
-best ones are executed together.
-
-Value of a candidate (`TreeSettings.value`):
-
-* `now`: alpha * team + local + format of the parts that its branch knows at once, that is, when the
-  effects that follow the reply are done. Local is the role score (`RoleScore`, `Grade(of=...)`) and
-  form; the team's share is the score of a branch that has ended, else its `InterimScore`. Each
-  counts only if all candidates of the decision know it. Known at once are the role scores of all
-  roles of the shipped workflows, but of the orchestrator (its workers' answers), of workers on
-  subtasks, of a tester without a reference (whose team's share is the coder's doing: take
-  `rollout`) and of a search verifier and searcher without known gold passages.
-* `rollout`: the final reward of the call under the workflow's credit rule, mean over
-  `value_rollouts` plays of the branch to its end by the current policies. What that costs is
-  counted in `RolloutBatch.value_calls` and `value_tokens`.
-
-Differs from the paper (arXiv 2510.11062): team rewards come only from what the environment defines.
-Differs from its released code: the next agent is prompted from the branch that was executed.
+At every (episode, turn, agent) K candidates are sampled from the one frozen prompt and valued on
+forks of the episode; the episode goes on from the branch of the best: N * T * K generations, never
+K^T. Differs from the paper (arXiv:2510.11062): team rewards come only from what the environment
+defines. Differs from its released code: the next agent is prompted from the branch that was
+executed.
 """
 
 from __future__ import annotations
@@ -66,7 +50,8 @@ class TreeSettings:
     candidates: int = 4
     """Replies sampled at every decision: K."""
     value: Value = "now"
-    """Valuation of a candidate; see the module docstring."""
+    """`now`: alpha * team + local + format, of the parts that a candidate's branch knows at once;
+    `rollout`: the call's final reward, mean over plays of the branch by the current policies."""
     value_rollouts: int = 1
     """Plays to the end per candidate, for `value="rollout"`."""
     select: Select = "best"
@@ -118,7 +103,6 @@ class TreeRollout(Sampler):
         settings: TreeSettings | None = None,
         **rest: Any,
     ) -> None:
-        """Make a sampler; `rest` is what `Sampler` takes."""
         super().__init__(workflow, policy_map, **rest)
         self.settings = settings or TreeSettings()
         if self.settings.value == "now" and callable(workflow.credit):

@@ -1,7 +1,6 @@
 """A vLLM engine in separate processes: `AsyncLLM`, on an event loop of this process.
 
-For split placement, where the engine has other GPUs than the learner. It starts several times
-slower than an engine of this process. How new weights reach it is `EngineSettings.weight_transfer`.
+For split placement, where the engine has other GPUs than the learner.
 """
 
 from __future__ import annotations
@@ -50,14 +49,9 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 class AsyncLLMBackend:
-    """An engine in separate processes; see `flowzoo.agents.vllm.backend.VLLMBackend`.
-
-    Raises:
-        UsageError: vLLM cannot load the model, or refuses the settings.
-    """
+    """An engine in separate processes; see `flowzoo.agents.vllm.backend.VLLMBackend`."""
 
     def __init__(self, path: str, settings: EngineSettings) -> None:
-        """Start the processes and wait until they can answer."""
         self._settings = settings
         self._loop = LoopThread("flowzoo-vllm-async")
         self._error: EngineDeadError | None = None
@@ -135,18 +129,11 @@ class AsyncLLMBackend:
         self.__dict__.pop("_engine", None)  # its finalizer fails when the interpreter ends
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Await a call of the engine; a failure of the call ends the engine."""
         self._check_alive()
         return self._await(self._loop.start(work()))
 
     def _await(self, future: Future[T]) -> T:
-        """Wait for a call that needs the engine.
-
-        vLLM leaves such calls unanswered if the engine's process dies.
-
-        Raises:
-            EngineDeadError: it failed, the engine died, or it took longer than `CHANGED_WITHIN_S`.
-        """
+        # vLLM leaves such calls unanswered if the engine's process dies.
         deadline = time.monotonic() + CHANGED_WITHIN_S
         while not wait([future], _LOOK_S).done:
             late = time.monotonic() > deadline
@@ -191,7 +178,6 @@ class AsyncLLMBackend:
             self._under_way -= 1
 
     def _check_alive(self) -> None:
-        """Raise the error that ended the engine, if any."""
         if self._error is not None:
             raise type(self._error)(*self._error.args)
 

@@ -1,10 +1,7 @@
 """Back-ends of a vLLM engine: sequences in, tokens out, weights replaced in place.
 
-Three back-ends implement `VLLMBackend`: a thread of this process, an engine in separate
-processes, and a server behind HTTP. All of them answer with `concurrent.futures.Future`, so that
-coroutines await replies (`asyncio.wrap_future`) and the trainer, which has no event loop, waits for
-them.
-Cancelling a future takes its request out of the engine.
+All answer with `concurrent.futures.Future`: coroutines await replies, and the trainer, which has no
+event loop, waits for them. Cancelling a future takes its request out of the engine.
 """
 
 from __future__ import annotations
@@ -36,10 +33,9 @@ class EngineOutOfMemoryError(EngineDeadError):
 
 
 class Adapter(NamedTuple):
-    """A LoRA adapter under a name, number and folder that no other version ever had.
+    """A LoRA adapter under a name, number and folder that no other version ever had."""
 
-    vLLM keys cached prompts by the adapter's name, so a reused name would bring old ones back.
-    """
+    # vLLM keys cached prompts by the adapter's name, so a reused name would bring old ones back.
 
     name: str
     number: int

@@ -1,7 +1,4 @@
-"""Conversion of jobs and samples to vLLM's types and back.
-
-Importing this module sets the environment up for vLLM and imports it.
-"""
+"""Conversion of jobs and samples to vLLM's types and back; importing this imports vLLM."""
 
 from __future__ import annotations
 
@@ -49,12 +46,10 @@ except ImportError as error:
 
 
 def scan_safely() -> None:
-    """Keep vLLM's scan of all loaded modules from tripping over llvmlite.
-
-    On a CPU an engine that starts asks every object in every module for its `vars` and treats
-    them as a dict. llvmlite's library object, present once numba has compiled, answers any name
-    with a function. (vLLM 0.32; versions without the scan need nothing.)
-    """
+    """Keep vLLM's scan of all loaded modules from tripping over llvmlite."""
+    # On a CPU an engine that starts asks every object in every module for its `vars` and treats
+    # them as a dict. llvmlite's library object, present once numba has compiled, answers any name
+    # with a function. (vLLM 0.32; versions without the scan need nothing.)
     try:
         from vllm.triton_utils import dispatcher
     except ImportError:
@@ -116,10 +111,8 @@ def read_output(output: Any) -> GenerationOutput:
 
 @contextlib.contextmanager
 def quiet_start() -> Iterator[None]:
-    """Restore the global random generators, and hide warnings about vLLM's own code.
-
-    Starting an engine seeds all generators of the process.
-    """
+    """Restore the global random generators, and hide warnings about vLLM's own code."""
+    # Starting an engine seeds all generators of the process.
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     cuda = [] if on_cpu() else torch.cuda.get_rng_state_all()
     try:

@@ -1,6 +1,5 @@
 """A vLLM engine with the state that outlives its process: model files, adapters, version.
 
-An engine holds the full weights of one policy, or one base model with a LoRA adapter per policy.
 It can be restarted after a crash; the trainer then syncs it again, because a fresh engine has the
 weights of the model's files.
 """
@@ -44,12 +43,7 @@ _NUMBERS = itertools.count(1)
 
 
 def open_backend(path: str, settings: EngineSettings) -> VLLMBackend:
-    """The back-end that `settings.placement` names, started.
-
-    Raises:
-        UsageError: vLLM cannot load the model, or refuses the settings.
-        MissingExtraError: vLLM is not installed.
-    """
+    """The back-end that `settings.placement` names, started."""
     if settings.placement == "split":
         from flowzoo.agents.vllm.async_engine import AsyncLLMBackend
 
@@ -73,16 +67,10 @@ class VLLMEngine:
         context: int = 0,
         dtype: EngineDType | None = None,
     ) -> None:
-        """Read the tokenizer and the end tokens of the model at `path`, and start the back-end.
+        """Read tokenizer and end tokens of the model at `path`, and start the back-end.
 
-        Args:
-            path: folder, GGUF file or hub id of the model.
-            open_backend: starts the back-end; called again by `restart`.
-            context: most tokens of prompt and reply; 0: the model's own limit.
-            dtype: number format that the back-end computes in; None: a server's own.
-
-        Raises:
-            UsageError: nothing loadable at `path`.
+        `open_backend` is called again by `restart`. `context` 0 is the model's own limit; `dtype`
+        None is the number format of a server.
         """
         self.path, self.dtype = model_source(path), dtype
         self.tokenizer, config, generation = load_texts(self.path)
@@ -123,12 +111,7 @@ class VLLMEngine:
         return self.version
 
     def load_adapter(self, name: str, save: Callable[[Path], None]) -> Adapter:
-        """Put a new version of the adapter `name` in place of the one before.
-
-        Args:
-            name: the policy's.
-            save: writes `adapter_config.json` and `adapter_model.safetensors` into a folder.
-        """
+        """Replace the adapter `name` by a new version, whose files `save` writes into a folder."""
         number = next(_NUMBERS)
         adapter = Adapter(f"{name}@{number}", number, Path(self._files.name) / f"{name}@{number}")
         adapter.folder.mkdir()
@@ -142,22 +125,14 @@ class VLLMEngine:
         return adapter
 
     def adapter(self, name: str) -> Adapter:
-        """The newest adapter of a policy.
-
-        Raises:
-            UsageError: none was loaded under this name.
-        """
+        """The newest adapter of a policy."""
         adapter = self.adapters.get(name)
         if adapter is None:
             raise unknown("adapter", name, self.adapters)
         return adapter
 
     def give_up(self, why: str) -> NoReturn:
-        """End a back-end that neither answers nor dies.
-
-        Raises:
-            EngineDeadError: always; `restart` may help.
-        """
+        """End a back-end that neither answers nor dies."""
         self.backend.close()
         raise EngineDeadError(f"the vLLM engine died: {why}")
 
@@ -176,12 +151,7 @@ class VLLMEngine:
 
 
 def load_texts(path: str) -> tuple[Any, Any, Any]:
-    """Tokenizer, config and generation config (or None) of the model at `path`.
-
-    Raises:
-        UsageError: nothing loadable there.
-        DataError: a checkpoint's files have changed.
-    """
+    """Tokenizer, config and generation config (or None) of the model at `path`."""
     check_integrity(Path(path))
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)

@@ -1,9 +1,4 @@
-"""Handles of GPU memory for another process, as numbers, names and bytes in place of pickles.
-
-torch describes shared memory of a GPU by the arguments of `rebuild_cuda_tensor`, among them a few
-classes and a number format. vLLM's own clients pickle them and its workers unpickle them
-(VLLM_ALLOW_INSECURE_SERIALIZATION=1). A name for each of the few classes makes that unnecessary.
-"""
+"""Handles of GPU memory for another process, as numbers, names and bytes in place of pickles."""
 
 from __future__ import annotations
 
@@ -22,11 +17,7 @@ _NAMED: dict[str, Any] = {
 
 
 def plain_handles(handles: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
-    """The arguments by GPU as msgpack and JSON-like carriers take them.
-
-    Raises:
-        ValueError: an argument without a name.
-    """
+    """The arguments by GPU as msgpack and JSON-like carriers take them."""
 
     def plain(value: Any) -> Any:
         for word, named in _NAMED.items():
@@ -42,11 +33,7 @@ def plain_handles(handles: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
 
 
 def handles_of(given: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
-    """Inverse of `plain_handles`.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """Inverse of `plain_handles`."""
 
     def read(value: Any) -> Any:
         if isinstance(value, list):

@@ -15,7 +15,6 @@ class LoopThread:
     """Runs coroutines that any thread hands in; the loop lives until `close`."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread."""
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()

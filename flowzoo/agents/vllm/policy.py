@@ -1,10 +1,7 @@
 """Replies from vLLM: continuous batching, prefix caching, one LoRA adapter per policy.
 
-Prompts are rendered and tokenized here, and engines get and give token ids: what was sampled is
-never tokenized again, and log-probs belong to the distribution sampled from. Each request has its
-own seed, so its sample does not depend on the batch, up to the float noise of the logits. The same
-class serves an engine in this process, an engine in separate processes, and a server: the
-difference is the engine's back-end.
+Engines get and give token ids. Each request has its own seed, so its sample does not depend on the
+batch, up to the float noise of the logits.
 """
 
 from __future__ import annotations
@@ -119,12 +116,7 @@ class VLLMPolicy(TemplatedPolicy):
         return cls(engine, name=name or short, owns_engine=True, **options)
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer `requests`, in their order. Cancelling takes them out of the engine.
-
-        Raises:
-            UsageError: a request's token cap is below 1, or the policy's adapter is not loaded.
-            EngineDeadError: the engine failed; `engine.restart` may help.
-        """
+        """Answer `requests`, in their order. Cancelling takes them out of the engine."""
         jobs = self.jobs(requests)
         loop = asyncio.get_running_loop()
         waiting = [asyncio.wrap_future(f, loop=loop) for f in self.engine.submit(jobs)]
@@ -140,11 +132,7 @@ class VLLMPolicy(TemplatedPolicy):
     def answer(
         self, requests: Sequence[Request], within_s: float | None = None
     ) -> list[Completion]:
-        """`generate` for callers without an event loop; blocks until all are answered.
-
-        Raises:
-            EngineDeadError: the engine died, or is given up because it took longer than `within_s`.
-        """
+        """`generate` for callers without an event loop; blocks until all are answered."""
         jobs = self.jobs(requests)
         futures = self.engine.submit(jobs)
         if late := wait(futures, within_s).not_done:
@@ -171,11 +159,7 @@ class VLLMPolicy(TemplatedPolicy):
         ]
 
     def thinking_as(self, thinking: bool | None) -> Self:
-        """The same policy with another switch for thoughts; the engine stays this one's to end.
-
-        Raises:
-            UsageError: the chat template has no switch.
-        """
+        """The same policy with another switch for thoughts; the engine stays this one's to end."""
         other = super().thinking_as(thinking)
         other.stats, other._owns_engine = EngineStats(), False
         return other
@@ -200,6 +184,5 @@ class VLLMPolicy(TemplatedPolicy):
         )
 
     def __repr__(self) -> str:
-        """Name, model and adapter."""
         part = f", adapter={self.adapter!r}" if self.adapter else ""
         return f"VLLMPolicy({self.name!r}, {self.engine.path!r}{part})"

@@ -1,8 +1,7 @@
 """Receivers of a weight transfer, which run in vLLM's workers.
 
-vLLM calls `start_weight_update`, `update_weights` and `finish_weight_update` for every carrier of
-weights. Its own `nccl` is used as it is. Nothing here unpickles: safetensors hold numbers only, and
-handles of GPU memory come as names, numbers and bytes.
+Nothing here unpickles: safetensors hold numbers only, and handles of GPU memory come as names,
+numbers and bytes.
 """
 
 from __future__ import annotations
@@ -94,11 +93,9 @@ class WordedIPCReceiver(IPCWeightTransferEngine):
 
 
 def repack_tied_head(model: Any) -> None:
-    """Let an output head that is the embedding see new weights.
-
-    On CPUs vLLM multiplies by a packed copy of the head. A reload packs anew what it loads, and a
-    tied head is loaded as the embedding only: it would keep the old copy, without a sign.
-    """
+    """Let an output head that is the embedding see new weights."""
+    # On CPUs vLLM multiplies by a packed copy of the head. A reload packs anew what it loads, and a
+    # tied head is loaded as the embedding only: it would keep the old copy, without a sign.
     head, body = getattr(model, "lm_head", None), getattr(model, "model", None)
     embedding = getattr(body, "embed_tokens", None)
     if head is None or embedding is None or head.weight.device.type != "cpu":

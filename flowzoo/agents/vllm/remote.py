@@ -1,9 +1,7 @@
 """A running `vllm serve` as the back-end of an engine: token ids in, token ids and log-probs out.
 
-The completions endpoint takes prompts as ids and returns the sampled ids, so nothing is tokenized
-twice. New weights reach the server as a file in a folder that both see (the same machine, or a
-shared disk), through the development endpoints that `serve_command` turns on; a server that only
-answers needs none of them. The API key is read from OPENAI_API_KEY when a request is sent.
+New weights reach the server as a file in a folder that both see, through the development endpoints
+that `serve_command` turns on. The API key is read from OPENAI_API_KEY when a request is sent.
 """
 
 from __future__ import annotations
@@ -55,11 +53,7 @@ def connect(path: str, url: str, **options: Any) -> VLLMEngine:
 
 
 def read_choice(body: Any) -> GenerationOutput:
-    """The sample in the server's answer.
-
-    Raises:
-        KeyError, TypeError, IndexError, ValueError: the answer has another layout.
-    """
+    """The sample in the server's answer; another layout raises a builtin error."""
     choice = body["choices"][0]
     details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
     return GenerationOutput(
@@ -71,12 +65,7 @@ def read_choice(body: Any) -> GenerationOutput:
 
 
 class ServerBackend:
-    """A server as an engine; see `flowzoo.agents.vllm.backend.VLLMBackend`.
-
-    Raises:
-        UsageError: a bad URL, or log-probs of another distribution than the sampled one.
-        EngineDeadError: nothing answers within `patience_s`.
-    """
+    """A server as an engine; see `flowzoo.agents.vllm.backend.VLLMBackend`."""
 
     def __init__(
         self,
@@ -173,7 +162,6 @@ class ServerBackend:
             self._loop.close()
 
     def _post(self, url: str, body: Mapping[str, Any]) -> None:
-        """Send a change to the server; a refusal means that it was started without the endpoint."""
         reply = self._loop.wait(self._send(url, body))
         if reply.status_code != 200:
             raise UsageError(
@@ -211,7 +199,7 @@ class ServerBackend:
         return reply.json()
 
     async def _check_logps(self) -> None:
-        """Refuse a server whose log-probs ignore the temperature (vLLM's default)."""
+        # vLLM's default ignores the temperature.
         best: list[float] = []
         for temperature in (0.5, 2.0):
             body = {
@@ -258,7 +246,6 @@ class ServerBackend:
             raise self._died(f"{type(error).__name__}: {error}") from error
 
     def _check_alive(self) -> None:
-        """Raise the error that ended the engine, if any."""
         if self._error is not None:
             raise type(self._error)(*self._error.args)
 

@@ -1,12 +1,4 @@
-"""Senders of a weight transfer from the learner to an engine in separate processes.
-
-For every carrier (a file in shared memory, memory of one GPU that both open, NCCL between two),
-vLLM's protocol is the same: `start_weight_update`, `update_weights`,
-`finish_weight_update`. The last two carriers are vLLM's own senders.
-
-NCCL and handles of memory wait for the other side without an end, and an engine that died never
-comes (TRL #6797, #7103). So a separate thread sends, and its caller may stop waiting.
-"""
+"""Senders of a weight transfer from the learner to an engine in separate processes."""
 
 from __future__ import annotations
 
@@ -52,7 +44,6 @@ class TensorSource(WeightSource):
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
-        """Send as `dtype`."""
         self.dtype = dtype
         self.device: torch.device | None = None
         self.tensors: Tensors = {}
@@ -64,7 +55,6 @@ class TensorSource(WeightSource):
         ]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Name and whole tensor of each; one at a time is converted."""
         for name, value in self.tensors.items():
             yield name, value.detach().to(self.device, self.dtype).contiguous()
 
@@ -105,11 +95,10 @@ class EngineCalls(NamedTuple):
 
 
 class LoneIPCSender(IPCTrainerWeightTransferEngine):
-    """vLLM's sender for one GPU, whose engine belongs to this rank alone.
+    """vLLM's sender for one GPU, whose engine belongs to this rank alone."""
 
-    vLLM's gathers the handles of all ranks, for one engine on all their GPUs. Each rank here has
-    its own engine, and a rank that restarted its engine would wait for ranks that do not come.
-    """
+    # vLLM's gathers the handles of all ranks, for one engine on all their GPUs. Each rank here has
+    # its own engine, and a rank that restarted its engine would wait for ranks that do not come.
 
     def _all_gather_and_merge_handles(self, handles: list[Any]) -> list[Any]:
         return handles
@@ -138,13 +127,15 @@ class WeightSender:
     """Sends weights to one engine, as long as that lives; a new engine needs a new one."""
 
     def __init__(self, way: WeightTransfer, calls: EngineCalls, dtype: torch.dtype) -> None:
-        """Prepare; the connection is made with the first weights."""
+        # The connection is made with the first weights.
         self._way, self._calls = way, calls
         self._source = TensorSource(dtype)
         self._sender: TrainerWeightTransferEngine[Any] | None = None
 
     def send(self, tensors: Tensors) -> Future[None]:
         """Begin to send on a daemon thread; tensors must not change until the future is done."""
+        # NCCL and handles of memory wait for the other side without an end, and an engine that died
+        # never comes (TRL #6797, #7103): the caller may stop waiting.
         done: Future[None] = Future()
         done.set_running_or_notify_cancel()
         gpu = None if self._way == "file" else _gpu_of(tensors)
@@ -183,6 +174,5 @@ class WeightSender:
 
 
 def _gpu_of(tensors: Tensors) -> torch.device:
-    """The GPU that the weights are on, or that this process computes on where they are gathered."""
     device = next(iter(tensors.values())).device
     return device if device.type == "cuda" else torch.device("cuda", torch.cuda.current_device())

@@ -1,9 +1,4 @@
-"""Settings of a vLLM engine, and the environment variables it needs before its import.
-
-Engines differ by placement only: `colocated` runs inside this process, on a separate thread, and
-shares the device with the learner; `split` runs in separate processes, on the devices that
-`devices` names. Both take the same settings. Importing this module imports neither vLLM nor torch.
-"""
+"""Settings of a vLLM engine, and the environment variables it needs before its import."""
 
 from __future__ import annotations
 
@@ -82,7 +77,6 @@ class EngineSettings:
     """Seed of vLLM's generators; samples do not depend on it, since each request has a seed."""
 
     def __post_init__(self) -> None:
-        """Check every choice."""
         check_choice("placement", self.placement, Placement)
         check_choice("number format of the engine", self.dtype, EngineDType)
         check_choice("weight transfer", self.weight_transfer, WeightTransfer)
@@ -121,12 +115,10 @@ def cache_note(fields: Mapping[str, Any], settings: EngineSettings) -> str:
 
 
 def prepare_environment(*, cpu: bool) -> None:
-    """Set what vLLM reads when it is imported or started; variables that are set are kept.
-
-    The in-process engine needs VLLM_ENABLE_V1_MULTIPROCESSING=0. On a CPU, threads are not bound
-    to cores (the learner uses the same ones) and nothing is compiled, which costs more than it
-    gains at the sizes a CPU runs.
-    """
+    """Set what vLLM reads when it is imported or started; variables that are set are kept."""
+    # The in-process engine needs VLLM_ENABLE_V1_MULTIPROCESSING=0. On a CPU, threads are not bound
+    # to cores (the learner uses the same ones) and nothing is compiled, which costs more than it
+    # gains at the sizes a CPU runs.
     defaults = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
@@ -142,11 +134,7 @@ def prepare_environment(*, cpu: bool) -> None:
 
 
 def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str, Any]:
-    """The arguments of vLLM's `EngineArgs` for the model at `path`.
-
-    Raises:
-        UsageError: a CPU engine is to sleep, or to get its weights from GPU to GPU.
-    """
+    """The arguments of vLLM's `EngineArgs` for the model at `path`."""
     if cpu and settings.weight_transfer != "file":
         raise UsageError(
             f"`weight_transfer` {settings.weight_transfer} goes from GPU to GPU, and there is none "
@@ -211,11 +199,9 @@ def engine_fields(path: str, settings: EngineSettings, *, cpu: bool) -> dict[str
 
 
 def serve_command(path: str, settings: EngineSettings, port: int, *, cpu: bool) -> list[str]:
-    """A command line that serves the model at `path` as `flowzoo.agents.vllm.remote` wants it.
-
-    Training needs VLLM_SERVER_DEV_MODE=1 in its environment, and with adapters
-    VLLM_ALLOW_RUNTIME_LORA_UPDATING=1; neither belongs on a server that others can reach.
-    """
+    """A command line that serves the model at `path` as `flowzoo.agents.vllm.remote` wants it."""
+    # Training needs VLLM_SERVER_DEV_MODE=1 in its environment, and with adapters
+    # VLLM_ALLOW_RUNTIME_LORA_UPDATING=1; neither belongs on a server that others can reach.
     # The module behind `vllm serve`: the CPU build's own script looks for the CUDA build's name.
     args = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", path]
     args += ["--host", "127.0.0.1", "--port", str(port)]
@@ -238,11 +224,9 @@ _WITHOUT = ("linear_attention", "mamba", "conv", "recurrent")
 
 
 def cache_numbers(config: Any) -> int:
-    """Numbers in the cache for one token: keys and values of every attention layer.
-
-    Layers that look back only so far count as if they looked back all the way, as vLLM's cache of
-    mixed layers does at worst.
-    """
+    """Numbers in the cache for one token: keys and values of every attention layer."""
+    # Layers that look back only so far count as if they looked back all the way, as vLLM's cache of
+    # mixed layers does at worst.
     text = config.get_text_config(decoder=True)
     queries = getattr(text, "num_attention_heads", None) or 0
     if not queries:  # a family without attention
@@ -257,9 +241,7 @@ def cache_numbers(config: Any) -> int:
 
 
 def cache_bytes(config: Any, dtype: str, tokens: int, block: int) -> int:
-    """Bytes that vLLM needs to hold one sequence of `tokens` in blocks of `block` tokens.
-
-    One block more than the sequence fills: vLLM keeps an empty one.
-    """
+    """Bytes that vLLM needs to hold one sequence of `tokens` in blocks of `block` tokens."""
+    # One block more than the sequence fills: vLLM keeps an empty one.
     blocks = -(-tokens // block) + 1
     return blocks * block * cache_numbers(config) * BYTES[dtype]

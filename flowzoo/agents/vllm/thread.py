@@ -1,9 +1,7 @@
 """A vLLM engine inside this process, on a separate thread.
 
-One thread owns the engine: between two steps it does what was asked (new requests, cancellations,
-new weights), in order of arrival. Jobs submitted together enter the engine together, so equal
-submissions give equal batches, hence equal floats. Several engines may live in one process, for
-policies with different weights; they compute in turns.
+The thread does between two steps what was asked, in order of arrival. Jobs submitted together enter
+the engine together, so equal submissions give equal batches, hence equal floats.
 """
 
 from __future__ import annotations
@@ -60,14 +58,9 @@ class _ThreadTask(NamedTuple):
 
 
 class InProcessBackend:
-    """An engine of this process; see `flowzoo.agents.vllm.backend.VLLMBackend`.
-
-    Raises:
-        UsageError: vLLM cannot load the model, or refuses the settings.
-    """
+    """An engine of this process; see `flowzoo.agents.vllm.backend.VLLMBackend`."""
 
     def __init__(self, path: str, settings: EngineSettings) -> None:
-        """Start the engine and wait until it can answer."""
         self._path, self._settings = path, settings
         self._inbox: queue.SimpleQueue[_ThreadTask | None] = queue.SimpleQueue()
         self._backlog: deque[tuple[GenerationRequest, Future[GenerationOutput]]] = deque()
@@ -146,7 +139,6 @@ class InProcessBackend:
     # -- any thread ----------------------------------------------------------------------------
 
     def _post(self, work: Callable[[], None], futures: Sequence[Future[Any]]) -> None:
-        """Queue `work` for the engine's thread, or fail `futures` if there is none any more."""
         with self._lock:
             if self._error is None:
                 self._inbox.put(_ThreadTask(work, futures))
@@ -213,7 +205,7 @@ class InProcessBackend:
         self._release()
 
     def _read_inbox(self) -> bool:
-        """Do what was asked; waits while there is nothing to compute. False: the end."""
+        # Waits while there is nothing to compute. False: the end.
         while True:
             if self._inbox.empty() and (self._active or self._backlog):
                 return True
@@ -234,7 +226,6 @@ class InProcessBackend:
                 future.set_result(read_output(output))
 
     def _enter(self, job: GenerationRequest, future: Future[GenerationOutput]) -> int:
-        """Hand a job to vLLM; returns how many entered."""
         if future.cancelled():
             return 0
         self._count += 1
@@ -262,7 +253,7 @@ class InProcessBackend:
             raise UsageError("the prefix cache is in use: await or cancel all requests first.")
 
     def _release(self) -> None:
-        """Give the memory back before anything else is started."""
+        # Before anything else is started, the memory is given back.
         engine, self._engine = self._engine, None
         with _TURN:
             _OPEN.discard(id(self))

@@ -1,7 +1,7 @@
 """Extension of vLLM's workers: receivers of weights, and an end with the process that owns them.
 
 vLLM mixes this class into its worker class by name (`worker_extension_cls`), also in the processes
-of a server. Importing the module makes the back-ends known there.
+of a server.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ class WorkerExtension:
     """Methods of a worker, called through `collective_rpc`."""
 
     def flowzoo_end_with(self, pid: int) -> None:
-        """Let this process end when process `pid` does, however that ends (on Linux).
-
-        vLLM's processes outlive one that is killed, and would keep a GPU's memory for ever.
-        """
+        """Let this process end when process `pid` does, however that ends (on Linux)."""
+        # vLLM's processes outlive one that is killed, and would keep a GPU's memory for ever.
         if not hasattr(os, "pidfd_open"):
             return
         try:

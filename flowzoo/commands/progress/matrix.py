@@ -28,10 +28,8 @@ def progress_of(run: TrainingJob) -> str:
 
 
 def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int) -> str:
-    """The cells as Markdown: budgets, what is finished, what waits, and what the settings lack.
-
-    Every cell's workflow and algorithm are made, so that mistakes show before the first run.
-    """
+    """The cells as Markdown: budgets, what is finished, what waits, and what the settings lack."""
+    # Every cell's workflow and algorithm are made, so that mistakes show before the first run.
     from flowzoo.baselines.matrix.time import as_time, remaining_seconds
     from flowzoo.baselines.report.matrix_table import parity_lines, tables
 
@@ -61,10 +59,8 @@ def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers:
 def live_table(
     runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 ) -> Iterator[Callable[[], None]]:
-    """A table on stderr, a row a cell and a column a seed, kept up to date; plain lines elsewhere.
-
-    Where stderr is no terminal, every job that ends gets one line instead.
-    """
+    """A table on stderr, a row a cell and a column a seed, kept up to date."""
+    # Where stderr is no terminal, every job that ends gets one line instead.
     from rich.console import Console
     from rich.live import Live
 
@@ -103,7 +99,6 @@ def drawn(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 
 
 def _plan_line(runs: Sequence[TrainingJob]) -> str:
-    """One cell of `plan_text`."""
     cell, config = runs[0].cell, runs[0].cell.config
     if cell.control:
         steps, updates = f"≤ {config.steps}", ""
@@ -123,7 +118,6 @@ def _plan_line(runs: Sequence[TrainingJob]) -> str:
 
 
 def _trouble(run: TrainingJob) -> str:
-    """Reason why a run cannot start; empty if it can."""
     from flowzoo.agents.pocket import pocket_path, read_pocket
     from flowzoo.baselines.training.plan import resolve
 

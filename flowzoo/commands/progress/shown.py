@@ -1,9 +1,4 @@
-"""Progress on stderr: a bar on a terminal; plain lines, now and then, in a pipe or a file.
-
-Finished work gets a line if the last one is `STEP_S` old, so that short steps do not flood the log.
-After `QUIET_S` without a line one is printed anyway, so that a long evaluation does not look like
-a hanging command.
-"""
+"""Progress on stderr: a bar on a terminal; plain lines, now and then, in a pipe or a file."""
 
 from __future__ import annotations
 
@@ -55,16 +50,6 @@ class PlainProgress:
         write: Callable[[str], None] = to_stderr,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Print nothing yet.
-
-        Args:
-            label: what is counted.
-            total: how many there are.
-            done: how many of them were done before.
-            note: what is done first.
-            write: prints a line.
-            clock: seconds.
-        """
         self._label, self._total, self._done, self._note = label, total, done, note
         self._write, self._clock = write, clock
         self._began = self._last = self._since = self._changed = clock()
@@ -112,7 +97,6 @@ class BarProgress:
     """A bar below the lines that stay."""
 
     def __init__(self, progress: Progress, label: str, total: int, done: int, note: str) -> None:
-        """Draw it in `progress`."""
         self._progress = progress
         self._bar = progress.add_task(label, total=total, completed=done, note=note)
 
@@ -180,11 +164,8 @@ def step_progress(
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Progress in steps; yields what to call with the metrics of every one.
 
-    Args:
-        steps: their number.
-        done: the last one that was done; -1: not even the evaluation of the start.
-        note_of: what is to be said of the newest step, beside its seconds.
-        line_of: a line that stays, or nothing.
+    `done` is the last step that was done; -1: not even the evaluation of the start. `note_of` tells
+    of the newest step, `line_of` gives a line that stays, or nothing.
     """
     note = "evaluating the start" if done < 0 else ""
     before: float | None = None
@@ -214,7 +195,6 @@ def times_note(elapsed: float | None, left: float | None) -> str:
 
 
 def _bar(console: Any) -> Progress:
-    """The columns of a bar."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
     from rich.text import Text
 
