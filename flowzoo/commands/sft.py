@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.progress.shown import step_progress
-from flowzoo.commands.shared import program_name, quiet_transformers
+from flowzoo.commands.shared import held_out_line, program_name, quiet_transformers
 from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
 
@@ -137,12 +137,7 @@ def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -
             f"token{overfitted(summary)}"
         )
     if "gain" in summary:
-        gain = summary["gain"]
-        print(
-            f"held-out accuracy {100 * summary['accuracy_before']:.1f} % -> "
-            f"{100 * summary['accuracy_after']:.1f} %, gain {100 * gain['mean']:+.1f} points "
-            f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"
-        )
+        print(held_out_line(summary))
         print(f"measured on {protocol_line(summary['protocol'])}")
     print(f"{summary['steps']} steps, {summary['minutes']:.1f} minutes")
     if summary["stopped"]:

@@ -6,7 +6,9 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from flowzoo.agents.evaluation.summary import refuse_evaluation
 from flowzoo.agents.model_files import hide_bars
@@ -24,24 +26,24 @@ def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) 
         check_whole(f"--{option}", value, low, high)
 
 
-def check_folder(option: str, folder: str | Path) -> None:
+def check_folder(option: str, folder: str | Path, given: str | Path = "") -> None:
     """Check that a directory can be created and written, before work is done for it."""
-    path = Path(folder)
+    path, given = Path(folder), given or folder
     try:
         there = next(
             parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent)
         )
         if not there.is_dir():
             raise UsageError(
-                f"--{option} {folder}: {there} exists and is a file: choose another directory"
+                f"--{option} {given}: {there} exists and is a file: choose another directory"
             )
         usable = os.access(there, os.W_OK | os.X_OK)
     except OSError as error:
         raise UsageError(
-            f"--{option} {folder}: {error.strerror}. Choose another directory."
+            f"--{option} {given}: {error.strerror}. Choose another directory."
         ) from error
     if not usable:
-        raise UsageError(f"--{option} {folder}: {there} is read-only. Choose another directory.")
+        raise UsageError(f"--{option} {given}: {there} is read-only. Choose another directory.")
 
 
 def check_named(command: str, workflow: str) -> None:
@@ -58,6 +60,18 @@ def check_run(folder: Path) -> None:
         hint = f"; {', '.join(map(str, near))} are some" if near else ""
         raise UsageError(f"{folder} is no run directory: it has no run.json{hint}")
     refuse_evaluation(folder, "name the directory of one")
+
+
+def held_out_line(summary: Mapping[str, Any]) -> str:
+    """Accuracy before and after a run, and its gain."""
+    before, after = (100 * summary[f"accuracy_{name}"] for name in ("before", "after"))
+    return f"held-out accuracy {before:.1f} % -> {after:.1f} %, gain {points(summary['gain'])}"
+
+
+def points(gain: Mapping[str, float]) -> str:
+    """A gain in points with its interval."""
+    mean, low, high = (100 * gain[name] for name in ("mean", "low", "high"))
+    return f"{mean:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
 
 
 def program_name() -> str:

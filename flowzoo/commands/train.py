@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
-from flowzoo.commands.shared import program_name, quiet_transformers
+from flowzoo.commands.shared import held_out_line, points, program_name, quiet_transformers
 from flowzoo.commands.stopping import STOP, interruptible
 from flowzoo.errors import UsageError
 from flowzoo.garbage import uncollected
@@ -71,8 +71,8 @@ def run(options: Options) -> int:
         atexit.register(thaw)
         with uncollected(freeze=True):
             tell_memory(options.settings)
-            import_trainer()
-        trainer = open_trainer(options)
+            trainer_class = import_trainer()
+        trainer = trainer_class(options.settings, restart=options.restart)
         tell_start(trainer)
         done = trainer.state.step
         with step_progress(steps, done, step_note, evaluation_line) as on_step:
@@ -111,8 +111,8 @@ def follow(options: Options) -> int:
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
     atexit.register(thaw)
     with uncollected(freeze=True):
-        import_trainer()
-    open_trainer(options).train()
+        trainer_class = import_trainer()
+    trainer_class(options.settings, restart=options.restart).train()
     return 0
 
 
@@ -123,17 +123,12 @@ def thaw() -> None:
         gc.unfreeze()
 
 
-def import_trainer() -> None:
+def import_trainer() -> type[Trainer]:
     """Import what a run takes; torch and transformers are most of it."""
     quiet_transformers()
-    import flowzoo.baselines.training.trainer  # noqa: F401
-
-
-def open_trainer(options: Options) -> Trainer:
-    """The trainer of a run."""
     from flowzoo.baselines.training.trainer import Trainer
 
-    return Trainer(options.settings, restart=options.restart)
+    return Trainer
 
 
 def tell_memory(config: TrainConfig) -> None:
@@ -236,20 +231,12 @@ def print_summary(summary: Mapping[str, Any], root: Path) -> None:
     """Accuracy before and after, what it cost, and where everything is."""
     from flowzoo.agents.evaluation.protocol import protocol_line
 
-    gain = summary["gain"]
     policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
     print(f"{summary['workflow']}, {summary['algorithm']}, policies: {policies}")
-    print(
-        f"held-out accuracy {100 * summary['accuracy_before']:.1f} % -> "
-        f"{100 * summary['accuracy_after']:.1f} %, gain {100 * gain['mean']:+.1f} points "
-        f"(95 % interval {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"
-    )
+    print(held_out_line(summary))
     for name, item in summary["attempts"].items():
-        print(
-            f"{name:12} {_with_interval(item['before'])} -> {_with_interval(item['after'])}, gain "
-            f"{100 * item['gain']['mean']:+.1f} points (95 % interval "
-            f"{100 * item['gain']['low']:+.1f} to {100 * item['gain']['high']:+.1f})"
-        )
+        before, after = _with_interval(item["before"]), _with_interval(item["after"])
+        print(f"{name:12} {before} -> {after}, gain {points(item['gain'])}")
     if summary["stopped"]:
         print(f"stopped after step {summary['steps']}: {summary['stopped']}")
     print(f"measured on {protocol_line(summary['protocol'])}")

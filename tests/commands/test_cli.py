@@ -14,7 +14,7 @@ import flowzoo
 from flowzoo import cli
 from flowzoo.agents.specs import FORMS
 from flowzoo.commands import doctor, line
-from flowzoo.commands.policies import split_policies
+from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.stopping import StopSignals
 from flowzoo.envs.api.registry import WORKFLOWS
 from flowzoo.envs.settings import read_settings
@@ -297,7 +297,7 @@ def test_list_shows_every_name_whole(columns, capsys, monkeypatch):
     ],
 )
 def test_policies_by_role(words, expected):
-    assert split_policies(words, ROLES) == expected
+    assert PolicyOptions(tuple(words)).by_role(ROLES) == expected
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_policies_by_role(words, expected):
 )
 def test_policies_that_cannot_be_read(words, message):
     with pytest.raises(UsageError, match=message):
-        split_policies(words, ROLES)
+        PolicyOptions(tuple(words)).by_role(ROLES)
 
 
 def test_settings_are_read_as_plain_values():

@@ -13,6 +13,7 @@ from flowzoo.sandbox import local, tier
 from flowzoo.sandbox.box import engine as box_engine
 from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.docker import reaper as docker_reaper
+from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import SandboxName, Tier, probe
 
@@ -28,8 +29,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def patient_host() -> Iterator[None]:
-    """None of the host's own clocks turns a stall into a failure."""
+    """None of the host's own clocks turns a stall into a failure.
+
+    Programs end by their CPU time, unless a test sets a time on the wall.
+    """
+
+    def wall(limits: Limits) -> float:
+        return PATIENCE if limits.wall_s is None else limits.wall_s
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Limits, "wall", property(wall))
         patch.setattr(box_run, "SLACK", PATIENCE)
         patch.setattr(box_engine, "CLOSE_SECONDS", PATIENCE)
         patch.setattr(local, "EXIT_STATUS_SECONDS", PATIENCE)

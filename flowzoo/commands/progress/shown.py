@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -25,16 +25,6 @@ _LOOK_S = 1.0
 def to_stderr(text: str) -> None:
     """Print a line on stderr at once."""
     print(text, file=sys.stderr, flush=True)
-
-
-class ShownProgress(Protocol):
-    """Progress of a command."""
-
-    def show(self, done: int, note: str = "") -> None:
-        """Set the finished amount."""
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
 
 
 class PlainProgress:
@@ -112,7 +102,7 @@ class BarProgress:
 @contextmanager
 def shown_progress(
     label: str, total: int, done: int = 0, note: str = ""
-) -> Iterator[ShownProgress]:
+) -> Iterator[PlainProgress | BarProgress]:
     """The progress of a command; see `PlainProgress`. A hanging script is reported, too."""
     from rich.console import Console
 
