@@ -30,10 +30,10 @@ def blocks_of(page: Path) -> list[Block]:
     return [Block(*match) for match in BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
-def smaller(words: list[str]) -> list[str]:
+def smaller(args: list[str]) -> list[str]:
     """The words of a command, for less work."""
-    pairs = zip(["", *words], words, strict=False)
-    return [str(min(int(one), SMALLER[name])) if name in SMALLER else one for name, one in pairs]
+    pairs = zip(["", *args], args, strict=False)
+    return [str(min(int(item), SMALLER[name])) if name in SMALLER else item for name, item in pairs]
 
 
 def commands_of(block: Block) -> list[list[str]]:

@@ -37,15 +37,15 @@ class Installation:
 
     def install(self, *packages: str) -> None:
         """Install packages in the versions that are tested together."""
-        words = ["-c", str(ROOT / "constraints.txt"), *packages]
-        quick = [self._uv, "pip", "install", "-q", "--python", self.python, *words]
+        args = ["-c", str(ROOT / "constraints.txt"), *packages]
+        quick = [self._uv, "pip", "install", "-q", "--python", self.python, *args]
         if not self._uv or subprocess.run(quick).returncode:
             pip = [self.python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-            run([*pip, *words])
+            run([*pip, *args])
 
-    def use(self, *words: str | Path) -> None:
+    def use(self, *args: str | Path) -> None:
         """Run its interpreter in a folder without the source."""
-        run([self.python, *map(str, words)], cwd=self.folder.parent)
+        run([self.python, *map(str, args)], cwd=self.folder.parent)
 
 
 def run(command: list[str], cwd: Path | None = None) -> None:

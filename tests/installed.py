@@ -107,7 +107,7 @@ class Checks:
             except BaseException:
                 self.fails(what, traceback.format_exc())
 
-    def command(self, words: list[str], *, errors: bool = False) -> str | None:
+    def command(self, args: list[str], *, errors: bool = False) -> str | None:
         """Run a command line; its last line on stderr, None where it worked.
 
         Args:
@@ -115,22 +115,22 @@ class Checks:
             errors: whether it may also end with another error of one line: where a model of the hub
                 or a file of somebody's own is needed.
         """
-        what = f"flowzoo {shlex.join(words)}"
+        what = f"flowzoo {shlex.join(args)}"
         self.tried["commands"] += 1
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                status = main(words)
+                status = main(args)
             except SystemExit as end:
                 status = end.code
             except BaseException:
                 return self.fails(what, traceback.format_exc())
-        told = err.getvalue()
-        lines = [line for line in told.splitlines() if line.startswith("error: ")]
+        messages = err.getvalue()
+        lines = [line for line in messages.splitlines() if line.startswith("error: ")]
         if status == 0:
             return None
-        if status != 2 or len(lines) != 1 or "Traceback" in told:
-            return self.fails(what, f"status {status}: {told}")
+        if status != 2 or len(lines) != 1 or "Traceback" in messages:
+            return self.fails(what, f"status {status}: {messages}")
         if self.lacks(lines[0]):
             self.tried["missing extras"] += 1
             if out.getvalue():
@@ -157,12 +157,12 @@ def working_in(folder: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def sized(words: list[str]) -> list[str]:
+def sized(args: list[str]) -> list[str]:
     """The words of a command at a size for tests."""
-    words = smaller(words)
-    if words[0] == "train":
-        words += [part for pair in SMALL.items() if pair[0] not in words for part in pair]
-    return words
+    args = smaller(args)
+    if args[0] == "train":
+        args += [part for pair in SMALL.items() if pair[0] not in args for part in pair]
+    return args
 
 
 def play_page(checks: Checks, page: Path, folder: Path) -> None:
@@ -172,10 +172,10 @@ def play_page(checks: Checks, page: Path, folder: Path) -> None:
     for block in blocks_of(page):
         if block.language == "python":
             play_python(checks, page, folder, block, vars(module))
-        for words in commands_of(block) if block.language in ("", "shell") else ():
+        for args in commands_of(block) if block.language in ("", "shell") else ():
             # What lacks an extra leaves no run behind for the commands after it.
-            told = checks.command(sized(words), errors=lacking or block.language == "")
-            lacking = lacking or told is not None
+            messages = checks.command(sized(args), errors=lacking or block.language == "")
+            lacking = lacking or messages is not None
         for line in block.text.splitlines() if not block.language else ():
             if line.startswith("python -c "):
                 play_program(checks, shlex.split(line)[1:])
@@ -197,12 +197,12 @@ def play_python(
     checks.run(what, lambda: exec(compile(block.text, page.name, "exec"), names))
 
 
-def play_program(checks: Checks, words: list[str]) -> None:
+def play_program(checks: Checks, args: list[str]) -> None:
     """Run `python` with these words."""
     checks.tried["programs"] += 1
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *args], capture_output=True, text=True)
     if done.returncode:
-        checks.fails(f"python {shlex.join(words)}", done.stderr)
+        checks.fails(f"python {shlex.join(args)}", done.stderr)
 
 
 def try_commands(checks: Checks, folder: Path) -> None:
@@ -215,12 +215,16 @@ def try_commands(checks: Checks, folder: Path) -> None:
         for line, module in LINES.items():
             if module and extras.installed(module):
                 continue
-            told = checks.command(line.split())
-            if module and told is None:
+            messages = checks.command(line.split())
+            if module and messages is None:
                 checks.fails(f"flowzoo {line}", f"it works without {module}")
             extra = extras.extra_of(module) or ""
-            if module and "train" in checks.present and extras.remedy(extra) not in (told or ""):
-                checks.fails(f"flowzoo {line}", f"expected the extra {extra}: {told}")
+            if (
+                module
+                and "train" in checks.present
+                and extras.remedy(extra) not in (messages or "")
+            ):
+                checks.fails(f"flowzoo {line}", f"expected the extra {extra}: {messages}")
 
 
 def try_doctor(checks: Checks) -> None:

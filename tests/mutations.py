@@ -84,13 +84,13 @@ def mutated(mutation: Mutation, text: str) -> str:
     """
     if (count := text.count(mutation.old)) != 1:
         raise ValueError(f"{mutation.title}: the old text stands {count} times in the file")
-    found = text.replace(mutation.old, mutation.new)
+    matches = text.replace(mutation.old, mutation.new)
     if mutation.file.endswith(".py"):
         try:
-            ast.parse(found)
+            ast.parse(matches)
         except SyntaxError as error:
             raise ValueError(f"{mutation.title}: {error}") from error
-    return found
+    return matches
 
 
 def copy_tree(folder: Path) -> Path:
@@ -115,15 +115,15 @@ def run_tests(tree: Path, tests: str, limit: float) -> Outcome:
     scratch = tree.parent / "tmp"
     report = scratch / "report.xml"
     report.unlink(missing_ok=True)
-    words = ["-x", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    words += [f"--basetemp={scratch / 'base'}", *shlex.split(tests)]
+    args = ["-x", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    args += [f"--basetemp={scratch / 'base'}", *shlex.split(tests)]
     path = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
     environment = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path, "TMPDIR": str(scratch)}
     began = time.monotonic()
-    with (scratch / "said.txt").open("wb") as said:
+    with (scratch / "said.txt").open("wb") as message:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *words], cwd=tree, env=environment, stdout=said,
-            stderr=said, stdin=subprocess.DEVNULL, start_new_session=True,
+            [sys.executable, "-m", "pytest", *args], cwd=tree, env=environment, stdout=message,
+            stderr=message, stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
             code: int | None = process.wait(limit)
@@ -152,7 +152,7 @@ def read_report(report: Path) -> tuple[int, str]:
     if not report.exists():
         return 0, ""
     cases = list(ElementTree.parse(report).iter("testcase"))
-    bad = [one for one in cases for part in ("failure", "error") if one.find(part) is not None]
+    bad = [item for item in cases for part in ("failure", "error") if item.find(part) is not None]
     failed = f"{bad[0].get('classname')}.{bad[0].get('name')}" if bad else ""
     return sum(case.find("skipped") is None for case in cases), failed
 
@@ -204,15 +204,17 @@ def try_all(chosen: Sequence[Mutation], jobs: int, limit: float, clean: bool) ->
     groups: dict[str, list[Mutation]] = {}
     for mutation in chosen:
         groups.setdefault(mutation.tests, []).append(mutation)
-    found: list[Result] = []
+    matches: list[Result] = []
     trees: SimpleQueue[Path] = SimpleQueue()
 
     def work(group: Sequence[Mutation]) -> None:
         tree = trees.get()
         try:
-            for one in try_group(tree, group, limit, clean):
-                tell(f"{one.verdict:8} {one.seconds:6.1f} s  {one.mutation.title}  [{one.note}]")
-                found.append(one)
+            for item in try_group(tree, group, limit, clean):
+                tell(
+                    f"{item.verdict:8} {item.seconds:6.1f} s  {item.mutation.title}  [{item.note}]"
+                )
+                matches.append(item)
         finally:
             trees.put(tree)
 
@@ -221,7 +223,7 @@ def try_all(chosen: Sequence[Mutation], jobs: int, limit: float, clean: bool) ->
             trees.put(copy_tree(Path(folder) / str(number)))
         with ThreadPoolExecutor(jobs) as threads:
             list(threads.map(work, groups.values()))
-    return found
+    return matches
 
 
 def tell(line: str) -> None:
@@ -229,15 +231,15 @@ def tell(line: str) -> None:
     print(line, flush=True)  # noqa: T201
 
 
-def tell_table(found: Sequence[Result]) -> None:
+def tell_table(matches: Sequence[Result]) -> None:
     """Verdicts per room, and how many mutations were caught."""
-    rooms = Counter((one.mutation.file.split("/")[1], one.verdict) for one in found)
+    rooms = Counter((item.mutation.file.split("/")[1], item.verdict) for item in matches)
     tell(f"\n{'room':12} caught  SURVIVED  BROKEN")
     for room in sorted({name for name, _ in rooms}):
         counts = [rooms[room, verdict] for verdict in ("caught", "SURVIVED", "BROKEN")]
         tell(f"{room:12} {counts[0]:6}  {counts[1]:8}  {counts[2]:6}")
-    caught = sum(one.verdict == "caught" for one in found)
-    tell(f"\n{caught} of {len(found)} caught")
+    caught = sum(item.verdict == "caught" for item in matches)
+    tell(f"\n{caught} of {len(matches)} caught")
 
 
 def main() -> int:
@@ -251,8 +253,8 @@ def main() -> int:
     parser.add_argument("--json", help="file for the results")
     options = parser.parse_args()
     listed = tomllib.loads(LIST.read_text(encoding="utf-8"))["mutations"]
-    every = [Mutation(**one) for one in listed]
-    chosen = [one for one in every if options.only in "\n".join(asdict(one).values())]
+    every = [Mutation(**item) for item in listed]
+    chosen = [item for item in every if options.only in "\n".join(asdict(item).values())]
     for mutation in chosen:
         mutated(mutation, (ROOT / mutation.file).read_text(encoding="utf-8"))
         if options.list:
@@ -260,16 +262,16 @@ def main() -> int:
     if options.list:
         return 0
     began = time.monotonic()
-    found = try_all(chosen, options.jobs, options.timeout, not options.no_clean_run)
+    matches = try_all(chosen, options.jobs, options.timeout, not options.no_clean_run)
     seconds = round(time.monotonic() - began)
-    tell_table(found)
+    tell_table(matches)
     if options.json:
-        rows = [asdict(one.mutation) | {"verdict": one.verdict, "note": one.note,
-                "seconds": round(one.seconds, 1)} for one in found]  # fmt: skip
-        caught = sum(one.verdict == "caught" for one in found)
-        table = {"caught": caught, "of": len(found), "seconds": seconds, "mutations": rows}
+        rows = [asdict(item.mutation) | {"verdict": item.verdict, "note": item.note,
+                "seconds": round(item.seconds, 1)} for item in matches]  # fmt: skip
+        caught = sum(item.verdict == "caught" for item in matches)
+        table = {"caught": caught, "of": len(matches), "seconds": seconds, "mutations": rows}
         Path(options.json).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-    return int(not found or any(one.verdict != "caught" for one in found))
+    return int(not matches or any(item.verdict != "caught" for item in matches))
 
 
 if __name__ == "__main__":

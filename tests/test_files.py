@@ -28,13 +28,13 @@ NOBODY = 65534
 @contextmanager
 def as_somebody_else() -> Iterator[None]:
     """Inside, files that nobody may read cannot be read, by root neither."""
-    own = os.geteuid()
-    if own == 0:
+    local = os.geteuid()
+    if local == 0:
         os.seteuid(NOBODY)
     try:
         yield
     finally:
-        os.seteuid(own)
+        os.seteuid(local)
 
 
 def test_any_changed_bit_of_a_sealed_record_is_told(tmp_path: Path) -> None:
@@ -43,11 +43,11 @@ def test_any_changed_bit_of_a_sealed_record_is_told(tmp_path: Path) -> None:
     path.write_text(json.dumps(sealed(record), indent=1))
     assert read_sealed(path) == {"lr": 0.1, "sharing": ["a=b"], "by step": {"3": None}}
     data = path.read_bytes()
-    white = [place for place, byte in enumerate(data) if byte in b" \n"]
+    white = [position for position, byte in enumerate(data) if byte in b" \n"]
     name = data.index(b"sha256")  # without it there is a surplus field, and no digest
-    for place in set(range(len(data))) - set(white) - set(range(name, name + 6)):
+    for position in set(range(len(data))) - set(white) - set(range(name, name + 6)):
         changed = bytearray(data)
-        changed[place] ^= 1
+        changed[position] ^= 1
         path.write_bytes(changed)
         with pytest.raises(DataError, match=r"^[^\n]+$"):
             read_sealed(path)

@@ -22,15 +22,15 @@ class Point:
 
 def test_it_makes_what_the_class_makes() -> None:
     make = quick_maker(Point)
-    made = make(3, y=1.0)
-    assert (made, hash(type(made))) == (Point(3, y=1.0), hash(Point))
-    assert type(made) is Point
+    built = make(3, y=1.0)
+    assert (built, hash(type(built))) == (Point(3, y=1.0), hash(Point))
+    assert type(built) is Point
     assert make(1).names is not make(1).names
     with pytest.raises(FrozenInstanceError):
-        made.x = 4
-    for twin in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), replace(made)):
+        built.x = 4
+    for twin in (pickle.loads(pickle.dumps(built)), copy.deepcopy(built), replace(built)):
         assert type(twin) is Point
-        assert twin == made
+        assert twin == built
     with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'x'"):
         make()
     with pytest.raises(TypeError, match="has a __post_init__, which would not be called"):
@@ -38,7 +38,7 @@ def test_it_makes_what_the_class_makes() -> None:
 
 
 def test_calls_are_made_and_changed_as_by_dataclasses() -> None:
-    values = {one.name: one.name for one in fields(Call)}
+    values = {item.name: item.name for item in fields(Call)}
     call = Call(**values)  # type: ignore[arg-type]
     assert make_call(**values) == call
     assert call_values(call) == values

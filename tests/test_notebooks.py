@@ -23,12 +23,12 @@ def openings(notebook: Any) -> list[list[str]]:
 
     Figures, and how many lines there are, depend on the machine: sampling is exact on one only.
     """
-    said = [
+    message = [
         [output.text if "text" in output else output.data["text/plain"] for output in cell.outputs]
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
-    return [[" ".join(re.sub(r"\d+", "#", text).split()[:2]) for text in cell] for cell in said]
+    return [[" ".join(re.sub(r"\d+", "#", text).split()[:2]) for text in cell] for cell in message]
 
 
 @pytest.mark.full
@@ -39,9 +39,9 @@ def test_a_notebook_runs_and_prints_what_it_printed(
     monkeypatch.syspath_prepend(str(DOCS))
     from pages.run_notebooks import run  # type: ignore[import-not-found]
 
-    kept = nbformat.read(path, as_version=4)
-    assert openings(run(path, tmp_path)) == openings(kept)
-    assert sum(bool(cell) for cell in openings(kept)) >= 4
+    remaining = nbformat.read(path, as_version=4)
+    assert openings(run(path, tmp_path)) == openings(remaining)
+    assert sum(bool(cell) for cell in openings(remaining)) >= 4
     assert path.stat().st_size < LARGEST
 
 

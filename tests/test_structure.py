@@ -24,14 +24,14 @@ def test_a_public_class_name_has_one_meaning() -> None:
                 places[node.name].append(str(path.relative_to(PACKAGE)))
     del places["Options"]  # of every command, whose module says which
     assert len(places) > 200, "looked in the wrong place"
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert {name: results for name, results in places.items() if len(results) > 1} == {}
 
 
 def test_a_folder_says_what_it_is_for_and_is_not_crowded() -> None:
     for folder in {path.parent for path in FILES}:
         start = folder / "__init__.py"
-        said = ast.get_docstring(ast.parse(start.read_text(encoding="utf-8")))
-        assert said, f"{start} has no docstring"
+        message = ast.get_docstring(ast.parse(start.read_text(encoding="utf-8")))
+        assert message, f"{start} has no docstring"
         count = len(list(folder.glob("*.py")))
         assert count <= MOST_FILES, f"{folder} holds {count} files: split it by subject"
 

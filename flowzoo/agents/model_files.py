@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.errors import UsageError, need_module
-from flowzoo.files import cache_folder, file_digest, write_json
+from flowzoo.files import cache_folder, check_digests, file_digest, read_sealed, write_json
 
 SUFFIX = ".gguf"
 MAGIC = b"GGUF"
@@ -248,6 +248,11 @@ def _card(path: Path, digest: str, metadata: Mapping[str, Any]) -> str:
     )
 
 
+MANIFEST = "checkpoint.json"
+"""Manifest of a checkpoint, beside its files `policies/NAME/...`."""
+_OF_LEARNER = "learner.pt"
+"""State of the optimizer, which only a resumed run reads."""
+
 _logged: set[str] = set()
 _DESCRIBED_BY = ("config.json", "adapter_config.json", "params.json")
 """Every model's folder has one of these: transformers', an adapter's, Mistral's."""
@@ -277,3 +282,15 @@ def log_hub_lookup(source: str) -> None:
     if source not in _logged and not os.path.isdir(source):
         _logged.add(source)
         _log.warning("there is no folder %s: looking for a model of that name on the hub", source)
+
+
+def check_integrity(model: Path) -> None:
+    """Compare the files of a model with their digests, if it is a policy in a checkpoint."""
+    root = model.parent.parent
+    if model.parent.name != "policies" or not (root / MANIFEST).is_file():
+        return
+    prefix = f"policies/{model.name}/"
+    files = read_sealed(root / MANIFEST).get("files", {})
+    digests = {name: entry["sha256"] for name, entry in files.items() if name.startswith(prefix)}
+    digests.pop(prefix + _OF_LEARNER, None)
+    check_digests(root, digests)

@@ -85,20 +85,20 @@ def test_an_agent_asked_once_is_shown_and_paid_what_our_rollout_shows_and_pays()
     seats = [spec.make() for _ in range(4)]
     rows = [{"prompt": [], "index": index, "sample": sample} for index, sample in
             ((0, 0), (0, 0), (0, 1), (7, 0))]  # fmt: skip
-    shown = [seat.reset(**row) for seat, row in zip(seats, rows, strict=True)]
-    assert shown[0] == shown[1] == again.make().reset(**rows[0])
-    assert shown[0] != shown[2]
+    output = [seat.reset(**row) for seat, row in zip(seats, rows, strict=True)]
+    assert output[0] == output[1] == again.make().reset(**rows[0])
+    assert output[0] != output[2]
     replies = ["A", "\\boxed{1}", "B", "<think>B</think> C"]
     logged: dict[str, float] = {}
-    said: list[Any] = [[{"role": "assistant", "content": reply}] for reply in replies]
-    paid = workflow_reward(seats, said, index=[], log_metric=logged.__setitem__)
+    texts: list[Any] = [[{"role": "assistant", "content": reply}] for reply in replies]
+    paid = workflow_reward(seats, texts, index=[], log_metric=logged.__setitem__)
     records = []
-    for row, reply, prompt, found in zip(rows, replies, shown, paid, strict=True):
-        record, asked = ours(spec, row["index"], row["sample"], [reply])
-        assert ([prompt], found) == (asked, record.returns["aggregator_0"])
+    for row, reply, prompt, results in zip(rows, replies, output, paid, strict=True):
+        record, requested = ours(spec, row["index"], row["sample"], [reply])
+        assert ([prompt], results) == (requested, record.returns["aggregator_0"])
         records.append(record)
     assert logged == {"workflow_score": sum(record.score for record in records) / 4}
-    assert seats[0].reset(index=1) != shown[0], "a seat is used again"
+    assert seats[0].reset(index=1) != output[0], "a seat is used again"
 
 
 def test_turns_that_a_model_leaves_open_are_answered_with_nothing() -> None:
@@ -109,14 +109,14 @@ def test_turns_that_a_model_leaves_open_are_answered_with_nothing() -> None:
         assert isinstance(seat, WorkflowToolSeat)
         prompts = [seat.reset(index=index), seat.reply("\\boxed{0}")]
         call = {"role": "assistant", "content": "", "tool_calls": [{"type": "function"}]}
-        (found,) = workflow_reward([seat], [[call, {"role": "tool", "content": prompts[1]}]])
+        (results,) = workflow_reward([seat], [[call, {"role": "tool", "content": prompts[1]}]])
         assert seat.reply("more") == "The episode is over."
-        record, asked = ours(spec, index, 0, ["\\boxed{0}", *[""] * 9])
-        over = ["The episode is over."] if len(asked) == 1 else []
-        assert prompts == [*asked[:2], *over], "of a chat that goes on, the new message"
-        assert found == record.returns["generator_0"]
-        paid.append(found)
-        turns.append(len(asked))
+        record, requested = ours(spec, index, 0, ["\\boxed{0}", *[""] * 9])
+        over = ["The episode is over."] if len(requested) == 1 else []
+        assert prompts == [*requested[:2], *over], "of a chat that goes on, the new message"
+        assert results == record.returns["generator_0"]
+        paid.append(results)
+        turns.append(len(requested))
     assert max(turns) > 1
 
 
@@ -124,9 +124,9 @@ def test_a_chat_that_leaves_out_earlier_turns_is_handed_on() -> None:
     spec = TRLSpec("eval_opt", "generator", others="scripted:0.5", turns="many", seed=1)
     seat, replies = spec.make(), ["a", " b\n", "<think>no</think> c"]
     assert isinstance(seat, WorkflowToolSeat)
-    shown = [seat.reset(index=2), *map(seat.reply, replies[:2])]
-    record, asked = ours(spec, 2, 0, replies)
-    assert shown == asked
+    output = [seat.reset(index=2), *map(seat.reply, replies[:2])]
+    record, requested = ours(spec, 2, 0, replies)
+    assert output == requested
     third = [call for call in record.calls if call.agent == "generator_0"][2].messages
     assert [message["content"] for message in third][1:-1] == ["b"], "the first turn is left out"
     assert seat.reply(replies[2]) == "The episode is over."
@@ -197,9 +197,9 @@ def test_a_role_of_several_agents_has_a_row_for_each() -> None:
         record, _ = ours(spec, row["index"], 0, ["\\boxed{1}"], row["agent"])
         assert paid == record.returns[row["agent"]]
         assert seat._play.record is not None
-        said = {call.agent: call.reply for call in seat._play.record.calls}
-        assert said == {call.agent: call.reply for call in record.calls}
-        assert said[row["agent"]] == "\\boxed{1}"
+        texts = {call.agent: call.reply for call in seat._play.record.calls}
+        assert texts == {call.agent: call.reply for call in record.calls}
+        assert texts[row["agent"]] == "\\boxed{1}"
 
 
 def test_what_cannot_be_played_is_said() -> None:

@@ -42,9 +42,9 @@ def tensors(tied: bool) -> dict[str, np.ndarray]:
         "blk.0.ffn_up.weight": (INNER, WIDTH),
         "blk.0.ffn_down.weight": (WIDTH, INNER),
     } | ({} if tied else {"output.weight": (vocab, WIDTH)})
-    made = {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+    built = {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
     norms = ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm")
-    return made | {f"{name}.weight": np.ones(WIDTH, np.float32) for name in norms}
+    return built | {f"{name}.weight": np.ones(WIDTH, np.float32) for name in norms}
 
 
 def write(path: Path, *, tied: bool = True, eos: int = 2, **changes: Any) -> Path:
@@ -145,7 +145,7 @@ def test_a_file_is_converted_once_and_a_torn_conversion_again(tmp_path: Path, ca
     (folder / SOURCE_FILE).unlink()  # as a process that was killed leaves it
     assert Path(model_source(path)) == folder
     assert not (folder / "mark").exists()
-    assert [one.name for one in (cache / "gguf").iterdir()] == [folder.name]
+    assert [item.name for item in (cache / "gguf").iterdir()] == [folder.name]
     assert Path(model_source(write(path, eos=0))) != folder, "another file under the same name"
 
 

@@ -36,11 +36,11 @@ def script(tmp_path, code: str) -> str:
 def test_a_line_or_several_are_the_reply_as_typed(monkeypatch, capsys):
     typed = '\\boxed{1}\n\n"""\nfirst\n\n  second\n"""\n'
     assert replies(monkeypatch, typed, 3) == ["\\boxed{1}", "", "first\n\n  second"]
-    asked = capsys.readouterr()
-    assert asked.out == ""  # which is for the transcript
-    assert asked.err.count("you are judge_0") == 3
-    assert "is \\u001b[31m it π?" in asked.err
-    assert asked.err.count("/edit") == 1
+    requested = capsys.readouterr()
+    assert requested.out == ""  # which is for the transcript
+    assert requested.err.count("you are judge_0") == 3
+    assert "is \\u001b[31m it π?" in requested.err
+    assert requested.err.count("/edit") == 1
 
 
 @pytest.mark.parametrize("typed", ["", '"""\nunfinished\n'])
@@ -57,8 +57,8 @@ def test_an_editor_shows_the_question_and_gives_what_stands_above_it(monkeypatch
     )
     monkeypatch.setenv("VISUAL", script(tmp_path, code))
     assert replies(monkeypatch, "/edit\n") == ["def f():\n    return 1"]
-    asked = (tmp_path / "asked").read_text()
-    assert asked.startswith(f"\n{CUT}\nuser:\nis ")
+    requested = (tmp_path / "asked").read_text()
+    assert requested.startswith(f"\n{CUT}\nuser:\nis ")
 
 
 def test_an_empty_text_is_asked_for_again(monkeypatch, tmp_path):
@@ -82,14 +82,14 @@ def test_what_is_wrong_with_an_editor_is_one_line(monkeypatch, tmp_path):
 
 def test_a_person_plays_a_role_and_sees_no_more_than_it(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("\\boxed{2}\n"))
-    words = ["--policy", "generator=scripted:1", "aggregator=human"]
-    assert main(["play", "voting", *words]) == 0
-    shown = capsys.readouterr()
-    assert "Candidate 3" in shown.err
-    assert "gold" not in shown.err
-    assert "Candidate" not in shown.out
+    args = ["--policy", "generator=scripted:1", "aggregator=human"]
+    assert main(["play", "voting", *args]) == 0
+    output = capsys.readouterr()
+    assert "Candidate 3" in output.err
+    assert "gold" not in output.err
+    assert "Candidate" not in output.out
     rewards = "generator_0 1, generator_1 1, generator_2 1, aggregator_0 1"
-    assert shown.out.endswith(f"rewards: {rewards}\n")
+    assert output.out.endswith(f"rewards: {rewards}\n")
 
 
 def test_a_person_who_leaves_ends_the_command_with_one_line(monkeypatch, capsys):

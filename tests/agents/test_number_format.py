@@ -28,8 +28,8 @@ def folder(root: Path, **shape: object) -> str:
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the flags are Linux's")
 def test_a_cpu_has_bfloat16_if_its_flags_say_so() -> None:
-    words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-    assert has_bfloat16("cpu") is bool(words & {"avx512_bf16", "amx_bf16", "bf16"})
+    args = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
+    assert has_bfloat16("cpu") is bool(args & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def test_auto_follows_size_and_hardware(tmp_path: Path) -> None:

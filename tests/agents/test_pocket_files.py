@@ -61,8 +61,10 @@ def test_finding_the_model_loads_no_training_library() -> None:
         "import sys, flowzoo.agents.pocket as p; assert p.pocket_path().is_dir()\n"
         "print([m for m in ('torch', 'transformers', 'tokenizers') if m in sys.modules])"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.strip() == "[]"
 
 
 def test_all_are_small_enough_for_a_wheel() -> None:
@@ -90,9 +92,9 @@ def test_every_file_agrees_on_the_end_of_a_turn(model: Pocket, config: dict[str,
 
 def test_prompts_and_digits_are_tokenized_as_in_training(task: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(pocket_path(task))
-    made = make_workflow("single_v0", task, **pocket_options(task)).task
+    built = make_workflow("single_v0", task, **pocket_options(task)).task
     for index in range(50):
-        text = made.prompt(made.problem(index, "validation"))
+        text = built.prompt(built.problem(index, "validation"))
         ids = tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
         )["input_ids"]
@@ -111,8 +113,8 @@ def test_the_card_gives_the_command(model: Pocket) -> None:
 
 def test_it_says_which_problems_it_was_made_for(task: str) -> None:
     assert pocket_options(task) == RECIPES[task].options
-    for name, own in RECIPES[task].measured.items():
-        assert pocket_options(task, name) == {**RECIPES[task].options, **own}
+    for name, local in RECIPES[task].measured.items():
+        assert pocket_options(task, name) == {**RECIPES[task].options, **local}
 
 
 PLAYED = [(task, name) for task in TASKS for name in RECIPES[task].measured]
@@ -147,8 +149,8 @@ def test_every_role_is_readable_and_no_workflow_is_solved(
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(one, marks=pytest.mark.full if number else [], id="-".join(one))
-        for number, one in enumerate(SIZED)
+        pytest.param(item, marks=pytest.mark.full if number else [], id="-".join(item))
+        for number, item in enumerate(SIZED)
     ],
 )
 def test_a_scale_has_the_size_of_its_name_and_half_of_the_work_to_learn(model: Pocket) -> None:
@@ -172,7 +174,7 @@ def test_all_scales_of_a_task_were_made_alike(task: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "played", "found"),
+    ("args", "played", "results"),
     [
         ("", "math", Pocket("math")),
         ("s", "code", Pocket("code", "s")),
@@ -182,12 +184,12 @@ def test_all_scales_of_a_task_were_made_alike(task: str) -> None:
         ("code-m", "", Pocket("code", "m")),
     ],
 )
-def test_a_line_names_a_task_and_a_scale(words: str, played: str, found: Pocket) -> None:
-    assert read_pocket(words, played) == found
+def test_a_line_names_a_task_and_a_scale(args: str, played: str, results: Pocket) -> None:
+    assert read_pocket(args, played) == results
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("", r"'pocket' needs the workflow that is played"),
         ("s", r"'pocket:s' needs the workflow that is played, or pocket:TASK"),
@@ -197,9 +199,9 @@ def test_a_line_names_a_task_and_a_scale(words: str, played: str, found: Pocket)
         ("-s", r"no pocket model for the task ''"),
     ],
 )
-def test_other_lines_are_refused(words: str, message: str) -> None:
+def test_other_lines_are_refused(args: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_policy(f"pocket:{words}")
+        make_policy(f"pocket:{args}")
 
 
 def test_a_policy_of_the_played_task_and_a_scale() -> None:
@@ -215,9 +217,9 @@ def test_a_model_too_large_to_ship_is_looked_for_where_its_command_makes_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, task: str, scale: str
 ) -> None:
     monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
-    words = f"python -m tools.pocket --task {task} --scale {scale}"
+    args = f"python -m tools.pocket --task {task} --scale {scale}"
     long = r" in about \d+ minutes" if scale in ("s", "m") else "; see its --help"
-    with pytest.raises(UsageError, match=rf"{tmp_path}.*`{words}` in a clone makes it there{long}"):
+    with pytest.raises(UsageError, match=rf"{tmp_path}.*`{args}` in a clone makes it there{long}"):
         pocket_path(task, scale)
     folder = tmp_path / "pocket" / f"{task}-{scale}"
     folder.mkdir(parents=True)
@@ -234,8 +236,8 @@ def test_a_wheel_has_no_small_model_of_code_and_says_what_makes_it(
     monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
     monkeypatch.setattr(pocket, "shipped_folder", lambda task, scale: tmp_path / "absent")
     folder = tmp_path / "pocket" / "code-xs"
-    words = f"python -m tools.pocket --task code --scale xs --out {folder}"
-    with pytest.raises(UsageError, match=f"`{words}` in a clone makes it there"):
+    args = f"python -m tools.pocket --task code --scale xs --out {folder}"
+    with pytest.raises(UsageError, match=f"`{args}` in a clone makes it there"):
         make_policy("pocket:code-xs")
 
 

@@ -29,8 +29,8 @@ def test_sampling_names_the_wrong_value(field: str, value: float) -> None:
 
 
 def test_a_request_can_tighten_the_cap_but_not_loosen_it() -> None:
-    def cap(own: int | None) -> int:
-        request = Request(("k",), "a_0", "a", [], max_tokens=own)
+    def cap(local: int | None) -> int:
+        request = Request(("k",), "a_0", "a", [], max_tokens=local)
         return reply_cap(request, Sampling(max_tokens=8))
 
     assert [cap(None), cap(3), cap(99)] == [8, 3, 8]

@@ -35,11 +35,11 @@ def test_shared_gives_every_role_the_one_policy() -> None:
 
 
 def test_an_agents_entry_wins_over_its_roles() -> None:
-    one, two, three = Echo("one"), Echo("two"), Echo("three")
-    policy_map = PolicyMap({"generator": two, "generator_1": one, "aggregator": three})
+    first_item, two, three = Echo("one"), Echo("two"), Echo("three")
+    policy_map = PolicyMap({"generator": two, "generator_1": first_item, "aggregator": three})
     policy_map.check(ROLES)
-    found = [policy_map.policy(f"generator_{slot}").name for slot in range(3)]
-    assert found == ["two", "one", "two"]
+    results = [policy_map.policy(f"generator_{slot}").name for slot in range(3)]
+    assert results == ["two", "one", "two"]
     assert list(policy_map.policies) == ["one", "three", "two"]
     assert policy_map.entries == {"generator": "two", "generator_1": "one", "aggregator": "three"}
 

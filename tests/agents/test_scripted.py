@@ -46,7 +46,7 @@ class Sums(Task):
         self, problems: Sequence[Problem], answers: Sequence[str | None]
     ) -> list[Graded]:
         pairs = zip(problems, answers, strict=True)
-        return [Graded(float(one.gold == two), "ok") for one, two in pairs]
+        return [Graded(float(item.gold == two), "ok") for item, two in pairs]
 
     def classes(self, answers: Sequence[str | None]) -> tuple[int, ...]:
         return tuple(range(len(answers)))
@@ -93,7 +93,7 @@ def test_skill_is_a_probability_independent_over_keys() -> None:
     requests = [ask(7, "e", i, role) for i in range(2000) for role in ("a", "b")]
     right = [text == "generator:1:7" for text in replies(policy, requests)]
     assert sum(right) / 4000 == pytest.approx(0.8, abs=0.03)
-    both = sum(one and two for one, two in zip(right[::2], right[1::2], strict=True)) / 2000
+    both = sum(item and two for item, two in zip(right[::2], right[1::2], strict=True)) / 2000
     assert both == pytest.approx(0.64, abs=0.04)
 
 

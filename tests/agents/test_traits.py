@@ -70,5 +70,7 @@ def test_evaluations_without_a_model_of_their_own_keep_their_budget(
 
 
 def test_an_evaluation_that_goes_on_keeps_its_own() -> None:
-    found = with_budget(make_workflow("voting"), PolicyOptions(("hf:nowhere",)), {"max_tokens": 99})
-    assert found.max_tokens == 99
+    results = with_budget(
+        make_workflow("voting"), PolicyOptions(("hf:nowhere",)), {"max_tokens": 99}
+    )
+    assert results.max_tokens == 99

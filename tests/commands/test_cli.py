@@ -31,8 +31,8 @@ COMMANDS = (
 ROLES = ("generator", "aggregator")
 
 
-def flowzoo_command(*words: str, **options) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flowzoo.cli", *words]
+def flowzoo_command(*args: str, **options) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flowzoo.cli", *args]
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
@@ -45,11 +45,11 @@ def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["--help"])
     assert not end.value.code
-    said = capsys.readouterr().out
+    texts = capsys.readouterr().out
     assert list(line.COMMANDS) == list(dict.fromkeys(name.split()[0] for name in COMMANDS))
     for name, what in line.COMMANDS.items():
-        assert re.search(rf"(?m)^  {name} ", said)
-        assert " ".join(what.split()[:4]) in said
+        assert re.search(rf"(?m)^  {name} ", texts)
+        assert " ".join(what.split()[:4]) in texts
         assert line.options_of(name).__doc__
 
 
@@ -69,8 +69,8 @@ def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
     assert len(blocks) >= 3
     for block in blocks:
         prose = re.sub(r"^(-h, )?--\S+( \[?[{A-Z]\S*( \.\.\.\]| FLOAT)?)?", "", block)
-        words = prose.partition("(default:")[0].split()
-        assert len(words) >= 3, block
+        args = prose.partition("(default:")[0].split()
+        assert len(args) >= 3, block
 
 
 @pytest.mark.usual(1)
@@ -95,9 +95,9 @@ def test_a_line_that_cannot_be_read_is_status_2():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [["list", "--jsn"], ["export"]])
-def test_options_that_cannot_be_read_are_status_2(words, capsys):
-    assert cli.main(words) == 2
+@pytest.mark.parametrize("args", [["list", "--jsn"], ["export"]])
+def test_options_that_cannot_be_read_are_status_2(args, capsys):
+    assert cli.main(args) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -158,17 +158,17 @@ def test_ctrl_c_in_the_first_imports_is_one_line_of_the_command_alone(tmp_path):
     (tmp_path / "difflib.py").write_text(SWALLOWS)
     paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
 
-    def stopped(*words: str) -> subprocess.CompletedProcess[str]:
+    def stopped(*args: str) -> subprocess.CompletedProcess[str]:
         variables = {**os.environ, "PYTHONPATH": paths}
-        command = [sys.executable, *words]
+        command = [sys.executable, *args]
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # or children ignore it
         try:
             return subprocess.run(command, capture_output=True, text=True, env=variables)
         finally:
             signal.signal(signal.SIGINT, before)
 
-    for words in (("-m", "flowzoo", "list"), ("-W", "ignore", "-m", "flowzoo.cli")):
-        done = stopped(*words)
+    for args in (("-m", "flowzoo", "list"), ("-W", "ignore", "-m", "flowzoo.cli")):
+        done = stopped(*args)
         assert (done.returncode, done.stderr) == (130, "\ninterrupted: nothing was done\n")
     assert "ImportError: Ctrl-C" in stopped("-c", "import flowzoo").stderr
     (tmp_path / "difflib.py").rename(tmp_path / "pettingzoo.py")
@@ -200,19 +200,19 @@ def test_a_reader_that_goes_away_is_quiet():
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_lead_nowhere(closed, tmp_path):
-    words = ["eval", "single", "--policy", "scripted:1", "--n", "2", "--out", "saved"]
+    args = ["eval", "single", "--policy", "scripted:1", "--n", "2", "--out", "saved"]
     line = f'exec "$0" -m flowzoo "$@" {closed}'
     done = subprocess.run(
-        ["sh", "-c", line, sys.executable, *words], cwd=tmp_path, capture_output=True, text=True
+        ["sh", "-c", line, sys.executable, *args], cwd=tmp_path, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr.strip()) == (0, "")
     assert json.loads((tmp_path / "saved" / "summary.json").read_text())["right"] == 2
 
 
-@pytest.mark.parametrize("words", [["--out", ""], ["--out="], ["--data", ""], [""]])
-def test_an_empty_word_is_told_and_writes_nothing(words, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("args", [["--out", ""], ["--out="], ["--data", ""], [""]])
+def test_an_empty_word_is_told_and_writes_nothing(args, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["eval", "voting", "--policy", "scripted:1", "--n", "2", *words]) == 2
+    assert cli.main(["eval", "voting", "--policy", "scripted:1", "--n", "2", *args]) == 2
     assert "error: an empty word on the command line after" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -270,15 +270,15 @@ def test_list_shows_every_name_whole(columns, capsys, monkeypatch):
     for name in long:
         monkeypatch.setitem(TASKS, name, TASKS["math"])
     assert cli.main(["list"]) == 0
-    shown = capsys.readouterr().out
-    assert max(map(len, shown.splitlines())) <= columns
-    words = set(re.split(r"[\s,]+", shown))
-    assert {*WORKFLOWS, *TASKS, *FORMS, "orchestrator", "dr_mas", "gsm8k", "FOLDER"} <= words
-    assert "…" not in shown
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= columns
+    args = set(re.split(r"[\s,]+", output))
+    assert {*WORKFLOWS, *TASKS, *FORMS, "orchestrator", "dr_mas", "gsm8k", "FOLDER"} <= args
+    assert "…" not in output
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("args", "expected"),
     [
         (["pocket"], {"generator": "pocket", "aggregator": "pocket"}),
         (
@@ -296,25 +296,25 @@ def test_list_shows_every_name_whole(columns, capsys, monkeypatch):
         (["generator=hf:a=b"], {"generator": "hf:a=b"}),
     ],
 )
-def test_policies_by_role(words, expected):
-    assert PolicyOptions(tuple(words)).by_role(ROLES) == expected
+def test_policies_by_role(args, expected):
+    assert PolicyOptions(tuple(args)).by_role(ROLES) == expected
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["pocket", "scripted:1"], "one policy for all roles"),
         (["generater=pocket"], "Did you mean 'generator'"),
         (["generator=a", "generator=b"], "twice"),
     ],
 )
-def test_policies_that_cannot_be_read(words, message):
+def test_policies_that_cannot_be_read(args, message):
     with pytest.raises(UsageError, match=message):
-        PolicyOptions(tuple(words)).by_role(ROLES)
+        PolicyOptions(tuple(args)).by_role(ROLES)
 
 
 def test_settings_are_read_as_plain_values():
-    words = [
+    args = [
         "n_votes=5",
         "alpha=0.5",
         "aggregate=majority",
@@ -323,7 +323,7 @@ def test_settings_are_read_as_plain_values():
         "b=none",
         "c=a=b",
     ]
-    assert read_settings(words) == {
+    assert read_settings(args) == {
         "n_votes": 5,
         "alpha": 0.5,
         "aggregate": "majority",
@@ -335,12 +335,12 @@ def test_settings_are_read_as_plain_values():
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [(["n_votes"], "NAME=VALUE"), (["=5"], "NAME=VALUE"), (["a=1", "a=2"], "twice")],
 )
-def test_settings_that_cannot_be_read(words, message):
+def test_settings_that_cannot_be_read(args, message):
     with pytest.raises(UsageError, match=message):
-        read_settings(words)
+        read_settings(args)
 
 
 def test_a_terminal_of_ascii_shows_everything_it_can():
@@ -354,26 +354,28 @@ def test_a_terminal_of_ascii_shows_everything_it_can():
 def test_an_evaluation_that_is_interrupted_says_what_is_kept(out, tmp_path, monkeypatch, capsys):
     from flowzoo.agents.scripted import ScriptedPolicy
 
-    asked = 0
+    requested = 0
     generate = ScriptedPolicy.generate
 
     async def interrupted(self, requests):
-        nonlocal asked
-        asked += 1
-        if asked > 5:
+        nonlocal requested
+        requested += 1
+        if requested > 5:
             raise KeyboardInterrupt
         return await generate(self, requests)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ScriptedPolicy, "generate", interrupted)
     assert cli.main(["eval", "single", "--policy", "scripted:1", "--n", "9", *out]) == 130
-    told = capsys.readouterr().err.splitlines()[-1]
+    messages = capsys.readouterr().err.splitlines()[-1]
     if not out:
-        assert told == "interrupted: nothing was saved; with --out every finished episode is kept"
+        assert (
+            messages == "interrupted: nothing was saved; with --out every finished episode is kept"
+        )
         return
-    kept = len((tmp_path / "kept" / "episodes.jsonl").read_text().splitlines())
-    assert told == (
-        f"interrupted: {kept} of 9 episodes are kept in kept; the same command plays the rest"
+    remaining = len((tmp_path / "kept" / "episodes.jsonl").read_text().splitlines())
+    assert messages == (
+        f"interrupted: {remaining} of 9 episodes are kept in kept; the same command plays the rest"
     )
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -386,9 +388,9 @@ def test_what_a_stopped_run_has_saved(tmp_path):
     assert "before the first checkpoint" in kept_of_run(tmp_path, 0, 40)
     for step in (0, 10):
         (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
-    said = kept_of_run(tmp_path, 13, 40)
-    assert said.startswith("step 13 of 40 was done;")
-    assert "up to step 10, from which the same command resumes" in said
+    texts = kept_of_run(tmp_path, 13, 40)
+    assert texts.startswith("step 13 of 40 was done;")
+    assert "up to step 10, from which the same command resumes" in texts
 
 
 def test_a_dead_endpoint_is_told_of_at_once(caplog):
@@ -402,6 +404,6 @@ def test_a_dead_endpoint_is_told_of_at_once(caplog):
     request = Request(("a",), "writer_0", "writer", [message], "p")
     with pytest.raises(EndpointError, match="after 2 attempts"):
         asyncio.run(policy.generate([request, request]))
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1
-    assert "trying again (1 of 1)" in told[0]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1
+    assert "trying again (1 of 1)" in messages[0]

@@ -31,29 +31,29 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_eval_on_all_of_gsm8k(
     workflow: str, policy: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["eval", workflow, "--task", "math", "--data", str(GSM8K), "--policy", policy]
-    assert main(words) == 0
+    args = ["eval", workflow, "--task", "math", "--data", str(GSM8K), "--policy", policy]
+    assert main(args) == 0
     assert last_line(capsys).startswith(f"{line}, 95 % interval ")
 
 
 def test_eval_prints_rates_per_role_and_saves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["eval", "voting", "--policy", "generator=scripted:0.5", "aggregator=scripted:1",
+    args = ["eval", "voting", "--policy", "generator=scripted:0.5", "aggregator=scripted:1",
              "--n", "40", "--out", str(tmp_path)]  # fmt: skip
-    assert main(words) == 0
+    assert main(args) == 0
     first = capsys.readouterr().out
     assert "generator" in first
     assert "strict" in first
     assert first.splitlines()[-1].startswith("accuracy ")
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 40
-    assert main(words) == 0
+    assert main(args) == 0
     assert capsys.readouterr().out == first
 
 
 def test_eval_json_is_one_object_before_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["eval", "single", "--policy", "scripted:0.5", "--n", "20", "--samples", "3", "--json"]
-    assert main(words) == 0
+    args = ["eval", "single", "--policy", "scripted:0.5", "--n", "20", "--samples", "3", "--json"]
+    assert main(args) == 0
     *_, summary, line = capsys.readouterr().out.splitlines()
     assert json.loads(summary)["episodes"] == 60
     assert "/60), 95 % interval " in line
@@ -64,16 +64,16 @@ def test_play_shows_every_agent_and_the_verdict(
     workflow: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["play", workflow, "--policy", "scripted:1.0", "--chats"]) == 0
-    shown = capsys.readouterr().out
-    assert "Put the final answer in" in shown
-    assert "score 1" in shown
+    output = capsys.readouterr().out
+    assert "Put the final answer in" in output
+    assert "score 1" in output
     assert main(["play", workflow, "--policy", "scripted:1.0", "--json", "--n", "2"]) == 0
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["score"] for record in records] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (["eval", "votting"], "unknown workflow 'votting'. Did you mean 'voting_v0'"),
         (["eval", "voting", "--task", "maths"], "unknown task 'maths'. Did you mean 'math'"),
@@ -92,9 +92,9 @@ def test_play_shows_every_agent_and_the_verdict(
     ],
 )
 def test_mistakes_are_one_line_that_names_the_remedy(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words) == 2
+    assert main(args) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert message in error
@@ -117,15 +117,15 @@ def test_a_broken_data_file_is_named_with_its_line(
 
 
 def test_train_says_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "eval_opt", "--steps", "1", "--problems", "2", "--samples", "2",
+    args = ["train", "eval_opt", "--steps", "1", "--problems", "2", "--samples", "2",
              "--eval-problems", "4", "--out", str(tmp_path)]  # fmt: skip
-    assert main(words) == 0
-    shown = capsys.readouterr().out
+    assert main(args) == 0
+    output = capsys.readouterr().out
     for name in ("metrics.jsonl", "transcripts", "checkpoints"):
-        assert str(tmp_path / name) in shown
+        assert str(tmp_path / name) in output
         assert (tmp_path / name).exists()
-    assert "held-out accuracy" in shown
-    command = shlex.split(shown.splitlines()[-1].removeprefix("report"))
+    assert "held-out accuracy" in output
+    command = shlex.split(output.splitlines()[-1].removeprefix("report"))
     assert command == ["flowzoo", "report", str(tmp_path)]
     assert main(command[1:]) == 0
     assert (tmp_path / "report.html").stat().st_size > 0

@@ -28,10 +28,10 @@ def test_commands_options_and_choices_are_offered(shell, tmp_path, capsys):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
 
-    def offered(*words: str) -> set[str]:
+    def offered(*args: str) -> set[str]:
         """What is offered after `words`, without what is said of it."""
         name = [] if shell == "fish" else [shell]
-        command = [shell, *BARE[shell], "-c", ASK[shell], *name, str(path), "flowzoo", *words]
+        command = [shell, *BARE[shell], "-c", ASK[shell], *name, str(path), "flowzoo", *args]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stderr == ""
         return {line.replace("\t", ":").split(":")[0] for line in done.stdout.splitlines() if line}

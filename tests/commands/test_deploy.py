@@ -33,13 +33,13 @@ def train_words(text: str, given: str) -> list[str]:
     for name, value in VARIABLES.items():
         command = command.replace(name, value)
     assert "$" not in command, command
-    words = shlex.split(command)
-    return words[words.index("train") :]
+    args = shlex.split(command)
+    return args[args.index("train") :]
 
 
-def config_of(words: list[str], monkeypatch: pytest.MonkeyPatch, ranks: int) -> TrainConfig:
+def config_of(args: list[str], monkeypatch: pytest.MonkeyPatch, ranks: int) -> TrainConfig:
     """The settings, checked as a run checks them before anything is loaded."""
-    config = parse(tuple(words)).command.settings
+    config = parse(tuple(args)).command.settings
     assert isinstance(config, TrainConfig)
     if config.backend == "torchrun" and not config.ranks:  # torchrun has started this one
         for name, value in {"RANK": 0, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": 8}.items():
@@ -97,15 +97,15 @@ def test_the_job_of_kuberay_has_the_fields_that_matter(monkeypatch: pytest.Monke
         pod = group["template"]["spec"]
         (container,) = pod["containers"]
         assert container["resources"]["limits"]["nvidia.com/gpu"]
-        mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        mounts = {item["name"]: item["mountPath"] for item in container["volumeMounts"]}
         assert mounts == {"shared": "/shared", "memory": "/dev/shm"}
-        assert {one["name"] for one in pod["volumes"]} == mounts.keys()
-        (shared,) = [one for one in pod["volumes"] if one["name"] == "shared"]
+        assert {item["name"] for item in pod["volumes"]} == mounts.keys()
+        (shared,) = [item for item in pod["volumes"] if item["name"] == "shared"]
         assert shared["persistentVolumeClaim"]["claimName"]
-    words = train_words(spec["entrypoint"], "")
-    assert words[words.index("--out") + 1].startswith("/shared/")
+    args = train_words(spec["entrypoint"], "")
+    assert args[args.index("--out") + 1].startswith("/shared/")
     gpus = workers["replicas"] * int(container["resources"]["limits"]["nvidia.com/gpu"])
-    assert int(words[words.index("--rollout-workers") + 1]) <= gpus
+    assert int(args[args.index("--rollout-workers") + 1]) <= gpus
     if "ray" in get_args(BackendName):
-        words[words.index("--model") + 1] = "pocket"
-        config_of(words, monkeypatch, ranks=1)
+        args[args.index("--model") + 1] = "pocket"
+        config_of(args, monkeypatch, ranks=1)

@@ -57,7 +57,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]
     """Status, with whether a library of models was loaded, and error of every line."""
     folder = tmp_path_factory.mktemp("early")
     (folder / "few.py").write_text(TASK)
-    lines = json.dumps([words for words, _ in LINES.values()])
+    lines = json.dumps([args for args, _ in LINES.values()])
     done = subprocess.run(
         [sys.executable, "-c", RUN, lines], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -79,9 +79,9 @@ def test_a_matrix_names_the_cell(tmp_path: Path) -> None:
     (tmp_path / "few.py").write_text(TASK)
     text = '[[cells]]\nworkflow = ["single"]\ntask = ["few.py:Few"]\nlabel = "small"\n'
     (tmp_path / "m.toml").write_text(text)
-    words = json.dumps([["matrix", "m.toml", "--dry-run"]])
+    args = json.dumps([["matrix", "m.toml", "--dry-run"]])
     done = subprocess.run(
-        [sys.executable, "-c", RUN, words],
+        [sys.executable, "-c", RUN, args],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -16,16 +16,16 @@ SINGLE = ["eval", "single", "--policy", "scripted:0.6", "--n", "30"]
 def test_votes_end_with_their_accuracy_and_resume(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*SINGLE, "--samples", "5", "--majority", "--out", str(tmp_path)]
-    assert main(words) == 0
-    shown = capsys.readouterr().out
-    assert shown.splitlines()[-1].startswith("majority@5 accuracy ")
-    assert "pass@4" in shown
-    assert "validation, 30 problems" in shown
+    args = [*SINGLE, "--samples", "5", "--majority", "--out", str(tmp_path)]
+    assert main(args) == 0
+    displayed = capsys.readouterr().out
+    assert displayed.splitlines()[-1].startswith("majority@5 accuracy ")
+    assert "pass@4" in displayed
+    assert "validation, 30 problems" in displayed
     lines = (tmp_path / "episodes.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "episodes.jsonl").write_text("".join(lines[:71]) + lines[71][:9])
-    assert main(words) == 0
-    assert capsys.readouterr().out == shown
+    assert main(args) == 0
+    assert capsys.readouterr().out == displayed
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["majority"]["samples"] == summary["protocol"]["samples"] == 5
 
@@ -35,11 +35,11 @@ def test_the_control_gets_as_many_votes_as_the_workflow_has_calls(
 ) -> None:
     team, control = str(tmp_path / "team"), str(tmp_path / "control")
     assert main(["eval", "voting", "--policy", "scripted:0.6", "--n", "30", "--out", team]) == 0
-    words = [*SINGLE, "--like", team, "--out", control, "--json"]
-    assert main(words) == 0
-    *_, found, _, last = capsys.readouterr().out.splitlines()
+    args = [*SINGLE, "--like", team, "--out", control, "--json"]
+    assert main(args) == 0
+    *_, results, _, last = capsys.readouterr().out.splitlines()
     assert last.startswith("majority@4 accuracy ")
-    assert json.loads(found)["like"] == {"evaluation": team, "match": "calls"}
+    assert json.loads(results)["like"] == {"evaluation": team, "match": "calls"}
     assert main([*SINGLE, "--seed", "1", "--like", team]) == 2
     assert "of other problems (problem_set" in capsys.readouterr().err
     assert main([*SINGLE, "--like", team, "--match", "tokens"]) == 2
@@ -51,17 +51,17 @@ def test_the_control_gets_as_many_votes_as_the_workflow_has_calls(
 def test_replies_that_nobody_reads_are_told_of_beside_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["eval", "single", "--n", "8", "--max-tokens", "2", "--out", str(tmp_path)]
-    assert main(words) == 0
+    args = ["eval", "single", "--n", "8", "--max-tokens", "2", "--out", str(tmp_path)]
+    assert main(args) == 0
     cut, unread = [line for line in capsys.readouterr().out.splitlines() if "warning:" in line]
     assert cut.startswith("warning: generator: all 8 replies ran into the length limit of 2 tokens")
     assert unread.startswith("warning: generator: none of 8 replies could be read (strict), e.g. ")
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert [one["cause"] for one in summary["alarms"]] == [
+    assert [item["cause"] for item in summary["alarms"]] == [
         "truncation/generator",
         "unread/generator",
     ]
-    assert main([*words, "--json"]) == 0
+    assert main([*args, "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["alarms"] == summary["alarms"]
     assert main(["eval", "single", "--n", "8"]) == 0
     assert "warning:" not in capsys.readouterr().out
@@ -80,12 +80,12 @@ def test_a_real_model_has_the_replies_that_the_task_takes(
     shape = AutoConfig.from_pretrained(pocket_path(), hidden_size=512, intermediate_size=3072)
     AutoModelForCausalLM.from_config(shape).save_pretrained(tmp_path / "model")
     AutoTokenizer.from_pretrained(pocket_path()).save_pretrained(tmp_path / "model")
-    words = ["eval", "single", "--policy", f"hf:{tmp_path / 'model'}", "--n", "1"]
-    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    args = ["eval", "single", "--policy", f"hf:{tmp_path / 'model'}", "--n", "1"]
+    assert main([*args, "--out", str(tmp_path / "out")]) == 0
     assert "max_tokens 128 (from the task)" in capsys.readouterr().err
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["settings"]["policies"]["max_tokens"] == 128
-    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    assert main([*args, "--out", str(tmp_path / "out")]) == 0
     assert "from the task" not in capsys.readouterr().err
 
 
@@ -95,18 +95,18 @@ def test_tokens_are_matched_with_a_model(
     team = str(tmp_path / "team")
     assert main(["eval", "voting", "--n", "8", "--out", team]) == 0
     assert main(["eval", "single", "--n", "8", "--like", team, "--match", "tokens", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-2])
+    results = json.loads(capsys.readouterr().out.splitlines()[-2])
     tokens = json.loads((Path(team) / "summary.json").read_text())["tokens"]
-    assert abs(found["majority"]["tokens"] - tokens) <= found["tokens"]
-    assert found["protocol"]["decoding"]["pocket"]["template_id"]
+    assert abs(results["majority"]["tokens"] - tokens) <= results["tokens"]
+    assert results["protocol"]["decoding"]["pocket"]["template_id"]
 
 
 def test_lengths_and_decoding_reach_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["eval", "voting", "--n", "3", "--max-tokens", "20", "--top-k", "5", "--temperature",
+    args = ["eval", "voting", "--n", "3", "--max-tokens", "20", "--top-k", "5", "--temperature",
              "0.5", "--lengths", "aggregator=20/2", "--out", str(tmp_path)]  # fmt: skip
-    assert main(words) == 0
+    assert main(args) == 0
     assert "prompts over their budget, shortened: aggregator 100.0 %" in capsys.readouterr().out
     episodes = [json.loads(line) for line in (tmp_path / "episodes.jsonl").open()]
     calls = [call for episode in episodes for call in episode["calls"]]
@@ -128,11 +128,11 @@ def test_an_evaluation_grows_and_does_not_shrink(
     grown, whole = str(tmp_path / "grown"), str(tmp_path / "whole")
     assert main([*SINGLE, "--out", grown]) == 0
     first = (tmp_path / "grown" / "episodes.jsonl").read_text()
-    words = [*SINGLE[:-1], "40", "--samples", "2"]
-    assert main([*words, "--out", grown]) == 0
+    args = [*SINGLE[:-1], "40", "--samples", "2"]
+    assert main([*args, "--out", grown]) == 0
     assert (tmp_path / "grown" / "episodes.jsonl").read_text().startswith(first)
     last = capsys.readouterr().out.splitlines()[-1]
-    assert main([*words, "--out", whole]) == 0
+    assert main([*args, "--out", whole]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == last
     assert "/80), 95 % interval " in last
     assert main([*SINGLE, "--out", grown]) == 2
@@ -149,12 +149,12 @@ def test_an_endpoints_token_counts_are_everywhere(
         server.answer = lambda body, count: chat("\\boxed{1}")  # 7 prompt tokens, 3 of the reply
         policy = f"openai:m@{server.url}"
         assert main(["eval", "voting", "--policy", policy, "--n", "4", "--out", str(team)]) == 0
-        shown = capsys.readouterr().out
-        words = ["eval", "single", "--policy", policy, "--n", "4", "--like", str(team)]
-        assert main([*words, "--match", "tokens", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out.splitlines()[-2])
-    assert "4.00 calls, 12.0 output tokens, 28.0 prompt tokens\n" in shown
-    assert (found["majority"]["samples"], found["majority"]["tokens"]) == (4, 12.0)
+        displayed = capsys.readouterr().out
+        args = ["eval", "single", "--policy", policy, "--n", "4", "--like", str(team)]
+        assert main([*args, "--match", "tokens", "--json"]) == 0
+        results = json.loads(capsys.readouterr().out.splitlines()[-2])
+    assert "4.00 calls, 12.0 output tokens, 28.0 prompt tokens\n" in displayed
+    assert (results["majority"]["samples"], results["majority"]["tokens"]) == (4, 12.0)
     summary = json.loads((team / "summary.json").read_text())
     assert (summary["tokens"], summary["prompt_tokens"], summary["uncounted"]) == (12.0, 28.0, 0)
     assert {role["tokens"] for role in summary["roles"].values()} == {3.0}
@@ -184,14 +184,14 @@ def test_tokens_that_nobody_counted_are_not_zero(
 
     with serving() as server:
         server.answer = answer
-        words = ["eval", "voting", "--n", "4", "--policy"]
+        args = ["eval", "voting", "--n", "4", "--policy"]
         policy = f"openai:m@{server.url}"
-        assert main([*words, policy, "--out", str(team)]) == 0
-        shown = capsys.readouterr().out
-        mixed = [*words, f"generator={policy}", "aggregator=pocket"]
+        assert main([*args, policy, "--out", str(team)]) == 0
+        displayed = capsys.readouterr().out
+        mixed = [*args, f"generator={policy}", "aggregator=pocket"]
         assert main(mixed) == 0
         partly = capsys.readouterr().out
-    assert "n/a output tokens, n/a prompt tokens\n" in shown
+    assert "n/a output tokens, n/a prompt tokens\n" in displayed
     assert "calls without token counts: 12\n" in partly
     assert "n/a output" not in partly
     summary = json.loads((team / "summary.json").read_text())
@@ -202,30 +202,30 @@ def test_tokens_that_nobody_counted_are_not_zero(
     for table in ("replies", "episodes"):
         rows = parquet.read_table(data / table / "train.parquet").to_pylist()
         assert {row["output_tokens"] for row in rows} == {None}
-    assert main([*words, "scripted:1"]) == 0
+    assert main([*args, "scripted:1"]) == 0
     assert "n/a output tokens, n/a prompt tokens\n" in capsys.readouterr().out
 
 
 def test_the_number_format_is_recorded_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["eval", "single", "--policy", "pocket:xs", "--n", "4", "--max-tokens", "8", "--out"]
+    args = ["eval", "single", "--policy", "pocket:xs", "--n", "4", "--max-tokens", "8", "--out"]
     plain, lower = str(tmp_path / "plain"), str(tmp_path / "lower")
-    assert main([*words, plain]) == 0
+    assert main([*args, plain]) == 0
     assert ", float32, strict" in capsys.readouterr().out
     record = json.loads((tmp_path / "plain" / "run.json").read_text())
     assert "engine_dtype" not in record["settings"]["policies"], "as in earlier evaluations"
-    assert main([*words, lower, "--engine-dtype", "bfloat16"]) == 0
+    assert main([*args, lower, "--engine-dtype", "bfloat16"]) == 0
     assert ", bfloat16, strict" in capsys.readouterr().out
     protocol = json.loads((tmp_path / "lower" / "summary.json").read_text())["protocol"]
     assert protocol["decoding"]["pocket:xs"]["engine_dtype"] == "bfloat16"
-    assert main([*words, lower]) == 2, "auto is float32 for a pocket model"
+    assert main([*args, lower]) == 2, "auto is float32 for a pocket model"
     assert "policies" in capsys.readouterr().err
-    assert main([*words, lower, "--engine-dtype", "bfloat16"]) == 0
+    assert main([*args, lower, "--engine-dtype", "bfloat16"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "remedy"),
+    ("args", "remedy"),
     [
         (["--policy", "scripted:1", "--engine-dtype", "float32"], "a server has a number format"),
         (["--engine-memory", "1"], "add --engine vllm"),
@@ -233,7 +233,7 @@ def test_the_number_format_is_recorded_and_kept(
     ],
 )
 def test_settings_of_engines_that_nobody_has_are_refused(
-    words: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
+    args: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["eval", "single", "--n", "2", *words]) == 2
+    assert main(["eval", "single", "--n", "2", *args]) == 2
     assert remedy in capsys.readouterr().err

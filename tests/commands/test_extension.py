@@ -44,11 +44,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def python(site: Path, words: list[str], cwd: Path, stdin: str = "") -> str:
+def python(site: Path, args: list[str], cwd: Path, stdin: str = "") -> str:
     """What Python prints where the package is installed."""
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, *args],
         input=stdin,
         capture_output=True,
         text=True,
@@ -73,8 +73,8 @@ jobs.subprocess = SimpleNamespace(Popen=fork, DEVNULL=jobs.subprocess.DEVNULL)
 
 def commands(site: Path, lines: list[str], cwd: Path, before: str = "") -> list[list]:
     """Status, output and errors of command lines, in one process that does `before` first."""
-    said = python(site, ["-c", before + RUN_LINES], cwd, json.dumps(lines))
-    return [json.loads(row) for row in said.splitlines()]
+    texts = python(site, ["-c", before + RUN_LINES], cwd, json.dumps(lines))
+    return [json.loads(row) for row in texts.splitlines()]
 
 
 def test_it_is_listed_played_and_evaluated(site, tmp_path):
@@ -94,20 +94,20 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
         "eval eval_opt --task reversal",
         "eval voting --task reversal --policy scripted:1 --n 10",
     ]
-    found = dict(zip(lines, commands(site, lines, tmp_path), strict=True))
-    listed = [json.loads(row) for row in found["list --json"][1].splitlines()]
+    results = dict(zip(lines, commands(site, lines, tmp_path), strict=True))
+    listed = [json.loads(row) for row in results["list --json"][1].splitlines()]
     relay = next(entry for entry in listed if entry["name"] == "relay_v0")
     assert (relay["package"], relay["default_task"]) == ("relay-pack 1.2", "reversal")
     assert "reversal" in relay["tasks"]
     assert all(entry["package"] is None for entry in listed if entry is not relay)
-    assert "package  relay-pack 1.2" in found["list"][1]
-    assert found["list"][1].count("relay-pack 1.2") == 3  # workflow, task and engine
-    assert json.loads(found[lines[2]][1])["task"] == "reversal"
-    assert "no pocket model plays reversal: playing scripted:0.8" in found[lines[3]][2]
+    assert "package  relay-pack 1.2" in results["list"][1]
+    assert results["list"][1].count("relay-pack 1.2") == 3  # workflow, task and engine
+    assert json.loads(results[lines[2]][1])["task"] == "reversal"
+    assert "no pocket model plays reversal: playing scripted:0.8" in results[lines[3]][2]
     for line, last in zip(
         lines[4:7], ("100.0 % (20/20)", "0.0 % (0/20)", "100.0 % (20/20)"), strict=True
     ):
-        assert found[line][1].splitlines()[-1].startswith(f"accuracy {last},"), found[line]
+        assert results[line][1].splitlines()[-1].startswith(f"accuracy {last},"), results[line]
     for line, message in (
         (lines[7], "no pocket model for the task 'reversal'"),
         (lines[7], "training: --model PATH"),
@@ -115,10 +115,10 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
         (lines[9], "Did you mean 'reversal'"),
         (lines[10], "eval_opt_v0 does not understand the answers of task 'reversal' (kind 'word')"),
     ):
-        status, _, told = found[line]
-        assert (status, told.count("\n")) == (2, 1)
-        assert message in told
-    assert found[lines[11]][1].splitlines()[-1].startswith("accuracy 100.0 % (10/10),"), found[
+        status, _, messages = results[line]
+        assert (status, messages.count("\n")) == (2, 1)
+        assert message in messages
+    assert results[lines[11]][1].splitlines()[-1].startswith("accuracy 100.0 % (10/10),"), results[
         lines[11]
     ]
 
@@ -134,10 +134,10 @@ def test_its_engine_plays_and_is_asked_what_it_can(site, tmp_path):
         "eval relay --policy echo:any --engine-memory 1",
         "train voting --engine echo --model echo",
     ]
-    found = dict(zip(lines, commands(site, lines, tmp_path), strict=True))
-    assert found[lines[0]][1].splitlines()[-1].startswith("accuracy "), found[lines[0]]
-    assert json.loads(found[lines[1]][1])["workflow"] == "relay_v0"
-    assert "echo:PATH" in found["list"][1]
+    results = dict(zip(lines, commands(site, lines, tmp_path), strict=True))
+    assert results[lines[0]][1].splitlines()[-1].startswith("accuracy "), results[lines[0]]
+    assert json.loads(results[lines[1]][1])["workflow"] == "relay_v0"
+    assert "echo:PATH" in results["list"][1]
     for line, message in zip(
         lines[3:],
         (
@@ -149,9 +149,9 @@ def test_its_engine_plays_and_is_asked_what_it_can(site, tmp_path):
         ),
         strict=True,
     ):
-        status, _, told = found[line]
-        assert status == 2, (line, told)
-        assert message in told, (line, told)
+        status, _, messages = results[line]
+        assert status == 2, (line, messages)
+        assert message in messages, (line, messages)
     check = "from flowzoo.agents.testing import check_engine\ncheck_engine('echo', 'any')"
     python(site, ["-c", check], tmp_path)
 
@@ -168,8 +168,8 @@ def test_it_is_checked_and_in_the_doctors_report(site, tmp_path):
         "assert make_env('relay_v0').metadata['name'] == 'relay_v0'\n"
         "print([(row.name, row.ok, row.detail) for row in _plugins()])"
     )
-    said = python(site, ["-c", code], tmp_path)
-    assert "('relay-pack 1.2', True, 'workflow relay_v0, task reversal, engine echo')" in said
+    texts = python(site, ["-c", code], tmp_path)
+    assert "('relay-pack 1.2', True, 'workflow relay_v0, task reversal, engine echo')" in texts
 
 
 @pytest.mark.full
@@ -187,9 +187,9 @@ def test_it_is_trained_compared_and_reported(site, tmp_path):
         f"train relay_pack.workflow:Relay --task relay_pack.task:ReversalTask {small}",
         "report both",
     ]
-    found = commands(site, lines, tmp_path, FORKING)
-    for line, (status, _, told) in zip(lines, found, strict=True):
-        assert status == 0, (line, told)
+    results = commands(site, lines, tmp_path, FORKING)
+    for line, (status, _, messages) in zip(lines, results, strict=True):
+        assert status == 0, (line, messages)
     settings = json.loads((tmp_path / "one" / "run.json").read_text())["settings"]
     assert settings["workflow"] == "relay"
     assert (tmp_path / "one" / "report.html").stat().st_size > 0

@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def made(tmp_path, capsys) -> Path:
     """A folder with a workflow and a task as they are generated."""
-    for words in (["workflow", "second_opinion"], ["task", "first_word"]):
-        assert main(["new", *words, "--into", str(tmp_path)]) == 0
+    for args in (["workflow", "second_opinion"], ["task", "first_word"]):
+        assert main(["new", *args, "--into", str(tmp_path)]) == 0
     assert "flowzoo play second_opinion_v0" in capsys.readouterr().out
     return tmp_path
 
@@ -40,9 +40,9 @@ def test_a_package_passes_its_tests_as_generated(made):
 
 def test_what_is_generated_is_in_the_style_of_the_house(made):
     ruff = Path(sys.executable).with_name("ruff")
-    for words in (["check", "--ignore", "D100,D103"], ["format", "--check"]):
+    for args in (["check", "--ignore", "D100,D103"], ["format", "--check"]):
         config = ["--config", str(ROOT / "pyproject.toml")]
-        done = subprocess.run([ruff, *words, *config, made], capture_output=True, text=True)
+        done = subprocess.run([ruff, *args, *config, made], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
 
 
@@ -53,9 +53,9 @@ def test_installed_they_have_their_names(made, tmp_path):
     folders = [str(made / "second_opinion"), str(made / "first_word")]
     subprocess.run([*install, "--target", str(site), *folders], check=True, capture_output=True)
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
-    words = ["play", "second_opinion", "--task", "first_word", "--policy", "scripted:1"]
+    args = ["play", "second_opinion", "--task", "first_word", "--policy", "scripted:1"]
     done = subprocess.run(
-        [sys.executable, "-m", "flowzoo.cli", *words],
+        [sys.executable, "-m", "flowzoo.cli", *args],
         env=env,
         capture_output=True,
         text=True,
@@ -69,7 +69,7 @@ def test_installed_they_have_their_names(made, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["workflow", "Debate"], "small letters"),
         (["workflow", "class"], "no word of Python"),
@@ -81,11 +81,11 @@ def test_installed_they_have_their_names(made, tmp_path):
         (["workflow", "a_word_of_mine", "--into", "/dev/null/x"], "cannot make the folder"),
     ],
 )
-def test_a_name_that_will_not_do_is_one_line(words, said, capsys):
-    assert main(["new", *words]) == 2
-    shown = capsys.readouterr().err
-    assert said in shown
-    assert len(shown.splitlines()) == 1
+def test_a_name_that_will_not_do_is_one_line(args, message, capsys):
+    assert main(["new", *args]) == 2
+    output = capsys.readouterr().err
+    assert message in output
+    assert len(output.splitlines()) == 1
 
 
 def test_nothing_is_overwritten(made, capsys):
@@ -109,8 +109,8 @@ sys.exit(main(["new", "workflow", "tiebreak"]))
 
 
 def test_a_full_disk_leaves_nothing(tmp_path):
-    words = [sys.executable, "-B", "-c", FULL]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    args = [sys.executable, "-B", "-c", FULL]
+    done = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "Free space there, or choose another directory." in done.stderr
     assert done.stderr.count("\n") == 1

@@ -30,8 +30,8 @@ def test_a_plan_says_what_fits_and_invents_no_hours(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert main([*WORDS, "--json", "--lora-rank", "16", "--engine", "vllm"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    (policy,) = found["policies"].values()
+    results = json.loads(capsys.readouterr().out)
+    (policy,) = results["policies"].values()
     assert policy["parameters"] == 596_049_920
     assert policy["adapter_rank"] == 16
     assert policy["sync_bytes"]["lora"] == 4 * policy["adapter_parameters"]
@@ -40,38 +40,40 @@ def test_a_plan_says_what_fits_and_invents_no_hours(
         16 * policy["parameters"]
     )
     assert lora["peak"] < full["peak"]
-    chosen = [one for one in found["layouts"] if one["chosen"]]
-    assert [(one["training"], one["ranks"]) for one in chosen] == [("lora", 1)]
-    for one in found["layouts"]:
-        assert (one["sampling_hours"], one["learning_hours"]) == (None, None)
-        room = 24 * GIB * (1 - found["spare"])
-        assert one["fits"] == {place: size <= room for place, size in one["bytes"].items()}
+    chosen = [item for item in results["layouts"] if item["chosen"]]
+    assert [(item["training"], item["ranks"]) for item in chosen] == [("lora", 1)]
+    for item in results["layouts"]:
+        assert (item["sampling_hours"], item["learning_hours"]) == (None, None)
+        room = 24 * GIB * (1 - results["spare"])
+        assert item["fits"] == {index: size <= room for index, size in item["bytes"].items()}
     assert main([*WORDS, "--gradient-checkpointing"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("unknown") >= 2
-    assert "596,049,920 weights" in said
-    assert "… with --gradient-checkpointing" in said
-    assert "* full" in said
+    message = capsys.readouterr().out
+    assert message.count("unknown") >= 2
+    assert "596,049,920 weights" in message
+    assert "… with --gradient-checkpointing" in message
+    assert "* full" in message
 
 
 def test_a_plan_says_what_each_learner_group_of_learner_workers_holds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ray = ["--backend", "ray", "--ray-address", "HEAD:1", "--rollout-workers", "2"]
-    words = [*WORDS, *ray, "--sharing", "isolated", "--shard", "full", "--learner-gpus", "1"]
-    assert main([*words, "--json", "--learner-workers", "generator=4", "aggregator=2"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    aggregator, generator = found["learner_groups"]
+    args = [*WORDS, *ray, "--sharing", "isolated", "--shard", "full", "--learner-gpus", "1"]
+    assert main([*args, "--json", "--learner-workers", "generator=4", "aggregator=2"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    aggregator, generator = results["learner_groups"]
     assert aggregator["policies"] == ["aggregator"]
     assert (generator["workers"], generator["gpus"]) == (4, 4)
     assert generator["learner_bytes"] < aggregator["learner_bytes"], "more ranks, smaller parts"
     assert [aggregator["fits"], generator["fits"]] == [False, True]
-    pair = next(one for one in found["layouts"] if one["ranks"] == 2 and one["shard"] == "full")
+    pair = next(
+        item for item in results["layouts"] if item["ranks"] == 2 and item["shard"] == "full"
+    )
     assert aggregator["learner_bytes"] < pair["learner_bytes"], "one policy, not both"
-    assert not any(one["chosen"] for one in found["layouts"])
-    assert main([*words, "--learner-workers", "2"]) == 0
+    assert not any(item["chosen"] for item in results["layouts"])
+    assert main([*args, "--learner-workers", "2"]) == 0
     assert "aggregator, generator" in capsys.readouterr().out
-    assert main([*words, "--learner-workers", "generator=2"]) == 2
+    assert main([*args, "--learner-workers", "generator=2"]) == 2
     assert "there are none for aggregator" in capsys.readouterr().err
 
 
@@ -80,7 +82,7 @@ def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
-    words = ["--model", str(tmp_path), "--gpus", "32", "--gpu-gib", "72", "--max-prompt", "3072"]
+    args = ["--model", str(tmp_path), "--gpus", "32", "--gpu-gib", "72", "--max-prompt", "3072"]
     low = [
         "--weights",
         "bfloat16",
@@ -90,9 +92,9 @@ def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(
         "--engine-dtype",
         "bfloat16",
     ]
-    assert main(["plan", "voting", *words, *low]) == 0
-    said = capsys.readouterr().out
-    table, remarks = said.split("own GPUs  hours", 1)[1].split("Not counted", 1)
+    assert main(["plan", "voting", *args, *low]) == 0
+    message = capsys.readouterr().out
+    table, remarks = message.split("own GPUs  hours", 1)[1].split("Not counted", 1)
     assert "…" not in table, "it fits 80 columns"
     assert "yes×4" in table.replace(" ", "")
     assert "with --no-role-gradients, which keeps no gradient" in remarks
@@ -100,19 +102,19 @@ def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(
     assert "† a run refuses it as the settings are: `shard` full keeps weights" in remarks
     assert f"no tokenizer of {tmp_path} is here" in remarks
     assert main(["plan", "--config", "paper/voting-math", "--model", "qwen3:0.6B"]) == 0
-    said = capsys.readouterr().out
-    assert "no tokenizer" not in said, "the settings have the length of replies"
+    message = capsys.readouterr().out
+    assert "no tokenizer" not in message, "the settings have the length of replies"
 
 
 def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--config", "paper/voting-math@pocket", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["workflow"] == "voting_v0"
-    assert next(iter(found["policies"].values()))["files_bytes"]
+    results = json.loads(capsys.readouterr().out)
+    assert results["workflow"] == "voting_v0"
+    assert next(iter(results["policies"].values()))["files_bytes"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["--gpus", "0"], "must be above 0"),
         (["--model", "nobody/nothing"], "was not downloaded to this machine"),
@@ -120,10 +122,10 @@ def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_mistakes_are_one_line(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["plan", "voting", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert main(["plan", "voting", *args]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_plan_never_stops_a_run(
@@ -132,22 +134,22 @@ def test_a_plan_never_stops_a_run(
     card = namedtuple("card", ["total_memory"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: card(80 * GIB))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card(80 * GIB))
     small = {
         "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 128,
         "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts_per_tok": 2,
         "num_experts": 8, "moe_intermediate_size": 48,
     }  # fmt: skip
     config = TrainConfig(lr=1e-4, max_tokens=64, engine_dtype="bfloat16", model=str(tmp_path))
-    for words, said in (
+    for args, message in (
         ({"model_type": "qwen3_moe", **small}, "memory: about "),
         ({"model_type": "ctrl"}, "memory: unknown (CTRLLMHeadModel has no decoder layers"),
         ({"model_type": "qwen3", "hidden_size": "64"}, "memory: unknown ("),
     ):
-        (tmp_path / "config.json").write_text(json.dumps(words))
+        (tmp_path / "config.json").write_text(json.dumps(args))
         train.tell_memory(config)
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(said)
+        assert line.startswith(message)
 
 
 def test_training_on_a_gpu_says_its_memory_before_anything_is_loaded(
@@ -159,7 +161,7 @@ def test_training_on_a_gpu_says_its_memory_before_anything_is_loaded(
     card = namedtuple("card", ["total_memory"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: card(80 * GIB))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card(80 * GIB))
     train.tell_memory(config)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("memory: about ")

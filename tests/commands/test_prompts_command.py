@@ -28,8 +28,8 @@ def test_the_file_it_prints_is_what_the_workflow_has(
 
 
 def test_chats_show_system_messages_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--system", "aggregator=Judge [well].", "--examples", "1", "--chats"]
-    assert main(["prompts", "voting", *words]) == 0
+    args = ["--system", "aggregator=Judge [well].", "--examples", "1", "--chats"]
+    assert main(["prompts", "voting", *args]) == 0
     printed = capsys.readouterr().out
     assert "Judge [well]." in printed
     assert printed.count("assistant") == 2
@@ -37,10 +37,10 @@ def test_chats_show_system_messages_and_examples(capsys: pytest.CaptureFixture[s
 
 
 def test_eval_and_play_take_them(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--policy", "scripted:1", "--system", "generator=Be brief.", "--examples", "1"]
-    assert main(["eval", "voting", *words, "--n", "3"]) == 0
+    args = ["--policy", "scripted:1", "--system", "generator=Be brief.", "--examples", "1"]
+    assert main(["eval", "voting", *args, "--n", "3"]) == 0
     assert "accuracy 100.0 %" in capsys.readouterr().out
-    assert main(["play", "voting", *words, "--chats"]) == 0
+    assert main(["play", "voting", *args, "--chats"]) == 0
     assert "Be brief." in capsys.readouterr().out
-    assert main(["eval", "voting", *words, "--options", "examples=2"]) == 2
+    assert main(["eval", "voting", *args, "--options", "examples=2"]) == 2
     assert "--examples and --options" in capsys.readouterr().err

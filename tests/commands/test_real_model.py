@@ -68,8 +68,8 @@ def test_it_answers_as_a_model_with_its_own_tokens_and_template(model: str) -> N
 
 def play(workflow: str, policy: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Evaluate on two problems; every reply has tokens, and the number format is said."""
-    words = ["eval", workflow, "--options", "level=1", "--n", "2", "--max-tokens", "16"]
-    assert main([*words, "--policy", policy, "--out", str(out)]) == 0
+    args = ["eval", workflow, "--options", "level=1", "--n", "2", "--max-tokens", "16"]
+    assert main([*args, "--policy", policy, "--out", str(out)]) == 0
     *_, protocol, _, last = capsys.readouterr().out.splitlines()
     assert f", {LOWER}, " in protocol
     assert last.startswith("accuracy ")
@@ -88,7 +88,7 @@ def test_it_plays_with_vllm(model: str, out: Path, capsys: pytest.CaptureFixture
     play("voting", f"vllm:{model}", out, capsys)
 
 
-def train(model: str, out: Path, steps: int, *words: str) -> list[dict[str, float]]:
+def train(model: str, out: Path, steps: int, *args: str) -> list[dict[str, float]]:
     """Train to a step and return the rows of metrics."""
     (out.parent / "mine.py").write_text(SIGNS, encoding="utf-8")
     settings = [
@@ -98,7 +98,7 @@ def train(model: str, out: Path, steps: int, *words: str) -> list[dict[str, floa
         "--checkpoint-every", "1", "--keep-last", "1", "--optimizer", "adafactor",
         "--steps", str(steps), "--out", str(out),
     ]  # fmt: skip
-    assert main([*settings, *words]) == 0
+    assert main([*settings, *args]) == 0
     return [json.loads(line) for line in (out / "metrics.jsonl").open()]
 
 
@@ -108,8 +108,8 @@ def test_it_trains_and_resumes(
 ) -> None:
     """All weights, and an adapter: a run of one step goes on to a second."""
     train(model, out, 1, f"--lora-rank={rank}")
-    shown = capsys.readouterr()
-    assert ("engine_dtype bfloat16" in shown.err) is (LOWER == "bfloat16")
+    output = capsys.readouterr()
+    assert ("engine_dtype bfloat16" in output.err) is (LOWER == "bfloat16")
     rows = train(model, out, 2, f"--lora-rank={rank}")
     assert f"resuming {out} after step 1" in capsys.readouterr().out
     assert [row["step"] for row in rows] == [0, 1, 2]

@@ -19,8 +19,8 @@ ISOLATED = {"generator": "generator", "aggregator": "aggregator"}
 
 def next_settings(settings: SftConfig, models: dict[str, str], roles: dict[str, str]) -> Any:
     """The settings of the printed command, read as a shell and our parser read it."""
-    words = train_words(settings, {"models": models, "policies": roles})
-    line = " ".join(map(shlex.quote, words))
+    args = train_words(settings, {"models": models, "policies": roles})
+    line = " ".join(map(shlex.quote, args))
     return parse(tuple(shlex.split(line))).command.settings
 
 
@@ -38,31 +38,31 @@ def next_settings(settings: SftConfig, models: dict[str, str], roles: dict[str, 
 )
 def test_what_matters_is_carried_on(changes: dict[str, Any]) -> None:
     settings = SftConfig(**changes)
-    found = next_settings(settings, {"shared": PLACE}, dict.fromkeys(ISOLATED, "shared"))
-    assert (found.workflow, found.model, found.models) == (settings.workflow, PLACE, ())
-    assert {name: getattr(found, name) for name in CARRIED} == {
+    results = next_settings(settings, {"shared": PLACE}, dict.fromkeys(ISOLATED, "shared"))
+    assert (results.workflow, results.model, results.models) == (settings.workflow, PLACE, ())
+    assert {name: getattr(results, name) for name in CARRIED} == {
         name: getattr(settings, name) for name in CARRIED
     }
 
 
 def test_policies_of_their_own_and_frozen_ones_go_on_too() -> None:
     settings = SftConfig(sharing=("isolated",))
-    found = next_settings(settings, {"generator": "a", "aggregator": "b"}, ISOLATED)
-    assert (found.model, found.sharing) == ("pocket", ("isolated",))
-    assert found.models == ("generator=a", "aggregator=b")
+    results = next_settings(settings, {"generator": "a", "aggregator": "b"}, ISOLATED)
+    assert (results.model, results.sharing) == ("pocket", ("isolated",))
+    assert results.models == ("generator=a", "aggregator=b")
     settings = SftConfig(
         sharing=("isolated",), frozen=("aggregator",), model="base", models=("aggregator=judge",)
     )
-    found = next_settings(settings, {"generator": PLACE}, ISOLATED)
-    assert (found.model, found.frozen) == ("base", ("aggregator",))
-    assert found.models == ("aggregator=judge", f"generator={PLACE}")
+    results = next_settings(settings, {"generator": PLACE}, ISOLATED)
+    assert (results.model, results.frozen) == ("base", ("aggregator",))
+    assert results.models == ("aggregator=judge", f"generator={PLACE}")
 
 
 def test_every_shared_setting_is_carried_or_left_out_on_purpose() -> None:
-    shared = {one.name for one in fields(TrainConfig)} & {one.name for one in fields(SftConfig)}
-    own = {
+    shared = {item.name for item in fields(TrainConfig)} & {item.name for item in fields(SftConfig)}
+    local = {
         "workflow", "model", "models",  # said first
         "out", "samples", "lr", "min_lr", "schedule", "weight_decay", "clip_norm", "stop_patience",
         "checkpoint_every", "keep_last",
     }  # fmt: skip
-    assert shared - own == set(CARRIED)
+    assert shared - local == set(CARRIED)

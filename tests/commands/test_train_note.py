@@ -9,7 +9,7 @@ from flowzoo.envs import make_workflow
 
 
 @pytest.mark.parametrize(
-    ("workflow", "task", "options", "model", "said"),
+    ("workflow", "task", "options", "model", "message"),
     [
         ("search_team", "search", {}, "pocket", "--task search --options level=1 top_k=1;"),
         ("tool_planner", "plan_path", {"side": 4}, "pocket", "side=4 max_turns=2"),
@@ -20,9 +20,9 @@ from flowzoo.envs import make_workflow
     ],
 )
 def test_other_problems_are_told(
-    workflow: str, task: str, options: dict[str, int], model: str, said: str
+    workflow: str, task: str, options: dict[str, int], model: str, message: str
 ) -> None:
-    assert said in pocket_note(make_workflow(workflow, task, **options), model)
+    assert message in pocket_note(make_workflow(workflow, task, **options), model)
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from flowzoo.errors import UsageError
 ROOT = Path(__file__).parents[2]
 
 
-def run(*words: str) -> str:
+def run(*args: str) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, *words], env=environment, cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, *args], env=environment, cwd=ROOT, capture_output=True, text=True,
         timeout=1800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -34,21 +34,21 @@ def run(*words: str) -> str:
 @pytest.mark.vllm
 @pytest.mark.full
 def test_eval_with_vllm(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["eval", "voting", "--n=8", "--engine=vllm", "--max-tokens=40"]
-    assert main([*words, "--engine-memory=0.1"]) == 0
+    args = ["eval", "voting", "--n=8", "--engine=vllm", "--max-tokens=40"]
+    assert main([*args, "--engine-memory=0.1"]) == 0
     *_, protocol, last = capsys.readouterr().out.splitlines()
     assert last.startswith("accuracy ")
     assert ", float32, " in protocol
-    assert main([*words, "--engine-dtype=bfloat16"]) == 0
+    assert main([*args, "--engine-dtype=bfloat16"]) == 0
     assert ", bfloat16, " in capsys.readouterr().out
 
 
 @pytest.mark.vllm
 @pytest.mark.full
 def test_a_process_that_trains_with_vllm_ends_with_status_0(tmp_path: Path) -> None:
-    words = ("--steps=1", "--problems=2", "--samples=2", "--eval-problems=4", "--engine=vllm")
-    words = (*words, "--max-tokens=40", f"--out={tmp_path / 'run'}")
-    assert "held-out accuracy" in run("-m", "flowzoo.cli", "train", "voting", *words)
+    args = ("--steps=1", "--problems=2", "--samples=2", "--eval-problems=4", "--engine=vllm")
+    args = (*args, "--max-tokens=40", f"--out={tmp_path / 'run'}")
+    assert "held-out accuracy" in run("-m", "flowzoo.cli", "train", "voting", *args)
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert row["sync/gap_max/shared"] < 1e-3
 
@@ -61,7 +61,7 @@ def test_an_endpoint_needs_its_engine() -> None:
 
 
 def test_doctor_names_the_engines_that_can_run_here() -> None:
-    found = doctor.engines()
+    results = doctor.engines()
     (row,) = [row for row in doctor.examine() if row.name == "engines"]
-    assert all(name in row.detail for name in found)
-    assert ("vllm" in found) == (find_spec("vllm") is not None and find_spec("torch") is not None)
+    assert all(name in row.detail for name in results)
+    assert ("vllm" in results) == (find_spec("vllm") is not None and find_spec("torch") is not None)

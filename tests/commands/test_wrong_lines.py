@@ -322,8 +322,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (root / "nameless.toml").write_text("steps = 3\n")
     (root / "broken.py").write_text("1 / 0\n")
     (root / "broken_task.py").write_text(BROKEN_TASK)
-    words = ["eval", "voting", "--policy", "scripted:1", "--n", "4", "--out", "four"]
-    done = subprocess.run([sys.executable, "-m", "flowzoo", *words], cwd=root, capture_output=True)
+    args = ["eval", "voting", "--policy", "scripted:1", "--n", "4", "--out", "four"]
+    done = subprocess.run([sys.executable, "-m", "flowzoo", *args], cwd=root, capture_output=True)
     assert done.returncode == 0, done.stderr
     shutil.copytree(root / "four", root / "many" / "one")
     return {
@@ -336,8 +336,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def filled(text: str, places: dict[str, str]) -> str:
     """`text` with the places that it names; other braces stay."""
-    for name, place in places.items():
-        text = text.replace(f"{{{name}}}", place)
+    for name, position in places.items():
+        text = text.replace(f"{{{name}}}", position)
     return text
 
 

@@ -18,8 +18,7 @@ from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
-from flowzoo.agents.checkpoint_integrity import check_integrity
-from flowzoo.agents.model_files import hide_bars, log_hub_lookup, model_source
+from flowzoo.agents.model_files import check_integrity, hide_bars, log_hub_lookup, model_source
 from flowzoo.agents.policy import (
     Batching,
     Completion,

@@ -18,8 +18,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
-from flowzoo.agents.checkpoint_integrity import check_integrity
-from flowzoo.agents.model_files import model_source
+from flowzoo.agents.model_files import check_integrity, model_source
 from flowzoo.agents.traits import EngineDType
 from flowzoo.agents.vllm.backend import (
     Adapter,

@@ -25,7 +25,7 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
-from flowzoo.agents.vllm.ipc_handles import handles_of
+from flowzoo.agents.vllm.transfer import handles_of
 
 
 @dataclass

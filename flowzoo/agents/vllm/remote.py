@@ -25,7 +25,7 @@ from flowzoo.agents.vllm.backend import (
 )
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.loop_thread import LoopThread
-from flowzoo.agents.vllm.weights_file import send_file
+from flowzoo.agents.vllm.transfer import send_file
 from flowzoo.errors import UsageError, missing_extra
 
 try:

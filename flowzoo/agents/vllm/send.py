@@ -27,9 +27,8 @@ from vllm.distributed.weight_transfer.nccl_engine import (
 from vllm.utils.network_utils import get_open_port
 
 from flowzoo.agents.vllm.backend import Tensors
-from flowzoo.agents.vllm.ipc_handles import plain_handles
 from flowzoo.agents.vllm.settings import WeightTransfer
-from flowzoo.agents.vllm.weights_file import send_file
+from flowzoo.agents.vllm.transfer import plain_handles, send_file
 
 _HOST = "127.0.0.1"
 """A split engine is on this machine."""

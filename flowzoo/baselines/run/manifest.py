@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from flowzoo.agents.checkpoint_integrity import MANIFEST
+from flowzoo.agents.model_files import MANIFEST
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.errors import DataError, UsageError, unknown
 from flowzoo.files import (

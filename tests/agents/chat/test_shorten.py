@@ -51,8 +51,8 @@ def test_the_longest_candidate_gives_way_and_everything_else_stays() -> None:
     (message,) = shorten(user(BALLOT), PROBLEM, (LONG, SHORT), fits(len(BALLOT) - 200)) or []
     text = message["content"]
     assert len(BALLOT) - 230 < len(text) <= len(BALLOT) - 200
-    for kept in (PROBLEM, SHORT, "Which one is right?", "So the answer is \\boxed{5}.\n"):
-        assert kept in text
+    for remaining in (PROBLEM, SHORT, "Which one is right?", "So the answer is \\boxed{5}.\n"):
+        assert remaining in text
     assert text.count(MARK) == 1
     assert "\n\nCandidate 1:\nFirst I look" in text
 
@@ -76,9 +76,9 @@ def test_a_candidate_that_quotes_the_problem_is_cut_and_the_problem_itself_is_no
 
 def test_without_known_quotes_all_but_the_problem_gives_way() -> None:
     chat = [{"role": "system", "content": "s" * 300}, *user(f"{PROBLEM}\n{'u' * 300}")]
-    shown = shorten(chat, PROBLEM, (), fits(300)) or []
-    assert PROBLEM in shown[1]["content"]
-    assert [message["content"].count(MARK) for message in shown] == [1, 1]
+    output = shorten(chat, PROBLEM, (), fits(300)) or []
+    assert PROBLEM in output[1]["content"]
+    assert [message["content"].count(MARK) for message in output] == [1, 1]
     assert shorten(chat, PROBLEM, (), fits(40)) is None
 
 
@@ -89,16 +89,16 @@ def test_short_replies_and_thoughts_are_not_looked_for() -> None:
 
 def test_random_chats_fit_or_are_refused_and_keep_the_problem() -> None:
     rng = random.Random(7)
-    words = ["ab", "problem", "π", "\n", " ", "Candidate", "[...]"]
+    args = ["ab", "problem", "π", "\n", " ", "Candidate", "[...]"]
     for _ in range(300):
-        quotes = tuple("".join(rng.choices(words, k=rng.randrange(60))) for _ in range(4))
-        keep = "K" + "".join(rng.choices(words, k=rng.randrange(1, 20)))
+        quotes = tuple("".join(rng.choices(args, k=rng.randrange(60))) for _ in range(4))
+        keep = "K" + "".join(rng.choices(args, k=rng.randrange(1, 20)))
         chat = user("".join(rng.sample([keep, *quotes, quotes[0], "tail " * 9], k=7)))
         most = rng.randrange(len(chat[0]["content"]) + 1)
-        found = shorten(chat, keep, quotes, fits(most))
-        if found is not None:
-            assert fits(most)(found)
-            assert keep in found[0]["content"]
+        results = shorten(chat, keep, quotes, fits(most))
+        if results is not None:
+            assert fits(most)(results)
+            assert keep in results[0]["content"]
         else:
             assert most < len(keep) + 12 * (len(MARK) + 24)
 
@@ -120,28 +120,28 @@ def test_prompts_are_cut_in_tokens_and_say_how_many() -> None:
 
 def test_role_budgets_are_read_and_checked() -> None:
     roles = {"generator": 2, "aggregator": 1}
-    found = read_lengths(("generator=30720/5120", "aggregator=/64", "generator_1=99"), roles)
-    assert found == {
+    results = read_lengths(("generator=30720/5120", "aggregator=/64", "generator_1=99"), roles)
+    assert results == {
         "generator": Lengths(30720, 5120),
         "aggregator": Lengths(None, 64),
         "generator_1": Lengths(99),
     }
-    full, longest = with_default(found, roles, 256)
+    full, longest = with_default(results, roles, 256)
     assert longest == 5120
     assert full["generator_1"] == Lengths(99, 5120)
     assert with_default({"aggregator": Lengths(9)}, roles, 256)[0] == {
         "generator": Lengths(None, 256),
         "aggregator": Lengths(9, 256),
     }
-    for words, said in (
+    for args, texts in (
         (("generator",), "ROLE=PROMPT/REPLY"),
         (("generator=/",), "ROLE=PROMPT/REPLY"),
         (("generatr=4",), "Did you mean 'generator'"),
         (("generator=4", "generator=5"), "twice"),
         (("generator=0",), "at least 1"),
     ):
-        with pytest.raises(UsageError, match=said):
-            read_lengths(words, roles)
+        with pytest.raises(UsageError, match=texts):
+            read_lengths(args, roles)
     parrot = Parrot()
     policy_map = PolicyMap(dict.fromkeys(roles, parrot), {"agregator": Lengths(1)})
     with pytest.raises(UsageError, match="unknown role or agent 'agregator'"):

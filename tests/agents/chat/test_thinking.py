@@ -30,9 +30,9 @@ def chat(template: str, special: bool = False, thinking: bool | None = None) -> 
 
 
 def test_the_switch_reaches_templates_that_have_one() -> None:
-    asked = [[{"role": "user", "content": "1+1"}]]
+    requests = [[{"role": "user", "content": "1+1"}]]
     default, on, off = (
-        chat(SWITCHED, thinking=thinking).encode(asked)[0] for thinking in (None, True, False)
+        chat(SWITCHED, thinking=thinking).encode(requests)[0] for thinking in (None, True, False)
     )
     assert default == on != off
     assert off[: len(on)] == on
@@ -87,16 +87,16 @@ def test_the_switch_is_read_per_name() -> None:
     names = ("generator", "aggregator")
     assert read_thinking((), names) == {"generator": None, "aggregator": None}
     assert read_thinking(("off",), names) == {"generator": False, "aggregator": False}
-    for words in (("off", "aggregator=on"), ("aggregator=on", "off")):
-        assert read_thinking(words, names) == {"generator": False, "aggregator": True}
-    for words, said in (
+    for args in (("off", "aggregator=on"), ("aggregator=on", "off")):
+        assert read_thinking(args, names) == {"generator": False, "aggregator": True}
+    for args, said in (
         (("yes",), "`on`, `off`"),
         (("agregator=on",), "Did you mean 'aggregator'"),
         (("on", "off"), "twice"),
         (("generator=on", "generator=off"), "twice"),
     ):
         with pytest.raises(UsageError, match=said):
-            read_thinking(words, names)
+            read_thinking(args, names)
 
 
 @pytest.mark.parametrize("special", [False, True])

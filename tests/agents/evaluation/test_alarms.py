@@ -61,10 +61,10 @@ def test_a_role_that_nobody_reads_is_quoted_with_two_ways_out() -> None:
         'judge: none of 16 replies could be read (strict), e.g. "Incorrect"; show worked examples '
         "(--examples 4) or warm up first (flowzoo sft voting --model M)",
     )
-    (shown,) = alarms(calls, Remedies((), True, "flowzoo sft voting"))
-    assert shown.text.endswith('"Incorrect"; warm up first (flowzoo sft voting)')
-    (own,) = alarms(calls, Remedies())  # an environment of others has prompts of its own
-    assert own.text.endswith('e.g. "Incorrect"')
+    (output,) = alarms(calls, Remedies((), True, "flowzoo sft voting"))
+    assert output.text.endswith('"Incorrect"; warm up first (flowzoo sft voting)')
+    (local,) = alarms(calls, Remedies())  # an environment of others has prompts of its own
+    assert local.text.endswith('e.g. "Incorrect"')
     assert alarms([make_call(strict=False, finish="scripted")] * 16) == []
 
 
@@ -80,11 +80,13 @@ def test_what_is_cut_off_before_it_can_be_read_wants_length_first() -> None:
 def test_the_length_that_would_do_and_what_to_type() -> None:
     ended = [make_call(tokens=tokens) for tokens in (150, 180, 200, 210, 215, 225, 235, 250)]
     cut = [make_call(tokens=256, finish="length") for _ in range(16)]
-    (said,) = alarms([*ended, *cut])
-    assert said.text.startswith("judge: 67 % of 24 replies ran into the length limit of 256 tokens")
-    assert "(median 212), 544 would do for 95 %: --max-tokens 544" in said.text
-    (own,) = alarms([*ended, *cut], Remedies(("judge=2048/256",)))
-    assert own.text.endswith("--lengths judge=2048/544")
+    (message,) = alarms([*ended, *cut])
+    assert message.text.startswith(
+        "judge: 67 % of 24 replies ran into the length limit of 256 tokens"
+    )
+    assert "(median 212), 544 would do for 95 %: --max-tokens 544" in message.text
+    (local,) = alarms([*ended, *cut], Remedies(("judge=2048/256",)))
+    assert local.text.endswith("--lengths judge=2048/544")
     (prompt,) = alarms([*ended, *cut], Remedies(("judge=2048",)))
     assert prompt.text.endswith("--max-tokens 544")
 

@@ -111,9 +111,9 @@ class Mute:
 @pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
 @pytest.mark.parametrize("preset", ["strict", "paper"])
 def test_empty_replies_score_nothing(workflow: str, preset: str) -> None:
-    made = make_workflow(workflow, "math", preset=preset)
-    mute = PolicyMap.shared(Mute(), made.role_counts())
-    records, summary = evaluate(made, mute, PROBLEMS)
+    built = make_workflow(workflow, "math", preset=preset)
+    mute = PolicyMap.shared(Mute(), built.role_counts())
+    records, summary = evaluate(built, mute, PROBLEMS)
     assert summary["accuracy"] == 0.0
     assert all(call.reward == 0.0 for record in records for call in record.calls)
     assert all(role["strict"] == 0.0 for role in summary["roles"].values())

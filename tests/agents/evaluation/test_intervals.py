@@ -26,18 +26,18 @@ def test_cases_that_repeat_each_other_count_once() -> None:
     assert grouped_share([2.0] * 20, [3] * 20).of == 20  # groups that all have the same share
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
-def test_the_interval_holds_what_it_should_where_cases_depend(kept: float) -> None:
+@pytest.mark.parametrize("remaining", [0.0, 0.5, 1.0])
+def test_the_interval_holds_what_it_should_where_cases_depend(remaining: float) -> None:
     rng, truth, inside = np.random.default_rng(0), 0.8, 0
     for _ in range(1000):
         sizes = rng.integers(1, 6, 40)
         hits = []
         for size in sizes:
             first = rng.random() < truth
-            same = rng.random(size) < kept
+            same = rng.random(size) < remaining
             hits.append(float(np.where(same, first, rng.random(size) < truth).sum()))
-        found = grouped_share(hits, sizes.tolist())
-        inside += found.low <= truth <= found.high
+        results = grouped_share(hits, sizes.tolist())
+        inside += results.low <= truth <= results.high
     assert 920 <= inside <= 985
 
 
@@ -52,8 +52,8 @@ def test_every_rate_of_an_evaluation_has_its_interval() -> None:
     for role, row in summary["roles"].items():
         for name in ("role_score", "strict", "lenient", "truncated"):
             inside.append((ends["roles"][role][name], row[name]))
-    for name, one in summary["shares"].items():
-        inside.append((ends["shares"][name], one["share"]))
+    for name, item in summary["shares"].items():
+        inside.append((ends["shares"][name], item["share"]))
     assert len(inside) >= 15
     for (low, high), rate in inside:
         assert 0 <= low <= rate <= high <= 1

@@ -48,7 +48,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
     for samples, right in itertools.product(range(1, 7), range(7)):
         if right > samples:
             continue
-        attempts = [place < right for place in range(samples)]
+        attempts = [index < right for index in range(samples)]
         for k in range(1, samples + 1):
             draws = list(itertools.combinations(attempts, k))
             share = sum(any(draw) for draw in draws) / len(draws)
@@ -58,10 +58,10 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
 def test_attempts_are_summed_up_per_problem() -> None:
     first, second = PROBLEMS[:2]
     records = [*answered(first, first.gold, "-1", "-1", "-1"), *answered(second, *["-1"] * 4)]
-    found = attempt_summary(records)
-    assert (found["problems"], found["samples"], found["avg@4"]) == (2, 4, 0.125)
-    assert (found["pass@1"], found["pass@2"], found["pass@4"]) == (0.125, 0.25, 0.5)
-    assert found["stderr"] == pytest.approx(stderr([0.25, 0.0])) == pytest.approx(0.125)
+    results = attempt_summary(records)
+    assert (results["problems"], results["samples"], results["avg@4"]) == (2, 4, 0.125)
+    assert (results["pass@1"], results["pass@2"], results["pass@4"]) == (0.125, 0.25, 0.5)
+    assert results["stderr"] == pytest.approx(stderr([0.25, 0.0])) == pytest.approx(0.125)
 
 
 def test_equivalent_answers_vote_together_and_ties_go_to_the_first() -> None:
@@ -72,18 +72,18 @@ def test_equivalent_answers_vote_together_and_ties_go_to_the_first() -> None:
         *answered(second, "-1", second.gold, None, None),  # a tie of one against one
         *answered(third, None, None, None, None),
     ]
-    found = vote(SINGLE, [first, second, third], records)
-    assert (found["samples"], found["right"], found["abstained"]) == (4, 1, 1)
-    assert found["accuracy"] == pytest.approx(1 / 3)
+    results = vote(SINGLE, [first, second, third], records)
+    assert (results["samples"], results["right"], results["abstained"]) == (4, 1, 1)
+    assert results["accuracy"] == pytest.approx(1 / 3)
     with pytest.raises(UsageError, match="same number of episodes"):
         vote(SINGLE, [first, second, third], records[1:])
 
 
 def test_votes_are_worth_more_than_one_call() -> None:
     records, summary = evaluate(SINGLE, policy_map(0.6), PROBLEMS, samples=9)
-    found = vote(SINGLE, PROBLEMS, records)
-    assert found["calls"] == 9
-    assert summary["accuracy"] < found["accuracy"]
+    results = vote(SINGLE, PROBLEMS, records)
+    assert results["calls"] == 9
+    assert summary["accuracy"] < results["accuracy"]
 
 
 def test_the_number_of_votes_follows_from_the_budget() -> None:
@@ -108,13 +108,13 @@ def test_the_protocol_says_what_decides_a_figure(tmp_path: Path) -> None:
     players = PolicyMap(
         dict.fromkeys(workflow.role_counts(), model), {"generator": Lengths(80, 20)}
     )
-    found = protocol_of(workflow, players, PROBLEMS, samples=2, seed=7)
-    assert json.loads(json.dumps(found)) == {
+    results = protocol_of(workflow, players, PROBLEMS, samples=2, seed=7)
+    assert json.loads(json.dumps(results)) == {
         "workflow": "voting_v0",
         "task": "math",
         "split": "validation",
         "problems": 20,
-        "problem_set": found["problem_set"],
+        "problem_set": results["problem_set"],
         "samples": 2,
         "seed": 7,
         "reading": "lenient",
@@ -129,15 +129,15 @@ def test_the_protocol_says_what_decides_a_figure(tmp_path: Path) -> None:
         },
         "lengths": {"generator": [80, 20], "aggregator": [None, None]},
     }  # fmt: skip
-    line = protocol_line(found)
+    line = protocol_line(results)
     for part in ("validation, 20 problems", "2 per problem", "T=0.7 p=0.9", "lenient", "seed 7"):
         assert part in line
     other = protocol_of(workflow, players, PROBLEMS[1:], samples=2, seed=7)
-    check_comparable(found, found, "x")
+    check_comparable(results, results, "x")
     with pytest.raises(UsageError, match=r"of other problems \(problems 19 -> 20, problem_set"):
-        check_comparable(found, other, "x")
+        check_comparable(results, other, "x")
     changed = [replace(PROBLEMS[0], text="another"), *PROBLEMS[1:]]
-    assert protocol_of(workflow, players, changed, samples=2, seed=7) != found
+    assert protocol_of(workflow, players, changed, samples=2, seed=7) != results
 
 
 def test_an_evaluation_is_saved_with_its_protocol_and_can_grow(tmp_path: Path) -> None:

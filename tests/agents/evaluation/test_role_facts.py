@@ -18,8 +18,8 @@ COUNTS = ("true_accept", "false_accept", "true_reject", "false_reject", "abstain
 
 def planted(*facts: dict[str, Any]) -> list[EpisodeRecord]:
     return [
-        EpisodeRecord("w", "t", f"p{n}", f"p{n}#0", "", "", 0.0, None, False, one, {})
-        for n, one in enumerate(facts)
+        EpisodeRecord("w", "t", f"p{n}", f"p{n}#0", "", "", 0.0, None, False, item, {})
+        for n, item in enumerate(facts)
     ]
 
 
@@ -29,34 +29,34 @@ def verdicts(*counts: int) -> dict[str, Any]:
 
 def test_verdicts_are_weighed_by_call_and_not_by_episode() -> None:
     # One episode of one right verdict, one of four verdicts of which one is right.
-    found = role_shares(planted(verdicts(1, 0, 0, 0, 0), verdicts(0, 1, 1, 2, 0)))
-    assert found["evaluator_tpr"] == Proportion(1 / 3, 3)
-    assert found["evaluator_tnr"] == Proportion(1 / 2, 2)
-    assert found["evaluator_abstained"] == Proportion(0.0, 5)
+    results = role_shares(planted(verdicts(1, 0, 0, 0, 0), verdicts(0, 1, 1, 2, 0)))
+    assert results["evaluator_tpr"] == Proportion(1 / 3, 3)
+    assert results["evaluator_tnr"] == Proportion(1 / 2, 2)
+    assert results["evaluator_abstained"] == Proportion(0.0, 5)
 
 
 def test_unreadable_verdicts_judge_nothing_and_are_counted() -> None:
-    found = role_shares(planted(verdicts(1, 0, 0, 0, 2), verdicts(0, 0, 0, 0, 1)))
-    assert found["evaluator_tpr"] == Proportion(1.0, 1)
-    assert "evaluator_tnr" not in found  # no wrong answer was judged: no share, rather than 0
-    assert found["evaluator_abstained"] == Proportion(3 / 4, 4)
+    results = role_shares(planted(verdicts(1, 0, 0, 0, 2), verdicts(0, 0, 0, 0, 1)))
+    assert results["evaluator_tpr"] == Proportion(1.0, 1)
+    assert "evaluator_tnr" not in results  # no wrong answer was judged: no share, rather than 0
+    assert results["evaluator_abstained"] == Proportion(3 / 4, 4)
 
 
 def test_recovery_is_of_contested_episodes_alone() -> None:
     def vote(anyone: bool, contested: bool, recovered: bool) -> dict[str, Any]:
         return {"any_correct": anyone, "contested": contested, "recovered": recovered}
 
-    found = role_shares(
+    results = role_shares(
         planted(
             vote(True, True, True), vote(True, True, False), vote(True, True, False),
             vote(True, False, False), vote(False, False, False), {},
             {"any_correct": None, "contested": None, "recovered": None},
         )
     )  # fmt: skip
-    assert found["any_correct"] == Proportion(4 / 5, 5)
-    assert found["contested"] == Proportion(3 / 5, 5)
-    assert found["aggregator_recovery"] == Proportion(1 / 3, 3)
-    assert set(found) == {"any_correct", "contested", "aggregator_recovery"}
+    assert results["any_correct"] == Proportion(4 / 5, 5)
+    assert results["contested"] == Proportion(3 / 5, 5)
+    assert results["aggregator_recovery"] == Proportion(1 / 3, 3)
+    assert set(results) == {"any_correct", "contested", "aggregator_recovery"}
 
 
 def test_refinement_is_of_wrong_and_of_right_first_attempts() -> None:
@@ -69,16 +69,16 @@ def test_refinement_is_of_wrong_and_of_right_first_attempts() -> None:
 
     cases = [(False, True), (False, False), (False, False), (False, False), (True, True),
              (True, False)]  # fmt: skip
-    found = role_shares(planted(*(refined(*case) for case in cases)))
-    assert found == {
+    results = role_shares(planted(*(refined(*case) for case in cases)))
+    assert results == {
         "refinement_recovery": Proportion(1 / 4, 4), "refinement_regression": Proportion(1 / 2, 2)
     }  # fmt: skip
 
 
 def test_a_verifier_of_evidence_has_its_own_names() -> None:
     counts = {"true_yes": 3, "false_yes": 1, "true_no": 1, "false_no": 1}
-    found = role_shares(planted(counts))
-    assert found == {"verifier_tpr": Proportion(3 / 4, 4), "verifier_tnr": Proportion(1 / 2, 2)}
+    results = role_shares(planted(counts))
+    assert results == {"verifier_tpr": Proportion(3 / 4, 4), "verifier_tnr": Proportion(1 / 2, 2)}
 
 
 def test_facts_of_other_kinds_are_passed_over() -> None:
@@ -89,10 +89,10 @@ def test_facts_of_other_kinds_are_passed_over() -> None:
 
 @pytest.mark.parametrize("workflow", ["voting_v0", "eval_opt_v0", "orch_workers_v0"])
 def test_scripted_episodes_give_what_their_calls_say(workflow: str) -> None:
-    made = make_workflow(workflow, "math")
-    problems = distinct_problems(made.task, "validation", 60)
-    policy_map = PolicyMap.shared(ScriptedPolicy(made, 0.6, seed=2), made.role_counts())
-    records = Rollout(made, policy_map, seed=0).run([EpisodeJob(problem) for problem in problems])
+    built = make_workflow(workflow, "math")
+    problems = distinct_problems(built.task, "validation", 60)
+    policy_map = PolicyMap.shared(ScriptedPolicy(built, 0.6, seed=2), built.role_counts())
+    records = Rollout(built, policy_map, seed=0).run([EpisodeJob(problem) for problem in problems])
     shares = summarize(records)["shares"]
     if workflow == "eval_opt_v0":
         judged = {True: [0, 0], False: [0, 0]}

@@ -123,8 +123,8 @@ def test_a_request_draws_the_same_tokens_in_any_batch(
     alone = [answers(policy, [request])[0] for request in requests]
     for other in (alone, answers(small, requests), answers(policy, requests[::-1])[::-1]):
         assert [row.output_ids for row in other] == [row.output_ids for row in together]
-        for one, two in zip(other, together, strict=True):
-            assert one.logps == pytest.approx(two.logps, abs=1e-4)
+        for item, two in zip(other, together, strict=True):
+            assert item.logps == pytest.approx(two.logps, abs=1e-4)
 
 
 def test_two_runs_are_equal_exactly_whatever_the_order(model: Any, tokenizer: Any) -> None:
@@ -148,16 +148,16 @@ def test_prompts_read_in_parts_give_the_same_floats(
     hook = model.model.embed_tokens.register_forward_pre_hook(
         lambda _, given: read.append(tuple(given[0].shape))
     )
-    found = []
+    results = []
     for at_once, parts in ((1 << 20, 1), (1 << 10, 3)):
         monkeypatch.setattr(decode, "_READ_AT_ONCE", at_once // torch.get_num_threads())
         read.clear()
-        found.append(decode.decode(model, rows, Sampling(), frozenset({1}), lambda: False))
+        results.append(decode.decode(model, rows, Sampling(), frozenset({1}), lambda: False))
         assert sum(count for count, _ in read[:parts]) == 30
         assert read[parts][1] == 1
     hook.remove()
     assert read[0][1] < read[2][1] == 70
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
 def test_different_keys_sample_one_prompt_differently_and_read_it_once(
@@ -369,7 +369,7 @@ async def test_the_loop_runs_on_and_cancelling_stops_the_model(model: Any, token
 def test_micro_batches_depend_on_the_set_of_requests_only() -> None:
     requests = [ask("a", i) for i in range(7)] + [ask(3, "b")]
     prompts = [(1,) * (10 + 40 * (i % 3)) for i in range(8)]
-    found = [
+    results = [
         [requests[i].key for i in part] for part in micro_batches(requests, prompts, max_rows=3)
     ]
     mirrored = requests[::-1]
@@ -377,8 +377,8 @@ def test_micro_batches_depend_on_the_set_of_requests_only() -> None:
         [mirrored[i].key for i in part]
         for part in micro_batches(mirrored, prompts[::-1], max_rows=3)
     ]
-    assert found == again
-    assert [len(part) for part in found] == [3, 3, 2]
+    assert results == again
+    assert [len(part) for part in results] == [3, 3, 2]
 
 
 def test_saved_models_load_by_path(model: Any, tokenizer: Any, tmp_path: Any) -> None:

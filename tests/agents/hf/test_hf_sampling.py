@@ -25,15 +25,15 @@ def test_uniforms_are_even_and_free_of_correlation() -> None:
     assert 0.0 <= table.min() < 0.001
     assert 0.999 < table.max() < 1.0
     assert np.histogram(table, 10, (0, 1))[0] == pytest.approx([4000] * 10, rel=0.06)
-    for one, other in ((table[1:], table[:-1]), (table[:, 1:], table[:, :-1])):
-        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.02
+    for item, other in ((table[1:], table[:-1]), (table[:, 1:], table[:, :-1])):
+        assert abs(np.corrcoef(item.ravel(), other.ravel())[0, 1]) < 0.02
 
 
 def frequencies(sampling: Sampling, count: int = 20000) -> tuple[np.ndarray, dict[int, float]]:
     noise = uniforms(np.array([key_int("f", i) for i in range(count)], dtype=np.uint64), 0)
     tokens, logps = draw(LOGITS.expand(count, -1), noise, sampling)
-    said = dict(zip(tokens.tolist(), logps.tolist(), strict=True))
-    return np.bincount(tokens.numpy(), minlength=6) / count, said
+    message = dict(zip(tokens.tolist(), logps.tolist(), strict=True))
+    return np.bincount(tokens.numpy(), minlength=6) / count, message
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_frequencies_and_logps_are_those_of_the_cut_distribution(
     expected = np.zeros(6)
     weights = np.exp(LOGITS.numpy()[allowed].astype(float) / sampling.temperature)
     expected[allowed] = weights / weights.sum()
-    found, said = frequencies(sampling)
-    assert found == pytest.approx(expected, abs=4.5 * 0.5 / 20000**0.5)
-    assert set(said) <= set(allowed)
-    for token, logp in said.items():
+    results, message = frequencies(sampling)
+    assert results == pytest.approx(expected, abs=4.5 * 0.5 / 20000**0.5)
+    assert set(message) <= set(allowed)
+    for token, logp in message.items():
         assert logp == pytest.approx(np.log(expected[token]), abs=1e-5)
 
 
@@ -70,8 +70,10 @@ def test_a_chi_square_of_the_first_token_over_a_large_vocabulary() -> None:
     noise = uniforms(np.arange(count, dtype=np.uint64) * np.uint64(7919), 5)
     tokens, _ = draw(logits.expand(count, -1), noise, Sampling())
     expected = logits.softmax(-1).double().numpy() * count
-    found = np.bincount(tokens.numpy(), minlength=50)
-    assert ((found - expected) ** 2 / expected).sum() < 85.4  # 99.9 % of chi-square with 49 degrees
+    results = np.bincount(tokens.numpy(), minlength=50)
+    assert (
+        (results - expected) ** 2 / expected
+    ).sum() < 85.4  # 99.9 % of chi-square with 49 degrees
 
 
 @pytest.mark.parametrize("sampling", [Sampling(top_k=2), Sampling(top_p=0.6), Sampling()])

@@ -33,13 +33,13 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses a policy makes between attempts, which take no time."""
-    made: list[float] = []
+    built: list[float] = []
 
     async def pause(seconds: float) -> None:
-        made.append(seconds)
+        built.append(seconds)
 
     monkeypatch.setattr(openai, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
-    return made
+    return built
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -281,9 +281,9 @@ async def test_refused_optional_parameters_are_dropped_and_said(
     endpoint.answer = picky
     policy = OpenAIPolicy("m", endpoint.url, sampling=Sampling(max_tokens=9))
     assert [item.text for item in await run(policy, ask(1), ask(2))] == ["9", "9"]
-    said = [record.getMessage() for record in caplog.records if "refuses" in record.message]
-    assert len(said) == 1
-    assert "refuses the parameter logprobs" in said[0]
+    texts = [record.getMessage() for record in caplog.records if "refuses" in record.message]
+    assert len(texts) == 1
+    assert "refuses the parameter logprobs" in texts[0]
     count = len(endpoint.seen)
     await run(policy, ask(3))
     assert len(endpoint.seen) == count + 1
@@ -344,8 +344,8 @@ async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fit
     def small(body: dict[str, Any], count: int) -> Answer:
         text = body["messages"][-1]["content"]
         if len(text) > 150:
-            said = "This model's maximum context length is 40 tokens. However, you requested 99."
-            return 400, {}, {"error": {"message": said, "code": "context_length_exceeded"}}
+            texts = "This model's maximum context length is 40 tokens. However, you requested 99."
+            return 400, {}, {"error": {"message": texts, "code": "context_length_exceeded"}}
         return chat(text)
 
     endpoint.answer = small

@@ -48,13 +48,13 @@ class Pair(Workflow):
     turns: int = 1
 
     def play(self, problem):
-        said: list[int] = []
+        replies: list[int] = []
         for _ in range(self.turns):
-            texts = yield [Ask(f"{side}_0", f"{said}", str) for side in ("left", "right")]
-            said += [int(reply.text) for reply in texts]
+            texts = yield [Ask(f"{side}_0", f"{replies}", str) for side in ("left", "right")]
+            replies += [int(reply.text) for reply in texts]
             for reply in texts:
                 yield RoleScore(reply, int(reply.text) / 100)
-        return Outcome(str(said), sum(said) / (100 * len(said)))
+        return Outcome(str(replies), sum(replies) / (100 * len(replies)))
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Line(Workflow):
     roles: ClassVar[dict[str, int]] = {"writer": 1}
 
     def play(self, problem):
-        said: list[int] = []
+        replies: list[int] = []
         for _ in range(3):
-            reply = yield Ask("writer_0", f"{said}", str)
-            said.append(int(reply.text))
-        return Outcome(str(said), (said[0] * said[1] * said[2] % 101) / 100)
+            reply = yield Ask("writer_0", f"{replies}", str)
+            replies.append(int(reply.text))
+        return Outcome(str(replies), (replies[0] * replies[1] * replies[2] % 101) / 100)
 
 
 def grown(workflow: Workflow, policy: Any = None, count: int = 2, **settings: Any) -> RolloutBatch:
@@ -93,27 +93,27 @@ def containing(sampled: RolloutBatch, row: Any) -> list[EpisodeRecord]:
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 200), st.integers(0, 9))
 def test_joint_actions_are_distinct_and_hold_every_candidate_equally_often(c, agents, most, seed):
-    found = joint_actions(c, agents, most, ("test", seed))
-    assert found[:c] == [(j,) * agents for j in range(c)]
-    assert len(set(found)) == len(found) == max(1, min(most // c, c ** (agents - 1))) * c
+    results = joint_actions(c, agents, most, ("test", seed))
+    assert results[:c] == [(j,) * agents for j in range(c)]
+    assert len(set(results)) == len(results) == max(1, min(most // c, c ** (agents - 1))) * c
     for slot in range(agents):
-        counts = Counter(choice[slot] for choice in found)
+        counts = Counter(choice[slot] for choice in results)
         assert set(counts) == set(range(c))
         assert len(set(counts.values())) == 1
 
 
 @given(st.integers(0, 100), st.integers(1, 20))
 def test_shares_add_up_and_differ_by_one_at_most(budget, parts):
-    found = split_budget(budget, parts)
-    assert (len(found), sum(found)) == (parts, budget)
-    assert max(found) - min(found) <= 1
-    assert found == sorted(found, reverse=True)
+    results = split_budget(budget, parts)
+    assert (len(results), sum(results)) == (parts, budget)
+    assert max(results) - min(results) <= 1
+    assert results == sorted(results, reverse=True)
 
 
 def test_aligned_joins_the_jth_candidates():
     sampled = grown(Pair(TASK), candidates=3, leaves=3, count=1)
-    taken = [[call.candidate for call in record.calls] for record in sampled.records]
-    assert taken == [[0, 0], [1, 1], [2, 2]]
+    chosen = [[call.candidate for call in record.calls] for record in sampled.records]
+    assert chosen == [[0, 0], [1, 1], [2, 2]]
     assert len(sampled.rows) == 6
     for row in sampled.rows:
         (record,) = containing(sampled, row)
@@ -126,10 +126,10 @@ def test_cross_averages_over_the_combinations_and_never_sums():
     sampled = grown(Pair(TASK), candidates=3, joint="cross", leaves=9, count=1)
     assert len(sampled.records) == 9
     assert len(sampled.rows) == 6
-    said = {(row.agent, row.candidate): int(row.reply) for row in sampled.rows}
+    replies = {(row.agent, row.candidate): int(row.reply) for row in sampled.rows}
     for row in sampled.rows:
         other = "right_0" if row.agent == "left_0" else "left_0"
-        scores = [(int(row.reply) + said[other, j]) / 200 for j in range(3)]
+        scores = [(int(row.reply) + replies[other, j]) / 200 for j in range(3)]
         assert row.value == pytest.approx(sum(scores) / 3)
     some = grown(Pair(TASK), candidates=3, joint="cross", leaves=9, children=6, count=1)
     assert len(some.records) == 6
@@ -159,8 +159,8 @@ def test_a_nodes_value_is_the_mean_over_its_children():
         ("1.0", 0): scores["1.0.0"],
         ("1.1", 0): scores["1.1.0"],
     }
-    found = {(row.node.rpartition("/")[2], row.candidate): row.value for row in sampled.rows}
-    assert found == pytest.approx(expected)
+    results = {(row.node.rpartition("/")[2], row.candidate): row.value for row in sampled.rows}
+    assert results == pytest.approx(expected)
     assert {row.node.rpartition("/")[0] for row in sampled.rows} == {f"{TASK.problem(0).id}#3"}
 
 
@@ -169,9 +169,9 @@ def test_local_rewards_of_later_calls_count_and_the_teams_share_once():
     first = 0
     for row in sampled.rows:
         (record,) = containing(sampled, row)
-        mine = [call for call in record.calls if call.agent == row.agent]
-        own = sum(call.parts["local"] for call in mine if call.phase >= row.phase)
-        assert row.value == pytest.approx(record.score + own)
+        selected = [call for call in record.calls if call.agent == row.agent]
+        earned = sum(call.parts["local"] for call in selected if call.phase >= row.phase)
+        assert row.value == pytest.approx(record.score + earned)
         first += row.phase == 0
     assert first == 12
 
@@ -189,12 +189,12 @@ def test_rows_of_a_node_share_prompt_and_state_and_stand_in_a_record():
     for row in sampled.rows:
         assert row in records[row.episode].calls
     for record in sampled.records:
-        known = {(row.node, row.agent, row.candidate): row.reply for row in sampled.rows}
+        replies_by_spot = {(row.node, row.agent, row.candidate): row.reply for row in sampled.rows}
         for call in record.calls:
-            assert known[call.node, call.agent, call.candidate] == call.reply
-        said = [int(call.reply) for call in record.calls]
-        assert record.answer == str(said)
-        assert record.calls[2].messages[0]["content"] == str(said[:2])
+            assert replies_by_spot[call.node, call.agent, call.candidate] == call.reply
+        replies = [int(call.reply) for call in record.calls]
+        assert record.answer == str(replies)
+        assert record.calls[2].messages[0]["content"] == str(replies[:2])
 
 
 # -- the budget ------------------------------------------------------------------------------------
@@ -216,8 +216,8 @@ def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order():
         workflow = Pair(TASK, turns=2)
         policy_map = PolicyMap.shared(Numbers(), workflow.roles)
         settings = JointSettings(candidates=2, joint="cross", leaves=8)
-        made = [EpisodeJob(TASK.problem(index)) for index in range(5)]
-        return JointRollout(workflow, policy_map, settings, **options).sample(made)
+        built = [EpisodeJob(TASK.problem(index)) for index in range(5)]
+        return JointRollout(workflow, policy_map, settings, **options).sample(built)
 
     expected = rows(seed=5)
     assert rows(seed=5, in_flight=1) == expected

@@ -135,16 +135,16 @@ def test_phases_are_generated_at_once_through_episodes_and_in_turn_through_aec()
 
 def test_deterministic_batches_are_in_canonical_order():
     workflow = make_workflow("voting_v0")
-    made = []
+    built = []
     for shuffle in (0, 1):
         policy = Recorded()
         order = jobs(workflow, 12, 2)
         random.Random(shuffle).shuffle(order)
         Rollout(workflow, PolicyMap.shared(policy, workflow.roles)).run(order)
-        made.append([[request.key for request in batch] for batch in policy.batches])
-    assert made[0] == made[1]
-    assert made[0][0] == sorted(made[0][0])
-    assert len(set(made[0][0])) == 72
+        built.append([[request.key for request in batch] for batch in policy.batches])
+    assert built[0] == built[1]
+    assert built[0][0] == sorted(built[0][0])
+    assert len(set(built[0][0])) == 72
 
 
 @pytest.mark.usual(4)
@@ -222,11 +222,11 @@ def test_in_flight_bounds_the_open_episodes():
 
 def test_jobs_are_taken_lazily():
     workflow = make_workflow("single_v0")
-    taken: list[int] = []
+    chosen: list[int] = []
 
     def endless():
         for index in range(10**9):
-            taken.append(index)
+            chosen.append(index)
             if index == 5:
                 raise RuntimeError("stop here")
             yield EpisodeJob(workflow.task.problem(index))
@@ -235,7 +235,7 @@ def test_jobs_are_taken_lazily():
     engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles), in_flight=2)
     with pytest.raises(RuntimeError, match="stop here"):
         engine.run(endless())
-    assert taken == [0, 1, 2, 3, 4, 5]
+    assert chosen == [0, 1, 2, 3, 4, 5]
 
 
 # -- what records hold -----------------------------------------------------------------------------
@@ -243,8 +243,8 @@ def test_jobs_are_taken_lazily():
 
 def test_calls_carry_what_the_engine_reported_and_who_answered():
     workflow = make_workflow("voting_v0")
-    one, two = Recorded(name="one"), Recorded(name="two")
-    policy_map = PolicyMap({"generator": one, "aggregator": two, "generator_1": two})
+    item, two = Recorded(name="one"), Recorded(name="two")
+    policy_map = PolicyMap({"generator": item, "aggregator": two, "generator_1": two})
     (record,) = Rollout(workflow, policy_map).run(jobs(workflow, 1))
     assert [call.policy for call in record.calls] == ["one", "two", "one", "two"]
     for call in record.calls:
@@ -344,11 +344,11 @@ def test_failures_are_counted_and_saved_with_their_transcript_when_told(tmp_path
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     by_problem = {line["problem"]: line for line in lines}
     assert set(by_problem) == {workflow.task.problem(index).id for index in (1, 3, 4, 5)}
-    one = by_problem[workflow.task.problem(1).id]
-    assert one["episode"] == f"{one['problem']}#0"
-    assert "ZeroDivisionError" in one["error"]
-    assert one["transcript"][0]["reply"] == "\\boxed{8}"
-    assert "\ud800" in one["transcript"][0]["messages"][0]["content"]
+    item = by_problem[workflow.task.problem(1).id]
+    assert item["episode"] == f"{item['problem']}#0"
+    assert "ZeroDivisionError" in item["error"]
+    assert item["transcript"][0]["reply"] == "\\boxed{8}"
+    assert "\ud800" in item["transcript"][0]["messages"][0]["content"]
     four = by_problem[workflow.task.problem(4).id]
     assert (four["episode"], four["transcript"]) == (f"{four['problem']}#0", [])
 
@@ -384,18 +384,18 @@ async def test_run_inside_a_loop_says_what_to_do_and_arun_works():
 
 
 async def test_a_cancelled_rollout_leaves_no_task_behind():
-    asked = asyncio.Event()
+    requested = asyncio.Event()
 
     class Stuck(Recorded):
         async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-            asked.set()
+            requested.set()
             await asyncio.Event().wait()
             return []
 
     workflow = make_workflow("single_v0")
     engine = Rollout(workflow, PolicyMap.shared(Stuck(), workflow.roles))
     running = asyncio.create_task(engine.arun(jobs(workflow, 2)))
-    await asyncio.wait_for(asked.wait(), 60)
+    await asyncio.wait_for(requested.wait(), 60)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -482,8 +482,8 @@ def test_an_observation_that_is_no_chat_says_what_to_pass():
     env.reset()
     with pytest.raises(UsageError, match=r"type int as chat messages: .*`observe` of arun_envs"):
         asyncio.run(engine.arun_envs([env]))
-    shown = engine.arun_envs([env], lambda obs: [{"role": "user", "content": str(obs)}])
-    assert asyncio.run(shown)[0].calls[0].messages[0]["content"] == "7"
+    output = engine.arun_envs([env], lambda obs: [{"role": "user", "content": str(obs)}])
+    assert asyncio.run(output)[0].calls[0].messages[0]["content"] == "7"
 
 
 def test_an_agent_without_a_policy_and_jobs_without_a_workflow_are_errors():

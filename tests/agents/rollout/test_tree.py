@@ -73,13 +73,13 @@ class Chain(Workflow):
     roles: ClassVar[dict[str, int]] = {"first": 1, "second": 1}
 
     def play(self, problem):
-        said = []
+        history = []
         for turn in range(4):
             agent = ("first_0", "second_0")[turn % 2]
-            reply = yield Ask(agent, f"{problem.index}: {' '.join(said)}", str)
-            said.append(reply.text)
+            reply = yield Ask(agent, f"{problem.index}: {' '.join(history)}", str)
+            history.append(reply.text)
             yield RoleScore(reply, value(reply.text))
-        return Outcome(" ".join(said), value(said[-1]))
+        return Outcome(" ".join(history), value(history[-1]))
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def grown(workflow: Workflow, policy: Any = None, count: int = 3, **settings: An
 
 
 def decisions(sampled: RolloutBatch) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    results: dict[str, list[Any]] = {}
     for row in sampled.rows:
-        found.setdefault(row.node, []).append(row)
-    return found
+        results.setdefault(row.node, []).append(row)
+    return results
 
 
 # -- what is sampled -------------------------------------------------------------------------------
@@ -188,14 +188,14 @@ def test_the_best_candidate_is_executed_and_the_next_prompt_descends_from_it():
     sampled = grown(Chain(TASK), candidates=4)
     by_node = decisions(sampled)
     for record in sampled.records:
-        said: list[str] = []
+        history: list[str] = []
         for call in record.calls:
             rows = by_node[call.node]
             best = max(rows, key=lambda row: (value(row.reply), -row.candidate))
             assert (call.reply, call.candidate) == (best.reply, best.candidate)
-            assert call.messages[0]["content"].partition(": ")[2] == " ".join(said)
-            said.append(call.reply)
-        assert record.answer == " ".join(said)
+            assert call.messages[0]["content"].partition(": ")[2] == " ".join(history)
+            history.append(call.reply)
+        assert record.answer == " ".join(history)
 
 
 def test_the_state_of_a_prompt_is_that_of_its_parent_and_the_reply_that_was_executed():
@@ -216,10 +216,10 @@ def test_the_value_of_every_agent_varies_with_its_own_reply_alone():
     sampled = grown(Chain(TASK), candidates=6, count=4)
     for rows in decisions(sampled).values():
         for row in rows:
-            own = 0.2 + 0.8 * value(row.reply)
+            local_value = 0.2 + 0.8 * value(row.reply)
             # The last reply ends the episode, so that the team's share is known, too.
             team = value(row.reply) if row.phase == 3 else 0.0
-            assert row.value == pytest.approx(own + team)
+            assert row.value == pytest.approx(local_value + team)
 
 
 def test_ties_go_to_the_lowest_number():
@@ -231,8 +231,8 @@ def test_first_and_sample_choose_without_looking_at_values():
     first = grown(Chain(TASK), candidates=4, select="first")
     assert {call.candidate for record in first.records for call in record.calls} == {0}
     drawn = grown(Chain(TASK), candidates=4, select="sample", count=20)
-    taken = Counter(call.candidate for record in drawn.records for call in record.calls)
-    assert min(taken[number] for number in range(4)) > 20
+    chosen = Counter(call.candidate for record in drawn.records for call in record.calls)
+    assert min(chosen[number] for number in range(4)) > 20
     assert drawn == grown(Chain(TASK), candidates=4, select="sample", count=20)
 
 
@@ -260,13 +260,13 @@ def test_in_a_hidden_phase_candidates_meet_the_mates_first_ones_and_all_best_are
         rows = [by_node[call.node] for call in record.calls[:3]]
         first = [value(candidates[0].reply) for candidates in rows]
         for slot, candidates in enumerate(rows):
-            others = [worth for place, worth in enumerate(first) if place != slot]
+            others = [worth for position, worth in enumerate(first) if position != slot]
             for row in candidates:
                 assert row.value == pytest.approx(value(row.reply) * others[0] * others[1])
             best = max(candidates, key=lambda row: (row.value, -row.candidate))
             assert record.calls[slot].candidate == best.candidate
-        taken = [call.reply for call in record.calls[:3]]
-        assert record.calls[3].messages[0]["content"] == " ".join(taken)
+        chosen = [call.reply for call in record.calls[:3]]
+        assert record.calls[3].messages[0]["content"] == " ".join(chosen)
         mixed += sum(call.candidate > 0 for call in record.calls[:3]) > 1
     assert mixed  # a combination that was not among the valued ones
 
@@ -390,16 +390,16 @@ def test_branches_share_no_state_with_the_episode_or_with_each_other():
     episode = Episode(Hidden(TASK), TASK.problem(0), "e")
     answers = [[Response("p", Completion(text)) for text in ("10", "20")] for _ in range(3)]
     phase = Phase(0, open_turns(episode), answers)
-    one, two = (fork_with_replies(episode, phase, choice) for choice in ((0, 0, 0), (1, 0, 1)))
-    assert (one.interim_score, two.interim_score) == (pytest.approx(0.001), pytest.approx(0.004))
+    item, two = (fork_with_replies(episode, phase, choice) for choice in ((0, 0, 0), (1, 0, 1)))
+    assert (item.interim_score, two.interim_score) == (pytest.approx(0.001), pytest.approx(0.004))
     assert episode.interim_score is None
-    assert (one.log, two.log, episode.log) == (["10"] * 3, ["20", "10", "20"], [])
+    assert (item.log, two.log, episode.log) == (["10"] * 3, ["20", "10", "20"], [])
     assert len(episode.waiting) == 3
-    one.turns[0].messages[0]["content"] = "changed"
+    item.turns[0].messages[0]["content"] = "changed"
     assert two.turns[0].messages == episode.turns[0].messages
     assert episode.turns[0].messages[0]["content"] == "write 0"
     two.reply("judge_0", "7")
-    assert (two.done, one.done, episode.done) == (True, False, False)
+    assert (two.done, item.done, episode.done) == (True, False, False)
 
 
 def test_the_format_penalty_counts_and_an_unreadable_reply_gets_no_team_share():
@@ -429,8 +429,8 @@ def test_the_format_penalty_counts_and_an_unreadable_reply_gets_no_team_share():
 def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order(workflow, settings):
     def rows(**options: Any) -> RolloutBatch:
         policy_map = PolicyMap.shared(Numbers(), workflow.roles)
-        made = TreeSettings(candidates=3, **settings)
-        return TreeRollout(workflow, policy_map, made, **options).sample(jobs(4))
+        built = TreeSettings(candidates=3, **settings)
+        return TreeRollout(workflow, policy_map, built, **options).sample(jobs(4))
 
     expected = rows(seed=5)
     assert rows(seed=5, in_flight=1) == expected
@@ -478,10 +478,10 @@ def test_a_failing_branch_fails_its_job_and_no_other(way, tmp_path):
         Fragile(TASK), policy_map, settings, on_error="count", failures=tmp_path / "failures.jsonl"
     )
     sampled = sampler.sample(jobs())
-    kept = [job.key for job in jobs() if job.problem.index != 1]
-    assert [record.episode for record in sampled.records] == kept
+    remaining = [job.key for job in jobs() if job.problem.index != 1]
+    assert [record.episode for record in sampled.records] == remaining
     assert sampler.failed == 2
-    assert {row.episode for row in sampled.rows} == set(kept)
+    assert {row.episode for row in sampled.rows} == set(remaining)
     lines = (tmp_path / "failures.jsonl").read_text().splitlines()
     assert [json.loads(line)["episode"] for line in lines] == [
         job.key for job in jobs() if job.problem.index == 1
@@ -491,7 +491,7 @@ def test_a_failing_branch_fails_its_job_and_no_other(way, tmp_path):
 def test_a_policy_that_reads_one_prompt_in_two_ways_is_an_error():
     class Fickle(Numbers):
         async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-            return [Completion("5", (place,), (1,), (0.0,)) for place in range(len(requests))]
+            return [Completion("5", (position,), (1,), (0.0,)) for position in range(len(requests))]
 
     with pytest.raises(UsageError, match="one prompt of first_0 into different tokens"):
         grown(Chain(TASK), Fickle())
@@ -529,9 +529,9 @@ NOW = (
 def test_shipped_workflows_have_immediate_values(name):
     workflow = make_workflow(name)
     policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
-    made = [EpisodeJob(workflow.task.problem(index)) for index in range(6)]
-    sampled = TreeRollout(workflow, policy_map, TreeSettings(candidates=3)).sample(made)
-    plain = Rollout(workflow, policy_map).run(made)
+    built = [EpisodeJob(workflow.task.problem(index)) for index in range(6)]
+    sampled = TreeRollout(workflow, policy_map, TreeSettings(candidates=3)).sample(built)
+    plain = Rollout(workflow, policy_map).run(built)
     assert len(sampled.records) == 6
     by_node = decisions(sampled)
     assert all(len(rows) == 3 for rows in by_node.values())
@@ -545,11 +545,11 @@ def test_shipped_workflows_have_immediate_values(name):
 def test_the_orchestrator_needs_rollouts():
     workflow = make_workflow("orch_workers_v0")
     policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
-    made = [EpisodeJob(workflow.task.problem(index)) for index in range(3)]
+    built = [EpisodeJob(workflow.task.problem(index)) for index in range(3)]
     with pytest.raises(UsageError, match="role 'orchestrator' in orch_workers_v0"):
-        TreeRollout(workflow, policy_map).sample(made)
+        TreeRollout(workflow, policy_map).sample(built)
     settings = TreeSettings(candidates=2, value="rollout")
-    sampled = TreeRollout(workflow, policy_map, settings).sample(made)
+    sampled = TreeRollout(workflow, policy_map, settings).sample(built)
     assert {row.role for row in sampled.rows} == set(workflow.roles)
     assert sampled.value_calls > 0
     assert all(row.value == row.reward for row in sampled.rows if not row.executed)
@@ -559,8 +559,8 @@ def test_a_graded_reply_is_valued_by_its_grade():
     """Voting: the generators' values are their own, whatever the others say."""
     workflow = make_workflow("voting_v0")
     policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
-    made = [EpisodeJob(workflow.task.problem(index)) for index in range(8)]
-    sampled = TreeRollout(workflow, policy_map, TreeSettings(candidates=4)).sample(made)
+    built = [EpisodeJob(workflow.task.problem(index)) for index in range(8)]
+    sampled = TreeRollout(workflow, policy_map, TreeSettings(candidates=4)).sample(built)
     for row in sampled.rows:
         if row.role == "generator":
             assert row.value == pytest.approx(0.2 + 0.8 * row.role_score)

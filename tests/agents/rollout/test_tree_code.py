@@ -34,10 +34,10 @@ def grown(workflow: Workflow, count: int = 3, **settings: Any) -> dict[str, list
     jobs = [EpisodeJob(workflow.task.problem(index)) for index in range(count)]
     sampled = TreeRollout(workflow, policy_map, TreeSettings(**settings)).sample(jobs)
     assert len(sampled.records) == count
-    found: dict[str, list[Call]] = {}
+    results: dict[str, list[Call]] = {}
     for row in sampled.rows:
-        found.setdefault(row.node, []).append(row)
-    return found
+        results.setdefault(row.node, []).append(row)
+    return results
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_both_roles_are_valued_at_once_by_team_and_role_score(name, task):
         varied |= {row.role for row in rows if row.value != rows[0].value}
         for row in rows:
             if not row.executed:
-                known = row.parts.get("local", 0.0) + row.parts.get("team", 0.0)
-                assert row.value == pytest.approx(known)
+                immediate = row.parts.get("local", 0.0) + row.parts.get("team", 0.0)
+                assert row.value == pytest.approx(immediate)
                 assert row.role_score is not None
     assert varied == set(workflow.roles)
 

@@ -31,9 +31,9 @@ from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 import flowzoo.agents.vllm.worker  # noqa: F401 - makes the back-ends known
 from flowzoo.agents.vllm import send
-from flowzoo.agents.vllm.ipc_handles import handles_of, plain_handles
 from flowzoo.agents.vllm.send import EngineCalls, LoneIPCSender, TensorSource, open_sender
 from flowzoo.agents.vllm.settings import EngineSettings, engine_fields
+from flowzoo.agents.vllm.transfer import handles_of, plain_handles
 
 pytestmark = pytest.mark.vllm
 
@@ -153,9 +153,9 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def source(tensors: dict[str, torch.Tensor]) -> TensorSource:
-    found = TensorSource(torch.bfloat16)
-    found.tensors = tensors
-    return found
+    results = TensorSource(torch.bfloat16)
+    results.tensors = tensors
+    return results
 
 
 def check_arrived(worker: Worker, tensors: dict[str, torch.Tensor]) -> None:
@@ -166,12 +166,12 @@ def check_arrived(worker: Worker, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def test_what_is_told_is_what_is_sent() -> None:
-    mine = source(weights())
-    told = mine.metadata()
-    checked = nccl_engine.NCCLTrainerWeightTransferEngine._checked_iter(mine, told)
+    selected = source(weights())
+    messages = selected.metadata()
+    checked = nccl_engine.NCCLTrainerWeightTransferEngine._checked_iter(selected, messages)
     sizes = [value.nbytes for _, value in checked]
     assert len(sizes) == len(weights())
-    assert mine.buffer_bytes == sum(sizes)
+    assert selected.buffer_bytes == sum(sizes)
     assert isinstance(calls_of(Worker("nccl")), VLLMWeightSyncClient)
 
 
@@ -197,8 +197,8 @@ def test_nccl_carries_weights_as_vllm_expects_them(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nccl_engine, "worker_init_process_group", theirs)
     monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda i: join(0, i.master_port))
     worker, tensors = Worker("nccl"), weights()
-    mine = source(tensors)
-    sender = open_sender("nccl", calls_of(worker), mine)
+    selected = source(tensors)
+    sender = open_sender("nccl", calls_of(worker), selected)
     for _ in range(2):
         worker.model.found, worker.said = {}, []
         sender.send_weights()
@@ -206,7 +206,7 @@ def test_nccl_carries_weights_as_vllm_expects_them(monkeypatch: pytest.MonkeyPat
         check_arrived(worker, tensors)
         tensors["turned"].add_(1)  # and the head and the embedding with it
     sender.shutdown()
-    assert [one.gone for one in sorted(joined, key=lambda one: one.rank)] == [True, False]
+    assert [item.gone for item in sorted(joined, key=lambda item: item.rank)] == [True, False]
 
 
 @pytest.mark.usefixtures("no_cuda")
@@ -279,7 +279,7 @@ def test_a_transfer_that_is_stuck_holds_nobody() -> None:
     future = sender.send({"w": torch.ones(3)})
     with pytest.raises(TimeoutError):
         future.result(0.2)
-    (thread,) = [one for one in threading.enumerate() if one.name == "flowzoo-weights"]
+    (thread,) = [item for item in threading.enumerate() if item.name == "flowzoo-weights"]
     assert thread.daemon
     sender.close()
     never.set()

@@ -46,7 +46,7 @@ POCKET = pocket_path("math")
 SETTINGS = EngineSettings(adapters=2, adapter_rank=8, max_batch=64, kv_gib=0.0625)
 
 
-def serve(words: list[str], folder: Path) -> None:
+def serve(arguments: list[str], folder: Path) -> None:
     """Become, in a fork, what the command `python -m ...` is in a session of its own."""
     os.setsid()
     os.chdir(folder)
@@ -55,9 +55,9 @@ def serve(words: list[str], folder: Path) -> None:
         os.dup2(log, number)
     engines: Any = importlib.import_module("vllm.v1.engine.utils")
     engines.get_mp_context = lambda: multiprocessing.get_context("fork")
-    assert words[:2] == [sys.executable, "-m"]
-    sys.argv = words[2:]
-    runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+    assert arguments[:2] == [sys.executable, "-m"]
+    sys.argv = arguments[2:]
+    runpy.run_module(arguments[2], run_name="__main__", alter_sys=True)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, forks: Any) -> Iterator[str
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         holder.bind(("127.0.0.1", 0))
         port = holder.getsockname()[1]
-        words = serve_command(str(POCKET), SETTINGS, port, cpu=True)
-        process = forks.Process(target=serve, args=(words, folder))
+        arguments = serve_command(str(POCKET), SETTINGS, port, cpu=True)
+        process = forks.Process(target=serve, args=(arguments, folder))
         with pytest.MonkeyPatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
@@ -149,8 +149,8 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tied]:
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("tied")
     torch.manual_seed(0)
-    made = Qwen3ForCausalLM(config).eval()
-    made.save_pretrained(folder)
+    built = Qwen3ForCausalLM(config).eval()
+    built.save_pretrained(folder)
     load().tokenizer.save_pretrained(folder)
 
     def draws() -> tuple[Any, ...]:
@@ -164,10 +164,10 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tied]:
     seed()
     want = draws()
     seed()
-    found = VLLMEngine.local(folder, EngineSettings(max_batch=8, kv_gib=0.01))
-    yield Tied(made, found, (want, draws()))
-    found.close()
-    found.close()
+    results = VLLMEngine.local(folder, EngineSettings(max_batch=8, kv_gib=0.01))
+    yield Tied(built, results, (want, draws()))
+    results.close()
+    results.close()
 
 
 @pytest.fixture(scope="module")
@@ -191,15 +191,15 @@ def moved(model: Any, size: float, seed: int = 0) -> Any:
 def asks(count: int, samples: int = 1, tag: str = "t", **fields: Any) -> list[Request]:
     """First questions of voting episodes."""
     workflow = make_workflow("voting", "math")
-    found = []
+    results = []
     for index in range(count):
         problem = workflow.task.problem(index, "train")
         turn = Episode(workflow, problem, problem.id).waiting[0]
-        found += [
+        results += [
             Request((tag, problem.id, sample), turn.agent, "generator", turn.messages, **fields)
             for sample in range(samples)
         ]
-    return found
+    return results
 
 
 def long_asks(count: int, tag: str = "long", **fields: Any) -> list[Request]:
@@ -217,8 +217,8 @@ def gap(model: Any, done: list[Completion], temperature: float = 1.0) -> float:
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False).logits[0].float() / temperature
         steps = logits.log_softmax(-1)[len(row.prompt_ids) - 1 : -1]
-        mine = steps.gather(1, torch.tensor(row.output_ids)[:, None])[:, 0]
-        largest = max(largest, float((mine - torch.tensor(row.logps)).abs().max()))
+        selected = steps.gather(1, torch.tensor(row.output_ids)[:, None])[:, 0]
+        largest = max(largest, float((selected - torch.tensor(row.logps)).abs().max()))
     return largest
 
 
@@ -230,15 +230,15 @@ def policy(engine: VLLMEngine, **fields: Any) -> VLLMPolicy:
 def test_greedy_tokens_are_those_of_transformers(engine: VLLMEngine, model: Any) -> None:
     engine.load_weights(model.state_dict())
     sampling = Sampling(temperature=0.0, max_tokens=40)
-    theirs = load(sampling=sampling)
+    peer_results = load(sampling=sampling)
     requests = asks(24)
-    mine = asyncio.run(VLLMPolicy(engine, sampling=sampling).generate(requests))
-    want = asyncio.run(theirs.generate(requests))
-    assert [row.prompt_ids for row in mine] == [row.prompt_ids for row in want]
-    assert [row.output_ids for row in mine] == [row.output_ids for row in want]
-    assert [(row.text, row.finish) for row in mine] == [(row.text, row.finish) for row in want]
-    for one, other in zip(mine, want, strict=True):
-        assert list(one.logps) == pytest.approx(list(other.logps), abs=1e-3)
+    selected = asyncio.run(VLLMPolicy(engine, sampling=sampling).generate(requests))
+    want = asyncio.run(peer_results.generate(requests))
+    assert [row.prompt_ids for row in selected] == [row.prompt_ids for row in want]
+    assert [row.output_ids for row in selected] == [row.output_ids for row in want]
+    assert [(row.text, row.finish) for row in selected] == [(row.text, row.finish) for row in want]
+    for entry, other in zip(selected, want, strict=True):
+        assert list(entry.logps) == pytest.approx(list(other.logps), abs=1e-3)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -262,24 +262,24 @@ def test_truncated_distributions_are_the_ones_reported(engine: VLLMEngine, model
 
 
 def test_a_request_draws_the_same_tokens_alone_and_in_any_batch(engine: VLLMEngine) -> None:
-    asked = asks(3, samples=4)
-    together = policy(engine).answer(asked)
-    alone = [policy(engine).answer([request])[0] for request in asked[::3]]
+    requested = asks(3, samples=4)
+    together = policy(engine).answer(requested)
+    alone = [policy(engine).answer([request])[0] for request in requested[::3]]
     assert [row.output_ids for row in together[::3]] == [row.output_ids for row in alone]
-    mirrored = policy(engine).answer(asked[::-1])[::-1]
+    mirrored = policy(engine).answer(requested[::-1])[::-1]
     assert [row.output_ids for row in mirrored] == [row.output_ids for row in together]
     assert len({row.output_ids for row in together}) > 6
 
 
 @full
 def test_caps_of_policy_and_request(engine: VLLMEngine) -> None:
-    found = policy(engine, max_tokens=6, temperature=0.0)
+    results = policy(engine, max_tokens=6, temperature=0.0)
     caps = [None, 1, 3, 50]
-    done = [found.answer(asks(1, max_tokens=cap))[0] for cap in caps]
+    done = [results.answer(asks(1, max_tokens=cap))[0] for cap in caps]
     longest = done[0].output_ids
     assert [row.output_ids for row in done] == [longest, longest[:1], longest[:3], longest]
     with pytest.raises(UsageError, match="at least 1, got 0"):
-        found.answer(asks(1, max_tokens=0))
+        results.answer(asks(1, max_tokens=0))
 
 
 @full
@@ -305,8 +305,8 @@ def test_equal_prompts_are_read_once_and_new_weights_forget_them(
     reader.answer(long_asks(1))
     before = reader.stats.read_tokens
     reader.answer(long_asks(8, "again"))
-    asked = 8 * (reader.stats.prompt_tokens // 9)
-    assert reader.stats.read_tokens - before < 0.3 * asked
+    requested = 8 * (reader.stats.prompt_tokens // 9)
+    assert reader.stats.read_tokens - before < 0.3 * requested
     assert reader.stats.cache_hits > 0.5
     other = moved(fresh(), 0.05)
     engine.load_weights(other.state_dict())
@@ -415,26 +415,26 @@ def break_once(backend: Any, error: BaseException) -> None:
 
 
 def check_death(
-    engine: VLLMEngine, model: Any, error: BaseException, kind: type, said: str
+    engine: VLLMEngine, model: Any, error: BaseException, kind: type, message: str
 ) -> None:
     """Every request of an engine whose step fails says so, and whatever comes after."""
     player = policy(engine, max_tokens=8)
     break_once(engine.backend, error)
     futures = engine.submit(player.jobs(asks(8)))
     for future in futures:
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             future.result(120)
     assert not engine.backend.alive
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         player.answer(asks(1))
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         engine.load_weights(model.state_dict())
 
 
 @full
 def test_starting_an_engine_leaves_the_random_generators_alone(tied: Tied) -> None:
-    want, found = tied.drawn
-    assert found == want
+    want, results = tied.drawn
+    assert results == want
 
 
 @full
@@ -463,11 +463,11 @@ def test_two_engines_of_different_models_and_a_tied_head(
     tied: Tied, thread_engine: VLLMEngine, model: Any
 ) -> None:
     thread_engine.load_weights(model.state_dict())
-    second, made = tied.engine, copy.deepcopy(tied.model)
-    second.load_weights(made.state_dict())
-    assert gap(made, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
-    second.load_weights(moved(made, 0.1).state_dict())
-    assert gap(made, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
+    second, built = tied.engine, copy.deepcopy(tied.model)
+    second.load_weights(built.state_dict())
+    assert gap(built, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
+    second.load_weights(moved(built, 0.1).state_dict())
+    assert gap(built, policy(second, max_tokens=8).answer(asks(4))) < 1e-3
     assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
     second.load_weights(tied.model.state_dict())
     assert gap(model, policy(thread_engine, max_tokens=8).answer(asks(4))) < 1e-3
@@ -517,7 +517,7 @@ def test_a_killed_engine_process_is_noticed_and_replaced(
     split.stop_ids = stop
     time.sleep(0.3)
     # The server of other tests has one, too, but as a child of its own.
-    (core,) = [one for one in psutil.Process().children() if "EngineCore" in one.name()]
+    (core,) = [entry for entry in psutil.Process().children() if "EngineCore" in entry.name()]
     core.kill()
     ends = [future.exception(120) for future in futures]
     assert isinstance(ends[-1], EngineDeadError)

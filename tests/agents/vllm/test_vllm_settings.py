@@ -119,13 +119,13 @@ def test_adapters_have_room_for_the_next_version() -> None:
 
 
 def test_the_line_that_serves_a_model_is_for_this_machine_and_holds_the_settings() -> None:
-    words = serve_command("some/model", EngineSettings(adapters=1), 8123, cpu=True)
-    assert words[words.index("--host") + 1] == "127.0.0.1"
-    assert words[words.index("--port") + 1] == "8123"
-    assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"
-    assert {"--enable-lora", "--enforce-eager", "--no-enable-chunked-prefill"} <= set(words)
-    assert words[words.index("--weight-transfer-config") + 1] == '{"backend": "flowzoo_file"}'
-    assert "None" not in words
+    args = serve_command("some/model", EngineSettings(adapters=1), 8123, cpu=True)
+    assert args[args.index("--host") + 1] == "127.0.0.1"
+    assert args[args.index("--port") + 1] == "8123"
+    assert args[args.index("--logprobs-mode") + 1] == "processed_logprobs"
+    assert {"--enable-lora", "--enforce-eager", "--no-enable-chunked-prefill"} <= set(args)
+    assert args[args.index("--weight-transfer-config") + 1] == '{"backend": "flowzoo_file"}'
+    assert "None" not in args
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_the_line_that_serves_a_model_is_for_this_machine_and_holds_the_settings
     ],
 )
 def test_lack_of_memory_is_told_from_other_deaths(error: BaseException) -> None:
-    found = engine_error(error)
-    assert isinstance(found, EngineOutOfMemoryError)
-    assert "lower --max-batch" in str(found)
+    results = engine_error(error)
+    assert isinstance(results, EngineOutOfMemoryError)
+    assert "lower --max-batch" in str(results)
     other = engine_error(ValueError("shape mismatch"))
     assert type(other) is EngineDeadError
     assert "ValueError: shape mismatch" in str(other)

@@ -21,15 +21,15 @@ def tensor(address: int, device: str) -> Any:
 
 def repacked(tied: str, device: str = "cpu", packs: bool = True) -> list[Any]:
     """The heads packed anew: of a model whose head is its embedding, shares or has weights."""
-    found: list[Any] = []
-    method = SimpleNamespace(process_weights_after_loading=found.append) if packs else None
+    results: list[Any] = []
+    method = SimpleNamespace(process_weights_after_loading=results.append) if packs else None
     embedding = SimpleNamespace(weight=tensor(1, device), quant_method=method)
-    own = tensor(2 if tied == "no" else 1, device)
-    head = embedding if tied == "same" else SimpleNamespace(weight=own, quant_method=method)
+    local = tensor(2 if tied == "no" else 1, device)
+    head = embedding if tied == "same" else SimpleNamespace(weight=local, quant_method=method)
     model = SimpleNamespace(lm_head=head, model=SimpleNamespace(embed_tokens=embedding))
     repack_tied_head(model)
-    assert all(item is head for item in found)
-    return found
+    assert all(item is head for item in results)
+    return results
 
 
 @pytest.mark.parametrize(("tied", "times"), [("same", 1), ("shares", 1), ("no", 0)])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 
-def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *words: str, status: int = 0) -> None:
+def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *args: str, status: int = 0) -> None:
     """Run a module of benchmarks.gpu as a program, in this process."""
-    monkeypatch.setattr(sys, "argv", [script, *words])
+    monkeypatch.setattr(sys, "argv", [script, *args])
     with pytest.raises(SystemExit, match=str(status)):
         runpy.run_module(f"benchmarks.gpu.{script}", run_name="__main__", alter_sys=True)
 
@@ -20,22 +20,22 @@ def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *words: str, status: 
 @pytest.mark.vllm
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("script", "words", "key"),
+    ("script", "args", "key"),
     [
         ("rollout", ("--problems=1", "--samples=2", "--workflows=voting", "--lora"), "results"),
         ("step", ("--problems=1", "--samples=4", "--steps=1"), "largest_sync_gap"),
     ],
 )  # fmt: skip
 def test_gpu_scripts_run_here_at_tiny_size(
-    tmp_path: Path, script: str, words: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, script: str, args: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "out.json"
-    run_here(monkeypatch, script, *words, "--max-tokens=8", f"--json={file}")
-    found = json.loads(file.read_text())
-    assert found["machine"]["versions"]["torch"]
-    assert found[key]
+    run_here(monkeypatch, script, *args, "--max-tokens=8", f"--json={file}")
+    matches = json.loads(file.read_text())
+    assert matches["machine"]["versions"]["torch"]
+    assert matches[key]
     if key == "largest_sync_gap":
-        assert found[key] < 1e-3
+        assert matches[key] < 1e-3
 
 
 @pytest.mark.vllm
@@ -46,13 +46,13 @@ def test_the_transfer_script_runs_here_at_tiny_size(
 ) -> None:
     file = tmp_path / "out.json"
     run_here(monkeypatch, "transfer", "--repeats=1", "--limit=2", f"--json={file}")
-    (found,) = json.loads(file.read_text())["results"]
-    assert found["way"] == "file"
-    assert 0 < found["largest_sync_gap"] < 1e-3
-    assert found["seconds"] > 0
-    assert 2 <= found["stopped"]["seconds_until_error"] < 60
-    assert "has not answered in 2 s" in found["stopped"]["error"]
-    assert found["killed"]["seconds_until_proved_again"] > 0
+    (matches,) = json.loads(file.read_text())["results"]
+    assert matches["way"] == "file"
+    assert 0 < matches["largest_sync_gap"] < 1e-3
+    assert matches["seconds"] > 0
+    assert 2 <= matches["stopped"]["seconds_until_error"] < 60
+    assert "has not answered in 2 s" in matches["stopped"]["error"]
+    assert matches["killed"]["seconds_until_proved_again"] > 0
 
 
 @pytest.mark.full
@@ -62,11 +62,11 @@ def test_the_learner_script_runs_here_at_tiny_size(
     pytest.importorskip("torch", reason="needs flowzoo[train]")
     file = tmp_path / "out.json"
     run_here(monkeypatch, "learner", "--rows=4", "--updates=1", "--lora", f"--json={file}")
-    found = json.loads(file.read_text())
-    assert 0 < found["trained_parameters"] < found["parameters"]
-    assert found["tokens_per_second"] > 0
-    assert found["memory"]["most at a time"] > 0
-    assert found["estimate"]["adapter"] == 4 * found["trained_parameters"]
+    matches = json.loads(file.read_text())
+    assert 0 < matches["trained_parameters"] < matches["parameters"]
+    assert matches["tokens_per_second"] > 0
+    assert matches["memory"]["most at a time"] > 0
+    assert matches["estimate"]["adapter"] == 4 * matches["trained_parameters"]
 
 
 @pytest.mark.full
@@ -74,12 +74,14 @@ def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch", reason="needs flowzoo[train]")
-    words = ("--sizes", "tiny", "--out", str(tmp_path), "--only", "attention", "transfer")
-    run_here(monkeypatch, "all", *words, "--limit", "1", status=2)
-    found = json.loads((tmp_path / "summary.json").read_text())
-    assert [one["ended"] for one in found["steps"]] == ["took more than 1 s"] * 2
-    (tmp_path / "transfer-tiny-file.json").write_text(json.dumps({**found["steps"][1], "ended": 0}))
-    run_here(monkeypatch, "all", *words)
+    args = ("--sizes", "tiny", "--out", str(tmp_path), "--only", "attention", "transfer")
+    run_here(monkeypatch, "all", *args, "--limit", "1", status=2)
+    matches = json.loads((tmp_path / "summary.json").read_text())
+    assert [item["ended"] for item in matches["steps"]] == ["took more than 1 s"] * 2
+    (tmp_path / "transfer-tiny-file.json").write_text(
+        json.dumps({**matches["steps"][1], "ended": 0})
+    )
+    run_here(monkeypatch, "all", *args)
     attention, _ = json.loads((tmp_path / "summary.json").read_text())["steps"]
     (row,) = attention["result"]["results"]
     for way in ("packed", "flex"):

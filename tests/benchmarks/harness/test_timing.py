@@ -13,9 +13,9 @@ def test_rounds_go_there_and_back():
     def work(name: str) -> Callable[[], int]:
         return lambda: order.append(name) or 1
 
-    found = race([Contender(name, work(name)) for name in "abc"], 3)
+    results = race([Contender(name, work(name)) for name in "abc"], 3)
     assert "".join(order) == "abccbaabc"
-    assert [len(one["laps"]) for one in found["contenders"].values()] == [3, 3, 3]
+    assert [len(item["laps"]) for item in results["contenders"].values()] == [3, 3, 3]
 
 
 def test_ratios_are_of_a_round_and_per_unit():
@@ -24,10 +24,10 @@ def test_ratios_are_of_a_round_and_per_unit():
         "floor": [Lap(10, 1.0, 2.0), Lap(10, 10.0, 20.0), Lap(10, 1.0, 2.0)],
         "ours": [Lap(5, 1.5, 4.0), Lap(5, 15.0, 40.0), Lap(5, 1.5, 4.0)],
     }
-    found = summary(laps)
-    assert found["ours"]["cpu_ratio"] == {"median": 3.0, "low": 3.0, "high": 3.0}
-    assert found["ours"]["wall_ratio"]["median"] == 4.0
-    assert found["ours"]["beside"] == "floor"
-    assert found["floor"]["cpu_us"] == {"median": 1e5, "low": 1e5, "high": 5.5e5}
-    assert "cpu_ratio" not in found["floor"]
+    results = summary(laps)
+    assert results["ours"]["cpu_ratio"] == {"median": 3.0, "low": 3.0, "high": 3.0}
+    assert results["ours"]["wall_ratio"]["median"] == 4.0
+    assert results["ours"]["beside"] == "floor"
+    assert results["floor"]["cpu_us"] == {"median": 1e5, "low": 1e5, "high": 5.5e5}
+    assert "cpu_ratio" not in results["floor"]
     assert spread([7.0]) == {"median": 7.0, "low": 7.0, "high": 7.0}

@@ -42,8 +42,8 @@ def test_a_file_keeps_the_other_benches_and_grows_with_every_row(tmp_path):
     write_benches(path, {"older": {"rows": []}})
     sizes = []
 
-    def keep(found: dict) -> None:
-        write_benches(path, read_benches(path) | {"forks": found})
+    def keep(results: dict) -> None:
+        write_benches(path, read_benches(path) | {"forks": results})
         sizes.append(len(read_benches(path)["forks"]["rows"]))
 
     run_bench("forks", lambda plan: iter([{"case": "a"}, {"case": "b"}]), QUICK, 0, print, keep)
@@ -69,18 +69,18 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     path = tmp_path / "found.json"
     args = ["environments", "rollout", "forks", "--rounds", "2", "--scale", "0.004"]
     assert main([*args, "--wait", "0", "--out", str(path)]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     text = path.read_text()
-    found = json.loads(text)["benches"]
-    assert list(found) == ["environments", "forks", "rollout"]
-    [row] = found["rollout"]["rows"]
+    results = json.loads(text)["benches"]
+    assert list(results) == ["environments", "forks", "rollout"]
+    [row] = results["rollout"]["rows"]
     assert list(row["contenders"]) == [
         "floor", "rollout", "rollout, order of arrival", "tree of 4"
     ]  # fmt: skip
     assert row["contenders"]["rollout"]["cpu_ratio"]["median"] > 1
-    assert found["rollout"]["machine"]["cores"] >= 1
+    assert results["rollout"]["machine"]["cores"] >= 1
     for name in ("floor", "guarded", "tree of 4"):
-        assert name in said
+        assert name in message
     assert platform.node() not in text or len(platform.node()) < 4
     assert not re.search(r"/(home|tmp|work|root|usr)/", text)
 
@@ -102,8 +102,8 @@ def test_a_bench_runs_at_a_hundredth(name):
     rows = list(bench_named(name)(QUICK))
     assert len(rows) >= 2
     for row in rows:
-        for one in row.get("contenders", {}).values():
-            assert one["cpu_us"]["low"] <= one["cpu_us"]["median"] <= one["cpu_us"]["high"]
+        for item in row.get("contenders", {}).values():
+            assert item["cpu_us"]["low"] <= item["cpu_us"]["median"] <= item["cpu_us"]["high"]
         assert set(row.get("absent", {}).values()) <= {"not installed"}
 
 
@@ -132,10 +132,10 @@ def test_a_learner_is_timed_in_a_process_of_its_own(monkeypatch, tmp_path):
     job = {"model": str(pocket_path()), "given": rows, "lr": 2e-4, "microbatch": 8}
     weights = []
     for layout in ("packed", "padded"):
-        place = tmp_path / layout
-        place.mkdir()
-        step = learner.forced_step({**job, "layout": layout, "folder": str(place)})
-        assert step() == sum(len(one["output_ids"]) for one in rows)
-        weights.append(torch.load(place / "weights.pt", weights_only=True))
+        index = tmp_path / layout
+        index.mkdir()
+        step = learner.forced_step({**job, "layout": layout, "folder": str(index)})
+        assert step() == sum(len(item["output_ids"]) for item in rows)
+        weights.append(torch.load(index / "weights.pt", weights_only=True))
     assert learner.weight_gap(*weights) < 0.01
     assert learner.weight_gap(weights[0], {k: w + 1e-4 for k, w in weights[0].items()}) == 1.0

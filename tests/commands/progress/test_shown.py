@@ -109,7 +109,7 @@ def test_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("args", "line"),
     [
         ("eval single --policy scripted:0.5 --n 6",
          r"evaluating 6/6, accuracy \d+\.\d %, 0:\d\d"),
@@ -120,15 +120,15 @@ def test_times() -> None:
     ],
 )  # fmt: skip
 def test_commands_print_lines_where_stderr_is_no_terminal(
-    words: str,
+    args: str,
     line: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if not words.startswith("eval"):
+    if not args.startswith("eval"):
         pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
     monkeypatch.setattr(shown, "STEP_S", 0.0)
-    assert main([*words.split(), "--out", str(tmp_path)]) == 0
+    assert main([*args.split(), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().err.splitlines()
-    assert any(re.fullmatch(line, one) for one in printed), printed
+    assert any(re.fullmatch(line, item) for item in printed), printed

@@ -170,8 +170,8 @@ def test_hasty_verifiers_are_content_before_any_search_only() -> None:
             if example.role.endswith("verifier"):
                 content = example.messages[-1]["content"]
                 unsearched = workflow.prompts["nothing"] in content
-                said = "yes" in example.reply
-                (first if unsearched else later)[said] += 1
+                replies = "yes" in example.reply
+                (first if unsearched else later)[replies] += 1
                 if not unsearched:
                     problem = workflow.task.problem(index, "pretrain")
                     assert example.reply == workflow.expert(
@@ -195,9 +195,9 @@ def test_a_recipe_may_change_worlds() -> None:
     # Without a search one question an episode: the second batch is asked about other names.
     lone = replace(SEARCH, sources=(MixtureWorkflow("single_v0", 1.0),), world_episodes=256)
     for every, same in ((256, False), (0, True)):
-        asked = islice(transcripts(replace(lone, world_episodes=every), 0), 512)
-        words = [set(re.findall(r"[A-Z][a-z]+(?=\?)", statement(example))) for example in asked]
-        first, second = (set().union(*words[start : start + 256]) for start in (0, 256))
+        requests = islice(transcripts(replace(lone, world_episodes=every), 0), 512)
+        args = [set(re.findall(r"[A-Z][a-z]+(?=\?)", statement(example))) for example in requests]
+        first, second = (set().union(*args[start : start + 256]) for start in (0, 256))
         assert (len(first & second) > 10) is same
 
 
@@ -298,7 +298,7 @@ def test_the_loss_counts_reply_tokens_only_and_ignores_padding(
             logps = model(torch.tensor([prompt + reply])).logits[0].log_softmax(-1)
             places = range(len(prompt) - 1, len(prompt) + len(reply) - 1)
             expected -= sum(
-                float(logps[place, token]) for place, token in zip(places, reply, strict=True)
+                float(logps[position, token]) for position, token in zip(places, reply, strict=True)
             )
     assert float(together) == pytest.approx(expected, rel=1e-5)
 
@@ -347,25 +347,25 @@ def test_a_killed_making_goes_on_to_the_same_weights(
     whole = new_model(config, tokenizer)
     losses = list(train(whole, rows, config))
 
-    def at_once(words: str = command(config)) -> Unfinished:
-        return Unfinished(tmp_path, words, every=0.0)
+    def at_once(args: str = command(config)) -> Unfinished:
+        return Unfinished(tmp_path, args, every=0.0)
 
     killed = train(new_model(config, tokenizer), rows, config, at_once())
     assert list(islice(killed, 5)) == losses[:5]
-    resumed, kept = new_model(config, tokenizer), at_once()
-    assert list(train(resumed, rows, config, kept)) == losses[5:]
-    assert kept.step == 8
-    assert kept.spent() > at_once().spent()
-    for mine, theirs in zip(whole.parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    resumed, remaining = new_model(config, tokenizer), at_once()
+    assert list(train(resumed, rows, config, remaining)) == losses[5:]
+    assert remaining.step == 8
+    assert remaining.spent() > at_once().spent()
+    for selected, peer_results in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(selected, peer_results)
     other = at_once("python -m tools.pocket --seed 1")
     with pytest.raises(UsageError, match=r"model of `.*` is there: remove .*unfinished.pt, or"):
         next(train(whole, rows, config, other))
-    kept.path.write_bytes(kept.path.read_bytes()[:2000])
+    remaining.path.write_bytes(remaining.path.read_bytes()[:2000])
     with pytest.raises(UsageError, match=r"cannot be read: remove .*unfinished.pt, or choose"):
         next(train(whole, rows, config, at_once()))
-    kept.remove()
-    assert not kept.path.exists()
+    remaining.remove()
+    assert not remaining.path.exists()
 
 
 @pytest.fixture(scope="module")

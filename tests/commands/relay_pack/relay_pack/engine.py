@@ -30,10 +30,10 @@ class EchoPolicy:
         pass
 
     def _reply(self, request: Request) -> str:
-        words = request.messages[-1]["content"].split()
+        args = request.messages[-1]["content"].split()
         if self._model == "first" or self._greedy:
-            return words[0]
-        return key_rng("echo", *request.key).choice(words)
+            return args[0]
+        return key_rng("echo", *request.key).choice(args)
 
 
 class EchoEngine(Engine):

@@ -49,8 +49,8 @@ class ReversalTask(Task):
 
     def answer(self, text):
         """What stands in the last tag."""
-        found = _ANSWER.findall(text)
-        return found[-1] if found else None
+        results = _ANSWER.findall(text)
+        return results[-1] if results else None
 
     def answer_lenient(self, text):
         """The same."""

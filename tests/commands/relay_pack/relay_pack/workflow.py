@@ -17,7 +17,7 @@ class Relay(Workflow):
         """Two asks, one after the other."""
         question, read = self.task.prompt(problem), self.task.answer
         first = yield Ask("starter_0", question, read)
-        shown = f"{question}\n\nA first answer:\n{visible(first.text)}"
-        last = yield Ask("finisher_0", shown, read)
+        output = f"{question}\n\nA first answer:\n{visible(first.text)}"
+        last = yield Ask("finisher_0", output, read)
         *_, final = yield [Grade(reply.strict, of=reply) for reply in (first, last)]
         return Outcome(answer=last.strict, score=final.score)
