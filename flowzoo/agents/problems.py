@@ -65,11 +65,6 @@ def _shuffled(size: int, seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def stream_indices(size: int | None, seed: int, step: int, count: int) -> list[int]:
-    """Indices of the `count` training problems of `step` (from 1); see `indices_from`."""
-    return indices_from(size, seed, (step - 1) * count, count)
-
-
 def indices_from(size: int | None, seed: int, first: int, count: int) -> list[int]:
     """Elements `first` to `first + count` of the endless stream of training problems."""
     # A function of its arguments. A finite split is gone through in a new order every epoch; a

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.agents.problems import distinct_problems, stream_indices
+from flowzoo.agents.problems import distinct_problems, indices_from
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import UsageError
 
@@ -34,15 +34,16 @@ def test_more_than_there_are_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_finite_stream_covers_every_problem_once_an_epoch_in_new_orders() -> None:
-    steps = [stream_indices(10, seed=3, step=step, count=4) for step in range(1, 11)]
-    flat = [index for step in steps for index in step]
-    assert all(Counter(flat[start : start + 10]) == Counter(range(10)) for start in (0, 10, 20, 30))
-    assert flat[:10] != flat[10:20]
-    assert flat[:10] != [i for s in range(1, 4) for i in stream_indices(10, 4, s, 4)][:10]
+    indices = indices_from(10, seed=3, first=0, count=40)
+    for start in (0, 10, 20, 30):
+        assert Counter(indices[start : start + 10]) == Counter(range(10))
+    assert indices[:10] != indices[10:20]
+    assert indices[:10] != indices_from(10, seed=4, first=0, count=10)
+    assert indices[4:12] == indices_from(10, seed=3, first=4, count=8)
 
 
-def test_an_endless_stream_is_a_function_of_seed_and_step() -> None:
-    first = stream_indices(None, seed=0, step=1, count=32)
-    assert first == stream_indices(None, seed=0, step=1, count=32)
-    assert not set(first) & set(stream_indices(None, seed=0, step=2, count=32))
-    assert not set(first) & set(stream_indices(None, seed=1, step=1, count=32))
+def test_an_endless_stream_is_a_function_of_seed_and_position() -> None:
+    first = indices_from(None, seed=0, first=0, count=32)
+    assert first == indices_from(None, seed=0, first=0, count=32)
+    assert not set(first) & set(indices_from(None, seed=0, first=32, count=32))
+    assert not set(first) & set(indices_from(None, seed=1, first=0, count=32))

@@ -72,41 +72,6 @@ def test_play_shows_every_agent_and_the_verdict(
     assert [record["score"] for record in records] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["eval", "votting"], "unknown workflow 'votting'. Did you mean 'voting_v0'"),
-        (["eval", "voting", "--task", "maths"], "unknown task 'maths'. Did you mean 'math'"),
-        (["eval", "voting", "--preset", "papr"], "Did you mean 'paper'"),
-        (
-            ["eval", "voting", "--options", "n_votes=0"],
-            "n_votes: expected a whole number of at least 1, got 0",
-        ),
-        (["eval", "voting", "--options", "n_vote=3"], "n_votes"),
-        (["eval", "voting", "--policy", "generater=scripted:1"], "unknown role 'generater'"),
-        (["eval", "voting", "--policy", "generator=scripted:1"], "no policy for role aggregator"),
-        (["eval", "voting", "--data", "no/such/file.jsonl"], "no/such/file.jsonl"),
-        (["play", "voting", "--policy", "oracle"], "unknown policy 'oracle'"),
-        (["train", "voting", "--algorithm", "gpro"], "unknown algorithm 'gpro'"),
-        (["train", "voting", "--sharing", "generator=a"], "misses role aggregator"),
-    ],
-)
-def test_mistakes_are_one_line_that_names_the_remedy(
-    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(args) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
-
-
-def test_a_number_out_of_range_is_refused_on_the_command_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["train", "voting", "--steps", "0"]) == 2
-    assert "`steps` must be greater than 0, got 0" in capsys.readouterr().err
-
-
 def test_a_broken_data_file_is_named_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The rollout engine: rules 6 and 17 of the design's core document."""
+"""The rollout engine: equal records however it is driven, batches, failures."""
 
 from __future__ import annotations
 
@@ -94,14 +94,13 @@ def rolled(name: str, count: int = 20, **options: Any) -> list[EpisodeRecord]:
     return Rollout(workflow, scripted(workflow), **options).run(jobs(workflow, count, 2))
 
 
-# -- rule 17: equal transcripts however they are driven --------------------------------------------
+# -- equal transcripts however they are driven --------------------------------------------
 
 
 @pytest.mark.usual(10)
 @pytest.mark.parametrize("name", WORKFLOWS)
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_episodes_and_aec_environments_give_equal_records(name, deterministic):
-    """Rule 17, token ids and keys included."""
     workflow = make_workflow(name)
     policy_map = scripted(workflow)
     problems = [workflow.task.problem(index) for index in range(12)]
@@ -117,7 +116,7 @@ def test_episodes_and_aec_environments_give_equal_records(name, deterministic):
 
 
 def test_phases_are_generated_at_once_through_episodes_and_in_turn_through_aec():
-    """Rule 17: voting takes 2 batches; AEC order takes 4."""
+    """Voting takes 2 batches; AEC order takes 4."""
     workflow = make_workflow("voting_v0")
     policy = Recorded()
     engine = Rollout(workflow, PolicyMap.shared(policy, workflow.roles))
@@ -165,7 +164,6 @@ def test_records_do_not_depend_on_episodes_in_flight_or_arrival_order(name):
 @pytest.mark.parametrize("batching", ["static", "stream"])
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_slow_policies_that_finish_out_of_order_change_nothing(batching, deterministic):
-    """Rules 9 and 17."""
     workflow = make_workflow("voting_v0")
     order = jobs(workflow, 10)
     records = []
@@ -196,7 +194,7 @@ def test_a_static_policy_is_never_called_twice_at_a_time():
 
 
 def test_thousands_of_episodes_in_flight():
-    """Rule 17: admitted through `in_flight`, graded in chunks, off the loop."""
+    """Admitted through `in_flight`, graded in chunks, off the loop."""
     workflow = make_workflow("voting_v0", WatchedMath())
     SIZES.clear()
     THREADS.clear()
@@ -303,7 +301,7 @@ def test_on_episode_is_told_of_every_episode_and_run_keeps_the_order_of_the_jobs
     assert sorted(seen) == sorted(ids) != seen
 
 
-# -- rule 6: failures ------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------
 
 
 class Fragile(Workflow):
@@ -322,7 +320,6 @@ class Fragile(Workflow):
 
 
 def test_a_failing_script_stops_the_rollout_by_default():
-    """Rule 6."""
     workflow = Fragile(task=MathTask())
     policy_map = PolicyMap.shared(Recorded(), workflow.roles)
     with pytest.raises(WorkflowError, match="ZeroDivisionError"):
@@ -330,7 +327,6 @@ def test_a_failing_script_stops_the_rollout_by_default():
 
 
 def test_failures_are_counted_and_saved_with_their_transcript_when_told(tmp_path):
-    """Rule 6."""
     workflow = Fragile(task=MathTask())
     path = tmp_path / "deep" / "failures.jsonl"
     engine = Rollout(

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="what is learnt from is the learner's to say")
 
 from flowzoo.agents import PolicyMap
-from flowzoo.agents.problems import ProblemStream, stream_indices
+from flowzoo.agents.problems import ProblemStream, indices_from
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
@@ -105,9 +105,9 @@ def test_without_the_filter_nothing_is_dropped_and_the_stream_is_the_old_one() -
     assert found.trained_jobs == {record.episode for record in found.sampled.records}
     assert found.counts["filter/dropped"] == 0
     drawn = [job.problem.index for job in player.rounds[0][::4]]
-    assert drawn == stream_indices(None, 3, 1, 6)
+    assert drawn == indices_from(None, 3, 0, 6)
     drawn = [problem.index for problem in stream.take(TASK, 6)]
-    assert drawn == stream_indices(None, 3, 2, 6)
+    assert drawn == indices_from(None, 3, 6, 6)
 
 
 def test_a_step_repeats_from_its_cursor() -> None:
