@@ -51,25 +51,10 @@ class Options:
 def run(options: Options) -> int:
     """Evaluate and print."""
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
-    from flowzoo.agents.evaluation.majority import read_summary
-    from flowzoo.agents.evaluation.protocol import protocol_line
-    from flowzoo.commands.policies import (
-        check_policy_map,
-        engine_dtypes,
-        open_policy_map,
-        with_budget,
-    )
+    from flowzoo.commands.policies import check_policy_map, open_policy_map, with_budget
     from flowzoo.commands.problems import build_played, chosen_problems, grading_of
-    from flowzoo.commands.shared import check_count, check_folder
 
-    check_count("n", options.n)
-    check_count("samples", options.samples)
-    if options.out:
-        check_folder("out", options.out)
-    if options.like and (options.samples != 1 or options.majority):
-        raise UsageError("--like sets the number of votes: leave out --samples and --majority")
-    if options.like:
-        read_summary(options.like)  # before anything is loaded
+    check_options(options)
     workflow = build_played(
         "eval", options.workflow, options.env, options.problems, options.policies.specs
     )
@@ -77,10 +62,7 @@ def run(options: Options) -> int:
     check_policy_map(workflow, options.policies)
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, split, options.n)
-    settings = json_settings(options)
-    settings["policies"]["engine_dtype"] = engine_dtypes(workflow, options.policies)
-    if workflow.functions:
-        settings["functions"] = dict(workflow.functions)
+    settings = json_settings(options, workflow)
     grading = grading_of(workflow)
     # More problems and more samples are what is there, and others: the first ones are the same.
     grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
@@ -93,15 +75,26 @@ def run(options: Options) -> int:
     if options.json:
         print(json.dumps({"settings": settings, **summary}))
     else:
-        title = f"{workflow.name} on {workflow.task.name}, split {split}"
-        print_tables(summary, f"{title}; below a rate its 95 % interval")
-        print(protocol_line(summary["protocol"]))
-        for alarm in summary["alarms"]:
-            print(f"warning: {alarm['text']}")
+        print_summary(summary, f"{workflow.name} on {workflow.task.name}, split {split}")
     if options.out:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
     return 0
+
+
+def check_options(options: Options) -> None:
+    """Refuse options before anything is loaded."""
+    from flowzoo.agents.evaluation.majority import read_summary
+    from flowzoo.commands.shared import check_count, check_folder
+
+    check_count("n", options.n)
+    check_count("samples", options.samples)
+    if options.out:
+        check_folder("out", options.out)
+    if options.like:
+        if options.samples != 1 or options.majority:
+            raise UsageError("--like sets the number of votes: leave out --samples and --majority")
+        read_summary(options.like)
 
 
 def earlier(options: Options) -> dict[str, Any]:
@@ -188,13 +181,18 @@ def votes(options: Options, play: Any) -> int:
     return votes_for(budget, options.match, cost_of(summary, options.match))
 
 
-def json_settings(options: Options) -> dict[str, Any]:
+def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
     """The settings that decide the numbers, as plain values."""
+    from flowzoo.commands.policies import engine_dtypes
+
     settings = json.loads(json.dumps(asdict(options), default=str))
     del settings["out"], settings["json"]
-    # Number formats are found for every model (`engine_dtypes`); caches decide no number.
-    del settings["policies"]["engine_dtype"], settings["policies"]["engine_memory"]
-    del settings["problems"]["max_calls"]  # episodes that end do not depend on it
+    # Caches decide no number, and episodes that end do not depend on the most calls.
+    del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
+    dtypes = engine_dtypes(workflow, options.policies)
+    settings["policies"]["engine_dtype"] = dtypes
+    if workflow.functions:
+        settings["functions"] = dict(workflow.functions)
     return settings
 
 
@@ -212,14 +210,19 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
     return f"{line}, 95 % interval {between(ends)}" if ends else line
 
 
-def print_tables(summary: Mapping[str, Any], title: str) -> None:
-    """One row per role, then the workflow's facts."""
+def print_summary(summary: Mapping[str, Any], title: str) -> None:
+    """Print one row per role, the workflow's facts, the protocol and alarms."""
     from rich.console import Console
 
+    from flowzoo.agents.evaluation.protocol import protocol_line
+
     console = Console()
-    console.print(role_table(summary, title))
+    console.print(role_table(summary, f"{title}; below a rate its 95 % interval"))
     for line in summary_lines(summary):
         console.print(line, highlight=False)
+    print(protocol_line(summary["protocol"]))
+    for alarm in summary["alarms"]:
+        print(f"warning: {alarm['text']}")
 
 
 def role_table(summary: Mapping[str, Any], title: str) -> Any:
