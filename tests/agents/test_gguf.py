@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
 from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers.utils import logging
 
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
@@ -121,6 +124,20 @@ def test_weights_tokens_and_template_are_those_of_the_file(tmp_path: Path, tied:
     letters = [len(SPECIAL) + list(bytes_to_unicode()).index(byte) for byte in "Aé 1".encode()]
     assert tokenizer("Aé 1").input_ids == letters
     assert tokenizer("AB<|im_end|>").input_ids == [len(SPECIAL) + 256, 2]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_bars_are_for_terminals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    logging.enable_progress_bar()
+    load_model(str(write(tmp_path / "tiny.gguf")), "float32")
+    assert ("Converting and de-quantizing" in stream.getvalue()) is terminal
+    assert ("Loading weights" in stream.getvalue()) is terminal
+    logging.disable_progress_bar()
 
 
 def test_the_reply_ends_where_the_file_says(tmp_path: Path) -> None:
