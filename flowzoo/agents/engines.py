@@ -1,11 +1,12 @@
 """Engines by name, and what each of them can do.
 
+Packages add theirs by entry points, which name a subclass of `Engine`:
+
     [project.entry-points."flowzoo.engines"]
     echo = "echo_pack:EchoEngine"
 
-Such an entry point names a subclass of `Engine`, which runs `--policy echo:PATH`, and with
-`--engine echo` the policies `pocket` and `hf:PATH`. `flowzoo.agents.testing.check_engine` tests
-one.
+Such an engine runs `--policy echo:PATH`, and with `--engine echo` the policies `pocket` and
+`hf:PATH`. `flowzoo.agents.testing.check_engine` tests one.
 """
 
 from __future__ import annotations

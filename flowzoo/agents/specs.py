@@ -51,7 +51,7 @@ def make_policy(
     """The policy that `spec` describes.
 
     Args:
-        spec: one of the forms in the module's docstring.
+        spec: one of `FORMS`, or NAME:PATH of an engine of an installed package.
         oracle: the workflow that is played; `scripted` and a `pocket` without TASK need it.
         name: name of the policy; default the spec itself.
         sampling: temperature and lengths of a model.

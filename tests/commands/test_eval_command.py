@@ -214,7 +214,7 @@ def test_the_number_format_is_recorded_and_kept(
     assert main([*args, plain]) == 0
     assert ", float32, strict" in capsys.readouterr().out
     record = json.loads((tmp_path / "plain" / "run.json").read_text())
-    assert "engine_dtype" not in record["settings"]["policies"], "as in earlier evaluations"
+    assert record["settings"]["policies"]["engine_dtype"] == {"pocket:xs": "float32"}
     assert main([*args, lower, "--engine-dtype", "bfloat16"]) == 0
     assert ", bfloat16, strict" in capsys.readouterr().out
     protocol = json.loads((tmp_path / "lower" / "summary.json").read_text())["protocol"]
