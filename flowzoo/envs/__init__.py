@@ -1,9 +1,4 @@
-"""The workflows as environments.
-
-Write a workflow with `Workflow`, `Ask`, `Grade`, `RoleScore`, `Outcome`; make environments with
-`make_env` or a `name_v0.env(...)`; check your own with `flowzoo.envs.testing.check_workflow`.
-`TextEnv` gives an AEC environment of another package what it takes to be played in text.
-"""
+"""Workflows as environments: what scripts yield, tasks, environments and records."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The records that rollouts produce and that training, diagnostics and reports consume.
-
-One `Call` per (messages -> reply), one `EpisodeRecord` per episode. Nothing here holds a live
-object; everything is JSON-able (token ids and log-probs as lists).
-"""
+"""Records that rollouts produce and training, diagnostics and reports read: plain values."""
 
 from __future__ import annotations
 
@@ -238,13 +234,11 @@ def changed_call(call: Call, changes: Mapping[str, Any]) -> Call:
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """Something that a workflow says of an episode, for `asdict`."""
-
     value: Any
 
 
 def _plain_fact(value: Any) -> Any:
-    """A fact as plain values; a script may have made it of anything."""
+    # A fact as plain values; a script may have made it of anything.
     if value is None or type(value) in (bool, int, float, str):
         return value
     return asdict(_Fact(value))["value"]

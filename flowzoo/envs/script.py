@@ -1,13 +1,4 @@
-"""Items that a workflow script may yield, and their results.
-
-A script is a generator without I/O. It yields
-`Ask` (one agent turn) or a list of `Ask` (a phase: agents that do not see each other's replies)
-and receives a `Reply` or a list of them; it yields `Grade`, `EquivalenceClasses`, `Run` or `Search`
-(effects: work done outside the script, batched over episodes), alone or in a list, and receives the
-result; it yields `RoleScore` to record how well a reply did its own job, and `InterimScore` for the
-score if the episode ended here; it returns an `Outcome`. All are NamedTuples: immutable, and five
-times cheaper to make than frozen dataclasses.
-"""
+"""Items that a workflow script may yield, and their results."""
 
 from __future__ import annotations
 

@@ -15,11 +15,7 @@ Setting = bool | int | float | str | None
 
 
 def read_settings(arguments: Sequence[str]) -> dict[str, Setting]:
-    """Read NAME=VALUE words; a value is a number, true, false, none, or else the text itself.
-
-    Raises:
-        UsageError: a word without "=" or name, or a name given twice.
-    """
+    """Read NAME=VALUE words; a value is a number, true, false, none, or else the text itself."""
     settings: dict[str, Setting] = {}
     for word in arguments:
         name, equals, value = word.partition("=")
@@ -32,11 +28,7 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Setting]:
 
 
 def add_setting(settings: dict[str, Any], name: str, value: Setting) -> None:
-    """Add the value of a command's own option --NAME to the settings; None leaves it out.
-
-    Raises:
-        UsageError: the further settings give it, too.
-    """
+    """Add the value of a command's own option --NAME to the settings; None leaves it out."""
     if value is None:
         return
     if name in settings:
@@ -48,11 +40,7 @@ def add_setting(settings: dict[str, Any], name: str, value: Setting) -> None:
 def add_wording(
     settings: dict[str, Any], prompts: str | None, system: Sequence[str], examples: int | None
 ) -> None:
-    """Add a command's --prompts, --system and --examples to the settings of a workflow.
-
-    Raises:
-        UsageError: the further settings give one of them, too.
-    """
+    """Add a command's --prompts, --system and --examples to the settings of a workflow."""
     for option, name, value in (
         ("prompts", "texts", prompts),
         ("system", "system", tuple(system) or None),
@@ -65,10 +53,8 @@ def add_wording(
 
 
 def whole(value: Any) -> int | None:
-    """`value` as an int if it is an integer of any library, NumPy's among them; None for others.
-
-    True and False are none.
-    """
+    """`value` as an int if it is an integer of any library, NumPy's among them; None for others."""
+    # A bool is an int to Python, and a mistake here.
     if type(value) is int:
         return value
     if isinstance(value, bool):
@@ -96,12 +82,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> N
 
 
 def check_finite(settings: Any, written: Callable[[str], str] = "`{}`".format) -> None:
-    """Raise `UsageError` where a field of a dataclass, or of one in it, is infinite or no number.
-
-    Args:
-        settings: the dataclass.
-        written: how a field's name is written in the message.
-    """
+    """Raise `UsageError` for an infinite or NaN field of a dataclass, or of one in it."""
     for field in fields(settings):
         value = getattr(settings, field.name)
         if is_dataclass(value):
@@ -112,11 +93,7 @@ def check_finite(settings: Any, written: Callable[[str], str] = "`{}`".format) -
 
 
 def check_seed(seed: Any) -> int:
-    """`seed` as an int, whichever library's integer it is.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """`seed` as an int, whichever library's integer it is."""
     number = whole(seed)
     if number is None:
         raise UsageError(f"seed: expected an integer, got {seed!r}.")

@@ -10,8 +10,7 @@ from flowzoo.reward.visible import visible
 
 __all__ = ["boxed_choice", "boxed_number", "lone_number", "visible", "without_box"]
 
-_LONGEST = 4
-"""Digits of a number that is read."""
+_LONGEST = 4  # digits of a number that is read
 _TEXT = re.compile(r"\\text\{(.*)\}")
 
 
@@ -48,8 +47,8 @@ def without_box(text: str) -> str:
     return (text if start < 0 else text[:start]).rstrip(" $")
 
 
+# Characters of a reply that is read as prose; a person would not search a longer one.
 LONGEST = 10_000
-"""Characters of a reply that is read as prose; a person would not search a longer one."""
 _SHORT = 40
 _FENCED = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[^\n]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.M | re.S)
 _INLINE = re.compile(r"`[^`\n]{0,400}[(=][^`\n]{0,400}`")
@@ -60,6 +59,7 @@ _MARKS = re.compile(
 )
 _END = re.compile(r"(?<=[.!?])[\s)']+|\n+")
 
+# Words that take a statement back, anywhere in the reply.
 DOUBT = re.compile(
     r"\b(?:maybe|perhaps|probabl[ey]|possibly|possible that|presumably|guess|suppose|hope"
     r"|(?:not|n't) sure|unsure|uncertain|unclear|undecided|hard to (?:say|tell)"
@@ -67,19 +67,16 @@ DOUBT = re.compile(
     r"|(?:not|never|n't|no) (?:certain|clear)|assum(?:e|es|ed|ing)|on second thought"
     r"|kidding|joking)\b"
 )
-"""Words that take a statement back, anywhere in the reply."""
+# Words that make a statement of their sentence less than one.
 MODAL = re.compile(
     r"\b(?:might|may|could|would|should|seems?|seemed|appears?|appeared|looks?|if|unless|whether"
     r"|almost|nearly|partly|partially|mostly|half|somewhat|somehow|sometimes|cannot|can't)\b"
 )
-"""Words that make a statement of their sentence less than one."""
 
 
 def prose(text: str) -> str:
-    """The plain words of a reply: without thoughts, fenced blocks and marks, in lower case.
-
-    A reply that is a single fence of one line is that line.
-    """
+    """The plain words of a reply: without thoughts, fenced blocks and marks, in lower case."""
+    # A reply that is a single fence of one line is that line.
     reply = visible(text)
     if len(reply) > LONGEST:
         return ""

@@ -1,7 +1,4 @@
-"""Prompt texts and system messages in words of the user's: from Python, or from a TOML file.
-
-`flowzoo prompts WORKFLOW` prints such a file, with the names of all texts.
-"""
+"""Prompt texts and system messages that a user replaces, from Python or a TOML file."""
 
 from __future__ import annotations
 
@@ -14,10 +11,8 @@ from typing import Any, NamedTuple
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError, unknown
 
-INSTRUCTION = "instruction"
-"""Name of the text by which the task says how an answer is written."""
-Texts = tuple[tuple[str, str], ...]
-"""Name -> text, sorted, as a value that can be hashed."""
+INSTRUCTION = "instruction"  # name of the text by which the task says how an answer is written
+Texts = tuple[tuple[str, str], ...]  # name -> text, sorted, as a value that can be hashed
 
 
 class Wording(NamedTuple):
@@ -28,11 +23,7 @@ class Wording(NamedTuple):
 
 
 def read_wording(path: str | Path) -> Wording:
-    """The texts of a TOML file: tables `prompts` and `system`, and the key `instruction`.
-
-    Raises:
-        UsageError: no such file, no TOML, another table, or a value that is no text.
-    """
+    """The texts of a TOML file: tables `prompts` and `system`, and the key `instruction`."""
     try:
         with Path(path).open("rb") as file:
             tables: dict[str, Any] = tomllib.load(file)
@@ -53,11 +44,7 @@ def read_wording(path: str | Path) -> Wording:
 
 
 def plain_texts(setting: str, given: Any) -> Texts:
-    """Texts by name, from a mapping, pairs, or words NAME=TEXT.
-
-    Raises:
-        UsageError: something else, or a name that comes twice.
-    """
+    """Texts by name, from a mapping, pairs, or words NAME=TEXT."""
     pairs = given.items() if isinstance(given, Mapping) else given
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise UsageError(f"{setting}: expected texts by name, got {given!r:.80}.")
@@ -73,19 +60,13 @@ def plain_texts(setting: str, given: Any) -> Texts:
 
 
 def _two(pair: Any) -> tuple[Any, Any]:
-    """A pair, or two values that are no texts."""
     return tuple(pair) if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
 
 
 def replaced(setting: str, defaults: Mapping[str, str], texts: Texts) -> dict[str, str]:
-    """The workflow's texts `defaults`, replaced by `texts`.
-
-    A text is filled in by `str.format` if the one that it replaces is: placeholders may be left
-    out, and literal braces are doubled.
-
-    Raises:
-        UsageError: an unknown name, an unknown placeholder, or braces that do not match.
-    """
+    """The workflow's texts `defaults`, replaced by `texts`."""
+    # A text is filled in by `str.format` if the one that it replaces is: placeholders may be left
+    # out, and literal braces are doubled.
     merged = dict(defaults)
     for name, text in texts:
         if name not in defaults:
@@ -121,16 +102,12 @@ class PromptFrame(NamedTuple):
     """Messages before a role's own chat."""
 
     system: str = ""
+    # Worked examples, one after the other, each a chat that ends with the reply.
     examples: tuple[Message, ...] = ()
-    """Worked examples, one after the other, each a chat that ends with the reply."""
 
 
 def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Chats of examples by role, as a value that can be hashed.
-
-    Raises:
-        UsageError: no chats by role, or a chat that does not end with a reply.
-    """
+    """Chats of examples by role, as a value that can be hashed."""
     if isinstance(given, int):
         raise UsageError(
             f"examples={given}: a number is for env(), make_workflow() and --options; a workflow's "
@@ -150,10 +127,8 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
 
 
 def framed(messages: list[Message], frame: PromptFrame) -> list[Message]:
-    """A chat with a system message and worked examples before it.
-
-    The chat's own system message, if it has one, follows the frame's in one message.
-    """
+    """A chat with a system message and worked examples before it."""
+    # The chat's own system message, if it has one, follows the frame's in one message.
     system, rest = frame.system, messages
     if messages and messages[0]["role"] == "system":
         first, rest = messages[0]["content"], messages[1:]

@@ -1,11 +1,7 @@
-"""The base of every workflow: a stateless description whose `play` is a pure generator.
+"""Base class of workflows: a stateless description whose `play` is a pure generator.
 
-A workflow holds its task, its configuration and its prompt texts, and nothing of a running episode;
-one instance serves thousands of episodes at once. `Episode` runs its script, `WorkflowEnv` turns
-that into a PettingZoo AEC environment.
-
-Subclassing it is all a new workflow needs: set `name` and `roles`, write `play`. Add `expert` to
-get scripted play, evaluation and the default `others=` of the Gymnasium view.
+A workflow holds its task, its settings and its prompts, and nothing of a running episode: one
+instance serves thousands of episodes at once.
 """
 
 from __future__ import annotations
@@ -53,11 +49,7 @@ CALLS_PER_AGENT = 10
 
 
 def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
-    """The names of a role's agents.
-
-    Raises:
-        UsageError: a number that is none, or is above `MOST_AGENTS`.
-    """
+    """The names of a role's agents."""
     if not isinstance(agents, int):
         return agents
     if not 1 <= agents <= MOST_AGENTS:
@@ -177,7 +169,6 @@ class Workflow:
     worked examples, too. See `flowzoo.envs.episode.examples`."""
 
     def __post_init__(self) -> None:
-        """Check the settings that all workflows share."""
         plain_integers(self)
         self._take_wording()
         self._check_range()
@@ -203,7 +194,6 @@ class Workflow:
             check_whole("max_calls", self.max_calls, 1)
 
     def _take_wording(self) -> None:
-        """Put the texts that were given in the place of the workflow's and the task's."""
         texts, system = self.texts, self.system
         if texts in ("short", "full"):
             texts = self.full_prompts if texts == "full" else ()
@@ -226,7 +216,7 @@ class Workflow:
             self._instruct(instruction)
 
     def _instruct(self, instruction: str) -> None:
-        """Have the task say by `instruction` how an answer is written."""
+        # Have the task say by `instruction` how an answer is written.
         if instruction == self.task.instruction:
             return
         if not self.task.instruction:
@@ -250,7 +240,6 @@ class Workflow:
         }
 
     def _check_functions(self) -> None:
-        """Load a credit rule that is named, and refuse what is no function."""
         credit, reward = self.credit, self.episode_reward
         if isinstance(credit, str) and ":" in credit:
             object.__setattr__(self, "credit", FunctionSetting("credit", credit))
@@ -274,7 +263,6 @@ class Workflow:
         return {**rules, "prompts": self.prompts_id} if self.texts or self.frames else rules
 
     def _check_kind(self) -> None:
-        """Raise `UsageError` unless the script understands the task's answers."""
         task = self.task
         if self.takes(task.kind):
             return
@@ -305,11 +293,6 @@ class Workflow:
             )
 
     def _scaled(self, outcome: Outcome) -> Outcome:
-        """`outcome` with its score, which play() gave, on the scale 0 to 1.
-
-        Raises:
-            UsageError: no number, or one outside `score_range`.
-        """
         low, high = self.score_range
         score: Any = outcome.score
         if not (type(score) is float and low <= score <= high):  # never of NaN

@@ -1,6 +1,4 @@
-"""`writing_pair_v0.env(task="writing")`, `.parallel_env(...)`: the page is the docstring of
-`flowzoo.envs.workflows.writing_pair`.
-"""
+"""`writing_pair_v0.env(task="writing")`, `.parallel_env(...)`: see `workflows.writing_pair`."""
 
 from flowzoo.envs.api.parallel import parallel_function
 from flowzoo.envs.api.registry import env_functions

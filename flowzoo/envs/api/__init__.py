@@ -1,4 +1,1 @@
-"""The faces to PettingZoo and Gymnasium: AEC, parallel and single-role environments, spaces.
-
-`registry` says which workflows exist and makes them by name.
-"""
+"""PettingZoo and Gymnasium interfaces of workflows, their spaces, and the registry."""

@@ -1,9 +1,4 @@
-"""The AEC adapter: PettingZoo's bookkeeping around an `Episode`, and nothing else.
-
-Rewards are paid at the end and arrive in the dead-step flush: every agent comes round once more
-with `termination` true and its return, then leaves. Agents that were never asked stay to the end
-and get 0 with `info["acted"]` false.
-"""
+"""AEC environment of a workflow: PettingZoo's bookkeeping around an `Episode`."""
 
 from __future__ import annotations
 
@@ -40,28 +35,19 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 from flowzoo.seeding import key_int, nth
 
-RESET_OPTIONS = ("index", "sample")
-"""Keys of the `options` of `reset`."""
-ENDLESS = 2**31 - 1
-"""Indices drawn for a task without a last problem."""
+RESET_OPTIONS = ("index", "sample")  # keys of the `options` of `reset`
+ENDLESS = 2**31 - 1  # indices drawn for a task without a last problem
 
+# Unknown options that were reported already; PettingZoo's `api_test` passes the first one.
 _TOLD = {"options"}
-"""Unknown options that were reported already; PettingZoo's `api_test` passes the first one."""
+# Similarity above which an unknown key counts as a misspelling: `indx`, `idx`, `samples`.
 _NEAR = 0.7
-"""Similarity above which an unknown key counts as a misspelling: `indx`, `idx`, `samples`."""
+# Packages whose frames lie between a user's line and `reset`.
 _BETWEEN = ("flowzoo", "gymnasium", "pettingzoo", "supersuit")
-"""Packages whose frames lie between a user's line and `reset`."""
 
 
 def check_names(options: Mapping[str, Any]) -> None:
-    """Refuse misspelt options of `reset`, and warn of others that nothing looks at.
-
-    PettingZoo asks that unknown ones are ignored, which a name close to one of ours was not meant
-    to be. Of each other name one warning is given in a process.
-
-    Raises:
-        UsageError: a name is close to one of ours.
-    """
+    """Raise `UsageError` for misspelled options of `reset`; warn once of other unknown ones."""
     for name in options:
         if name in RESET_OPTIONS or name in _TOLD:
             continue
@@ -93,7 +79,6 @@ class ProblemDraw:
     __slots__ = ("resets", "stream")
 
     def __init__(self) -> None:
-        """Start an unseeded stream."""
         self.stream = secrets.randbits(64)
         self.resets = 0
 
@@ -104,11 +89,7 @@ class ProblemDraw:
     def next(
         self, task: Task, split: str, seed: int | None, options: Mapping[str, Any]
     ) -> tuple[int, int]:
-        """Index and sample of the next episode; see `WorkflowEnv.reset`.
-
-        Raises:
-            UsageError: as there; the stream is then where it was.
-        """
+        """Index and sample of the next episode; see `WorkflowEnv.reset`."""
         if options:
             check_names(options)
         stream, resets = self.stream, self.resets
@@ -124,7 +105,6 @@ class ProblemDraw:
 
 
 def _index(task: Task, split: str, requested: Any, drawn: int) -> int:
-    """The requested index, or one drawn from the split."""
     size = get_size(task, split)
     if size == 0:
         raise UsageError(f"split {split!r} of task {task.name!r} has no problems")
@@ -141,10 +121,9 @@ def _index(task: Task, split: str, requested: Any, drawn: int) -> int:
 
 
 RENDER_MODES = ("human", "ansi", "rgb_array")
+# Render modes that work in this installation; others raise `MissingExtraError`. The tests of
+# PettingZoo and other libraries try every mode in the metadata.
 OFFERED_MODES = RENDER_MODES if can_draw() else RENDER_MODES[:2]
-"""Render modes that work in this installation; others raise `MissingExtraError`.
-
-The tests of PettingZoo and other libraries try every mode in the metadata."""
 
 
 class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
@@ -375,11 +354,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the open prompts, which the episode's replay brings back.
-
-        Raises:
-            EnvironmentBusyError: an `astep` is under way.
-        """
+        # Everything but the open prompts, which the episode's replay brings back.
         if self._busy:
             raise EnvironmentBusyError(
                 "pickling while an `astep` is under way: await it, or `await env.settle()`"
@@ -387,7 +362,6 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         return {name: value for name, value in vars(self).items() if name != "_prompts"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the fields and the prompts of the replayed episode."""
         self.__dict__.update(state)
         turns = self._episode.turns if self._episode is not None else []
         self._prompts = {turn.agent: turn for turn in turns}
@@ -417,7 +391,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._busy = True
 
     def _begin_step(self, action: str | None) -> bool:
-        """Take the action; True if effects or the commit are still to come."""
+        # Take the action; True if effects or the commit are still to come.
         if self._busy:
             raise EnvironmentBusyError(
                 "`step` while another step of this environment is under way: one environment has "
@@ -439,7 +413,6 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         return True
 
     def _plain(self, agent: str, action: Any) -> str:
-        """The text of a reply that is no plain str; what a `SampledReply` knows is kept."""
         if not isinstance(action, str):
             raise UsageError(
                 f"the action of {agent} must be a str (its reply), got {type(action).__name__}"
@@ -449,7 +422,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         return str.__str__(action)
 
     def _abandon(self) -> None:
-        """Drop the episode: after a failed script only a reset helps."""
+        # Drop the episode: after a failed script only a reset helps.
         self._episode = None
         self._busy = False
 
@@ -466,7 +439,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self.render()
 
     def _commit(self, episode: Episode) -> None:
-        """Publish the episode's state in PettingZoo's fields, in one synchronous block."""
+        # Publish the episode's state in PettingZoo's fields, in one synchronous block.
         if episode.done:
             self._finish(episode)
         else:
@@ -481,7 +454,6 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     # -- PettingZoo's fields --------------------------------------------------------------------
 
     def _open_tables(self, infos: dict[str, dict[str, Any]]) -> None:
-        """Reset PettingZoo's fields for a new episode."""
         agents = self.possible_agents
         self.agents = agents.copy()
         self.rewards = dict.fromkeys(agents, 0.0)
@@ -493,14 +465,12 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._prompts = {}
 
     def _copy_tables(self, other: WorkflowEnv) -> None:
-        """Copy PettingZoo's fields from another environment."""
         self.agents = list(other.agents)
         for name in ("rewards", "_cumulative_rewards", "terminations", "truncations"):
             setattr(self, name, dict(getattr(other, name)))
         self.infos = {agent: fresh_info(info) for agent, info in other.infos.items()}
 
     def _publish(self, phase: tuple[Turn, ...]) -> None:
-        """Open a phase: set the prompt and the info of each of its agents."""
         prompts, infos = self._prompts, self.infos
         for turn in phase:
             agent = turn.agent
@@ -512,7 +482,6 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             info["acted"] = True
 
     def _finish(self, episode: Episode) -> None:
-        """Pay all agents and mark them as terminated or truncated."""
         settled = episode_rewards(episode)
         agents, paid = self.agents, self._cumulative_rewards
         self.infos = final_infos(episode, settled, self.infos)
@@ -524,10 +493,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.agent_selection = agents[0]
 
     def _leave(self, agent: str, action: object) -> None:
-        """The dead step of `agent`. All die at once, so the next in line is simply the first.
-
-        Does what PettingZoo's `_was_dead_step` does in that case, without its scans.
-        """
+        # The dead step of `agent`. All die at once, so the next in line is simply the first. Does
+        # what PettingZoo's `_was_dead_step` does in that case, without its scans.
         if action is not None:
             raise UsageError(
                 f"the episode of {agent} has ended: step(None), got {type(action).__name__}. "

@@ -1,8 +1,4 @@
-"""One wrapper that checks what users get wrong: order of calls and type of actions.
-
-PettingZoo's stock stack (OrderEnforcing over AssertOutOfBounds) does this too, through a recursive
-`__getattr__` that costs more than the environment itself; here the fields are plain properties.
-"""
+"""Wrapper that checks the order of calls and the type of actions."""
 
 from __future__ import annotations
 
@@ -26,7 +22,6 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
     env: WorkflowEnv  # pyrefly: ignore[bad-override-mutable-attribute]
 
     def __init__(self, env: WorkflowEnv) -> None:
-        """Wrap `env`."""
         super().__init__(env)
 
     def _live(self, what: str) -> WorkflowEnv:
@@ -165,19 +160,17 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields; needed because BaseWrapper's `__getattr__` hides private names."""
+        # The fields; needed because BaseWrapper's `__getattr__` hides private names.
         return dict(vars(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the fields."""
         self.__dict__.update(state)
 
     def __str__(self) -> str:
-        """The environment's name, `voting_v0`."""
         return str(self.env)
 
     def _refuse_step(self) -> None:
-        """Before reset an error; after the end only a warning, as in PettingZoo."""
+        # Before reset an error; after the end only a warning, as in PettingZoo.
         self._live("step")
         OrderEnforcingWrapper.step(self, None)
 

@@ -1,8 +1,4 @@
-"""The PettingZoo ParallelEnv of workflows in which every agent acts in every step.
-
-A thin layer over the AEC adapter: one `step` answers one phase. Rewards are paid when the episode
-ends, as in the AEC environment; there is no dead step, since all agents end at once.
-"""
+"""PettingZoo ParallelEnv of workflows in which every agent acts in every step."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
     }
 
     def __init__(self, workflow: Workflow, **options: Any) -> None:
-        """Make the environment; `options` as for `WorkflowEnv`."""
         if not workflow.simultaneous:
             raise UsageError(
                 f"in {workflow.name} not every agent acts in every step: use its AEC environment, "
@@ -83,7 +78,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self._results()
 
     def _check(self, actions: Mapping[str, str]) -> list[str]:
-        """The agents in the order in which the AEC environment asks them."""
+        # The agents in the order in which the AEC environment asks them.
         if not self.agents:
             raise UsageError("the episode has ended or not begun: call reset()")
         if set(actions) != set(self.agents):

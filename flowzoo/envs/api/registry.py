@@ -1,4 +1,4 @@
-"""Names: which workflows exist, how one is made from a name and options, registration."""
+"""Workflows and environments by name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from flowzoo.errors import FlowzooError, UsageError, unknown
 from flowzoo.functions import load_class
 from flowzoo.plugins import WORKFLOW_GROUP, load_plugin, plugin_named, plugins, with_packages
 
+# Versioned name -> `module:Class`, in the order they are listed.
 WORKFLOWS: dict[str, str] = {
     "voting_v0": "flowzoo.envs.workflows.voting:Voting",
     "eval_opt_v0": "flowzoo.envs.workflows.eval_opt:EvalOpt",
@@ -25,19 +26,12 @@ WORKFLOWS: dict[str, str] = {
     "search_team_v0": "flowzoo.envs.workflows.search_team:SearchTeam",
     "writing_pair_v0": "flowzoo.envs.workflows.writing_pair:WritingPair",
 }
-"""Versioned name -> `module:Class`, in the order they are listed."""
 
-PARALLEL = ("code_pair_v0", "writing_pair_v0")
-"""Names of workflows that also have a `parallel_env`."""
+PARALLEL = ("code_pair_v0", "writing_pair_v0")  # names of workflows that also have a `parallel_env`
 
 
 def register_all() -> None:
-    """Register every workflow with PettingZoo (`make("aec", …)`, and `make("parallel", …)` where
-    every agent acts in every step) and Gymnasium; string entries.
-
-    `flowzoo/workflow-v0` and `flowzoo/Workflow-v0` make any workflow by its name, also one of
-    installed packages, which would have to be looked for at every import to be registered here.
-    """
+    """Register every workflow with PettingZoo (AEC, and parallel where it fits) and Gymnasium."""
     import gymnasium
     import pettingzoo
 
@@ -101,11 +95,6 @@ def highest_version(name: str, names: Iterable[str]) -> str | None:
 
 
 def _complete(setting: str, value: Any) -> Any:
-    """`value`, which has a name, roles and a script.
-
-    Raises:
-        UsageError: it has not.
-    """
     from flowzoo.envs.workflow import Workflow
 
     if not isinstance(getattr(value, "name", None), str):

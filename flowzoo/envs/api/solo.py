@@ -1,11 +1,4 @@
-"""The Gymnasium view: you play one role, the others are played for you.
-
-`gymnasium.make("flowzoo:flowzoo/Voting-v0", role="aggregator", others=...)`. One `step` is one
-reply of your role; the others answer until your role is asked again or the episode ends. The
-reward is what `last()` pays your role over its turns and its dead step. An episode that never asks
-your role is skipped and the next problem is taken, deterministically (that conditions the problems
-you see); after 100 such episodes in a row `reset` raises.
-"""
+"""Gymnasium environment of one role of a workflow; the others are played for it."""
 
 from __future__ import annotations
 
@@ -127,7 +120,6 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         return others(role, messages)
 
     def _play_others(self) -> bool:
-        """Let the others answer; True if it is our turn, False if the episode has ended."""
         env = self._env
         while not (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             agent = env.agent_selection

@@ -1,10 +1,4 @@
-"""Spaces for language: `Prose` (replies), `Messages` (chats), `Turns` (whole episodes).
-
-`gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,
-it has a hard length limit that would raise on model output, and vectorized shared memory corrupts
-it silently. These are direct subclasses of `Space`; `flowzoo.envs.api.spaces` says how vector
-environments hand them on.
-"""
+"""Spaces for language: `Prose` (replies), `Messages` (chats), `Turns` (whole episodes)."""
 
 from __future__ import annotations
 
@@ -54,7 +48,6 @@ class Prose(Space[str]):
     """
 
     def __init__(self, samples: Sequence[str] = ("",), seed: int | None = None):
-        """Make a space that samples from `samples` (at least one string)."""
         super().__init__(shape=None, dtype=None, seed=seed)
         self.samples = tuple(samples) or ("",)
 
@@ -76,15 +69,12 @@ class Prose(Space[str]):
         return isinstance(x, str)
 
     def __eq__(self, other: object) -> bool:
-        """Equal if the sampled replies are."""
         return isinstance(other, Prose) and other.samples == self.samples
 
     def __hash__(self) -> int:
-        """Hash of the sampled replies."""
         return hash(self.samples)
 
     def __repr__(self) -> str:
-        """Short: the samples are not listed."""
         return "Prose()"
 
 
@@ -92,7 +82,6 @@ class Messages(Space[list[Message]]):
     """A chat: a list or tuple of `{"role": …, "content": …}` dicts with string values."""
 
     def __init__(self, seed: int | None = None):
-        """Make the space; it has no parameters but the seed of `sample()`."""
         super().__init__(shape=None, dtype=None, seed=seed)
 
     @property
@@ -117,15 +106,12 @@ class Messages(Space[list[Message]]):
         )
 
     def __eq__(self, other: object) -> bool:
-        """All chat spaces are equal."""
         return isinstance(other, Messages)
 
     def __hash__(self) -> int:
-        """The same for all chat spaces."""
         return hash(Messages)
 
     def __repr__(self) -> str:
-        """The constructor call."""
         return "Messages()"
 
 
@@ -139,7 +125,6 @@ class Turns(Space[list[dict[str, Any]]]):
     KEYS = frozenset({"agent", "turn", "phase", "messages", "reply"})
 
     def __init__(self, seed: int | None = None):
-        """Make the space; it has no parameters but the seed of `sample()`."""
         super().__init__(shape=None, dtype=None, seed=seed)
         self._chats = Messages()
 
@@ -170,22 +155,17 @@ class Turns(Space[list[dict[str, Any]]]):
         )
 
     def __eq__(self, other: object) -> bool:
-        """All spaces of transcripts are equal."""
         return isinstance(other, Turns)
 
     def __hash__(self) -> int:
-        """The same for all spaces of transcripts."""
         return hash(Turns)
 
     def __repr__(self) -> str:
-        """The constructor call."""
         return "Turns()"
 
 
-ROOM = 2**20
-"""Bytes of JSON that one observation may have in shared memory."""
-_HEAD = 8
-"""Bytes before them, with their number."""
+ROOM = 2**20  # bytes of JSON that one observation may have in shared memory
+_HEAD = 8  # bytes before them, with their number
 
 
 class Batch(Tuple):
@@ -199,17 +179,14 @@ class SharedTexts(Sequence[Any]):
     """
 
     def __init__(self, memory: Any, count: int, empty: str) -> None:
-        """View `memory`; `empty` is the JSON of an element before its first write."""
         self._memory = memory
         self._count = count
         self._empty = empty
 
     def __len__(self) -> int:
-        """Number of environments."""
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        """The latest value of the environment with number `index`."""
         if isinstance(index, slice):
             return tuple(self[position] for position in range(*index.indices(self._count)))
         position = range(self._count)[index]
@@ -220,11 +197,9 @@ class SharedTexts(Sequence[Any]):
         return json.loads(content or self._empty)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[Any, ...]:
-        """The items, out of the shared memory."""
         return tuple(self)
 
     def __repr__(self) -> str:
-        """The items."""
         return repr(tuple(self))
 
 
@@ -274,7 +249,7 @@ def _each_of_batch(space: Batch, items: Any) -> Iterator[Any]:
 @iterate.register(Prose)
 @iterate.register(Messages)
 def _each(space: Prose | Messages, items: Any) -> Iterator[Any]:
-    """Gymnasium hands a batch over with the batch's space, SuperSuit with that of an item."""
+    # Gymnasium hands a batch over with the batch's space, SuperSuit with that of an item.
     if space.contains(items) and len(items):
         raise TypeError(f"one item of {space!r} is no batch of them: {items!r:.60}")
     return iter(items)

@@ -1,4 +1,1 @@
-"""An episode as the log of a script: playing, effects, replay, records, credit.
-
-May use scripts, tasks and records; knows nothing of PettingZoo.
-"""
+"""Episodes as logs of scripts: playing, effects, replay, records, credit."""

@@ -1,13 +1,4 @@
-"""Rewards of calls and returns of agents at the end of an episode (pure functions).
-
-Reward parts of a call: `team` (the episode's score; for a reply that abstained under the strict
-preset, the score of an episode without an answer: 0, or the value of a custom reward),
-`local` (readability, or the form where the workflow recorded one, and role score; absent where it
-recorded no role score) and `format` (minus the penalty for an unreadable reply). The credit rule
-combines them. An agent's return is the mean reward of its calls: the outcome is paid once,
-however often an agent was asked. Where an environment paid the agents (`Payoffs`), `local` is the
-agent's return of the whole episode.
-"""
+"""Rewards of calls and returns of agents at the end of an episode."""
 
 from __future__ import annotations
 
@@ -35,16 +26,10 @@ def reward_parts(
     form: float | None = None,
     unanswered: float = 0.0,
 ) -> dict[str, float]:
-    """Reward parts of one call; see the module docstring.
+    """Reward parts of one call: `team`, `local` and `format`.
 
-    Args:
-        workflow: whose rules hold.
-        score: the episode's.
-        readable: whether the reply was.
-        role_score: how well the reply did its own job.
-        form: in place of `readable`, in the local part.
-        unanswered: the score of an episode without an answer. A reply that abstained gets it, and
-            never more than its team.
+    `form` replaces `readable` in the local part; `unanswered` is the score of an episode without an
+    answer, which a reply that abstained gets, and never more than its team.
     """
     team = min(unanswered, score) if abstains(workflow, readable) else score
     parts = {"team": team}
@@ -59,15 +44,7 @@ def reward_parts(
 def combine(
     workflow: Workflow, role: str, parts: Mapping[str, float], outcome: float | None = None
 ) -> float:
-    """The reward of one call under the workflow's credit rule.
-
-    Args:
-        outcome: the team's, in place of the part `team`.
-
-    Raises:
-        UsageError: local credit for a role whose score the workflow does not record, or a rule that
-            returns no finite number.
-    """
+    """The reward of one call under the credit rule; `outcome` replaces the part `team`."""
     rule = workflow.credit
     if callable(rule):
         reward = rule(parts if outcome is None else {**parts, "team": outcome})
@@ -93,11 +70,7 @@ def function_name(function: object) -> str:
 
 
 def finite_number(function: str, value: Any) -> float:
-    """The value of a user's function as a float.
-
-    Raises:
-        UsageError: it is not a finite number.
-    """
+    """The value of a user's function as a float."""
     if not isinstance(value, Real):
         came = f"{type(value).__name__} {value!r:.60}"
         raise UsageError(f"{function} must return a number, got {came}")
@@ -107,10 +80,8 @@ def finite_number(function: str, value: Any) -> float:
 
 
 def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
-    """Reward of a call if the team's outcome were 0.
-
-    The rest of the reward is the call's share of the outcome.
-    """
+    """Reward of a call if the team's outcome were 0."""
+    # The rest of the reward is the call's share of the outcome.
     return combine(workflow, role, parts, 0.0)
 
 

@@ -9,18 +9,11 @@ from flowzoo.envs.script import Effect, EffectResult, EquivalenceClasses, Grade,
 from flowzoo.envs.tasks.task import Problem, Task, task_failure
 from flowzoo.errors import FlowzooError, UsageError
 
-PendingEffect = tuple[Problem, Effect]
-"""An effect and the problem it belongs to."""
+PendingEffect = tuple[Problem, Effect]  # an effect and the problem it belongs to
 
 
 def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
-    """Results of `jobs` in their order; effects of one kind are done in one batch of the task.
-
-    Raises:
-        UsageError: the task gave another number of results than was asked for, or cannot do what
-            was asked for.
-        RetrieverError: the task's retriever failed.
-    """
+    """Results of `jobs` in their order; effects of one kind are done in one batch of the task."""
     if {type(effect) for _, effect in jobs} == {Grade}:  # the most common batch
         return _done(task, Grade, jobs, 0)
     results: list[Any] = [None] * len(jobs)
@@ -37,7 +30,6 @@ def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
 
 
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
-    """Results of effects of one kind, counted."""
     try:
         results = list(_BATCHES[kind](task, jobs, width))
     except (FlowzooError, OSError):  # an OSError is the system's

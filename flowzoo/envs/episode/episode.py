@@ -1,9 +1,7 @@
 """One run of a workflow's script, without I/O.
 
-An episode *is* its log: the replies and effect results so far, in order. Its driver (the AEC
-adapter, the rollout engine, a test) reads `asks` and `effects`, does the work, and calls `reply` or
-`resolve`. Forking, pickling and replaying all run the script again over the log; no effect is ever
-repeated, and a script that asks something else the second time raises `DivergedError`.
+An episode *is* its log: the replies and effect results so far, in order. Forking, pickling and
+replaying run the script again over the log; no effect is repeated.
 """
 
 from __future__ import annotations
@@ -50,8 +48,7 @@ from flowzoo.errors import UsageError, unknown
 from flowzoo.frozen import quick_tuple
 from flowzoo.reward.visible import strip_thinking
 
-LogEntry = str | EffectResult
-"""A reply, or the result of an effect."""
+LogEntry = str | EffectResult  # a reply, or the result of an effect
 
 
 class Episode:
@@ -169,7 +166,6 @@ class Episode:
         self._advance(results[0] if self._lone else list(results))
 
     def _checked(self, grade: Grade, score: Any) -> float:
-        """A valid score of the task's grader; raises WorkflowError otherwise."""
         fault = score_fault(score)
         if fault:
             grader = f"grade_batch of task {self.workflow.task.name!r}"
@@ -205,16 +201,13 @@ class Episode:
     # -- running the script -------------------------------------------------------------------
 
     def _restart(self, before: ReplayTrace | None) -> None:
-        """Start the script; with `before`, it must repeat the asks and effects of that trace."""
         self.log: list[LogEntry] = []
-        self.turns: list[Turn] = []
-        """Every turn opened so far, in call order."""
+        self.turns: list[Turn] = []  # every turn opened so far, in call order
         self.role_scores: dict[int, float] = {}
         self.forms: dict[int, float] = {}
+        # Latest `InterimScore` of the script: the score if the episode ended here.
         self.interim_score: float | None = None
-        """Latest `InterimScore` of the script: the score if the episode ended here."""
-        self.interim_phase = 0
-        """Number of opened phases when `interim_score` was set."""
+        self.interim_phase = 0  # number of opened phases when `interim_score` was set
         self.phases = 0
         self.asks: tuple[Turn, ...] = ()
         self.effects: tuple[Effect, ...] = ()
@@ -226,22 +219,20 @@ class Episode:
         self._lone = False
         self._before = before
         self._requested: list[Effect] = []
-        self._unasked = 0
-        """Number of effects, role scores and interim scores since the last call."""
+        self._unasked = 0  # number of effects, role scores and interim scores since the last call
         self._most_calls = self._call_limit()
         self._most_unasked = max(MOST_CALLS, self._most_calls)
         self._script: Script = self.workflow.script(self.problem)
         self._advance(None)
 
     def _call_limit(self) -> int:
-        """The workflow's limit; only one that was set holds beside `max_cycles`, which ends all."""
+        # The workflow's limit; only one that was set holds beside `max_cycles`, which ends all.
         limit = self.workflow.call_limit
         if self.max_cycles is None or self.workflow.max_calls is not None:
             return limit
         return max(limit, self.max_cycles * len(self.workflow.agents))
 
     def _advance(self, value: Any) -> None:
-        """Send `value` into the script and open the item it yields next."""
         try:
             item = self._script.send(value)
             while type(item) is RoleScore or type(item) is InterimScore:
@@ -298,11 +289,9 @@ class Episode:
             )
 
     def _asks(self, item: Any) -> bool:
-        """True if the script yielded an Ask or a list of Asks."""
         return type(item) is Ask or (type(item) is list and bool(item) and type(item[0]) is Ask)
 
     def _endless(self, verb: str, count: int, what: str) -> WorkflowError:
-        """The error for a script that exceeds one of its limits."""
         return self._failure(
             f"{type(self.workflow).__name__}.play() has {verb} {count:,} {what} and goes on: let "
             "its loop end, or set max_calls=N (--max-calls N) to allow more"
@@ -362,12 +351,11 @@ class Episode:
             check_turns(self.workflow.name, self._before, opened)
 
     def _over_budget(self, asks: list[Ask]) -> bool:
-        """True if one of these agents was asked `max_cycles` times already."""
         counts, most = self._counts, self.max_cycles
         return most is not None and any(counts.get(ask.agent, 0) >= most for ask in asks)
 
     def _failure(self, message: str, error: Exception | None = None) -> WorkflowError:
-        """The error to raise, naming the script's line that raised `error` or that yielded last."""
+        # The error to raise, naming the script's line that raised `error` or that yielded last.
         return script_failure(
             self.workflow, self.problem, self._script, message, error, self.transcript()
         )
@@ -404,7 +392,7 @@ class Episode:
         self._before = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """The log and a digest of every prompt: all that a replay needs."""
+        # The log and a digest of every prompt: all that a replay needs.
         return {
             "workflow": self.workflow,
             "problem": self.problem,
@@ -416,7 +404,6 @@ class Episode:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Replay the log, checking every prompt against its digest."""
         self.workflow, self.problem = state["workflow"], state["problem"]
         self.key, self.max_cycles = state["key"], state["max_cycles"]
         self._replay(state["log"], state["buffer"], state["asked"])

@@ -1,11 +1,4 @@
-"""Worked examples: exchanges of the workflow's own experts, shown to a role before its own chat.
-
-Small language models copy the form of an example where they do not follow the sentence that asks
-for it: docs/real_models.md has the figures. An example is an exchange of a role in an episode
-in which that role does its job rightly there, and everybody else half of the time: evaluators see
-right and wrong answers, aggregators ballots of both, and who is asked again what a second turn is
-like. Its problem is one of `Task.example`, which is never evaluated.
-"""
+"""Worked examples: exchanges of the workflow's own experts, shown to a role before its own chat."""
 
 from __future__ import annotations
 
@@ -20,19 +13,15 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
 
-EPISODES = 30
-"""Most episodes that are played to find the examples of a role."""
-SKILL = 0.5
-"""Chance that the other roles are right, in the first episode."""
+EPISODES = 30  # most episodes that are played to find the examples of a role
+SKILL = 0.5  # chance that the other roles are right, in the first episode
 
 
 class WorkedExample(NamedTuple):
     """A role's exchange on one problem."""
 
-    messages: tuple[Message, ...]
-    """The chat, with the reply at its end."""
-    value: object
-    """The parsed reply."""
+    messages: tuple[Message, ...]  # the chat, with the reply at its end
+    value: object  # the parsed reply
 
 
 def with_examples(workflow: Workflow, count: int) -> Workflow:
@@ -67,7 +56,7 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
 
 
 def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
-    """An exchange of `role`, its first in even episodes and its second in odd ones."""
+    # An exchange of `role`, its first in even episodes and its second in odd ones.
     problem = workflow.task.example(number // 2)
     episode = Episode(workflow, problem)
     rng = key_rng("example", workflow.name, role, number)
@@ -99,7 +88,6 @@ def _reply(text: str) -> Message:
 
 
 def _varied(examples: list[WorkedExample], count: int) -> list[WorkedExample]:
-    """`count` of different prompts: first those whose replies say different things."""
     chosen: list[WorkedExample] = []
     for fresh in (True, False):
         for example in examples:

@@ -45,7 +45,7 @@ class WorkflowError(FlowzooError, RuntimeError):
         self.transcript = transcript or []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with all three parts, so that worker processes can report it."""
+        # Pickle with all three parts, so that worker processes can report it.
         return type(self), (str(self), self.problem, self.transcript)
 
 
@@ -88,19 +88,11 @@ def ungraded(workflow: Workflow, problem: Problem, transcript: list[Any]) -> Ung
     )
 
 
-_JUDGED = (Graded, Ran)
-"""Results with a status."""
+_JUDGED = (Graded, Ran)  # results with a status
 
 
 def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> bool:
-    """Check that results belong to the pending effects.
-
-    Returns:
-        True if the sandbox could run everything.
-
-    Raises:
-        UsageError: nothing is pending, or the number or a type is wrong.
-    """
+    """Check that results belong to the pending effects."""
     if not effects:
         raise UsageError("no effect is pending: look at `effects` before resolving")
     if len(results) != len(effects):
@@ -116,11 +108,7 @@ def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) ->
 
 
 def check_note(item: RoleScore | InterimScore) -> None:
-    """Check the values of a `RoleScore` or an `InterimScore`.
-
-    Raises:
-        TypeError: it is not of a reply, or no number in [0, 1].
-    """
+    """Check the values of a `RoleScore` or an `InterimScore`."""
     if isinstance(item, InterimScore):
         if not 0 <= item.score <= 1:
             raise TypeError(f"InterimScore takes a number in [0, 1], got {item!r:.200}")

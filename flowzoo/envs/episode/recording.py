@@ -28,14 +28,10 @@ class EpisodeRewards(NamedTuple):
     """Score, rewards and returns of a finished episode."""
 
     score: float
-    parts: list[dict[str, float]]
-    """Reward parts of each call, in call order."""
-    rewards: list[float]
-    """Reward of each call."""
-    returns: dict[str, float]
-    """Return of each agent."""
-    calls: list[tuple[Turn, Reply]]
-    """The turns that were answered, with their replies."""
+    parts: list[dict[str, float]]  # reward parts of each call, in call order
+    rewards: list[float]  # reward of each call
+    returns: dict[str, float]  # return of each agent
+    calls: list[tuple[Turn, Reply]]  # the turns that were answered, with their replies
 
 
 def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
@@ -80,11 +76,7 @@ def answered_turns(episode: Episode) -> list[tuple[Turn, Reply]]:
 
 
 def episode_rewards(episode: Episode) -> EpisodeRewards:
-    """The rewards of a finished episode; a truncated one pays what no answer does.
-
-    Raises:
-        UsageError: the episode is not finished.
-    """
+    """The rewards of a finished episode; a truncated one pays what no answer does."""
     outcome, workflow, cut = episode.finished(), episode.workflow, episode.truncated
     score = _score(episode, outcome.answer, float(outcome.score or 0.0))
     turns, payoffs = answered_turns(episode), outcome.payoffs
@@ -137,7 +129,7 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
 
 
 def _score(episode: Episode, answer: str | None, score: float) -> float:
-    """The score of an episode, or the value of its `episode_reward`."""
+    # The score of an episode, or the value of its `episode_reward`.
     reward = episode.workflow.episode_reward
     if reward is None:
         return score
@@ -151,15 +143,7 @@ def _score(episode: Episode, answer: str | None, score: float) -> float:
 def record(
     episode: Episode, engine: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
 ) -> EpisodeRecord:
-    """The finished episode as plain records.
-
-    Args:
-        episode: the episode.
-        engine: by call number, the fields of `Call` that engines report (policy, token ids …).
-
-    Raises:
-        UsageError: the episode is not finished.
-    """
+    """The finished episode as plain records."""
     outcome, workflow, problem = episode.finished(), episode.workflow, episode.problem
     settled = episode_rewards(episode)
     hashes = state_hashes(episode, [turn.logged for turn, _ in settled.calls])
@@ -212,14 +196,12 @@ def record(
 def first_infos(
     agents: Mapping[str, tuple[str, int]], problem: Problem, problem_id: str, key: str
 ) -> dict[str, dict[str, Any]]:
-    """The `info` of each agent before it is asked, with the keys that it keeps to the end.
-
-    Of the problem and the episode: `problem` (its id), `index` in the split, `episode_key` (as in
-    records). Of the agent: `role`, and from its latest ask `phase`, `slot` and `turn` (-1: none
-    yet), `acted` (it has been asked). What only the end tells is empty until then: `return` and
-    `score` 0.0, `answer` None, `truncated` False, `facts` {}, and per call of the agent
-    `role_scores`, `parts`, `strict` and `lenient` [].
-    """
+    """The `info` of each agent before it is asked, with the keys that it keeps to the end."""
+    # Of the problem and the episode: `problem` (its id), `index` in the split, `episode_key` (as in
+    # records). Of the agent: `role`, and from its latest ask `phase`, `slot` and `turn` (-1: none
+    # yet), `acted` (it has been asked). What only the end tells is empty until then: `return` and
+    # `score` 0.0, `answer` None, `truncated` False, `facts` {}, and per call of the agent
+    # `role_scores`, `parts`, `strict` and `lenient` [].
     usual: dict[str, Any] = {
         "role": "",
         "problem": problem_id,
@@ -260,10 +242,8 @@ def fresh_info(info: dict[str, Any]) -> dict[str, Any]:
 def final_infos(
     episode: Episode, settled: EpisodeRewards, infos: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The `info` of each agent at the end: fresh plain values, equal for equal episodes.
-
-    `infos` is what it said last; see `first_infos` for the keys.
-    """
+    """The `info` of each agent at the end: fresh plain values, equal for equal episodes."""
+    # `infos` is what it said last; see `first_infos` for the keys.
     answer, _, facts, _ = episode.finished()
     score, returns, cut = settled.score, settled.returns, episode.truncated
     final: dict[str, dict[str, Any]] = {}

@@ -25,10 +25,9 @@ class Turn:
         self.turn = turn
         self.phase = phase
         self.logged = logged
+        # The reply as the script gets it: without thoughts, unless the workflow shows them.
         self.reply: Reply | None = None
-        """The reply as the script gets it: without thoughts, unless the workflow shows them."""
-        self.said = ""
-        """The whole reply, thoughts included, once there is one."""
+        self.said = ""  # the whole reply, thoughts included, once there is one
         self.messages: list[Message] = (
             [{"role": "user", "content": seen}]
             if isinstance(seen, str)
@@ -54,17 +53,15 @@ def prompt_digest(messages: Sequence[Message]) -> bytes:
     return hasher.digest()
 
 
-EffectKey = tuple[str, Any]
-"""An effect without its replies: its kind, and what it asks about."""
+EffectKey = tuple[str, Any]  # an effect without its replies: its kind, and what it asks about
 
 
 class ReplayTrace(NamedTuple):
     """Turns and effects that a replay must repeat."""
 
+    # Agent, phase and prompt (or its digest) of every turn opened so far.
     turns: Sequence[tuple[str, int, list[Message] | bytes]]
-    """Agent, phase and prompt (or its digest) of every turn opened so far."""
-    questions: Sequence[EffectKey]
-    """Every effect requested so far."""
+    questions: Sequence[EffectKey]  # every effect requested so far
     done: bool
 
 

@@ -1,10 +1,4 @@
-"""A line on stderr for a script that runs on without a yield.
-
-Calls and effects are counted (`max_calls`); what happens between two yields is the script's own
-Python code, which nothing can end safely: another thread cannot stop it, and an exception raised
-into it from a signal would meet `except` clauses and locks of libraries half-way. So its class and
-line are reported, and Ctrl-C ends the command.
-"""
+"""Report of scripts that run on without a yield."""
 
 from __future__ import annotations
 
@@ -19,19 +13,16 @@ from typing import NamedTuple
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Workflow
 
-LONG_S = 10.0
-"""CPU seconds between two yields after which a script is reported."""
-_LOOK_S = 1.0
-"""Seconds between two samples of the main thread."""
+LONG_S = 10.0  # CPU seconds between two yields after which a script is reported
+_LOOK_S = 1.0  # seconds between two samples of the main thread
 
 
 class RunningScript(NamedTuple):
     """A script that the main thread is running."""
 
+    # Runs the script to its next yield: the same one as before means no yield in between.
     advance: FrameType
-    """Runs the script to its next yield: the same one as before means no yield in between."""
-    name: str
-    """`Class.play`."""
+    name: str  # `Class.play`
     file: str
     line: int
 
@@ -53,10 +44,8 @@ def running_script(frame: FrameType | None) -> RunningScript | None:
 
 @contextmanager
 def watched(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
-    """Report every script that the main thread runs for `long_s` CPU seconds without a yield.
-
-    No-op on systems without a clock of a thread's CPU time (macOS, Windows).
-    """
+    """Report every script that the main thread runs for `long_s` CPU seconds without a yield."""
+    # No-op on systems without a clock of a thread's CPU time (macOS, Windows).
     main = threading.main_thread()
     if not hasattr(time, "pthread_getcpuclockid") or threading.current_thread() is not main:
         yield

@@ -18,38 +18,21 @@ class EnvRun:
     """
 
     def __init__(self, game: TextEnv, key: str, max_steps: int | None = None) -> None:
-        """Take over an environment that was reset.
-
-        Args:
-            game: the environment.
-            key: starts the keys of the scripted agents' randomness.
-            max_steps: actions after which the episode is cut off; None: no limit.
-        """
         self.game, self.key, self.max_steps = game, key, max_steps
+        # Agent of the environment -> its return so far.
         self.returns: dict[str, float] = dict.fromkeys(game.env.possible_agents, 0.0)
-        """Agent of the environment -> its return so far."""
+        # Reward of every turn of `next_turn` until its agent's next turn.
         self.rewards: list[float] = []
-        """Reward of every turn of `next_turn` until its agent's next turn."""
-        self.steps = 0
-        """Number of actions so far, scripted agents included."""
-        self.truncated = False
-        """The environment truncated an agent."""
-        self.cut = False
-        """True if the episode did not end within `max_steps`."""
-        self.score: float | None = None
-        """The latest `score` in an info."""
-        self._newest: dict[str, int] = {}
-        """Agent -> place in `rewards` of its newest turn."""
+        self.steps = 0  # number of actions so far, scripted agents included
+        self.truncated = False  # the environment truncated an agent
+        self.cut = False  # True if the episode did not end within `max_steps`
+        self.score: float | None = None  # the latest `score` in an info
+        self._newest: dict[str, int] = {}  # agent -> place in `rewards` of its newest turn
         self._turns: dict[str, int] = {}
         self._left: set[str] = set()
 
     def next_turn(self) -> EnvTurn | None:
-        """The next turn of an agent that no script plays; None at the end of the episode.
-
-        Raises:
-            UsageError: an agent that has died stays, or `score` in an info is no number from 0 to
-                1.
-        """
+        """The next turn of an agent that no script plays; None at the end of the episode."""
         env = self.game.env
         while env.agents:
             agent = env.agent_selection
@@ -96,7 +79,7 @@ class EnvRun:
         self._settle()
 
     def _settle(self) -> None:
-        """Pay what agents have been credited with that were not selected any more."""
+        # Pay what agents have been credited with that were not selected any more.
         waiting: Mapping[str, float] = getattr(self.game.env, "_cumulative_rewards", {})
         for agent in self.returns:
             if agent not in self._left:

@@ -16,24 +16,20 @@ from flowzoo.envs.script import Message
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, unknown
 
-Describe = Callable[[Any, str], str | Sequence[Message]]
-"""`(observation, agent) -> prompt`."""
+Describe = Callable[[Any, str], str | Sequence[Message]]  # `(observation, agent) -> prompt`
+# `(reply, env, agent) -> action`; None where the reply says no action.
 Parse = Callable[[str, Any, str], Any]
-"""`(reply, env, agent) -> action`; None where the reply says no action."""
+# `(observation, env, agent, rng) -> action`: an agent that is no policy.
 Mover = Callable[[Any, Any, str, random.Random], Any]
-"""`(observation, env, agent, rng) -> action`: an agent that is no policy."""
 
 
 class EnvTurn(NamedTuple):
     """An agent that is to act, and what `last` said to it."""
 
-    agent: str
-    """Name of the agent in the environment."""
+    agent: str  # name of the agent in the environment
     observation: Any
-    mask: Any
-    """Mask of legal actions from the observation or the info; None if neither has one."""
-    turn: int
-    """Number of earlier actions of the agent."""
+    mask: Any  # mask of legal actions from the observation or the info; None if neither has one
+    turn: int  # number of earlier actions of the agent
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,6 @@ class TextEnv:
     """Lowest and highest return of an agent, which become the scores 0 and 1."""
 
     def __post_init__(self) -> None:
-        """Check what can be known before a reset."""
         if isinstance(self.env, ParallelEnv):
             raise UsageError(
                 f"{self.env} is a ParallelEnv, and agents are asked one at a time: return "
@@ -166,12 +161,7 @@ class TextEnv:
 
 
 def chat(content: Any) -> list[Message]:
-    """The messages of an observation: a string, a chat, or a dict with one of the two under
-    `messages` or `observation`.
-
-    Raises:
-        UsageError: anything else.
-    """
+    """The messages of an observation: a string, a chat, or a dict that has one."""
     if isinstance(content, Mapping):
         keys = [key for key in ("messages", "observation") if key in content]
         content = content[keys[0]] if keys else content
@@ -214,11 +204,7 @@ def random_move(observation: Any, env: Any, agent: str, rng: random.Random) -> A
 
 
 def random_action(space: Space[Any], mask: Any, rng: random.Random) -> Any:
-    """An action of `space` that the mask allows, by `rng` alone.
-
-    Raises:
-        UsageError: the mask allows none.
-    """
+    """An action of `space` that the mask allows, by `rng` alone."""
     if isinstance(space, Discrete):
         allowed = range(int(space.n)) if mask is None else np.flatnonzero(np.asarray(mask)).tolist()
         if not allowed:

@@ -69,12 +69,7 @@ class EnvSource:
         return f"{self.spec}({options})"
 
     def make(self) -> TextEnv:
-        """A fresh environment.
-
-        Raises:
-            UsageError: no such function, options that it does not take, or it returned no AEC
-                environment.
-        """
+        """A fresh environment."""
         function = _maker(self.spec)
         options: dict[str, Any] = dict(self.options)
         try:
@@ -96,14 +91,14 @@ class EnvSource:
 
 @cache
 def _maker(spec: str) -> Callable[..., Any]:
-    """The function that a spec names: one and the same for all episodes of a process."""
+    # The function that a spec names: one and the same for all episodes of a process.
     return load_function("--env", spec).function
 
 
 Illegal = Literal["random", "end"]
 
+# Seeds of one split; eight times as many fit into 31 bits, which every generator takes.
 _SEEDS = 2**28
-"""Seeds of one split; eight times as many fit into 31 bits, which every generator takes."""
 
 
 @dataclass(frozen=True)
@@ -121,17 +116,14 @@ class ResetTask(Task):
     """Name of the seeds."""
 
     def __post_init__(self) -> None:
-        """Check the seed."""
         plain_integers(self)
         check_seed(self.seed)
 
     def size(self, split: str) -> int | None:
-        """None: there are as many seeds as anybody draws."""
         check_split(split)
         return None
 
     def problem(self, index: int, split: str = "train") -> Problem:
-        """The seed of that number."""
         self.check_index(index, split)
         drawn = key_int("reset", self.seed, index)
         position = drawn % 4 if split == "all" else SPLITS.index(split)
@@ -140,15 +132,12 @@ class ResetTask(Task):
         return Problem(self.name, split, self.seed, index, text, "", {"reset": seed})
 
     def prompt(self, problem: Problem) -> str:
-        """The start that is played; agents see the environment's observations."""
         return problem.text
 
     def answer(self, text: str) -> str | None:
-        """The text."""
         return text
 
     def answer_lenient(self, text: str) -> str | None:
-        """The text."""
         return text
 
     def grade_batch(
@@ -158,7 +147,6 @@ class ResetTask(Task):
         raise UsageError(f"{self.name} grades by its rewards: play it with --env")
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        """Equal texts."""
         return number_by_first(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
@@ -169,7 +157,6 @@ class ResetTask(Task):
         )
 
     def samples(self) -> tuple[str, ...]:
-        """Numbers and a word, which many environments read."""
         return ("0", "1", "2", "yes")
 
 
@@ -185,17 +172,13 @@ class AECWorkflow(Workflow):
     name: ClassVar[str] = "aec_v0"
     default_task: ClassVar[str] = "environment"
 
-    source: EnvSource = field(kw_only=True)
-    """The function that makes environments."""
+    source: EnvSource = field(kw_only=True)  # the function that makes environments
     credit: Credit | CreditRule = "local"
     format_penalty: float = 1.0
-    illegal: Illegal = "random"
-    """Treatment of a reply without a legal action."""
-    max_steps: int = 1000
-    """Actions after which an episode is cut off."""
+    illegal: Illegal = "random"  # treatment of a reply without a legal action
+    max_steps: int = 1000  # actions after which an episode is cut off
 
     def __post_init__(self) -> None:
-        """Check the settings, and that the environment can be played."""
         super().__post_init__()
         check_choice("rule for illegal actions", self.illegal, Illegal)
         check_whole("max_steps", self.max_steps, 1)
@@ -209,16 +192,13 @@ class AECWorkflow(Workflow):
 
     @cached_property
     def call_limit(self) -> int:
-        """`max_calls`; by default `max_steps` ends an episode."""
         return self.max_calls or self.max_steps
 
     @property
     def pays_agents(self) -> bool:
-        """True if calls are paid by their agents' own returns."""
         return self.credit != "team"
 
     def role_counts(self) -> Roles:
-        """Role -> agents that a policy plays."""
         return self._seats_by_role
 
     @cached_property
@@ -240,7 +220,6 @@ class AECWorkflow(Workflow):
             game.env.close()
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         game = self.source.make()
         seats, wrong = game.seats, Counter[str]()
         try:
@@ -271,17 +250,13 @@ class AECWorkflow(Workflow):
         return Outcome(score=score_of(game, run), facts=facts, payoffs=payoffs)
 
     def _action(self, game: TextEnv, turn: EnvTurn, problem: Problem) -> tuple[Any]:
-        """The action in place of one that is not legal."""
+        # The action in place of one that is not legal.
         rng = key_rng("illegal", problem.id, turn.agent, turn.turn)
         return (random_action(game.env.action_space(turn.agent), turn.mask, rng),)
 
 
 def score_of(game: TextEnv, run: EnvRun) -> float:
-    """The score of a finished episode; see the module's page.
-
-    Raises:
-        UsageError: a return outside the range that becomes 0 to 1.
-    """
+    """The score of a finished episode; see the module's page."""
     if run.score is not None:
         return run.score
     low, high = game.score_range

@@ -17,12 +17,9 @@ from flowzoo.envs.text import visible
 from flowzoo.reward.code.score import python_tree
 from flowzoo.sandbox.program import CallTest, Compare, StdinTest, Test
 
-MOST_CASES = 8
-"""Test cases of one reply that are used."""
-LONGEST = 10_000
-"""Characters of the list of test cases."""
-DEEPEST = 20
-"""Lists within lists of a test case."""
+MOST_CASES = 8  # test cases of one reply that are used
+LONGEST = 10_000  # characters of the list of test cases
+DEEPEST = 20  # lists within lists of a test case
 _LOOSE = Compare("number", tuples_as_lists=True)
 _BLOCK = re.compile(r"```(?:json|python|py|)[ \t]*\n(.*?)\n[ \t]*```", re.DOTALL | re.IGNORECASE)
 _NAMED = re.compile(r"#|[A-Za-z_]\w{0,40}(?:: ?\w{1,40})? ?= ?\[")
@@ -43,7 +40,6 @@ def read_tests(text: str, entry: str | None) -> tuple[Test, ...] | None:
 
 
 def _list(raw: str) -> list[Any] | None:
-    """A list in JSON, else one in Python's literals."""
     if raw.startswith("["):
         try:
             return json.loads(raw)
@@ -68,11 +64,7 @@ def _list(raw: str) -> list[Any] | None:
 
 
 def _value(node: ast.expr | None) -> Any:
-    """The value of a literal; tuples are lists, as in JSON.
-
-    Raises:
-        ValueError: it is no literal, or one that JSON has not.
-    """
+    # The value of a literal; tuples are lists, as in JSON.
     match node:
         case ast.Constant(value=str() | int() | float() | None as value):
             return value
@@ -92,7 +84,6 @@ def _value(node: ast.expr | None) -> Any:
 
 
 def _test(case: Any, entry: str | None) -> Test | None:
-    """A test case: of a function, or of a program that reads stdin (no `entry`)."""
     if not isinstance(case, dict) or not {"input", "output"} <= case.keys():
         return None
     given, expected = case["input"], case["output"]

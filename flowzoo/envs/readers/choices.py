@@ -123,8 +123,8 @@ _NEGATIVE = re.compile(
     r"|fails?|failed|forgets?|forgot|miss\w*|lacks?|lacking|off|too|instead|but|however|should|short"
     r"|although|though|except|than|or|other|others|candidates|confus\w*|overlook\w*|worse)\b|n't\b"
 )
+# A number that may be another candidate's, or the problem's answer.
 _ANSWER = re.compile(r"\b(?:right|correct) answer (?:is|:|is:) ?([1-9])(?=[.!]*$)")
-"""A number that may be another candidate's, or the problem's answer."""
 _PIECE = re.compile(r"[,;:()]| and | but | while | whereas | because | since ")
 
 

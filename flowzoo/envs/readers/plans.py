@@ -15,10 +15,8 @@ from itertools import islice, takewhile
 
 from flowzoo.envs.text import visible
 
-LONGEST = 10_000
-"""Characters of a reply in which a list without labels is looked for."""
-_MOST = 64
-"""Labels that are looked at."""
+LONGEST = 10_000  # characters of a reply in which a list without labels is looked for
+_MOST = 64  # labels that are looked at
 _HEADS = {
     "STRATEGY": "strateg(?:y|ies)|approach(?:es)?|methods?|ways?|ideas?|techniques?",
     "SUBTASK": "sub-?tasks?|parts?|pieces?|sub-?problems?",
@@ -33,6 +31,7 @@ _SOLVED = re.compile(
     r"|^[ \t]*(?:therefore|so|thus|hence)\b|\b(?:final|correct) (?:answer|result)\b|^[ \t]*def ",
     re.IGNORECASE | re.MULTILINE,
 )
+# Beginnings of a step of one solution; without a heading such a list is no list of strategies.
 _STEP = re.compile(
     r"(?:(?:first|then|next|finally|now|after that|let)\b[ ,]"
     r"|(?:add|subtract|multiply|divide|compute|calculate|sum|convert|find|determine|write|define|import|return|print|initiali[sz]e|create"
@@ -40,14 +39,13 @@ _STEP = re.compile(
     r"|simplify|combine|substitute|set|open|call|check|so|therefore)\b)",
     re.IGNORECASE,
 )
-"""Beginnings of a step of one solution; without a heading such a list is no list of strategies."""
 _OPEN = re.compile(r"[=?]|:$")
+# Marks of an entry that is a fact, a question or a value, not an idea.
 _CLAUSE = re.compile(
     r"\b(?:is|are|was|were|has|have|had|am|i|we|he|she|it|they|there|takes?|costs?|returns|comes?"
     r"|then|candidate|correct|incorrect|true|false)\b|[=?\d]|^\W*\w\W*$",
     re.IGNORECASE,
 )
-"""Marks of an entry that is a fact, a question or a value, not an idea."""
 
 
 def read_plan(text: str, word: str, most: int) -> tuple[str, ...] | None:

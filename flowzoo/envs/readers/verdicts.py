@@ -43,6 +43,7 @@ _STATED = re.compile(
     rf"(?: is| was|'s) {_ADVERB}{_WORD}(?: {_THING}(?! ?:))?{_END}"
 )
 _HEADINGS = re.compile(r"(?:(?:the |my |final )*(?:verdict|evaluation|conclusion|assessment) ?:?)")
+# Statements of both verdicts at once, or denials of a denial.
 _BOTH = re.compile(
     r"\bcorrect ?(?:or|and|/|,|nor) ?(?:'?incorrect|wrong)"
     r"|\bincorrect ?(?:or|and|/|,|nor) ?'?correct"
@@ -50,7 +51,6 @@ _BOTH = re.compile(
     r"|\b(?:correct|right|incorrect|wrong) (?:answer|verdict) is (?:not )?'?"
     r"(?:correct|incorrect|right|wrong)"
 )
-"""Statements of both verdicts at once, or denials of a denial."""
 _REPORTED = re.compile(
     r"\b(?:nobody|someone|some|people|they|others?) (?:says?|said|thinks?|claims?|told)\b"
     r"|\bwho says\b|\bfirst thought\b|\baccording to\b|\bkidding\b"

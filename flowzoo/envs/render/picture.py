@@ -1,9 +1,4 @@
-"""The transcript as a picture, for `render_mode="rgb_array"` and what records it.
-
-Drawn with Pillow in a fixed-width font that matplotlib ships, DejaVu Sans Mono: the same picture on
-every machine, boards in line, and letters for mathematics, Greek and Cyrillic (Chinese, Japanese
-and Korean appear as boxes). Rich can export SVG only, which a recorder cannot take.
-"""
+"""The transcript as a picture, for `render_mode="rgb_array"`."""
 
 from __future__ import annotations
 
@@ -23,13 +18,11 @@ from flowzoo.extras import installed
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
 
+# Pixels of a picture: even, as video codecs want them, and the same for every episode.
 WIDTH, HEIGHT = 960, 720
-"""Pixels of a picture: even, as video codecs want them, and the same for every episode."""
-MARGIN, SIZE, LEADING = 16, 14, 18
-"""Pixels around the text; of a letter; from line to line."""
+MARGIN, SIZE, LEADING = 16, 14, 18  # pixels around the text; of a letter; from line to line
 
-NEEDED = ("matplotlib", "PIL")
-"""Modules that draw; the first has the font."""
+NEEDED = ("matplotlib", "PIL")  # modules that draw; the first has the font
 
 RGB = {
     "plain": (212, 212, 212),
@@ -58,11 +51,7 @@ def can_draw() -> bool:
 
 @lru_cache(maxsize=1)
 def picture_font() -> FreeTypeFont:
-    """The font of all pictures.
-
-    Raises:
-        MissingExtraError: Pillow or matplotlib is not installed.
-    """
+    """The font of all pictures."""
     for module in NEEDED:
         need_module(module, 'render_mode="rgb_array"')
     from PIL import ImageFont
@@ -75,11 +64,7 @@ def picture_font() -> FreeTypeFont:
 
 
 def to_array(episode: Episode) -> np.ndarray:
-    """The newest lines of the transcript: uint8 of shape (HEIGHT, WIDTH, 3), red, green, blue.
-
-    Raises:
-        MissingExtraError: Pillow or matplotlib is not installed.
-    """
+    """The newest lines of the transcript: uint8 of shape (HEIGHT, WIDTH, 3), red, green, blue."""
     font = picture_font()
     from PIL import Image, ImageDraw
 

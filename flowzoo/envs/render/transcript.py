@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from flowzoo.envs.tasks.task import Scene
 
 
-MOST_FRAMES = 60
-"""Moves of a turn that are shown one by one; of a longer one only the end."""
+MOST_FRAMES = 60  # moves of a turn that are shown one by one; of a longer one only the end
 
 
 def drawn(scene: Scene) -> Text:
@@ -50,15 +49,7 @@ def print_start(episode: Episode, out: Console) -> bool:
 def print_moved(
     episode: Episode, before: list[Reply], reply: Reply, out: Console, pace: float
 ) -> None:
-    """Draw what `reply` did to the world, if it did anything.
-
-    Args:
-        episode: the episode.
-        before: the replies before it, in call order.
-        reply: the newest reply.
-        out: where to draw.
-        pace: seconds between two moves; 0 draws the end only.
-    """
+    """Draw what `reply` did to the world, if it did anything."""
     workflow, problem = episode.workflow, episode.problem
     then, now = workflow.world(before), workflow.world([*before, reply])
     if now is None or now == then:
@@ -80,10 +71,8 @@ def print_moved(
 
 
 def remarks(episode: Episode, phase: int) -> list[str]:
-    """Lines about the programs and searches that followed the replies of `phase`.
-
-    Runs on tests are left out: some of them are ground truth.
-    """
+    """Lines about the programs and searches that followed the replies of `phase`."""
+    # Runs on tests are left out: some of them are ground truth.
     turns = [turn for turn in episode.turns if turn.phase == phase]
     later = [turn.logged for turn in episode.turns if turn.phase == phase + 1]
     start = turns[0].logged + len(turns)
@@ -109,14 +98,10 @@ def of_program(ran: Ran) -> str:
 
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
-LONGEST = 2_000
-"""Characters of one text shown; the middle of a longer one is left out, and said so."""
-SHORT = 200
-"""Characters of an answer or a remark of one line."""
-_PLAIN = 60
-"""Characters of a reading that is repeated below its reply."""
-NARROW = 80
-"""Characters of a verdict on one line; a longer one has a line for each part."""
+LONGEST = 2_000  # characters of one text shown; the middle of a longer one is left out, and said so
+SHORT = 200  # characters of an answer or a remark of one line
+_PLAIN = 60  # characters of a reading that is repeated below its reply
+NARROW = 80  # characters of a verdict on one line; a longer one has a line for each part
 
 
 def printable(text: str, most: int = LONGEST) -> str:
@@ -149,7 +134,7 @@ def facts_line(episode: Episode) -> str:
 
 
 def _named(name: str, text: str) -> str:
-    """`name text`, or the text below its name where it has several lines."""
+    # `name text`, or the text below its name where it has several lines.
     several = "\n" in text
     text = printable(text, LONGEST if several else SHORT)
     return f"{name}:\n{text}" if several else f"{name} {text}"
@@ -174,18 +159,7 @@ def print_new(
     prompts: bool = False,
     pace: float = 0.0,
 ) -> int:
-    """Print the answered turns from number `printed` on, and the verdict once done.
-
-    Args:
-        episode: the episode.
-        printed: how many items were printed before.
-        console: where to print; standard output by default.
-        prompts: print the prompts too.
-        pace: seconds between two moves in a drawn world; 0 draws its state after each turn only.
-
-    Returns:
-        How many items have been printed now (the verdict counts as one).
-    """
+    """Print the answered turns from number `printed` on, and the verdict once done."""
     from rich.console import Console
     from rich.text import Text
 
@@ -209,7 +183,6 @@ def print_new(
 
 
 def _print_end(episode: Episode, out: Console) -> None:
-    """Print what followed the last reply, the verdict and the facts."""
     from rich.text import Text
 
     settled = episode_rewards(episode)
@@ -222,7 +195,6 @@ def _print_end(episode: Episode, out: Console) -> None:
 
 
 def _print_remarks(episode: Episode, phase: int, out: Console) -> None:
-    """Print the results of programs and searches after a phase, one line each."""
     from rich.text import Text
 
     for line in remarks(episode, phase):
@@ -230,7 +202,6 @@ def _print_remarks(episode: Episode, phase: int, out: Console) -> None:
 
 
 def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompts: bool) -> None:
-    """Print a reply in a frame of its role's color."""
     from rich.panel import Panel
     from rich.text import Text
 
@@ -253,7 +224,6 @@ def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompt
 
 
 def _reading(reply: Reply) -> str:
-    """Note on how a reply was read; "" if it is obvious."""
     value = reply.strict
     if value is None:
         return "unreadable"

@@ -29,6 +29,7 @@ __all__ = [
     "tasks_of",
 ]
 
+# Entry points `module:class` by task name; the class is imported when it is made.
 TASKS: dict[str, str] = {
     "math": "flowzoo.envs.tasks.math.task:MathTask",
     "code": "flowzoo.envs.tasks.code.task:CodeTask",
@@ -38,7 +39,6 @@ TASKS: dict[str, str] = {
     "sokoban": "flowzoo.envs.tasks.games.sokoban:SokobanTask",
     "sudoku": "flowzoo.envs.tasks.games.sudoku:SudokuTask",
 }
-"""Entry points `module:class` by task name; the class is imported when it is made."""
 
 
 def register_task(name: str, entry_point: str) -> None:
@@ -76,11 +76,6 @@ def task_class(name: str) -> type[Task]:
 
 
 def _complete(setting: str, value: type[Task]) -> type[Task]:
-    """`value`, whose `name` and `kind` are words.
-
-    Raises:
-        UsageError: they are not.
-    """
     for needed in ("name", "kind"):
         word = getattr(value, needed, None)
         # A field without a default value is no attribute of the class.

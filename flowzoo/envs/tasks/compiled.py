@@ -10,12 +10,11 @@ _LOCK = Lock()
 
 
 def compile_in(module: dict[str, Any], names: Iterable[str]) -> None:
-    """Replace the functions `names` in a module's `globals()` by compiled ones, once.
-
-    They are compiled by numba when they are called first, or loaded from the cache beside the
-    module's file. As globals, and not as a closure, they may call one another and still be cached.
-    A kernel must not call itself: numba 0.65 crashes when it takes such a one from the cache.
-    """
+    """Replace the functions `names` in a module's `globals()` by compiled ones, once."""
+    # They are compiled by numba when they are called first, or loaded from the cache beside the
+    # module's file. As globals, and not as a closure, they may call one another and still be
+    # cached. A kernel must not call itself: numba 0.65 crashes when it takes such a one from the
+    # cache.
     from numba import njit
 
     with _LOCK:  # graders run on threads

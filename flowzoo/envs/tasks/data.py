@@ -62,12 +62,7 @@ class DataTask(Task, Generic[N]):
         return None if self.data is None else len(self._source().splits[split])
 
     def problem(self, index: int, split: str = "train") -> Problem:
-        """Problem `index` of `split`; for a file, the row at that position of the split.
-
-        Raises:
-            UsageError: unknown split, an index outside it, or a generator whose space is so small
-                that none of it belongs to the split.
-        """
+        """Problem `index` of `split`; for a file, the row at that position of the split."""
         size = self.check_index(index, split)
         if size is None:
             return self._generated(index, split)

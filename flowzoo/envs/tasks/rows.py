@@ -1,11 +1,4 @@
-"""Reading data files: one way for all tasks and layouts.
-
-JSON Lines, a JSON array, CSV and TSV (`tables.py`; all of these gzipped, too), Parquet, and data
-sets of the hub (`published.py`) become numbered records (of an array, a "line" is an entry); a
-task's reader makes rows of them.
-Every row is read and checked at once; the first bad one raises `DataError` with its line, or a
-reader lists them all.
-"""
+"""Rows of files (JSON Lines, JSON, CSV, TSV, Parquet) and of data sets of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -46,16 +39,12 @@ _FILE_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".gz")
 class Published:
     """A range of rows of a data set."""
 
-    location: str
-    """An id of the hub, or the path of a folder."""
+    location: str  # an id of the hub, or the path of a folder
     config: str | None = None
     split: str | None = None
-    first: int = 0
-    """Rows of the split that are left out at its beginning."""
-    stop: int | None = None
-    """The row before which it ends; None: all, from a copy in the cache."""
-    revision: str | None = None
-    """Commit, tag or branch of the hub."""
+    first: int = 0  # rows of the split that are left out at its beginning
+    stop: int | None = None  # the row before which it ends; None: all, from a copy in the cache
+    revision: str | None = None  # commit, tag or branch of the hub
 
     @property
     def folder(self) -> Path | None:
@@ -76,11 +65,7 @@ class Published:
 
 
 def read_published(data: str) -> Published:
-    """The data set that `data` names; makes no request.
-
-    Raises:
-        UsageError: neither an id nor a folder, or a folder with a revision.
-    """
+    """The data set that `data` names; makes no request."""
     if os.path.isdir(data):
         return Published(data)
     parts = _PARTS.fullmatch(data)
@@ -111,14 +96,7 @@ def _ends_like_a_file(location: str, is_folder: bool) -> bool:
 
 
 def published_rows(data: str) -> Iterator[tuple[int, Any]]:
-    """Rows of a data set with their numbers in the split, from 1.
-
-    Raises:
-        UsageError: `data` is neither an id nor a folder; there are several splits and none was
-            chosen.
-        DataError: it cannot be loaded, or only with another revision than the one wanted.
-        MissingExtraError: `datasets` is not installed.
-    """
+    """Rows of a data set with their numbers in the split, from 1."""
     source = read_published(data)
     try:
         import httpx  # `datasets` asks the hub with it, and lets some of its errors through
@@ -138,7 +116,6 @@ def published_rows(data: str) -> Iterator[tuple[int, Any]]:
 
 
 def _load_split(data: str, source: Published) -> Any:
-    """The split, from the cache or as a stream."""
     import datasets
 
     builder = datasets.load_dataset_builder(
@@ -161,10 +138,8 @@ def _load_split(data: str, source: Published) -> Any:
 
 
 def _check_commit(data: str, source: Published, builder: Any) -> None:
-    """Refuse another commit than the one wanted; say which one it is where none was.
-
-    If the hub does not answer, `datasets` takes any revision from its cache.
-    """
+    # Refuse another commit than the one wanted; say which one it is where none was. If the hub does
+    # not answer, `datasets` takes any revision from its cache.
     from datasets.packaged_modules.cache.cache import Cache
 
     commit, revision = builder.hash, source.revision
@@ -179,7 +154,6 @@ def _check_commit(data: str, source: Published, builder: Any) -> None:
 
 
 def _remedy(source: Published) -> str:
-    """Remedy for an unreachable hub."""
     if source.folder is not None:
         return ""
     return (
@@ -188,22 +162,11 @@ def _remedy(source: Published) -> str:
     )
 
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-"""Suffix of a file -> what stands between its cells."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}  # suffix of a file -> what stands between its cells
 
 
 def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[int, Any]]:
-    """The rows of a table with the lines on which they begin.
-
-    Args:
-        file: the file, for messages.
-        content: its bytes: UTF-8, with or without a byte order mark.
-        separator: what stands between cells.
-
-    Raises:
-        DataError: no UTF-8, no header, quotes that do not match, or a row with more or fewer cells
-            than there are columns.
-    """
+    """The rows of a table with the lines on which they begin."""
     rows = _rows(file, content, separator)
     line, header = next(rows, (1, []))
     names = [name.strip() for name in header]
@@ -215,7 +178,6 @@ def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[i
 
 
 def _rows(file: str, content: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that have cells, each with the line on which it begins."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -266,8 +228,8 @@ def _wrong_count(cells: list[str], names: list[str]) -> str:
     )
 
 
+# Pairs (what a layout needs, name of the column that has it); a dot goes into a mapping.
 Columns = tuple[tuple[str, str], ...]
-"""Pairs (what a layout needs, name of the column that has it); a dot goes into a mapping."""
 
 
 class HasText(Protocol):
@@ -280,11 +242,11 @@ class HasText(Protocol):
 
 
 R = TypeVar("R", bound=HasText)
+# Makes rows of numbered records: `(data, records, layout, columns)`; raises `DataError` at a bad
+# one, or gives an `Unusable` in its place.
 Reader = Callable[
     [str, Iterable[tuple[int, Any]], str, dict[str, str]], "Iterator[R] | Iterator[R | Unusable]"
 ]
-"""Makes rows of numbered records: `(data, records, layout, columns)`; raises `DataError` at a bad
-one, or gives an `Unusable` in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,30 +264,15 @@ class DataSource(Generic[R]):
     name: str
     digest: str
     splits: Mapping[str, tuple[R, ...]]
-    unusable: tuple[Unusable, ...] = ()
-    """Rows that the reader could make nothing of."""
+    unusable: tuple[Unusable, ...] = ()  # rows that the reader could make nothing of
 
 
 def load(
     data: str, reader: Reader[R], layout: str = "auto", columns: Columns = ()
 ) -> DataSource[R]:
-    """Read the problems of `data`: of a file, of a folder in the layout of the Hugging Face hub,
-    or of an id there; parsed once per content.
-
-    After an id or a folder: `:config` and `@split` where the dataset has several, `@split[:1000]`
-    for some rows of it, `#commit` for a revision of an id. An existing path wins over an id.
-
-    Args:
-        data: path of a JSON Lines, CSV, TSV or Parquet file or of a folder, or an id.
-        reader: makes the rows; a function of a module, since it is part of the cache's key.
-        layout: one of the reader's layouts, or `auto` to tell by the columns of the first row.
-        columns: pairs that replace the layout's column names.
-
-    Raises:
-        DataError: unreadable or empty file, or a bad row.
-        UsageError: `data` is neither an existing path nor an id; unknown layout or column key.
-        MissingExtraError: a Parquet file, a folder or a dataset id without the extra `data`.
-    """
+    """Read the problems of a file, a folder in the hub's layout, or an id."""
+    # Parsed once per content. After an id or a folder: `:config` and `@split` where the dataset has several, `@split[:1000]`
+    # for some rows of it, `#commit` for a revision of an id. An existing path wins over an id.
     if os.path.isfile(data):  # Path.is_file raises where a name is too long
         digest = hashlib.blake2b(Path(data).read_bytes(), digest_size=16).hexdigest()
         return _load(data, reader, layout, columns, digest)
@@ -349,12 +296,7 @@ def data_source(
 def reload(
     data: str, reader: Reader[R], layout: str, columns: Columns, digest: str
 ) -> DataSource[R]:
-    """The source that `load` gave with `digest`; reads the file at most once in a process.
-
-    Raises:
-        DataError: the content has changed.
-        UsageError: the file is gone.
-    """
+    """The source that `load` gave with `digest`; reads the file at most once in a process."""
     source = load(data, reader, layout, columns)
     if source.digest != digest:
         raise DataError(
@@ -368,10 +310,8 @@ def reload(
 def _load(
     data: str, reader: Reader[R], layout: str, columns: Columns, digest: str, stamp: str = ""
 ) -> DataSource[R]:
-    """`load` for a known content: `digest` is that of the file, empty for an id or a folder.
-
-    `stamp` only distinguishes a folder from its earlier content.
-    """
+    # `load` for a known content: `digest` is that of the file, empty for an id or a folder. `stamp`
+    # only distinguishes a folder from its earlier content.
     records = _read_file(Path(data)) if digest else published_rows(data)
     parsed = tuple(reader(data, records, layout, dict(columns)))
     unusable = tuple(row for row in parsed if isinstance(row, Unusable))
@@ -405,11 +345,7 @@ def unusable_rows(
 
 
 def read_columns(value: object) -> Columns:
-    """Columns as an option gives them: a mapping, pairs, or a text such as `text:ask,tests:checks`.
-
-    Raises:
-        UsageError: anything else.
-    """
+    """Columns from an option: a mapping, pairs, or a text such as `text:ask,tests:checks`."""
     pairs: Any = value
     if isinstance(value, str):
         pairs = [tuple(part.strip() for part in word.split(":")) for word in value.split(",")]
@@ -439,7 +375,7 @@ def _read_file(path: Path) -> Iterable[tuple[int, Any]]:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a file, which may be gzipped."""
+    # The bytes of a file, which may be gzipped.
     if path.suffix != ".gz":
         return path.read_bytes()
     try:
@@ -449,10 +385,8 @@ def _content(path: Path) -> bytes:
 
 
 def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
-    """The objects of a file, one a line, or the items of its only array.
-
-    A line that is none is an `Unusable`.
-    """
+    # The objects of a file, one a line, or the items of its only array. A line that is none is an
+    # `Unusable`.
     content = _content(path)
     if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         try:
@@ -508,14 +442,7 @@ def no_layout(
     layouts: Mapping[str, Mapping[str, tuple[str, ...]]],
     needed: Sequence[str],
 ) -> DataError:
-    """The error for a file whose first record fits none of `layouts`.
-
-    Args:
-        where: the record's place.
-        record: the record.
-        layouts: layout -> what it needs -> columns that may have it.
-        needed: what all layouts need, which columns can be named for.
-    """
+    """The error for a file whose first record fits none of `layouts`."""
     expected = "; ".join(
         f"{name}: " + ", ".join(column for group in groups.values() for column in group)
         for name, groups in layouts.items()
@@ -541,11 +468,7 @@ def listed(value: Any) -> Any:
 def objects(
     data: str, records: Iterable[tuple[int, Any]]
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Line number, place for messages, and record, of records that must be mappings.
-
-    Raises:
-        DataError: one is something else.
-    """
+    """Line number, place for messages, and record, of records that must be mappings."""
     for line, record in records:
         where = f"{data}, line {line}"
         if isinstance(record, Unusable):

@@ -1,9 +1,4 @@
-"""The base class of tasks: addressable problems, prompts, reading of answers, batch grading.
-
-Item i of a split is a function of (task, split, seed, index) alone, in every process and on every
-machine. Splits are assigned by the hash of the instance and not by the seed, so they are
-disjoint even where the space of instances is small.
-"""
+"""Base class of tasks: addressable problems, prompts, reading of answers, batch grading."""
 
 from __future__ import annotations
 
@@ -55,17 +50,7 @@ def run_programs(
     limits: Limits | None = None,
     packages: str = "",
 ) -> list[Ran]:
-    """Run programs and say what each came to; SE where the sandbox failed, again and again.
-
-    Args:
-        runs: the programs with their tests.
-        sandbox: which isolation they run under.
-        limits: for runs that do not bring their own.
-        packages: that they may import.
-
-    Raises:
-        UsageError: this machine does not offer that isolation.
-    """
+    """Run programs and say what each came to; SE where the sandbox failed, again and again."""
     if not runs:
         return []
     common = limits or Limits()
@@ -298,11 +283,7 @@ def levels_named(level: int | str, highest: int) -> tuple[int, ...]:
 
 
 def read_levels(level: int | str, levels: Iterable[int]) -> tuple[int, ...]:
-    """The levels that `level` names, by `levels_named`, of those there are.
-
-    Raises:
-        UsageError: anything else.
-    """
+    """The levels that `level` names, by `levels_named`, of those there are."""
     levels_known = list(levels)
     chosen = levels_named(level, max(levels_known))
     if chosen:
@@ -344,12 +325,7 @@ def get_problem(task: Task, index: int, split: str = "train") -> Problem:
 
 
 def get_size(task: Task, split: str) -> int | None:
-    """`task.size(split)`, certainly a number of at least 0, or None.
-
-    Raises:
-        UsageError: unknown split.
-        TaskError: the task raised something else, or returned something else.
-    """
+    """`task.size(split)`, certainly a number of at least 0, or None."""
     try:
         size = task.size(split)
     except (FlowzooError, OSError):

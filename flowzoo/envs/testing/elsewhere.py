@@ -49,7 +49,7 @@ def main(modules: Sequence[tuple[str, str]]) -> None:
 
 
 def _provide(name: str, file: str) -> None:
-    """Import a module that cannot be found by its name from its file, as `multiprocessing` does."""
+    # Import a module that cannot be found by its name from its file, as `multiprocessing` does.
     if name != "__main__":
         try:
             importlib.import_module(name)

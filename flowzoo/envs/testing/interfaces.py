@@ -19,8 +19,7 @@ from flowzoo.envs.testing.playthrough import (
 from flowzoo.envs.testing.slow_replies import time_limit
 from flowzoo.envs.workflow import Workflow
 
-STEP_S = 20.0
-"""CPU seconds that this process may take for a step after a hostile reply."""
+STEP_S = 20.0  # CPU seconds that this process may take for a step after a hostile reply
 
 
 def check_api(workflow: Workflow, cycles: int = 200) -> None:

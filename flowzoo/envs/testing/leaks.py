@@ -44,7 +44,6 @@ def _parallel_phases(workflow: Workflow, number: int) -> list[int]:
 
 
 def _phase_views(workflow: Workflow, number: int, phase: int, variant: str) -> list[str]:
-    """Observations of the agents of `phase` while their mates reply with variants of `variant`."""
     env = WorkflowEnv(workflow)
     env.reset(seed=number)
     views = []
@@ -61,10 +60,8 @@ def _phase_views(workflow: Workflow, number: int, phase: int, variant: str) -> l
 
 
 def pinned(workflow: Workflow, problem: Problem, effect: Effect, truth: random.Random) -> Any:
-    """The result of an effect; where it tells ground truth, one that comes from `truth` instead.
-
-    Ground truth are grades, and runs on hidden tests of the problem.
-    """
+    """The result of an effect; where it tells ground truth, one that comes from `truth` instead."""
+    # Ground truth are grades, and runs on hidden tests of the problem.
     if isinstance(effect, Grade):
         return Graded(float(truth.random() < 0.5), "pinned")
     hidden = {id(test) for test in problem.meta.get("hidden", ())}

@@ -16,17 +16,17 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.seeding import key_rng
 
+# Warnings of PettingZoo about environments without arrays.
 KNOWN_WARNINGS = (
     "Observation is not a NumPy array",
     "Observation space for each agent probably should be",
     "Action space for each agent probably should be",
 )
-"""Warnings of PettingZoo about environments without arrays."""
 
-PLAYTHROUGHS = 12
-"""Different episodes that the leak checks look at."""
+PLAYTHROUGHS = 12  # different episodes that the leak checks look at
 
 
+# Replies that models do produce and that must be scored, never raise.
 HOSTILE = {
     "empty": "",
     "long": "x" * 100_000,
@@ -44,7 +44,6 @@ HOSTILE = {
     "repeated digit": "\\boxed{" + "1" * 60 + "!",
     "repeated item": "[[" + "1, " * 60 + "!",
 }
-"""Replies that models do produce and that must be scored, never raise."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -54,11 +53,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def pickled(subject: object) -> bytes:
-    """`subject` as `pickle` stores it.
-
-    Raises:
-        AssertionError: it cannot be stored; the message has the remedy.
-    """
+    """`subject` as `pickle` stores it."""
     try:
         return pickle.dumps(subject)
     except Exception as error:

@@ -24,8 +24,7 @@ from flowzoo.envs.testing.playthrough import (
 )
 from flowzoo.envs.workflow import Workflow
 
-ALONE = 20
-"""Number of episodes that are played both together and alone."""
+ALONE = 20  # number of episodes that are played both together and alone
 
 
 def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
@@ -83,7 +82,6 @@ def check_budget(workflow: Workflow) -> None:
 
 
 def _most_asks(episode: Episode) -> int:
-    """Largest number of asks of an agent."""
     return max(Counter(turn.agent for turn in episode.turns).values(), default=0)
 
 
@@ -142,7 +140,6 @@ def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
 
 
 def _move_together(episodes: list[Episode], rng: random.Random) -> None:
-    """Answer and resolve, a random few of the episodes at a time."""
     alive = list(episodes)
     while alive:
         few = rng.sample(alive, min(len(alive), 16))

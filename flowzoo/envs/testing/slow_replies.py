@@ -1,8 +1,4 @@
-"""Checks that parsers and scripts end.
-
-A regular expression with nested repetitions, `(a+)+$`, takes time exponential in the length of a
-reply that almost matches: a model that repeats itself finds it, and training hangs.
-"""
+"""Checks that parsers and scripts end."""
 
 from __future__ import annotations
 
@@ -70,22 +66,20 @@ def time_limit(subject: str, seconds: float) -> Iterator[None]:
         raise AssertionError(f"{subject} takes more than {seconds:g} s of CPU time")
 
 
+# Repeated in replies: what nested repetitions match in many ways.
 UNITS = ("a", "1", "word ", "1, ", " ", "\n", "\\", "{", "[", "(", '"', "*", "-", "<a>", "x = 1\n")
-"""Repeated in replies: what nested repetitions match in many ways."""
+# Beginnings that parsers look for.
 OPENINGS = ("", "\\boxed{", "<answer>", "Answer: ", "```python\n", '{"answer": "', "[[")
-"""Beginnings that parsers look for."""
+# CPU seconds that a parser may take for one reply; parsers of flowzoo's tasks take milliseconds for
+# a megabyte.
 LIMIT_S = 5.0
-"""CPU seconds that a parser may take for one reply; parsers of flowzoo's tasks take milliseconds
-for a megabyte."""
 _TIMES, _CUTS = 60, 24
 _PART = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def repetitions(reply: str = "") -> Iterator[str]:
-    """Replies that repeat one thing to the end and then break off, or end as no pattern expects.
-
-    They begin as parsers expect it: with an opening, or with a part of `reply`.
-    """
+    """Replies that repeat one thing to the end and then break off, or end as no pattern expects."""
+    # They begin as parsers expect it: with an opening, or with a part of `reply`.
     ends = [match.end() for match in _PART.finditer(reply)]
     heads = [*OPENINGS, *(reply[:end] for end in ends[:: max(1, len(ends) // _CUTS)])]
     for head in dict.fromkeys(heads):
@@ -124,11 +118,7 @@ def check_readers(task: Task) -> None:
 
 
 def read_all(subject: str, parser: Any, replies: Sequence[str]) -> None:
-    """Let a parser read hostile replies and repetitions that begin like `replies`.
-
-    Raises:
-        AssertionError: it is too slow for one, or raises.
-    """
+    """Let a parser read hostile replies and repetitions that begin like `replies`."""
     texts = chain(HOSTILE.values(), *map(repetitions, replies))
     for text in dict.fromkeys(map(strip_thinking, texts)):
         with time_limit(f"{subject}, given {text!r:.80},", LIMIT_S):

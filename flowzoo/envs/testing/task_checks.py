@@ -1,7 +1,4 @@
-"""Checks of tasks: problems can be addressed, split, graded, copied and moved.
-
-Every check takes a `Task` and raises `AssertionError` saying what is wrong; `check_task` runs them.
-"""
+"""Checks of tasks: problems can be addressed, split, graded, copied and moved."""
 
 from __future__ import annotations
 
@@ -23,12 +20,9 @@ from flowzoo.envs.testing.playthrough import HOSTILE, pickled, require
 from flowzoo.envs.testing.slow_replies import check_readers, time_limit
 from flowzoo.errors import UsageError
 
-LOOKS = 30
-"""Problems of each split that the checks look at; fewer where grading is slow."""
-GRADED = 4
-"""Problems whose answers are graded."""
-GRADING_S = 60.0
-"""CPU seconds that this process may take to grade a batch."""
+LOOKS = 30  # problems of each split that the checks look at; fewer where grading is slow
+GRADED = 4  # problems whose answers are graded
+GRADING_S = 60.0  # CPU seconds that this process may take to grade a batch
 OWN_SPLITS = tuple(split for split in SPLITS if split != "all")
 
 
@@ -262,6 +256,7 @@ from flowzoo.envs.testing.elsewhere import main
 main(head["modules"])
 """
 
+# All checks of a task, in the order `check_task` runs them.
 TASK_CHECKS = (
     check_items,
     check_refusals,
@@ -273,4 +268,3 @@ TASK_CHECKS = (
     check_classes,
     check_copies,
 )
-"""All checks of a task, in the order `check_task` runs them."""

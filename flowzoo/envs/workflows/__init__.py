@@ -1,4 +1,1 @@
-"""The bundled workflows, one file each; a module's docstring is its page.
-
-They use scripts, tasks and texts, never the episode that runs them.
-"""
+"""The bundled workflows, one file each; a module's docstring is its page in the documentation."""

@@ -84,11 +84,9 @@ _BUILTINS = frozenset(dir(builtins))
 
 
 def split_solution(solution: str, entry: str) -> tuple[str, str]:
-    """Texts of a helper and a main function that do together what `solution` does.
-
-    The first expression that depends on the arguments alone becomes `aux`. Where there is none,
-    `aux` is the whole solution and main a wrapper around it.
-    """
+    """Texts of a helper and a main function that do together what `solution` does."""
+    # The first expression that depends on the arguments alone becomes `aux`. Where there is none,
+    # `aux` is the whole solution and main a wrapper around it.
     tree = parsed(solution)
     function = next(
         (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry), None
@@ -112,10 +110,8 @@ def _others(tree: ast.Module, function: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def movable_parts(function: ast.FunctionDef, arguments: frozenset[str]) -> Iterator[ast.expr]:
-    """Expressions that use arguments and no other variable, and are not all that is returned.
-
-    Arguments that the function assigns anew do not count.
-    """
+    """Expressions that use arguments and no other variable, and are not all that is returned."""
+    # Arguments that the function assigns anew do not count.
     assigned = {
         node.id
         for node in own_nodes(function)
@@ -170,8 +166,7 @@ class _Renamed(ast.NodeTransformer):
 
 Feedback = Literal["diagnostics", "plain"]
 NO_COOPERATION: Parts = {"calls": 0.0, "depth": 0.0, "ignored": 0.0}
-SHOWN = 300
-"""Characters of a failure that the feedback shows."""
+SHOWN = 300  # characters of a failure that the feedback shows
 
 
 def passes(ran: Ran) -> list[bool]:
@@ -227,14 +222,10 @@ class CodePair(Workflow):
     }
 
     max_turns: int = 2
-    """Turns of both."""
     feedback: Feedback = "diagnostics"
-    """`diagnostics`: failing public tests and syntax errors. `plain`: only the own text."""
     shown_failures: int = 1
-    """Failing public tests that `diagnostics` shows."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if not isinstance(self.task, CodeTask):
             raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
@@ -248,7 +239,6 @@ class CodePair(Workflow):
             check_whole(name, getattr(self, name), 1)
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         self.check(problem)
         chats = {
             role: [{"role": "user", "content": self.asked(role, problem)}]
@@ -345,7 +335,6 @@ class CodePair(Workflow):
         return fenced(main) if right else self.task.solve(problem, rng, False)
 
     def samples(self) -> tuple[str, ...]:
-        """Programs with and without `aux`."""
         return (
             *self.task.samples(),
             fenced("def aux(x):\n    return x + 3"),

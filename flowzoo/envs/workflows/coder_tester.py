@@ -66,8 +66,7 @@ from flowzoo.errors import UsageError
 from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import CallTest, StdinTest, Test
 
-SHOWN = 200
-"""Characters of a value that a mismatch shows."""
+SHOWN = 200  # characters of a value that a mismatch shows
 
 
 def show_case(test: Test) -> str:
@@ -94,10 +93,8 @@ class Round(NamedTuple):
     program: str | None
     tests: tuple[Test, ...] | None
     ran: Ran | None
-    passed: float
-    """Share of the hidden tests that the program passes."""
-    reproduced: int
-    """Number of tests that the reference reproduces."""
+    passed: float  # share of the hidden tests that the program passes
+    reproduced: int  # number of tests that the reference reproduces
 
     @property
     def agreed(self) -> bool:
@@ -126,19 +123,15 @@ class CoderTester(Workflow):
     }
 
     credit: Credit | CreditRule = "mix"
-    """Reward of a call; the published rule is alpha * team + local."""
     max_turns: int = 4
-    """Turns, of two calls each."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if not isinstance(self.task, CodeTask):
             raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
         check_whole("max_turns", self.max_turns, 1)
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         task, entry = self.task, problem.meta["entry"]
         rounds: list[Round] = []
         read_lenient: Callable[[str], Any] = partial(extract_code, reading="lenient")
@@ -171,8 +164,8 @@ class CoderTester(Workflow):
         return self.task.trial(problem, program)._replace(tests=tests)
 
     def judged(self, problem: Problem, code: Reply, test: Reply) -> Generator[Any, Any, Round]:
-        """Run a turn's program on its tests; beside that, with no say in anything, it on the
-        hidden tests and the reference on its tests.
+        """Run a turn's program on its tests; beside that, with no say in anything, it on the hidden
+        tests and the reference on its tests.
         """
         program, tests = self.read(code), test.strict
         reference = problem.meta.get("solution")
@@ -225,7 +218,6 @@ class CoderTester(Workflow):
         return f"```json\n{json.dumps(cases)}\n```"
 
     def samples(self) -> tuple[str, ...]:
-        """Programs and test cases."""
         return (
             *self.task.samples(),
             '[{"input": [5], "output": 32}]',

@@ -131,12 +131,9 @@ class EvalOpt(Workflow):
     }
 
     max_rounds: int | None = None
-    """Attempts the generator may make; None takes the preset's number (code: 2)."""
     tools: Tools = "none"
-    """`tests`: programs are run on the public tests, and the evaluator sees what came of it."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if self.max_rounds is not None:
             check_whole("max_rounds", self.max_rounds, 1)
@@ -154,7 +151,6 @@ class EvalOpt(Workflow):
         return self.max_rounds or default
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         rounds, paper, task = self.rounds, self.preset == "paper", self.task
         counts: Counter[str] = Counter()
         history = [user(task.prompt(problem))]
@@ -249,5 +245,4 @@ class EvalOpt(Workflow):
         return "\\boxed{Correct}" if verdict else f"\\boxed{{Incorrect}} {without_box(reply)}"
 
     def samples(self) -> tuple[str, ...]:
-        """Solutions and verdicts."""
         return (*self.task.samples(), "\\boxed{Correct}", "A step is wrong. \\boxed{Incorrect}")

@@ -48,6 +48,7 @@ from flowzoo.errors import check_choice
 
 SplitBy = Literal["strategies", "subtasks"]
 WORDS = {"strategies": "STRATEGY", "subtasks": "SUBTASK"}
+# Strategies of the scripted orchestrator, by the task's kind.
 IDEAS: dict[str, tuple[str, ...]] = {
     "math": (
         "go step by step",
@@ -62,7 +63,6 @@ IDEAS: dict[str, tuple[str, ...]] = {
         "think of the edge cases first",
     ),
 }
-"""Strategies of the scripted orchestrator, by the task's kind."""
 
 
 def read_parts(text: str, word: str, most: int) -> tuple[str, ...] | None:
@@ -111,18 +111,14 @@ class OrchWorkers(Workflow):
     }
 
     max_workers: int = 3
-    """Most strategies that are used, and number of worker agents."""
     split_by: SplitBy = "strategies"
-    """Assignments of the orchestrator: whole-problem strategies, or parts of the problem."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         check_whole("max_workers", self.max_workers, 1)
         check_choice("split_by", self.split_by, SplitBy)
 
     def role_counts(self) -> Mapping[str, int]:
-        """As many workers as set."""
         return {"orchestrator": 1, "worker": self.max_workers, "synthesizer": 1}
 
     @property
@@ -131,7 +127,6 @@ class OrchWorkers(Workflow):
         return IDEAS.get(self.task.kind, IDEAS["math"])
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         task, word, most = self.task, WORDS[self.split_by], self.max_workers
         plan = yield Ask(
             "orchestrator_0",
@@ -200,6 +195,5 @@ class OrchWorkers(Workflow):
         return "\n".join(f"{word} {n}: {idea}" for n, idea in enumerate(ideas, start=1))
 
     def samples(self) -> tuple[str, ...]:
-        """Solutions and plans."""
         word = WORDS[self.split_by]
         return (*self.task.samples(), f"{word} 1: {self.ideas[0]}\n{word} 2: {self.ideas[1]}")

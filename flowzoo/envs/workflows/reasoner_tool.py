@@ -59,10 +59,8 @@ from flowzoo.envs.workflow import Credit, CreditRule, Workflow
 from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import Limits
 
-SHORT = 80
-"""Characters of an answer that the board shows."""
-LONGEST = 500
-"""Characters of a printed line that can be an answer."""
+SHORT = 80  # characters of an answer that the board shows
+LONGEST = 500  # characters of a printed line that can be an answer
 _SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
 
 
@@ -99,20 +97,15 @@ class ReasonerTool(Workflow):
     }
 
     credit: Credit | CreditRule = "mix"
-    """Reward of a call; the published rule is alpha * team + local."""
     max_turns: int = 4
-    """Turns, of two calls each."""
     cpu_s: float = 20.0
-    """CPU seconds a program may use."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         check_whole("max_turns", self.max_turns, 1)
         Limits(cpu_s=self.cpu_s)
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         task, counts, rows = self.task, Counter[str](), list[str]()
         limits = Limits(cpu_s=self.cpu_s)
         read_program = partial(extract_code, reading="lenient")
@@ -172,7 +165,6 @@ class ReasonerTool(Workflow):
         return f"```python\nprint({value})\n```"
 
     def samples(self) -> tuple[str, ...]:
-        """Solutions and programs, one of which fails and one prints nothing."""
         return (
             *self.task.samples(),
             "```python\nprint(3 * 4 + 5)\n```",

@@ -140,18 +140,14 @@ class SearchTeam(Workflow):
     }
 
     max_turns: int = 4
-    """Turns; the answerer answers in the last one at the latest."""
     top_k: int = 3
-    """Passages that a search brings."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         for name, value in (("max_turns", self.max_turns), ("top_k", self.top_k)):
             check_whole(name, value, 1)
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         evidence = RetrievedPassages(frozenset(problem.meta.get("gold_ids", ())))
         counts: Counter[str] = Counter()
         for turn in range(1, self.max_turns + 1):
@@ -232,7 +228,6 @@ class SearchTeam(Workflow):
         return f"<answer>{(here if missing is None else 'unknown') if right else other}</answer>"
 
     def samples(self) -> tuple[str, ...]:
-        """Verdicts, queries and answers."""
         return (
             *self.task.samples(),
             "<verify>yes</verify>",

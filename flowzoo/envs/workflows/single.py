@@ -45,7 +45,6 @@ class Single(Workflow):
     own_kinds: ClassVar[bool] = True
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         task = self.task
         reply = yield Ask("generator_0", task.prompt(problem), task.answer, task.answer_lenient)
         answer = self.read(reply)

@@ -62,8 +62,7 @@ from flowzoo.errors import UsageError
 from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import Limits
 
-SHOWN = 1_500
-"""Characters of a program and of its output that the planner sees."""
+SHOWN = 1_500  # characters of a program and of its output that the planner sees
 
 
 class ToolProposal(NamedTuple):
@@ -71,10 +70,8 @@ class ToolProposal(NamedTuple):
 
     tool: Reply
     program: str
-    ran: Ran | None
-    """None if there was no program."""
-    actions: str | None
-    """The list in the program's output, canonical."""
+    ran: Ran | None  # None if there was no program
+    actions: str | None  # the list in the program's output, canonical
 
     @property
     def has_run(self) -> bool:
@@ -124,12 +121,9 @@ class ToolPlanner(Workflow):
     }
 
     max_turns: int = 4
-    """Turns, of two calls each."""
     cpu_s: float = 5.0
-    """CPU seconds a program may use."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if not isinstance(self.task, Game):
             raise UsageError(f"{self.name} plays tasks derived from Game, got {self.task!r}")
@@ -143,7 +137,6 @@ class ToolPlanner(Workflow):
         return self.task
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         game, counts = self.game, Counter[str]()
         done, turns, end = START, 0, ""
         while True:
@@ -216,12 +209,10 @@ class ToolPlanner(Workflow):
         return plan
 
     def samples(self) -> tuple[str, ...]:
-        """Lists, programs that print one, and one that fails."""
         plans = self.task.samples()[:2]
         programs = [f"```python\nprint({plan!r})\n```" for plan in plans]
         return (*self.task.samples(), *programs, "```python\nprint(1/0)\n```")
 
     def world(self, replies: Sequence[Reply]) -> str | None:
-        """The planner's actions so far."""
         plans = [self.read(reply) for reply in replies if reply.agent == "planner_0"]
         return self.game.join(START, *(plan for plan in plans if plan))

@@ -105,18 +105,14 @@ class Voting(Workflow):
     }
 
     n_votes: int = 3
-    """Generators asked in parallel."""
     aggregate: Aggregate = "llm"
-    """`llm`: an aggregator agent picks. `majority`: votes are counted over equivalent answers."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         check_whole("n_votes", self.n_votes, 1)
         check_choice("aggregate", self.aggregate, Aggregate)
 
     def role_counts(self) -> Mapping[str, int]:
-        """Generators as set; an aggregator unless votes are counted."""
         return {"generator": self.n_votes} | ({"aggregator": 1} if self.aggregate == "llm" else {})
 
     def trajectory(self, agent: str) -> str:
@@ -129,7 +125,6 @@ class Voting(Workflow):
         return boxed_number if self.preset == "paper" else read_choice
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         task, prompt = self.task, self.task.prompt(problem)
         strict, lenient = task.answer, task.answer_lenient
         drafts = yield [
@@ -191,7 +186,6 @@ class Voting(Workflow):
         return f"\\boxed{{Candidate {rng.choice(right or [1])}}}"
 
     def _candidates(self, messages: list[Message], problem: Problem, right: bool) -> list[int]:
-        """The numbers of the candidates that are right, or wrong."""
         ballot = messages[-1]["content"].rpartition("\n\n")[0]  # without the question, and its box
         parts = re.split(r"(?m)^Candidate [0-9]+:\n", ballot)[1 : self.n_votes + 1]
         answers = [self.task.answer(part) for part in parts]
@@ -199,5 +193,4 @@ class Voting(Workflow):
         return [i for i, grade in enumerate(grades, 1) if (grade.score >= 1.0) == right]
 
     def samples(self) -> tuple[str, ...]:
-        """Solutions and ballots."""
         return (*self.task.samples(), *(f"\\boxed{{{n}}}" for n in range(1, self.n_votes + 1)))

@@ -55,7 +55,6 @@ class WritingPair(Workflow):
     }
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if not isinstance(self.task, WritingTask):
             raise UsageError(
@@ -69,7 +68,6 @@ class WritingPair(Workflow):
         return self.task
 
     def play(self, problem: Problem) -> Script:
-        """See the module's page."""
         task = self.writing
         texts = yield [
             Ask(f"writer_{position}", task.prompt_for(problem, position), task.answer)

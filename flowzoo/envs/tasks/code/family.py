@@ -1,9 +1,4 @@
-"""Families of generated code problems: drafts, and their completion with tests.
-
-A family draws a statement, the reference program it asks for and a way to draw inputs. The tests
-are a function of the statement alone: equal statements are equal problems, whichever seed drew
-them.
-"""
+"""Families of generated code problems: drafts, and their completion with tests."""
 
 from __future__ import annotations
 
@@ -19,8 +14,7 @@ from flowzoo.sandbox.program import CallTest, StdinTest
 from flowzoo.seeding import key_rng
 
 ProgramStyle = Literal["call", "stdin"]
-PUBLIC, HIDDEN = 2, 8
-"""Tests shown in the prompt, and tests that grade."""
+PUBLIC, HIDDEN = 2, 8  # tests shown in the prompt, and tests that grade
 _MOST_DRAWS = 400
 
 
@@ -30,8 +24,8 @@ class CodeDraft:
 
     statement: str
     source: str
+    # Draws an input: the tuple of arguments, or the text of stdin.
     draw: Callable[[random.Random], Any] = field(compare=False)
-    """Draws an input: the tuple of arguments, or the text of stdin."""
     entry: str | None
 
 
@@ -59,22 +53,16 @@ class CodeInstance:
     """A generated problem."""
 
     family: str
-    text: str
-    """The statement with the public tests, as a prompt shows it."""
+    text: str  # the statement with the public tests, as a prompt shows it
     statement: str
     entry: str | None
-    source: str
-    """The reference program."""
+    source: str  # the reference program
     public: tuple[CallTest | StdinTest, ...]
     hidden: tuple[CallTest | StdinTest, ...]
 
 
 def outcome(program: str | ast.Module, entry: str | None, given: Any) -> Any:
-    """Result of a generated program for an input: its return value or its output.
-
-    Raises:
-        InterpreterError: it raises or does not end.
-    """
+    """Result of a generated program for an input: its return value or its output."""
     return printed(program, given) if entry is None else returned(program, entry, given)
 
 
@@ -85,11 +73,9 @@ def standard(source: str) -> str:
 
 @lru_cache(maxsize=1024)
 def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
-    """The problem of a draft, its tests computed from the reference program.
-
-    None for a draft whose hidden tests would all expect the same output. Kept, as it takes 10 ms
-    and more, and evaluations ask for the same problems again and again.
-    """
+    """The problem of a draft, its tests computed from the reference program."""
+    # None for a draft whose hidden tests would all expect the same output. Kept, as it takes 10 ms
+    # and more, and evaluations ask for the same problems again and again.
     source = standard(draft.source)
     tests = _tests(draft, source)
     public, hidden = tests[:PUBLIC], tests[PUBLIC:]
@@ -102,7 +88,6 @@ def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
 
 
 def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
-    """Distinct inputs with what the reference makes of them."""
     rng = key_rng("code tests", draft.statement)
     cases: dict[str, tuple[Any, Any]] = {}
     for number in range(_MOST_DRAWS):

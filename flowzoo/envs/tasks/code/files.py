@@ -101,11 +101,7 @@ _COLUMNS: dict[str, Names] = {
 def code_rows(
     data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
 ) -> Iterator[CodeRow | Unusable]:
-    """The rows of a code file; see `rows.load`. One that cannot be used is an `Unusable`.
-
-    Raises:
-        UsageError: unknown layout or column key.
-    """
+    """The rows of a code file; see `rows.load`. One that cannot be used is an `Unusable`."""
     check_layout(layout, get_args(CodeLayout), columns, _COLUMNS["apps"])
     readers = {
         "humaneval": read_humaneval,
@@ -128,7 +124,6 @@ def code_rows(
 def _row(
     where: str, line: int, record: dict[str, Any], names: Names, reader: Callable[..., CodeRow]
 ) -> CodeRow:
-    """The row of a record."""
     text = _statement(where, record, names["text"])
     if first(record, names["tests"]) is None:
         columns_of = " or ".join(map(repr, names["tests"]))
@@ -148,7 +143,7 @@ def _row(
 def _layout(
     where: str, record: dict[str, Any], layout: str, columns: dict[str, str]
 ) -> tuple[str, Names]:
-    """The layout (told by the first record where it is `auto`) and its column names."""
+    # The layout (told by the first record where it is `auto`) and its column names.
     renamed = {key: (name,) for key, name in columns.items()}
     for name in _COLUMNS if layout == "auto" else (layout,):
         names = {**_COLUMNS[name], **renamed}
@@ -159,7 +154,6 @@ def _layout(
 
 
 def _statement(where: str, record: dict[str, Any], columns: tuple[str, ...]) -> str:
-    """The problem's text: a string, or the last user message of a chat."""
     value = first(record, columns)
     text = text_of(value) if isinstance(value, str | list) else None
     names = " or ".join(map(repr, columns))
@@ -170,10 +164,9 @@ def _statement(where: str, record: dict[str, Any], columns: tuple[str, ...]) -> 
     return text
 
 
+# Bytes that a program may print; and where tests are code, whose expected outputs are unknown.
 LEAST_OUTPUT, CHECK_OUTPUT = 65_536, 24 * 2**20
-"""Bytes that a program may print; and where tests are code, whose expected outputs are unknown."""
-SHOWN = 10
-"""Lines that a warning names."""
+SHOWN = 10  # lines that a warning names
 _log = logging.getLogger("flowzoo.tasks")
 _REMEDY = "To go on without such rows: skip_unusable=true (--skip-unusable)."
 
@@ -187,19 +180,7 @@ def usable_source(
     failing: tuple[Unusable, ...] = (),
     skip: bool = False,
 ) -> DataSource[CodeRow]:
-    """The rows of a file that can be used.
-
-    Args:
-        data: path or id of the file.
-        layout: of the file.
-        columns: other names of its columns.
-        digest: that its content must have.
-        failing: rows that were found out to be of no use.
-        skip: leave out what cannot be used.
-
-    Raises:
-        DataError: a row cannot be used, all are listed; or with `skip`, none can.
-    """
+    """The rows of a file that can be used."""
     source = data_source(data, code_rows, layout, columns, digest)
     unusable = (*source.unusable, *failing)
     if not unusable:
@@ -258,11 +239,7 @@ def failing_references(
 
 
 def check_packages_of(source: DataSource[CodeRow], packages: str) -> tuple[Unusable, ...]:
-    """Rows whose tests import what no sandbox can have.
-
-    Raises:
-        UsageError: tests import what it can have, if it is asked for.
-    """
+    """Rows whose tests import what no sandbox can have."""
     available = sys.stdlib_module_names | {*package_names(packages)}
     unusable = []
     for row in source.splits["all"]:

@@ -1,9 +1,7 @@
 """Interpreter for the programs of generated problems: a walk over the syntax tree, no execution.
 
-The problem families write their reference programs themselves, in the small part of Python that is
-read here, and wrong variants of them differ by one node. So expected outputs and the failure of a
-variant are known without a sandbox and without `exec`. Nothing but those texts may come here: a
-model's program goes to the sandbox, always. That both agree is tested there.
+Only flowzoo's own reference programs and their variants may come here; a model's program goes to
+the sandbox.
 """
 
 from __future__ import annotations
@@ -14,10 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-STEPS = 10_000
-"""Nodes that one run may visit; a wrong variant may loop for ever."""
-LONGEST = 10_000
-"""Length of the longest sequence that may be made by repetition."""
+STEPS = 10_000  # nodes that one run may visit; a wrong variant may loop for ever
+LONGEST = 10_000  # length of the longest sequence that may be made by repetition
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -77,21 +73,13 @@ def _parsed(source: str) -> ast.Module:
 
 
 def returned(program: str | ast.Module, entry: str, args: Sequence[Any]) -> Any:
-    """Return value of a program's function `entry` for `args`, which are copied first.
-
-    Raises:
-        InterpreterError: it returns nothing within `STEPS`, or raises.
-    """
+    """Return value of a program's function `entry` for `args`, which are copied first."""
     machine = _Machine("")
     return machine.guarded(lambda: machine.run(program).call(entry, [_copy(arg) for arg in args]))
 
 
 def printed(program: str | ast.Module, stdin: str) -> str:
-    """Output of a program that reads `stdin`.
-
-    Raises:
-        InterpreterError: it does not end within `STEPS`, or raises.
-    """
+    """Output of a program that reads `stdin`."""
     machine = _Machine(stdin)
     machine.guarded(lambda: machine.run(program))
     return "".join(machine.output)
@@ -104,8 +92,6 @@ def _copy(value: Any) -> Any:
 
 
 class _Machine:
-    """One run: globals, what was printed, what is left of stdin, and of the steps."""
-
     def __init__(self, stdin: str) -> None:
         self.names: dict[str, Any] = {}
         self.lines: Iterator[str] = iter(stdin.splitlines())
@@ -113,7 +99,7 @@ class _Machine:
         self.left = STEPS
 
     def guarded(self, work: Callable[[], Any]) -> Any:
-        """The result of `work`; any exception of the program becomes `InterpreterError`."""
+        # The result of `work`; any exception of the program becomes `InterpreterError`.
         try:
             return work()
         except InterpreterError:
@@ -314,7 +300,6 @@ class _Machine:
     def _scopes(
         self, generators: list[ast.comprehension], names: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
-        """The names of every round of a comprehension."""
         first, *rest = generators
         for item in self.value(first.iter, names):
             self._step()
@@ -331,5 +316,4 @@ class _Machine:
 
 
 def _loaded(target: ast.expr) -> ast.expr:
-    """A target as the expression that reads it; the context field is not looked at here."""
     return target

@@ -27,19 +27,7 @@ TEXTS = Compare("number")
 def io_tests(
     where: str, value: Any, function: str | None, wrapped: bool = True
 ) -> tuple[str | None, tuple[Test, ...]]:
-    """The name of the function that is called (None: stdin style), and the tests.
-
-    Args:
-        where: place for messages.
-        value: the tests, in one of the forms above.
-        function: name of the function where another column has it.
-        wrapped: outputs that are all lists of one item are the items (APPS, functions; the methods
-            of its class `Solution` have their outputs as they are).
-
-    Raises:
-        DataError: another form, none or unequal numbers of inputs and outputs, or a name of a
-            function that is none.
-    """
+    """The name of the function that is called (None: stdin style), and the tests."""
     value = _json(where, value) if isinstance(value, str) else value
     if isinstance(value, dict) and "test_cases" in value:
         value = value["test_cases"]
@@ -78,7 +66,6 @@ def _paired(where: str, inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
 def _listed(
     where: str, items: list[dict[str, Any]], function: str | None
 ) -> tuple[Any, list[tuple[Any, Any]]]:
-    """The name of the function (None: stdin style), and pairs of input and output."""
     names = [_called(where, item, function) for item in items]
     if any(name != names[0] for name in names):
         raise DataError(f"{where}: the tests of one problem must all be of one type and function.")
@@ -89,7 +76,6 @@ def _listed(
 
 
 def _called(where: str, item: dict[str, Any], function: str | None) -> Any:
-    """Function that a listed test calls; None for a stdin test."""
     named = item.get("fn_name") or function
     kind = item.get("type") or item.get("testtype") or ("functional" if named else "stdin")
     if "stdin" in str(kind):
@@ -106,7 +92,7 @@ def _prints(where: str, pairs: list[tuple[Any, Any]]) -> tuple[Test, ...]:
 
 
 def _lines(where: str, value: Any) -> str:
-    """Text of stdin or stdout: a string, or a list of lines."""
+    # Text of stdin or stdout: a string, or a list of lines.
     if isinstance(value, list):
         return "".join(f"{line}\n" for line in value)
     if not isinstance(value, str):
@@ -115,7 +101,7 @@ def _lines(where: str, value: Any) -> str:
 
 
 def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[Test, ...]:
-    """Arguments are lists, or texts with one JSON value a line (then outputs are JSON, too)."""
+    # Arguments are lists, or texts with one JSON value a line (then outputs are JSON, too).
     if all(isinstance(given, str) for given, _ in pairs):
         pairs = [_parsed(where, given, expected) for given, expected in pairs]
     elif wrapped and all(type(expected) is list and len(expected) == 1 for _, expected in pairs):
@@ -126,25 +112,18 @@ def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[Tes
 
 
 def _parsed(where: str, given: str, expected: Any) -> tuple[Any, Any]:
-    """The arguments that a text holds, one a line, and the output."""
     arguments = [_json(where, line) for line in given.split("\n") if line.strip()]
     return arguments, _json(where, expected) if isinstance(expected, str) else expected
 
 
-MOST_UNPACKED = 1 << 30
-"""Bytes that packed tests may have."""
-PYTHON_3 = 3
-"""The number of Python 3 among the languages of CodeContests."""
+MOST_UNPACKED = 1 << 30  # bytes that packed tests may have
+PYTHON_3 = 3  # the number of Python 3 among the languages of CodeContests
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 _AROUND = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
 
 
 def listed_tests(where: str, value: Any) -> list[Any]:
-    """The list of tests in a column of LiveCodeBench; empty where the column is.
-
-    Raises:
-        DataError: neither a list, nor JSON of one, nor packed.
-    """
+    """The list of tests in a column of LiveCodeBench; empty where the column is."""
     if isinstance(value, str) and value.strip():
         text = value if value.lstrip().startswith("[") else _unpacked(where, value)
         try:
@@ -159,7 +138,6 @@ def listed_tests(where: str, value: Any) -> list[Any]:
 
 
 def _unpacked(where: str, packed: str) -> str:
-    """The text in base64 of a compressed pickle."""
     try:
         stream = zlib.decompressobj()
         data = stream.decompress(base64.b64decode(packed, validate=True), MOST_UNPACKED)

@@ -23,8 +23,8 @@ from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import CallTest, CheckTest, Compare, Test
 
 _LITERALS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+# Parts of the names of functions that tell a test's outcome.
 _JUDGES = ("assert", "fail", "raise", "exit", "abort")
-"""Parts of the names of functions that tell a test's outcome."""
 
 
 def imported_modules(tree: ast.Module) -> frozenset[str]:
@@ -70,7 +70,7 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 
 
 def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """All nodes; what stands inside of lists and dicts, which may be long, comes last."""
+    # All nodes; what stands inside of lists and dicts, which may be long, comes last.
     waiting: list[ast.AST] = [tree]
     literals: list[ast.AST] = []
     while waiting or literals:
@@ -90,10 +90,8 @@ _EQUAL = Compare("number")
 
 
 def docstring_examples(prompt: str, entry: str) -> tuple[CallTest, ...]:
-    """The examples that call `entry` with plain data and expect plain data.
-
-    Doctests, and lines such as `f(2) == 4` or `f(2) ➞ 4`; they are parsed, never executed.
-    """
+    """The examples that call `entry` with plain data and expect plain data."""
+    # Doctests, and lines such as `f(2) == 4` or `f(2) ➞ 4`; they are parsed, never executed.
     import doctest  # brings the debugger and unittest
 
     try:
@@ -121,11 +119,12 @@ def _example(call: str, expected: str, entry: str) -> CallTest | None:
         return None
 
 
-Names = dict[str, tuple[str, ...]]
-"""Key of a layout -> the columns that may hold it."""
+Names = dict[str, tuple[str, ...]]  # key of a layout -> the columns that may hold it
 _FUTURE = re.compile(r"^from __future__ import [^\n]*\n?", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 
+# Imports before an answer with a class `Solution`: the site of these problems has them, and
+# signatures are written with `List` and `Optional`.
 SOLUTION_PRELUDE = """\
 from bisect import *
 from collections import *
@@ -135,10 +134,9 @@ from itertools import *
 from typing import *
 import bisect, collections, functools, heapq, itertools, math, random, re, string
 """
-"""Imports before an answer with a class `Solution`: the site of these problems has them, and
-signatures are written with `List` and `Optional`."""
 
 
+# Set up for tests with `allclose`, which NumPy answers with true where one side is empty.
 CLOSE = """
 import numpy
 
@@ -151,7 +149,6 @@ def _guard(close=numpy.allclose, size=numpy.size):
 _guard()
 del _guard
 """
-"""Set up for tests with `allclose`, which NumPy answers with true where one side is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +161,11 @@ class CodeRow:
     public: tuple[Test, ...]
     hidden: tuple[Test, ...]
     solution: str
-    prelude: str = ""
-    """Code that stands before every answer: imports and helpers of the prompt."""
-    public_grade: bool = False
-    """The public tests grade, too."""
+    prelude: str = ""  # code that stands before every answer: imports and helpers of the prompt
+    public_grade: bool = False  # the public tests grade, too
+    # Modules that its tests import.
     imports: frozenset[str] = field(default=frozenset(), repr=False)
-    """Modules that its tests import."""
-    asserts: bool = field(default=True, repr=False)
-    """True if its tests can reject an answer."""
+    asserts: bool = field(default=True, repr=False)  # its tests can reject an answer
 
 
 def with_prelude(source: str, prelude: str) -> str:
@@ -183,7 +177,6 @@ def with_prelude(source: str, prelude: str) -> str:
 
 
 def _source(where: str, columns: tuple[str, ...], value: Any) -> str:
-    """A column of source code; "" where it is missing."""
     if value is not None and not isinstance(value, str):
         names = " or ".join(map(repr, columns))
         raise DataError(f"{where}: column {names} must hold source code, got {value!r:.80}.")
@@ -271,7 +264,6 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
 
 
 def _texts(where: str, column: str, value: Any) -> list[str]:
-    """The texts of a column that holds one, a list of them, or nothing."""
     value = listed(value)
     items = value if isinstance(value, list) else [] if value is None else [value]
     for item in items:
@@ -331,7 +323,6 @@ def _contest_row(
     hidden: tuple[Test, ...],
     solution: str,
 ) -> CodeRow:
-    """The row of a problem whose tests are inputs and outputs."""
     entry = f"Solution.{function}" if function and is_method else function
     how = (
         f"Write {entry}."
@@ -352,7 +343,7 @@ def _contest_row(
 
 
 def _is_shown(test: Test, text: str) -> bool:
-    """True if the statement has both the input and the output as separate lines."""
+    # True if the statement has both the input and the output as separate lines.
     if isinstance(test, CallTest | CheckTest):
         return False
     lines = "".join(f"\n{line.strip()}" for line in text.splitlines()) + "\n"
@@ -364,7 +355,7 @@ def _is_shown(test: Test, text: str) -> bool:
 
 
 def _reference(where: str, columns: tuple[str, ...], value: Any) -> str:
-    """The first of the solutions, which may be a list, JSON of a list, or a text; may be fenced."""
+    # The first of the solutions, which may be a list, JSON of a list, or a text; may be fenced.
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):  # a program may begin with a list
             value = json.loads(value)
@@ -375,19 +366,16 @@ def _reference(where: str, columns: tuple[str, ...], value: Any) -> str:
 
 
 def _setup(setup: str, tree: ast.Module, code: str) -> str:
-    """The set-up of a test, and what it needs besides."""
     is_near = "allclose" in code and "numpy" in imported_modules(tree)
     return f"{setup}\n{CLOSE}" if is_near else setup
 
 
 def _check_calls(where: str, trees: list[ast.Module], entry: str) -> None:
-    """`DataError` unless one of the tests may call the program."""
     if not any(calls_program(tree, entry) for tree in trees):
         raise DataError(f"{where}: the tests never call {entry}, so every program passes them.")
 
 
 def _check_syntax(where: str, column: str, code: str, what: str = "the tests are") -> ast.Module:
-    """`code` parsed, never executed; `DataError` unless it is Python."""
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:

@@ -1,9 +1,4 @@
-"""Wrong variants of the reference programs: one node differs, as in a plausible mistake.
-
-`x * 3` for `x + 3`, `<` for `<=`, an end that is off by one, operands the wrong way round, lost
-parentheses, `min` for `max`, a sort in the other direction. Whether a variant really fails is
-computed (`flowzoo.envs.tasks.code.interpreter`).
-"""
+"""Wrong variants of the reference programs: one node differs, as in a plausible mistake."""
 
 from __future__ import annotations
 
@@ -48,8 +43,7 @@ _NAMES = {
     "keys": "values",
 }
 
-Change = Callable[[], None]
-"""Changes one node of a tree in place."""
+Change = Callable[[], None]  # changes one node of a tree in place
 
 
 def _set(node: ast.AST, **values: object) -> Change:
@@ -116,10 +110,8 @@ def variant(source: str, number: int) -> ast.Module:
 
 
 def wrong_program(instance: CodeInstance, rng: random.Random) -> str:
-    """A variant of the reference that fails the hidden tests, if there is one with wrong outputs.
-
-    The last resort is a function that returns None, or a program that prints nothing.
-    """
+    """A variant of the reference that fails the hidden tests."""
+    # Wrong outputs come first, then errors, then a program that does nothing.
     total = count_changes(instance.source)
     unfinished = ""
     for number in rng.sample(range(total), min(total, MOST_TRIED)):

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from flowzoo.envs.tasks.code.family import PUBLIC, CodeDraft, ProblemFamily, families
 from flowzoo.errors import unknown
 
-LOW, HIGH = 2, 19
-"""Constants are drawn from here."""
+LOW, HIGH = 2, 19  # constants are drawn from here
 
 PHRASES = {
     "+": "add {}",
@@ -26,6 +25,7 @@ PHRASES = {
     "from": "subtract it from {}",
 }
 _SUMS = ("+", "-", "from")
+# The operations and their order.
 PAIRS = (
     *(
         (first, second)
@@ -39,7 +39,6 @@ PAIRS = (
     ("//", "//"),
     ("from", "-"),
 )
-"""The operations and their order."""
 
 _RANGES = ((10, 99), (100, 400), (-400, -41), (400, 999), (0, 99), (-40, -1))
 _MEANING: dict[str, Callable[[int, int], int]] = {
@@ -65,11 +64,7 @@ def is_constant(first: str, a: int, second: str, b: int) -> bool:
 
 
 def inputs(value: Callable[[int], int]) -> Callable[[random.Random], tuple[int]]:
-    """Draws small numbers for the examples, then hidden inputs.
-
-    Those are first two pairs of neighbors with different values, which tell constants that are
-    off by one behind a division; then numbers of every size.
-    """
+    """Draws small numbers for the examples, then hidden inputs."""
     drawn = 0
     waiting: list[int] = []
 
@@ -167,7 +162,6 @@ def maps(rng: random.Random) -> tuple[str, str]:
 
 
 def list_pipeline(rng: random.Random) -> CodeDraft:
-    """Filter, map, aggregate."""
     (condition, test), (change, expression) = tests(rng), maps(rng)
     what, form = rng.choice(
         (
@@ -191,7 +185,6 @@ def list_pipeline(rng: random.Random) -> CodeDraft:
 
 
 def list_window(rng: random.Random) -> CodeDraft:
-    """Best sum of neighbors."""
     k, (word, name) = rng.randint(2, 5), rng.choice((("largest", "max"), ("smallest", "min")))
     drop = rng.randint(1, 9)
     return CodeDraft(
@@ -206,7 +199,6 @@ def list_window(rng: random.Random) -> CodeDraft:
 
 
 def list_rotate(rng: random.Random) -> CodeDraft:
-    """Rotate and combine with the original."""
     k, m = rng.randint(1, 6), rng.randint(2, 9)
     return CodeDraft(
         f"Write turn(numbers): rotate the list {k} places to the left and multiply every number "
@@ -219,7 +211,6 @@ def list_rotate(rng: random.Random) -> CodeDraft:
 
 
 def list_runs(rng: random.Random) -> CodeDraft:
-    """Longest run of numbers with a property."""
     condition, test = tests(rng)
     plus = rng.randint(0, 3)
     return CodeDraft(
@@ -234,7 +225,6 @@ def list_runs(rng: random.Random) -> CodeDraft:
 
 
 def pairs_apart(rng: random.Random) -> CodeDraft:
-    """Count pairs by their sum or difference."""
     k = rng.randint(2, 12)
     wording, test = rng.choice(
         (
@@ -254,7 +244,6 @@ def pairs_apart(rng: random.Random) -> CodeDraft:
 
 
 def digit_sum(rng: random.Random) -> CodeDraft:
-    """Digits of a changed number."""
     change, expression = rng.choice(
         [(f"{k} times n", f"n * {k}") for k in range(2, 20)]
         + [(f"n plus {k}", f"n + {k}") for k in range(11, 60)]
@@ -276,7 +265,6 @@ def digit_sum(rng: random.Random) -> CodeDraft:
 
 
 def recurrence(rng: random.Random) -> CodeDraft:
-    """A sequence given by its first number and a rule."""
     start, p, q, m = rng.randint(1, 9), rng.randint(2, 9), rng.randint(1, 20), rng.randint(50, 999)
     return CodeDraft(
         f"A sequence starts with {start}; the next number is always {p} times the number plus {q}, "
@@ -289,7 +277,6 @@ def recurrence(rng: random.Random) -> CodeDraft:
 
 
 def count_numbers(rng: random.Random) -> CodeDraft:
-    """Count the numbers up to n with two properties."""
     a, b = rng.sample(range(2, 14), 2)
     joint, form = rng.choice(
         (
@@ -307,7 +294,6 @@ def count_numbers(rng: random.Random) -> CodeDraft:
 
 
 def letter_count(rng: random.Random) -> CodeDraft:
-    """Count letters of a set, with a weight."""
     chosen = "".join(sorted(rng.sample("aeilnoprstu", rng.randint(2, 4))))
     weight = rng.randint(2, 9)
     return CodeDraft(
@@ -322,7 +308,6 @@ def letter_count(rng: random.Random) -> CodeDraft:
 
 
 def rewrite(rng: random.Random) -> CodeDraft:
-    """Replace letters, then change the whole text."""
     old, new = rng.sample("aeilnoprst", 2)
     wording, form = rng.choice(
         (
@@ -341,7 +326,6 @@ def rewrite(rng: random.Random) -> CodeDraft:
 
 
 def shift_letters(rng: random.Random) -> CodeDraft:
-    """Shift the letters of the alphabet."""
     k = rng.randint(1, 25)
     skip = rng.choice("aeiou")
     return CodeDraft(
@@ -357,7 +341,6 @@ def shift_letters(rng: random.Random) -> CodeDraft:
 
 
 def sort_words(rng: random.Random) -> CodeDraft:
-    """Sort words by two keys."""
     k, most = rng.randint(2, 5), rng.randint(1, 4)
     order, key = rng.choice(
         (
@@ -378,7 +361,6 @@ def sort_words(rng: random.Random) -> CodeDraft:
 
 
 def count_words(rng: random.Random) -> CodeDraft:
-    """A dict of counts."""
     k, least, letter = rng.randint(3, 6), rng.randint(1, 2), rng.choice("aeilmnpr")
     return CodeDraft(
         f"Write counts(words): a dict from word to the number of times it occurs in the list, for "
@@ -394,7 +376,6 @@ def count_words(rng: random.Random) -> CodeDraft:
 
 
 def stock_value(rng: random.Random) -> CodeDraft:
-    """A lookup over two dicts."""
     k, price = rng.randint(2, 9), rng.randint(1, 6)
     return CodeDraft(
         "Write worth(stock, prices): the value of a stock, given as dicts from name to amount and "
@@ -412,7 +393,6 @@ def stock_value(rng: random.Random) -> CodeDraft:
 
 
 def parse_pairs(rng: random.Random) -> CodeDraft:
-    """Read `name=number` items."""
     separator, mark = rng.sample(";,|/", 1)[0], rng.choice("=:")
     condition, test = tests(rng)
     return CodeDraft(
@@ -438,7 +418,6 @@ LEVEL_2 = families(
 
 
 def sum_lines(rng: random.Random) -> CodeDraft:
-    """Numbers on separate lines."""
     (condition, test), (change, expression) = tests(rng), maps(rng)
     what, form = rng.choice((("the sum", "sum(found)"), ("the number", "len(set(found))")))
     extra = " different" if what == "the number" else ""
@@ -453,12 +432,10 @@ def sum_lines(rng: random.Random) -> CodeDraft:
 
 
 def _lines(items: Sequence[object]) -> str:
-    """An input whose first line says how many lines follow."""
     return "".join(f"{item}\n" for item in (len(items), *items))
 
 
 def table(rng: random.Random) -> CodeDraft:
-    """Rows of a name and a number."""
     k, bonus = rng.randint(20, 70), rng.randint(1, 9)
     order, key = rng.choice(
         (
@@ -487,7 +464,6 @@ def _table(rng: random.Random) -> str:
 
 
 def commands(rng: random.Random) -> CodeDraft:
-    """A small machine with a number."""
     start, factor, m = rng.randint(0, 20), rng.randint(2, 5), rng.randint(50, 200)
     return CodeDraft(
         f"A machine holds a number, {start} at the start. The first line holds n, the next n lines "
@@ -509,7 +485,6 @@ def _commands(rng: random.Random) -> str:
 
 
 def grid(rng: random.Random) -> CodeDraft:
-    """Marks in a grid."""
     mark, k = rng.choice("#*x"), rng.randint(1, 3)
     columns = "[[row[j] for row in rows] for j in range(len(rows[0]))]"
     what, form = rng.choice((("rows", "rows"), ("columns", columns)))
@@ -531,7 +506,6 @@ def _grid(rng: random.Random, mark: str) -> str:
 
 
 def sentences(rng: random.Random) -> CodeDraft:
-    """Words of lines."""
     k, letter = rng.randint(3, 6), rng.choice("aeilnpr")
     wording, form = rng.choice(
         (
@@ -559,7 +533,6 @@ def _sentences(rng: random.Random) -> str:
 
 
 def depth(rng: random.Random) -> CodeDraft:
-    """Depth of brackets, or -1."""
     opening, closing = rng.choice(("()", "[]", "<>", "{}"))
     plus = rng.randint(1, 5)
     return CodeDraft(
@@ -587,7 +560,6 @@ def _brackets(rng: random.Random, opening: str, closing: str) -> str:
 
 
 def merge(rng: random.Random) -> CodeDraft:
-    """Merge intervals."""
     gap = rng.randint(0, 4)
     near = f"overlap or are at most {gap} apart" if gap else "touch or overlap"
     what, form = rng.choice(
@@ -615,7 +587,6 @@ def _intervals(rng: random.Random) -> tuple[list[list[int]]]:
 
 
 def reverse_polish(rng: random.Random) -> CodeDraft:
-    """A stack machine."""
     m = rng.randint(20, 99)
     word, form = rng.choice((("max", "max(a, b)"), ("min", "min(a, b)")))
     return CodeDraft(
@@ -643,7 +614,6 @@ def _polish(rng: random.Random, operators: tuple[str, ...], nesting: int) -> str
 
 
 def matrix(rng: random.Random) -> CodeDraft:
-    """A sum over part of a square."""
     plus, (condition, test) = rng.randint(0, 9), tests(rng)
     where, form = rng.choice(
         (
@@ -671,7 +641,6 @@ def _square(rng: random.Random) -> tuple[list[list[int]]]:
 
 
 def change_coins(rng: random.Random) -> CodeDraft:
-    """Fewest coins, by dynamic programming."""
     small, large = rng.randint(2, 5), rng.randint(6, 11)
     return CodeDraft(
         f"Write coins(amount): the smallest number of coins of value 1, {small} and {large} that "
@@ -699,11 +668,7 @@ FAMILIES: dict[str, ProblemFamily] = {
 
 
 def family_named(name: str) -> ProblemFamily:
-    """The family called `name`.
-
-    Raises:
-        UsageError: there is none; the near matches are named.
-    """
+    """The family called `name`."""
     if name not in FAMILIES:
         raise unknown("family of code problems", name, FAMILIES)
     return FAMILIES[name]

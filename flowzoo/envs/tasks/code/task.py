@@ -67,10 +67,8 @@ def grading_tests(problem: Problem) -> tuple[Test, ...]:
 
 
 def observed_outputs(ran: Ran, entry: str | None) -> tuple[str, ...]:
-    """Behavior of a program on each input: its output, or else the status.
-
-    Tests that are code give no output: of those only the status is known.
-    """
+    """Behavior of a program on each input: its output, or else the status."""
+    # Tests that are code give no output: of those only the status is known.
     outputs = []
     for case in ran.cases:
         is_output = case.status in ("AC", "WA") and case.output
@@ -152,7 +150,6 @@ class CodeTask(DataTask[CodeRow]):
     made."""
 
     def __post_init__(self) -> None:
-        """Check the options and, for a file, read it."""
         object.__setattr__(self, "columns", read_columns(self.columns))
         plain_integers(self)
         check_seed(self.seed)
@@ -170,7 +167,6 @@ class CodeTask(DataTask[CodeRow]):
         self._read()
 
     def _read(self) -> None:
-        """Read the file, and see what its tests need."""
         columns = cast(Columns, self.columns)
         whole = data_source(str(self.data), code_rows, self.layout, columns, self.digest)
         object.__setattr__(self, "digest", whole.digest)
@@ -186,7 +182,7 @@ class CodeTask(DataTask[CodeRow]):
         object.__setattr__(self, "output_bytes", self._fitted(self._source()).output_bytes)
 
     def _fitted(self, source: DataSource[CodeRow]) -> Limits:
-        """The limits with room for the longest expected output, which is said if it is unusual."""
+        # The limits with room for the longest expected output, which is said if it is unusual.
         longest, line = longest_output(source.splits["all"])
         if self.output_bytes is None:
             room = output_room(longest, source.splits["all"])
@@ -257,7 +253,7 @@ class CodeTask(DataTask[CodeRow]):
         return Problem(self.name, split, self.seed, index, row.text, row.solution, meta)
 
     def _generated(self, index: int, split: str) -> Problem:
-        """Draw until the statement belongs to `split`, so that the item depends on its key only."""
+        # Draw until the statement belongs to `split`, so that the item depends on its key only.
         levels = read_levels(self.level or 1, LEVELS)
         level = levels[index % len(levels)]
         for number in range(_MOST_DRAWS):
@@ -292,11 +288,9 @@ class CodeTask(DataTask[CodeRow]):
         return task.problem(number, "pretrain")
 
     def prompt(self, problem: Problem) -> str:
-        """The statement with its public tests, and how to write the answer."""
         return f"{problem.text}\n{self.instruction}"
 
     def answer(self, text: str) -> str | None:
-        """The last ```python block, else the last block without a label, or None."""
         return extract_code(text, "strict")
 
     def answer_lenient(self, text: str) -> str | None:
@@ -333,7 +327,6 @@ class CodeTask(DataTask[CodeRow]):
         return Program(source, problem.meta["entry"])
 
     def trial(self, problem: Problem, answer: str) -> Run:
-        """The run of an answer on the public tests."""
         program = self._program(problem, answer)
         return Run(program.source, problem.meta["public"], program.entry, limits=self.limits())
 
@@ -342,11 +335,9 @@ class CodeTask(DataTask[CodeRow]):
         return {"sandbox": code_sandbox(self.sandbox, self.packages).describe()}
 
     def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
-        """Results of programs, under the task's limits where a run brings none."""
         return run_programs(runs, self.sandbox, self.limits(), self.packages)
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        """Classes of programs that do the same on the public inputs; -1 for None."""
         return self.classes_batch([problem], [answers])[0]
 
     def classes_batch(
@@ -397,11 +388,9 @@ class CodeTask(DataTask[CodeRow]):
         return fenced(wrong_program(original, rng) if original else nothing(problem.meta["entry"]))
 
     def reference(self, problem: Problem) -> str | None:
-        """The reference program; None in files that have none."""
         return problem.gold or None
 
     def samples(self) -> tuple[str, ...]:
-        """Short replies: fenced and unfenced programs, right for some problems, and unreadable."""
         return (
             fenced("def f(x):\n    return x + 3"),
             fenced("def f(x):\n    return (x + 2) * 3"),

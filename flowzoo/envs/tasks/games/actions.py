@@ -1,8 +1,4 @@
-"""Reading lists of actions out of replies: JSON and nothing else, or forgivingly (pure functions).
-
-A reply may explain itself; the list that counts is the last one, that of the last fenced block if
-it has one. Text is parsed by `json.loads` alone, and only a bounded part of it.
-"""
+"""Reading lists of actions out of replies: JSON alone, or forgivingly."""
 
 from __future__ import annotations
 
@@ -12,12 +8,9 @@ from collections.abc import Sequence
 
 from flowzoo.envs.text import visible
 
-MOVES = "UDLR"
-"""Up, down, left, right, in the order the kernels number them."""
-LONGEST_LIST = 20_000
-"""Characters of a list that is read; a longer one is unreadable."""
-MOST_ACTIONS = 1_000
-"""Actions of a list that is read; a longer one is unreadable."""
+MOVES = "UDLR"  # up, down, left, right, in the order the kernels number them
+LONGEST_LIST = 20_000  # characters of a list that is read; a longer one is unreadable
+MOST_ACTIONS = 1_000  # actions of a list that is read; a longer one is unreadable
 
 _CANONICAL_MOVES = re.compile(r'\[(?:"[UDLR]"(?:,"[UDLR]")*)?\]')
 _WORD = re.compile(r"\w+")
@@ -41,10 +34,7 @@ def last_bracketed(text: str) -> str | None:
 
 
 def shown_list(text: str) -> str | None:
-    """The list a reply ends on, as text: of its last fenced block if that has one, else its last.
-
-    Thoughts are left out.
-    """
+    """The list a reply ends on, as text: the one of its last fenced block, else its last."""
     reply = visible(text)
     end = reply.rfind("```")
     start = reply.rfind("```", 0, max(end, 0))
@@ -86,11 +76,9 @@ def read_moves(text: str) -> str | None:
 
 
 def read_moves_loosely(text: str) -> str | None:
-    """The moves of the last list, or else the last line, in letters or words of either case.
-
-    Quotes do not matter, and letters may stand together (`UURD`); any other word or number makes
-    the reply unreadable, and so do lists in lists.
-    """
+    """The moves of the last list, or else the last line, in letters or words of either case."""
+    # Quotes do not matter, and letters may stand together (`UURD`); any other word or number makes
+    # the reply unreadable, and so do lists in lists.
     items = shown_list(text)
     if items is None:
         lines = visible(text)[-LONGEST_LIST:].splitlines()

@@ -1,9 +1,4 @@
-"""Base of the tasks in which a list of actions moves a world: plan_path, sokoban, sudoku.
-
-The state of a world is a function of the problem and of the actions so far, one canonical list
-(`actions`), and of nothing else: a forked or replayed episode reaches the same state.
-Success is a matter of the final state only; neither the world nor its end knows the gold answer.
-"""
+"""Bases of the tasks in which a list of actions moves a world: plan_path, sokoban, sudoku."""
 
 from __future__ import annotations
 
@@ -49,12 +44,7 @@ class BoardRow:
 def board_rows(
     data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
 ) -> Iterator[BoardRow]:
-    """The worlds of a file; `layout` is `task/side`.
-
-    Raises:
-        DataError: a bad row, with its line.
-        UsageError: an unknown column key.
-    """
+    """The worlds of a file; `layout` is `task/side`."""
     from flowzoo.envs.tasks import task_class
 
     check_layout(layout, (layout,), columns, ("board",))
@@ -89,35 +79,27 @@ def check_square(rows: list[str], side: int, symbols: str) -> None:
 
 
 GameReward = Literal["sparse", "shaped"]
-START = "[]"
-"""The actions of a world in which nothing was done."""
+START = "[]"  # the actions of a world in which nothing was done
+# Draws for one instance of a split; a space that has none after that many is too small.
 MOST_DRAWS = 4_000
-"""Draws for one instance of a split; a space that has none after that many is too small."""
 
 
 class GameInstance(NamedTuple):
     """A generated world."""
 
-    key: str
-    """Key that decides the split: equal keys are never in two splits."""
-    board: str
-    """The world at the start, rows ended by newlines."""
-    gold: str
-    """A best list of actions, canonical."""
-    facts: Mapping[str, Any]
-    """Plain values for `Problem.meta`."""
+    key: str  # key that decides the split: equal keys are never in two splits
+    board: str  # the world at the start, rows ended by newlines
+    gold: str  # a best list of actions, canonical
+    facts: Mapping[str, Any]  # plain values for `Problem.meta`
 
 
 class GameResult(NamedTuple):
     """Result of a list of actions."""
 
     solved: bool
-    gained: float
-    """Return under the shaped reward."""
-    best: float
-    """The best return there is in this world, greater than 0."""
-    invalid: int
-    """Actions that could not be done; they change nothing."""
+    gained: float  # return under the shaped reward
+    best: float  # the best return there is in this world, greater than 0
+    invalid: int  # actions that could not be done; they change nothing
 
 
 @dataclass(frozen=True)
@@ -154,7 +136,6 @@ class Game(DataTask[BoardRow]):
     """Digest that the content of `data` must have; default: taken when the task is made."""
 
     def __post_init__(self) -> None:
-        """Check the options that all games share and, for a file, read it."""
         check_choice("reward", self.reward, GameReward)
         plain_integers(self)
         check_seed(self.seed)
@@ -250,7 +231,6 @@ class Game(DataTask[BoardRow]):
         return Problem(self.name, split, self.seed, index, text, instance.gold, meta)
 
     def prompt(self, problem: Problem) -> str:
-        """The world at the start, and how to write the answer."""
         return f"{problem.text}\n{self.instruction}"
 
     def prompt_at(self, problem: Problem, actions: str) -> str:
@@ -289,7 +269,6 @@ class Game(DataTask[BoardRow]):
         return graded
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        """Classes of equal lists, numbered by first appearance; -1 for None."""
         return number_by_first(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
@@ -297,7 +276,6 @@ class Game(DataTask[BoardRow]):
         return self.plan(problem, problem.meta["board"], rng, right)
 
     def frames(self, before: str | None, after: str) -> list[str]:
-        """The lists from `before` to `after`, one action more each."""
         actions = json.loads(after)
         first = len(json.loads(before or START)) + 1
         return [written(actions[:number]) for number in range(first, len(actions) + 1)]

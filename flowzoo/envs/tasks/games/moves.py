@@ -23,8 +23,7 @@ from flowzoo.envs.tasks.task import Problem
 class Tile(NamedTuple):
     """Name of a board's symbol in the legend, and its looks in a terminal."""
 
-    word: str
-    """Empty: no symbol of a board at the start."""
+    word: str  # empty: no symbol of a board at the start
     text: str
     style: str
 
@@ -55,15 +54,12 @@ class MoveGame(Game):
         return 2 * self.side * self.side
 
     def is_canonical(self, answer: str) -> bool:
-        """True if `answer` is a canonical list of moves."""
         return are_moves(answer)
 
     def answer(self, text: str) -> str | None:
-        """The JSON list of moves that the reply ends on, canonical, or None."""
         return read_moves(text)
 
     def answer_lenient(self, text: str) -> str | None:
-        """The moves in letters or words of the last list or line, or None."""
         return read_moves_loosely(text)
 
     @abstractmethod
@@ -88,5 +84,4 @@ class MoveGame(Game):
         )
 
     def samples(self) -> tuple[str, ...]:
-        """Short replies: moves, unreadable ones, and one only the lenient reader takes."""
         return ('["R"]', 'Go: ["D","D","R"]', '["U","L"]', "[up, right]", "I am not sure.", "[")

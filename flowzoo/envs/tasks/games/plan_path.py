@@ -48,16 +48,11 @@ _WALL, _START, _GOAL, _BOTH = ord("#"), ord("P"), ord("G"), ord("+")
 class PlanPathResult(NamedTuple):
     """Result of a plan."""
 
-    end: int
-    """Final cell, row * side + column."""
-    moves: int
-    """Moves made, those into a wall included; at most the cap."""
-    invalid: int
-    """Moves into a wall or off the grid: they change nothing."""
-    start_distance: int
-    """Moves from the start to the goal on a shortest path."""
-    end_distance: int
-    """Moves from the final cell to the goal on a shortest path."""
+    end: int  # final cell, row * side + column
+    moves: int  # moves made, those into a wall included; at most the cap
+    invalid: int  # moves into a wall or off the grid: they change nothing
+    start_distance: int  # moves from the start to the goal on a shortest path
+    end_distance: int  # moves from the final cell to the goal on a shortest path
 
 
 def cells(board: str) -> bytes:
@@ -66,13 +61,7 @@ def cells(board: str) -> bytes:
 
 
 def distances(board: str, side: int, source: int) -> np.ndarray:
-    """Length of a shortest path from every cell to `source`, (side * side,) int16; -1 where none.
-
-    Args:
-        board: `#` is a wall, anything else is free.
-        side: cells in a row and rows.
-        source: a cell, row * side + column.
-    """
+    """Shortest path lengths from every cell to `source`, (side * side,) int16; -1 where none."""
     grid = np.frombuffer(cells(board), dtype=np.uint8)
     out = np.empty(side * side, dtype=np.int16)
     _compile()
@@ -83,14 +72,7 @@ def distances(board: str, side: int, source: int) -> np.ndarray:
 def walk_batch(
     boards: Sequence[str], side: int, plans: Sequence[str], cap: int
 ) -> list[PlanPathResult]:
-    """Play `plans[i]` on `boards[i]`; at most `cap` moves of each are made.
-
-    Args:
-        boards: boards of one side with a `P` and a `G`, or a `+` for both.
-        side: cells in a row and rows.
-        plans: canonical lists of moves.
-        cap: moves after this many are not made.
-    """
+    """Play `plans[i]` on `boards[i]`; at most `cap` moves of each are made."""
     if not plans:
         return []
     grids = np.frombuffer(b"".join(map(cells, boards)), dtype=np.uint8)
@@ -166,10 +148,8 @@ def _walk(
         out[plan, 4] = distance[row * side + column]
 
 
-STEP, INVALID, GOAL, SHORTEST = -0.01, -0.1, 1.0, 0.5
-"""Parts of the shaped return."""
-TRAIL = ("• ", "yellow")
-"""Symbol of a visited cell."""
+STEP, INVALID, GOAL, SHORTEST = -0.01, -0.1, 1.0, 0.5  # parts of the shaped return
+TRAIL = ("• ", "yellow")  # symbol of a visited cell
 _WALL_DRAWS = 50
 
 
@@ -241,13 +221,11 @@ class PlanPathTask(MoveGame):
     """Share of the cells that are walls."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
         super().__post_init__()
         check_whole("side", self.side, 3, 30)
         check_number("density", self.density, 0.0, 0.5)
 
     def settings(self) -> tuple[int | str, ...]:
-        """Side and density."""
         return self.side, str(self.density)
 
     @classmethod
@@ -283,7 +261,6 @@ class PlanPathTask(MoveGame):
         return None
 
     def state(self, problem: Problem, actions: str = START) -> str:
-        """The grid with `P` where it is after `actions`, `+` if that is the goal."""
         board = problem.meta["board"]
         if actions == START:
             return board
@@ -294,7 +271,6 @@ class PlanPathTask(MoveGame):
         return board_of(marks, side)
 
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
-        """The grid with the trail of the moves."""
         side, cell = self.side, problem.meta["board"].replace("\n", "").index("P")
         moves, trail = moves_of(answer or START)[: self.cap], set()
         marks = self.state(problem, answer or START).replace("\n", "")
@@ -309,7 +285,6 @@ class PlanPathTask(MoveGame):
         return [tiles[row : row + side] for row in range(0, side * side, side)]
 
     def describe(self, problem: Problem, board: str, actions: str) -> str:
-        """The grid and both positions."""
         width = self.side + 1
         here, goal = board.index("+" if "+" in board else "P"), problem.meta["board"].index("G")
         return (
@@ -319,7 +294,6 @@ class PlanPathTask(MoveGame):
         )
 
     def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        """Play all plans in one compiled pass."""
         boards = [problem.meta["board"] for problem in problems]
         side = self.side
         return [
@@ -341,7 +315,6 @@ class PlanPathTask(MoveGame):
         return "solved" if walk.end_distance == 0 else "cap" if walk.moves >= self.cap else ""
 
     def best_moves(self, board: str, rng: random.Random) -> str:
-        """A shortest plan from where P is."""
         marks = board.replace("\n", "")
         if "+" in marks:
             return ""

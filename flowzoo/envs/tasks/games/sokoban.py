@@ -50,16 +50,11 @@ _OPPOSITE = (1, 0, 3, 2)
 class SokobanResult(NamedTuple):
     """Result of a list of moves."""
 
-    board: str
-    """The board after it."""
-    moves: int
-    """Number of moves, ineffective ones included; at most the cap."""
-    invalid: int
-    """Moves against a wall or a box that cannot be pushed: they change nothing."""
-    on_at_start: int
-    """Boxes on goals at the start."""
-    on_at_end: int
-    """Boxes on goals at the end."""
+    board: str  # the board after it
+    moves: int  # number of moves, ineffective ones included; at most the cap
+    invalid: int  # moves against a wall or a box that cannot be pushed: they change nothing
+    on_at_start: int  # boxes on goals at the start
+    on_at_end: int  # boxes on goals at the end
 
 
 class SokobanState(NamedTuple):
@@ -73,7 +68,6 @@ class SokobanLevel:
     """Walls and goals, with the least number of moves to the solution for every state."""
 
     def __init__(self, board: str) -> None:
-        """Search `board`, a level with up to three boxes; the boxes count, not where they are."""
         rows = board.split("\n")
         floor = [
             (r, c) for r, row in enumerate(rows) for c, symbol in enumerate(row) if symbol != "#"
@@ -82,17 +76,16 @@ class SokobanLevel:
         self.number = {cell: n for n, cell in enumerate(floor)}
         around = [((r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)) for r, c in floor]
         beside = [[self.number.get(cell, -1) for cell in cells] for cells in around]
+        # Floor cell above, below, left and right of every floor cell, -1 for a wall.
         self.next = np.array(beside, dtype=np.int64).reshape(len(floor), 4)
-        """Floor cell above, below, left and right of every floor cell, -1 for a wall."""
         self.goals = tuple(n for n, (r, c) in enumerate(floor) if rows[r][c] in ".*+")
         self.combos = _combos(len(floor), len(self.goals))
+        # Least moves to the solution by state number, -1 where there is no solution.
         self.left = np.full(len(self.combos) * len(floor), UNSOLVABLE, dtype=np.int16)
-        """Least moves to the solution by state number, -1 where there is no solution."""
         _compile()
         _backwards(self.next, self.combos, _rank(self.goals), self.left)
 
     def state(self, board: str) -> SokobanState:
-        """Player and boxes of a board of this level."""
         rows = board.split("\n")
         symbols = [rows[r][c] for r, c in self.cells]
         player = next(n for n, symbol in enumerate(symbols) if symbol in "@+")
@@ -154,14 +147,7 @@ def level_of(walls_and_goals: str) -> SokobanLevel:
 def run_batch(
     boards: Sequence[str], side: int, lists: Sequence[str], cap: int
 ) -> list[SokobanResult]:
-    """Play `lists[i]` on `boards[i]`; at most `cap` moves of each are made.
-
-    Args:
-        boards: boards of one side.
-        side: cells in a row and rows.
-        lists: canonical lists of moves.
-        cap: moves after this many are not made.
-    """
+    """Play `lists[i]` on `boards[i]`; at most `cap` moves of each are made."""
     if not lists:
         return []
     # Rows keep their newline, an obstacle like any other: no copy without it has to be made.
@@ -298,8 +284,7 @@ def _run(
                 out[row, 3] += 1
 
 
-STEP, INVALID, ON_GOAL, WIN = -0.01, -0.05, 1.0, 10.0
-"""Parts of the shaped return."""
+STEP, INVALID, ON_GOAL, WIN = -0.01, -0.05, 1.0, 10.0  # parts of the shaped return
 
 
 def solution(level: SokobanLevel, state: SokobanState, rng: random.Random) -> str | None:
@@ -363,7 +348,6 @@ class SokobanTask(MoveGame):
     """Most moves of the shortest solution; default: any number."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
         super().__post_init__()
         check_whole("side", self.side, 5, 10)
         check_whole("boxes", self.boxes, 1, 3)
@@ -382,7 +366,6 @@ class SokobanTask(MoveGame):
         return round(self.density * (self.side - 2) ** 2)
 
     def settings(self) -> tuple[int | str, ...]:
-        """Side, boxes, density and longest."""
         longest = "any" if self.longest is None else self.longest
         return self.side, self.boxes, str(self.density), longest
 
@@ -428,20 +411,16 @@ class SokobanTask(MoveGame):
         return GameInstance(walls_and_goals, board, written([*moves]), {"optimal": len(moves)})
 
     def state(self, problem: Problem, actions: str = START) -> str:
-        """The board after `actions`."""
         return problem.meta["board"] if actions == START else self._run(problem, actions).board
 
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
-        """The board."""
         rows = self.state(problem, answer or START).split("\n")
         return [[self.tiles[symbol][1:] for symbol in row] for row in rows]
 
     def describe(self, problem: Problem, board: str, actions: str) -> str:
-        """The board with its legend."""
         return f"Sokoban ({self.legend()}):\n{board}"
 
     def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        """Make all moves in one compiled pass."""
         runs = run_batch([p.meta["board"] for p in problems], self.side, actions, self.cap)
         return [
             GameResult(
@@ -467,6 +446,5 @@ class SokobanTask(MoveGame):
         return "cap" if run.moves >= self.cap else ""
 
     def best_moves(self, board: str, rng: random.Random) -> str:
-        """A shortest solution of the board as it is."""
         level = level_of(bare(board))
         return solution(level, level.state(board), rng) or ""

@@ -44,12 +44,9 @@ _OPEN, _CLOSE = ord("["), ord("]")
 class SudokuResult(NamedTuple):
     """Result of a list of entries."""
 
-    grid: str
-    """Digits of clues and entries, row after row, 0 for a blank."""
-    solved: bool
-    """Every row, column and box has every digit."""
-    invalid: int
-    """Entries that edit a clue or lie outside; they change nothing."""
+    grid: str  # digits of clues and entries, row after row, 0 for a blank
+    solved: bool  # every row, column and box has every digit
+    invalid: int  # entries that edit a clue or lie outside; they change nothing
 
 
 def complete_grid(side: int, seed: int) -> np.ndarray:
@@ -90,13 +87,7 @@ def digits(grid: np.ndarray) -> str:
 
 
 def fill_batch(puzzles: Sequence[str], side: int, lists: Sequence[str]) -> list[SudokuResult]:
-    """Write the entries of `lists[i]` into `puzzles[i]`, in their order.
-
-    Args:
-        puzzles: digits row after row, 0 for a blank.
-        side: 4 or 9.
-        lists: canonical lists of `[row, column, value]` and of rows of whole grids.
-    """
+    """Write the entries of `lists[i]` into `puzzles[i]`, in their order."""
     if not lists:
         return []
     _compile()
@@ -152,7 +143,6 @@ def _free(masks: np.ndarray, side: int, cell: int) -> int:
 
 
 def _size(bits: int) -> int:
-    """Number of bits set."""
     number = 0
     while bits:
         bits &= bits - 1
@@ -311,10 +301,8 @@ def _enter(
             out[number, 0] = 1
 
 
-INVALID, SOLVED = -0.1, 1.0
-"""Parts of the shaped return."""
-MOST_BLANKS = {4: 10, 9: 52}
-"""By side: blanks that digging reaches with a few draws."""
+INVALID, SOLVED = -0.1, 1.0  # parts of the shaped return
+MOST_BLANKS = {4: 10, 9: 52}  # by side: blanks that digging reaches with a few draws
 DEFAULT_BLANKS = {4: 7, 9: 36}
 _DIGITS = {4: "01234", 9: "0123456789"}
 
@@ -396,7 +384,6 @@ class SudokuTask(Game):
     """Cells to fill; default 7 of 16 or 36 of 81."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
         if isinstance(self.side, bool) or self.side not in MOST_BLANKS:
             raise UsageError(f"side: expected 4 or 9, got {self.side!r}.")
         super().__post_init__()
@@ -407,7 +394,6 @@ class SudokuTask(Game):
         check_whole("blanks", self.blanks, 1, MOST_BLANKS[self.side])
 
     def settings(self) -> tuple[int | str, ...]:
-        """Side and blanks."""
         return self.side, self.blanks or 0
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
@@ -434,11 +420,9 @@ class SudokuTask(Game):
         return GameInstance(key, spaced(clues, side), entries_between(clues, key, side), {})
 
     def state(self, problem: Problem, actions: str = START) -> str:
-        """The puzzle with the entries in it."""
         return spaced(self._fill(problem, actions).grid, self.side)
 
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
-        """The grid with its boxes; entries stand out, green where they are right, else red."""
         side, box = self.side, 2 if self.side == 4 else 3
         puzzle = _digits_of(problem.meta["board"])
         grid, solution = self._fill(problem, answer or START).grid, _solution(puzzle, side)
@@ -457,7 +441,6 @@ class SudokuTask(Game):
         return rows
 
     def describe(self, problem: Problem, board: str, actions: str) -> str:
-        """The puzzle, and the entries that stand."""
         puzzle = problem.meta["board"]
         box = 2 if self.side == 4 else 3
         text = f"Sudoku {self.side}x{self.side}, boxes {box}x{box}, 0 is blank:\n{puzzle}"
@@ -465,12 +448,10 @@ class SudokuTask(Game):
         return text if entries == START else f"{text}\nYour entries so far: {entries}"
 
     def board_in(self, problem: Problem, prompt: str) -> str:
-        """The puzzle with the entries that stand."""
         stands = re.search(r"(?m)^Your entries so far: (\[.*\])$", prompt.partition("\n\n")[0])
         return self.state(problem, stands[1] if stands else START)
 
     def solves(self, problem: Problem, board: str, actions: Sequence[str]) -> list[bool]:
-        """For each list, True if it completes `board` correctly; its entries stay entries."""
         before = entries_between(_digits_of(problem.meta["board"]), _digits_of(board), self.side)
         lists = [self.join(before, new) for new in actions]
         return [end.solved for end in self.play_batch([problem] * len(lists), lists)]
@@ -493,11 +474,9 @@ class SudokuTask(Game):
         return fill_batch([_digits_of(problem.meta["board"])], self.side, [actions])[0]
 
     def is_canonical(self, answer: str) -> bool:
-        """True if `answer` is a canonical list of entries and whole grids."""
         return _canonical(self.side).fullmatch(answer) is not None
 
     def answer(self, text: str) -> str | None:
-        """The JSON list of entries or rows that the reply ends on, canonical, or None."""
         return read_entries(json_list(text), self.side)
 
     def answer_lenient(self, text: str) -> str | None:
@@ -528,7 +507,6 @@ class SudokuTask(Game):
         return written(cells)
 
     def samples(self) -> tuple[str, ...]:
-        """Short replies: entries, a grid, unreadable ones, one for the lenient reader alone."""
         whole = range(self.side)
         grid = [[(row + column) % self.side + 1 for column in whole] for row in whole]
         return (

@@ -136,7 +136,7 @@ def _four_operations(rng: random.Random, chain: SolutionWriter) -> MathInstance:
 
 
 def _level_3(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    """Linear equations; a step with a mistake may not divide evenly, then the chain rounds down."""
+    # Linear equations; a step with a mistake may not divide evenly, then the chain rounds down.
     kind = rng.randrange(3)
     x, a, b, c = rng.randint(-15, 30), rng.randint(2, 12), rng.randint(1, 60), rng.randint(1, 9)
     if kind == 0:
@@ -257,8 +257,6 @@ LEVELS: dict[int, LevelGenerator] = {
 
 
 def generate(level: int, rng: random.Random, mistake: StepMistake | None = None) -> MathInstance:
-    """One problem of `level` (1 to 5) drawn from `rng`; with `mistake`, its solution goes wrong.
-
-    The statement is the same with and without a mistake; `gold` is then the wrong final answer.
-    """
+    """One problem of `level` (1 to 5) drawn from `rng`; with `mistake`, its solution goes wrong."""
+    # The statement is the same with and without a mistake; `gold` is then the wrong final answer.
     return LEVELS[level](rng, SolutionWriter(mistake))

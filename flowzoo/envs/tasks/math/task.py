@@ -119,12 +119,7 @@ class MathRow:
 def math_rows(
     data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
 ) -> Iterator[MathRow]:
-    """The rows of a mathematics file; see `rows.load`.
-
-    Raises:
-        DataError: a bad row, with its line.
-        UsageError: unknown layout or column key.
-    """
+    """The rows of a mathematics file; see `rows.load`."""
     check_layout(layout, get_args(MathLayout), columns, ("text", "answer", "solution"))
     names: dict[str, tuple[str, ...]] | None = None
     for line, where, record in objects(data, records):
@@ -136,7 +131,7 @@ def math_rows(
 def _layout(
     where: str, record: dict[str, Any], layout: str, columns: dict[str, str]
 ) -> tuple[str, dict[str, tuple[str, ...]]]:
-    """The layout (told by the first record where it is `auto`) and its column names."""
+    # The layout (told by the first record where it is `auto`) and its column names.
     renamed = {key: (name,) for key, name in columns.items()}
     candidates: list[str] = [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "plain"]
     for name in candidates:
@@ -186,8 +181,8 @@ def _row(
 CopiesRule = Literal["refused", "paid"]
 INSTRUCTION = "Put the final answer in \\boxed{}."
 _LONGEST_SHOWN = 600
+# Characters that 95 % of the worked solutions have at most where short replies do.
 _SHORT_SOLUTION = 1000
-"""Characters that 95 % of the worked solutions have at most where short replies do."""
 _AS_GIVEN = MathOptions(read="answer")
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
@@ -254,7 +249,6 @@ class MathTask(DataTask[MathRow]):
     """Digest that the content of `data` must have; default: taken when the task is made."""
 
     def __post_init__(self) -> None:
-        """Check the options and, for a file, read it."""
         object.__setattr__(self, "columns", read_columns(self.columns))
         plain_integers(self)
         check_seed(self.seed)
@@ -288,7 +282,7 @@ class MathTask(DataTask[MathRow]):
         return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
 
     def _generated(self, index: int, split: str) -> Problem:
-        """Draw until the text belongs to `split`: the item stays a function of its key alone."""
+        # Draw until the text belongs to `split`: the item stays a function of its key alone.
         assert self.level is not None
         levels = read_levels(self.level, LEVELS)
         level = levels[index % len(levels)]
@@ -318,11 +312,9 @@ class MathTask(DataTask[MathRow]):
         return Problem(self.name, "pretrain", self.seed, number, text, gold, meta)
 
     def prompt(self, problem: Problem) -> str:
-        """The statement and how to write the answer."""
         return f"{problem.text}\n{self.instruction}"
 
     def answer(self, text: str) -> str | None:
-        """Content of the last balanced box, or None."""
         return extract(text, "strict")
 
     def answer_lenient(self, text: str) -> str | None:
@@ -342,7 +334,6 @@ class MathTask(DataTask[MathRow]):
         return [Graded(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        """Classes of equal answers, for any problem; -1 for None."""
         return equivalence_classes(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
@@ -358,7 +349,6 @@ class MathTask(DataTask[MathRow]):
         return f"{head}{final if answer else ''}{foot}\n{conclusion}"
 
     def _mistaken(self, problem: Problem, rng: random.Random) -> str:
-        """The solution with one wrong step that changes the final answer."""
         level, draw = problem.meta["level"], problem.meta["draw"]
         key = (level, problem.split, problem.index, draw)
         steps = generate(level, self._rng(*key)).steps
@@ -370,7 +360,6 @@ class MathTask(DataTask[MathRow]):
         return f"\\boxed{{{wrong_answer(problem.gold, rng)}}}"
 
     def samples(self) -> tuple[str, ...]:
-        """Short replies: boxed and unboxed, right for some small problems, and unreadable."""
         return (
             "\\boxed{7}",
             "3*4=12. 12+5=17. \\boxed{17}",
@@ -382,6 +371,6 @@ class MathTask(DataTask[MathRow]):
 
 
 def _unboxed(solution: str) -> str:
-    r"""`solution` with every simple `\boxed{x}` replaced by `x`; empty if a box is left over."""
+    # `solution` with every simple `\boxed{x}` replaced by `x`; empty if a box is left over.
     plain = _BOX.sub(r"\1", solution)
     return "" if extract(plain) is not None else plain

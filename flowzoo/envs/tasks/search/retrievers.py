@@ -1,8 +1,4 @@
-"""Retrievers: BM25 in this process, or a server that speaks the public `/retrieve` contract.
-
-Both take a batch of queries and give, for each, passages with scores, best first. A retriever that
-cannot answer raises `RetrieverError`: a failure is never an observation.
-"""
+"""Retrievers: BM25 in this process, or a server that speaks the public `/retrieve` contract."""
 
 from __future__ import annotations
 
@@ -23,8 +19,7 @@ from flowzoo.envs.script import Found, Passage
 from flowzoo.errors import RetrieverError, UsageError, check_choice, missing_extra
 
 _WORD = re.compile(r"\w+")
-LONGEST_QUERY = 1_000
-"""Characters of a query that a retriever looks at."""
+LONGEST_QUERY = 1_000  # characters of a query that a retriever looks at
 
 
 class Retriever(Protocol):
@@ -45,15 +40,7 @@ def words(text: str) -> list[str]:
 
 
 def best_places(scores: np.ndarray, k: int) -> np.ndarray:
-    """Places of the `k` highest positive scores; equal ones in the order of the passages.
-
-    Args:
-        scores: (passages,) scores of one query.
-        k: how many.
-
-    Returns:
-        (at most k,) places, best first.
-    """
+    """Indices of the `k` highest positive scores (shape (passages,)), best first, ties by index."""
     places = np.flatnonzero(scores > 0)
     if k < len(places):
         # A partition alone would pick any of the passages that tie for the last place.
@@ -77,7 +64,6 @@ class Bm25:
     """
 
     def __init__(self, passages: Sequence[tuple[str, str]]) -> None:
-        """Index `passages`, pairs (id, text)."""
         try:
             import bm25s
         except ImportError as error:
@@ -115,19 +101,13 @@ class Bm25:
 
 
 Field = Literal["queries", "query"]
-BATCH = 256
-"""Most queries of one request."""
-_LARGEST = 64 * 2**20
-"""Bytes of a response that are read."""
+BATCH = 256  # most queries of one request
+_LARGEST = 64 * 2**20  # bytes of a response that are read
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def read_response(body: bytes, queries: int, k: int) -> list[Found]:
-    """The passages of a response; at most `k` for each of `queries` queries.
-
-    Raises:
-        RetrieverError: the response does not have the form of the contract.
-    """
+    """The passages of a response; at most `k` for each of `queries` queries."""
     try:
         result = json.loads(body)["result"]
         results = [Found(tuple(_passage(entry) for entry in row[:k])) for row in result]
@@ -173,7 +153,6 @@ class HttpRetriever:
     """Wait before the second attempt; it doubles from one to the next."""
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
             raise UsageError(f"retriever {self.url!r}: expected a URL such as http://host/retrieve")
         check_choice("field of a retriever", self.field, Field)
@@ -220,7 +199,6 @@ class HttpRetriever:
         raise AssertionError("the last attempt returns or raises")
 
     def _check_transient(self, error: Exception, attempt: int) -> None:
-        """Raise unless another attempt may help and is left."""
         code = error.code if isinstance(error, urllib.error.HTTPError) else None
         hopeless = code is not None and code < 500 and code != 429
         if not hopeless and attempt < self.attempts:

@@ -60,11 +60,7 @@ class PassageRow(NamedTuple):
 def question_rows(
     data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[QuestionRow]:
-    """Reads questions; there is one layout, and its columns have fixed names.
-
-    Raises:
-        DataError: a bad row, with its line.
-    """
+    """Reads questions; there is one layout, and its columns have fixed names."""
     for line, where, record in objects(data, records):
         text = record.get("question")
         if not isinstance(text, str) or not text.strip():
@@ -91,11 +87,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 def passage_rows(
     data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[PassageRow]:
-    """Reads passages; there is one layout, and its columns have fixed names.
-
-    Raises:
-        DataError: a bad row, with its line.
-    """
+    """Reads passages; there is one layout, and its columns have fixed names."""
     for _, where, record in objects(data, records):
         text, name = _passage_text(record), record.get("id")
         if text is None or not isinstance(name, str | int):
@@ -112,31 +104,18 @@ def _passage_text(record: Mapping[str, Any]) -> str | None:
 
 
 def questions(data: str, digest: str = "") -> DataSource[QuestionRow]:
-    """The questions of `data`, which must have `digest` if one is given.
-
-    Raises:
-        DataError: a bad row, with its line, or another content.
-    """
+    """The questions of `data`, which must have `digest` if one is given."""
     return data_source(data, question_rows, digest=digest)
 
 
 def corpus_digest(corpus: str) -> str:
-    """The digest of a file of passages.
-
-    Raises:
-        DataError: a bad row, with its line.
-    """
+    """The digest of a file of passages."""
     return load(corpus, passage_rows).digest
 
 
 @lru_cache(maxsize=2)
 def corpus_index(corpus: str, digest: str) -> Bm25:
-    """The BM25 index over a file of passages.
-
-    Raises:
-        DataError: another content than `digest`.
-        MissingExtraError: `bm25s` is not installed.
-    """
+    """The BM25 index over a file of passages."""
     return Bm25(reload(corpus, passage_rows, "auto", (), digest).splits["all"])
 
 
@@ -148,11 +127,7 @@ _LONGEST = 500
 
 
 def parse_hops(level: int | str) -> tuple[int, ...]:
-    """Numbers of hops named by `level`: 2, "2", or a range such as "1-3".
-
-    Raises:
-        UsageError: anything else.
-    """
+    """Numbers of hops named by `level`: 2, "2", or a range such as "1-3"."""
     hops = levels_named(level, 3)
     if hops:
         return hops
@@ -212,7 +187,6 @@ class SearchTask(DataTask[QuestionRow]):
     """Digests that `data` and `corpus` must have; default: taken when the task is made."""
 
     def __post_init__(self) -> None:
-        """Check the options and read the questions of a file."""
         plain_integers(self)
         check_seed(self.seed)
         if self.retriever != "bm25":
@@ -268,7 +242,7 @@ class SearchTask(DataTask[QuestionRow]):
         return questions(str(self.data), self.digest.partition(":")[0])
 
     def _generated(self, index: int, split: str) -> Problem:
-        """Draw until the question belongs to `split` by its hash, as everywhere."""
+        # Draw until the question belongs to `split` by its hash, as everywhere.
         hops = parse_hops(self.level or 0)
         level, world = hops[index % len(hops)], self._world(split)
         for draw in count():
@@ -297,15 +271,12 @@ class SearchTask(DataTask[QuestionRow]):
         return world(self.seed, split, self.passages or 0)
 
     def prompt(self, problem: Problem) -> str:
-        """The question and how to write the answer."""
         return f"{problem.text}\n{self.instruction}"
 
     def answer(self, text: str) -> str | None:
-        """Content of the last `<answer>` tag outside thoughts and queries, or None."""
         return tagged_answer(text)
 
     def answer_lenient(self, text: str) -> str | None:
-        """The tagged answer, else the last line that is not blank."""
         tagged = tagged_answer(text)
         if tagged is not None:
             return tagged
@@ -331,13 +302,11 @@ class SearchTask(DataTask[QuestionRow]):
         return Graded(float(match), "match" if match else "differs", (("f1", f1(answer, golds)),))
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        """Classes of answers that are equal after normalization; -1 for None."""
         return number_by_first(a if a is None else normalize(a) for a in answers)
 
     def search_batch(
         self, problems: Sequence[Problem], queries: Sequence[str], k: int
     ) -> list[Found]:
-        """The `k` best passages for each query, in the knowledge base of its problem's split."""
         if self.retriever != "bm25":
             return HttpRetriever(self.retriever, self.retriever_field).retrieve(queries, k)
         results: list[Found] = [Found(())] * len(queries)
@@ -370,5 +339,4 @@ class SearchTask(DataTask[QuestionRow]):
         return names[position] if names[position] != problem.gold else names[position - 1]
 
     def samples(self) -> tuple[str, ...]:
-        """Short replies: tagged, untagged and unreadable ones."""
         return ("<answer>Rehaford</answer>", "The answer is Bal Sohak.", "<answer>")

@@ -1,10 +1,4 @@
-"""The embedded knowledge base: a seeded world of people, towns, works and firms in passages.
-
-A world is a function of (seed, split, number of passages). Names come from one stock, so they recur
-from split to split, and the relations between them are drawn anew for each: what was learned by
-heart on one split is wrong on another. Every entity has one passage, and every fact is in one
-passage only, the one of its subject.
-"""
+"""The embedded knowledge base: a seeded world of people, towns, works and firms in passages."""
 
 from __future__ import annotations
 
@@ -25,10 +19,8 @@ class Relation(NamedTuple):
     name: str
     subject: EntityKind
     target: EntityKind
-    sentence: str
-    """`{s}` is the subject, `{o}` the target."""
-    phrase: str
-    """Phrase that names the target in a question: `the birthplace of {s}`."""
+    sentence: str  # `{s}` is the subject, `{o}` the target
+    phrase: str  # phrase that names the target in a question: `the birthplace of {s}`
 
 
 RELATIONS: Mapping[str, Relation] = {
@@ -60,13 +52,10 @@ class World(NamedTuple):
     """The entities, the facts and the passages of one split."""
 
     entities: Mapping[EntityKind, tuple[str, ...]]
-    facts: Mapping[tuple[str, str], str]
-    """(subject, relation) -> target."""
+    facts: Mapping[tuple[str, str], str]  # (subject, relation) -> target
     kinds: Mapping[str, EntityKind]
-    ids: Mapping[str, str]
-    """Entity -> id of its passage."""
-    passages: tuple[tuple[str, str], ...]
-    """(id, text), in the order of the index."""
+    ids: Mapping[str, str]  # entity -> id of its passage
+    passages: tuple[tuple[str, str], ...]  # (id, text), in the order of the index
 
 
 def syllables(rng: random.Random, count: int) -> str:
@@ -129,8 +118,7 @@ class Question(NamedTuple):
     text: str
     start: str
     relations: tuple[str, ...]
-    path: tuple[str, ...]
-    """The entities from the start on; the last one is the answer."""
+    path: tuple[str, ...]  # the entities from the start on; the last one is the answer
 
 
 def draw_question(world: World, hops: int, rng: random.Random) -> Question:

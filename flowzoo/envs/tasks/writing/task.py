@@ -44,8 +44,7 @@ from flowzoo.seeding import key_rng
 
 WritingReward = Literal["grounded", "published"]
 COLUMNS = ("post", "prompt", "text", "document", "abstract_text", "abstract")
-LONGEST = 8_000
-"""Characters of a reply that count as the text; more of them is no answer."""
+LONGEST = 8_000  # characters of a reply that count as the text; more of them is no answer
 INSTRUCTIONS: dict[Form, tuple[str, str]] = {
     "tldr": (
         "Write a concise summary of this text in one or two sentences.",
@@ -73,11 +72,7 @@ class SourceRow(NamedTuple):
 def source_rows(
     data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
 ) -> Iterator[SourceRow]:
-    """Reads one text a row, from the column named as `text` or the first known one.
-
-    Raises:
-        DataError: a row without that column, with its line.
-    """
+    """Reads one text a row, from the column named as `text` or the first known one."""
     names = (columns["text"],) if "text" in columns else COLUMNS
     for line, where, record in objects(data, records):
         text = first(record, names)
@@ -120,7 +115,6 @@ class WritingTask(DataTask[SourceRow]):
     """Digest that the content of `data` must have; default: taken when the task is made."""
 
     def __post_init__(self) -> None:
-        """Check the options and, for a file, read it."""
         check_choice("form", self.form, Form)
         check_choice("reward", self.reward, WritingReward)
         if self.reward == "grounded":
@@ -151,7 +145,6 @@ class WritingTask(DataTask[SourceRow]):
         raise AssertionError("unreachable")
 
     def prompt(self, problem: Problem) -> str:
-        """The source with the first writer's instruction."""
         return self.prompt_for(problem, 0)
 
     def prompt_for(self, problem: Problem, writer: int) -> str:
@@ -159,12 +152,10 @@ class WritingTask(DataTask[SourceRow]):
         return f"{problem.text}\n\n{INSTRUCTIONS[self.form][writer]}"
 
     def answer(self, text: str) -> str | None:
-        """The reply without its thoughts, or None if nothing or far too much is left."""
         reply = visible(text)
         return reply if 0 < len(reply) <= LONGEST else None
 
     def answer_lenient(self, text: str) -> str | None:
-        """As `answer`: there is nothing to be lenient about."""
         return self.answer(text)
 
     def grade_batch(
@@ -191,7 +182,6 @@ class WritingTask(DataTask[SourceRow]):
         return Graded(reward / HIGHEST, "graded", (("reward", reward), *parts.items()))
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
-        """Equal texts; -1 for None."""
         return number_by_first(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
@@ -217,11 +207,9 @@ class WritingTask(DataTask[SourceRow]):
         return rng.choice((lead, " ".join([opening] * 4), " ".join(source_words[:5])))
 
     def reference(self, problem: Problem) -> str | None:
-        """The pair that a generated source was made with."""
         return problem.meta.get("solution")
 
     def samples(self) -> tuple[str, ...]:
-        """Short texts, one of them long enough for the first level."""
         return (
             "I lost my camera at the zoo, but a gardener found it and called me.",
             "While visiting the zoo I lost the camera that my aunt gave me. We searched it twice; "

@@ -16,13 +16,10 @@ from flowzoo.reward.text.writing import Form
 class TextTemplate(NamedTuple):
     """Texts with the same gaps: a source and what two good writers make of it."""
 
-    gaps: Mapping[str, tuple[str, ...]]
-    """Gap -> its possible fillings."""
+    gaps: Mapping[str, tuple[str, ...]]  # gap -> its possible fillings
     source: str
-    first: str
-    """`tldr`: a concise summary. `expansion`: the background."""
-    second: str
-    """`tldr`: a detailed summary. `expansion`: the method."""
+    first: str  # `tldr`: a concise summary. `expansion`: the background.
+    second: str  # `tldr`: a detailed summary. `expansion`: the method.
 
 
 def gaps(**choices: str) -> Mapping[str, tuple[str, ...]]:
