@@ -13,8 +13,7 @@ from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, Workflo
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.external.run import EnvRun
-from flowzoo.envs.external.text_env import TextEnv, chat
+from flowzoo.envs.external.text_env import EnvRun, TextEnv, chat
 from flowzoo.envs.records import changed_call
 from flowzoo.envs.script import Effect, EffectResult, Found, Ran
 from flowzoo.envs.workflow import MOST_CALLS

@@ -42,8 +42,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Literal
 
-from flowzoo.envs.external.run import EnvRun
-from flowzoo.envs.external.text_env import EnvTurn, TextEnv, random_action
+from flowzoo.envs.external.text_env import EnvRun, EnvTurn, TextEnv, random_action
 from flowzoo.envs.script import Ask, Graded, Outcome, Payoffs, Script
 from flowzoo.envs.settings import Setting, check_seed, check_whole, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, number_by_first

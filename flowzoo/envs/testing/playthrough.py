@@ -12,8 +12,9 @@ from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.api.guard import Guard
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.envs.workflow import Workflow
+from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
 
 # Warnings of PettingZoo about environments without arrays.
@@ -125,3 +126,10 @@ def expert_roles(workflow: Workflow) -> set[str]:
                 episode.reply(turn.agent, respond(role, turn.observe()))
             advance(episode)
     return roles
+
+
+def expert_replies(task: Task, problem: Problem) -> list[str]:
+    """A right and a wrong expert reply to a problem; [] if its answer is unknown."""
+    with contextlib.suppress(UsageError):
+        return [task.solve(problem, key_rng("replies", problem.index), r) for r in (True, False)]
+    return []

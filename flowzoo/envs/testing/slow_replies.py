@@ -14,8 +14,14 @@ from typing import Any
 
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.tasks.task import Task
-from flowzoo.envs.testing.elsewhere import expert_replies
-from flowzoo.envs.testing.playthrough import HOSTILE, advance, play_out, problem_at, sampled_reply
+from flowzoo.envs.testing.playthrough import (
+    HOSTILE,
+    advance,
+    expert_replies,
+    play_out,
+    problem_at,
+    sampled_reply,
+)
 from flowzoo.envs.workflow import Workflow
 from flowzoo.reward.visible import strip_thinking
 

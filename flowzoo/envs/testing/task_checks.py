@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import math
 import os
@@ -9,18 +11,19 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task
-from flowzoo.envs.testing.elsewhere import digests, expert_replies
-from flowzoo.envs.testing.playthrough import HOSTILE, pickled, require
+from flowzoo.envs.testing.playthrough import HOSTILE, expert_replies, pickled, require
 from flowzoo.envs.testing.slow_replies import check_readers, time_limit
 from flowzoo.errors import UsageError
+from flowzoo.seeding import key_digest
 
 LOOKS = 30  # problems of each split that the checks look at; fewer where grading is slow
+MOVED = 8  # problems that are compared with those of another process
 GRADED = 4  # problems whose answers are graded
 GRADING_S = 60.0  # CPU seconds that this process may take to grade a batch
 OWN_SPLITS = tuple(split for split in SPLITS if split != "all")
@@ -252,9 +255,54 @@ _CHILD = """
 import json, sys
 head = json.loads(sys.argv[1])
 sys.path[:] = head["path"]
-from flowzoo.envs.testing.elsewhere import main
+from flowzoo.envs.testing.task_checks import main
 main(head["modules"])
 """
+
+
+def digests(task: Task) -> dict[str, str]:
+    """Digests of the first training problems, their prompts and what experts reply to them."""
+    size = task.size("train")
+    count = MOVED if size is None else min(size, MOVED)
+    by_name = {}
+    for index in range(count):
+        problem = task.problem(index, "train")
+        replies = expert_replies(task, problem)
+        by_name[f"problem({index}, 'train')"] = key_digest(
+            problem.id, problem.text, problem.gold
+        ).hex()
+        by_name[f"the prompt of problem {index}"] = key_digest(task.prompt(problem)).hex()
+        by_name[f"a reply of solve() to problem {index}"] = key_digest(*replies).hex()
+    return by_name
+
+
+def main(modules: Sequence[tuple[str, str]]) -> None:
+    """Read a pickled task from stdin, and print what it says; `modules` (name, file) define it."""
+    for name, file in modules:
+        _provide(name, file)
+    task = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
+    print(json.dumps(digests(task)))  # noqa: T201 - the answer to that process
+
+
+def _provide(name: str, file: str) -> None:
+    # Import a module that cannot be found by its name from its file, as `multiprocessing` does.
+    if name != "__main__":
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            pass
+        else:
+            return
+    module_name = (
+        "__mp_main__" if name == "__main__" else name
+    )  # `if __name__ == "__main__":` is skipped
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = sys.modules[name] = module
+    spec.loader.exec_module(module)
+
 
 # All checks of a task, in the order `check_task` runs them.
 TASK_CHECKS = (

@@ -29,7 +29,13 @@ from typing import Any, ClassVar, cast
 
 from flowzoo.envs.script import Graded, Ran, Run
 from flowzoo.envs.settings import check_seed, plain_integers
-from flowzoo.envs.tasks.code.family import CodeDraft, ProblemFamily, complete
+from flowzoo.envs.tasks.code.family import (
+    CodeDraft,
+    ProblemFamily,
+    complete,
+    nothing,
+    wrong_program,
+)
 from flowzoo.envs.tasks.code.files import (
     LEAST_OUTPUT,
     CodeLayout,
@@ -42,10 +48,16 @@ from flowzoo.envs.tasks.code.files import (
     warn_of_vacuous,
 )
 from flowzoo.envs.tasks.code.layouts import CodeRow, with_prelude
-from flowzoo.envs.tasks.code.mutants import nothing, wrong_program
 from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
-from flowzoo.envs.tasks.data import DataTask, check_either
-from flowzoo.envs.tasks.rows import Columns, DataSource, Unusable, data_source, read_columns
+from flowzoo.envs.tasks.rows import (
+    Columns,
+    DataSource,
+    DataTask,
+    Unusable,
+    check_either,
+    data_source,
+    read_columns,
+)
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels, run_programs
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs

@@ -8,15 +8,24 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import count
+from threading import Lock
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed, plain_integers
-from flowzoo.envs.tasks.data import DataTask
-from flowzoo.envs.tasks.games.actions import joined, written
+from flowzoo.envs.tasks.games.actions import (
+    MOVES,
+    are_moves,
+    joined,
+    mistaken,
+    read_moves,
+    read_moves_loosely,
+    written,
+)
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
+    DataTask,
     check_layout,
     data_source,
     objects,
@@ -279,3 +288,87 @@ class Game(DataTask[BoardRow]):
         actions = json.loads(after)
         first = len(json.loads(before or START)) + 1
         return [written(actions[:number]) for number in range(first, len(actions) + 1)]
+
+
+_LOCK = Lock()
+
+
+def compile_in(module: dict[str, Any], names: Iterable[str]) -> None:
+    """Replace the functions `names` in a module's `globals()` by compiled ones, once."""
+    # They are compiled by numba when they are called first, or loaded from the cache beside the
+    # module's file. As globals, and not as a closure, they may call one another and still be
+    # cached. A kernel must not call itself: numba 0.65 crashes when it takes such a one from the
+    # cache.
+    from numba import njit
+
+    with _LOCK:  # graders run on threads
+        for name in names:
+            if not hasattr(module[name], "py_func"):
+                module[name] = njit(cache=True, nogil=True)(module[name])
+
+
+class Tile(NamedTuple):
+    """Name of a board's symbol in the legend, and its looks in a terminal."""
+
+    word: str  # empty: no symbol of a board at the start
+    text: str
+    style: str
+
+
+@dataclass(frozen=True)
+class MoveGame(Game):
+    """A game played by lists of "U", "D", "L", "R" on a square board."""
+
+    tiles: ClassVar[Mapping[str, Tile]]
+    """The board's symbols, in the order of the legend."""
+
+    side: int = 6
+    """Cells in a row, and rows."""
+
+    @classmethod
+    def legend(cls) -> str:
+        """The symbols of a board with their meaning, as a prompt has them."""
+        return ", ".join(f"{symbol} {tile.word}" for symbol, tile in cls.tiles.items() if tile.word)
+
+    @classmethod
+    def check_board(cls, rows: list[str], side: int) -> None:
+        """Raise `UsageError` unless `rows` are `side` rows of `side` symbols of the legend."""
+        check_square(rows, side, "".join(name for name, tile in cls.tiles.items() if tile.word))
+
+    @property
+    def cap(self) -> int:
+        """Most moves that are made."""
+        return 2 * self.side * self.side
+
+    def is_canonical(self, answer: str) -> bool:
+        return are_moves(answer)
+
+    def answer(self, text: str) -> str | None:
+        return read_moves(text)
+
+    def answer_lenient(self, text: str) -> str | None:
+        return read_moves_loosely(text)
+
+    @abstractmethod
+    def best_moves(self, board: str, rng: random.Random) -> str:
+        """The fewest moves that solve `board`; empty if it is solved or cannot be."""
+
+    def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
+        """A shortest solution of the board as it is; wrong: with a mistake that leaves it open."""
+        moves = self.best_moves(board, rng)
+        if right or not moves:
+            return written([*moves])
+        return self.near_miss(problem, board, moves, rng)
+
+    def near_miss(self, problem: Problem, board: str, moves: str, rng: random.Random) -> str:
+        """The solution `moves` of `board` with one move other or the last left out, so it fails."""
+        number = rng.randrange(len(moves))
+        wrong = [mistaken(moves, number, move) for move in MOVES if move != moves[number]]
+        wrong.append(written([*moves[:-1]]))
+        solved = self.solves(problem, board, wrong)
+        return rng.choice(
+            [plan for plan, is_right in zip(wrong, solved, strict=True) if not is_right]
+        )
+
+    def samples(self) -> tuple[str, ...]:
+        return ('["R"]', 'Go: ["D","D","R"]', '["U","L"]', "[up, right]", "I am not sure.", "[")

@@ -33,13 +33,18 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from flowzoo.envs.settings import check_number, check_whole
-from flowzoo.envs.tasks.compiled import compile_in
 from flowzoo.envs.tasks.games.actions import (
     MOVES,
     written,
 )
-from flowzoo.envs.tasks.games.game import START, GameInstance, GameResult
-from flowzoo.envs.tasks.games.moves import MoveGame, Tile
+from flowzoo.envs.tasks.games.game import (
+    START,
+    GameInstance,
+    GameResult,
+    MoveGame,
+    Tile,
+    compile_in,
+)
 from flowzoo.envs.tasks.task import Problem, Scene, is_in
 from flowzoo.errors import UsageError
 

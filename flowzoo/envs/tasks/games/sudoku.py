@@ -31,9 +31,15 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.compiled import compile_in
 from flowzoo.envs.tasks.games.actions import LONGEST_LIST, json_list, written
-from flowzoo.envs.tasks.games.game import START, Game, GameInstance, GameResult, check_square
+from flowzoo.envs.tasks.games.game import (
+    START,
+    Game,
+    GameInstance,
+    GameResult,
+    check_square,
+    compile_in,
+)
 from flowzoo.envs.tasks.task import Problem, Scene, split_of
 from flowzoo.envs.text import visible
 from flowzoo.errors import UsageError

@@ -22,11 +22,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed, plain_integers
-from flowzoo.envs.tasks.data import DataTask, check_either
 from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
+    DataTask,
+    check_either,
     check_layout,
     data_source,
     first,

@@ -27,8 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from flowzoo.envs.script import Found, Graded
 from flowzoo.envs.settings import check_seed, plain_integers
-from flowzoo.envs.tasks.data import DataTask
-from flowzoo.envs.tasks.rows import DataSource, data_source, listed, load, objects, reload
+from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, listed, load, objects, reload
 from flowzoo.envs.tasks.search.retrievers import Bm25, Field, HttpRetriever, Retriever
 from flowzoo.envs.tasks.search.world import Question, World, draw_question, world
 from flowzoo.envs.tasks.task import Problem, is_in, levels_named, number_by_first

@@ -23,18 +23,18 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
 from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.settings import check_seed, plain_integers
-from flowzoo.envs.tasks.data import DataTask
-from flowzoo.envs.tasks.rows import DataSource, data_source, first, objects
+from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, first, objects
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
-from flowzoo.envs.tasks.writing.texts import draw
 from flowzoo.envs.text import visible
 from flowzoo.errors import DataError, UsageError, check_choice, need_module
 from flowzoo.reward.text.grounding import SourceText as Grounds
@@ -55,6 +55,29 @@ INSTRUCTIONS: dict[Form, tuple[str, str]] = {
         "Write the method section of this article, about 200 words, from its abstract.",
     ),
 }
+
+
+class WritingDraft(NamedTuple):
+    """A source and a model pair about it."""
+
+    source: str
+    first: str
+    second: str
+
+
+@cache
+def _templates() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    return tomllib.loads(
+        (files("flowzoo.envs.tasks.writing") / "templates.toml").read_text(encoding="utf-8")
+    )
+
+
+def draw(form: Form, rng: random.Random) -> WritingDraft:
+    """A template of `form` with its gaps filled."""
+    template = rng.choice(_templates()[form])
+    filling = {gap: rng.choice(choices) for gap, choices in template["gaps"].items()}
+    texts = (template[part].format(**filling) for part in WritingDraft._fields)
+    return WritingDraft(*(text[0].upper() + text[1:] for text in texts))
 
 
 @lru_cache(maxsize=4096)

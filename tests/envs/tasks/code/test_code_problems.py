@@ -16,9 +16,12 @@ from flowzoo.envs.tasks.code.family import (
     CodeInstance,
     ProblemFamily,
     complete,
+    count_changes,
     fails,
+    nothing,
+    variant,
+    wrong_program,
 )
-from flowzoo.envs.tasks.code.mutants import count_changes, nothing, variant, wrong_program
 from flowzoo.envs.tasks.code.problems import FAMILIES, LEVEL_1, LEVELS
 from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.envs.tasks.task import SPLITS, split_of

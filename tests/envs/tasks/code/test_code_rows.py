@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.envs.tasks.code.io import listed_tests
+from flowzoo.envs.tasks.code.layouts import listed_tests
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import StdinTest
