@@ -48,6 +48,7 @@ _BETWEEN = ("flowzoo", "gymnasium", "pettingzoo", "supersuit")
 
 def check_names(options: Mapping[str, Any]) -> None:
     """Raise `UsageError` for misspelled options of `reset`; warn once of other unknown ones."""
+    # PettingZoo asks that unknown options are ignored, which a misspelled one was not meant to be.
     for name in options:
         if name in RESET_OPTIONS or name in _TOLD:
             continue
@@ -81,10 +82,6 @@ class ProblemDraw:
     def __init__(self) -> None:
         self.stream = secrets.randbits(64)
         self.resets = 0
-
-    def copy(self) -> ProblemDraw:
-        """Return an independent stream in the same state."""
-        return copy.copy(self)
 
     def next(
         self, task: Task, split: str, seed: int | None, options: Mapping[str, Any]
@@ -274,9 +271,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     ) -> tuple[dict[str, list[Message]] | None, float, bool, bool, dict[str, Any]]:
         """Observation, reward since its last turn, termination, truncation, info of the agent."""
         if self._busy:
-            raise EnvironmentBusyError(
-                "`last` while an `astep` is under way: await it, or `await env.settle()`"
-            )
+            raise self._busy_error("`last`")
         agent = self.agent_selection
         turn = self._prompts.get(agent)
         return (
@@ -338,9 +333,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             EnvironmentBusyError: an `astep` is under way.
         """
         if self._busy:
-            raise EnvironmentBusyError(
-                "`fork` while an `astep` is under way: await it, or `await env.settle()`"
-            )
+            raise self._busy_error("`fork`")
         twin = WorkflowEnv.__new__(WorkflowEnv)
         twin.__dict__.update(self.__dict__)
         twin._episode = self._current().fork()
@@ -349,16 +342,14 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         twin.observation_spaces = copy_spaces(self.observation_spaces)
         twin.action_spaces = copy_spaces(self.action_spaces)
         twin._copy_tables(self)
-        twin._draw = self._draw.copy()
+        twin._draw = copy.copy(self._draw)
         twin._answers = dict(self._answers)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        # Everything but the open prompts, which the episode's replay brings back.
+        # The open prompts come back with the episode's replay.
         if self._busy:
-            raise EnvironmentBusyError(
-                "pickling while an `astep` is under way: await it, or `await env.settle()`"
-            )
+            raise self._busy_error("pickling")
         return {name: value for name, value in vars(self).items() if name != "_prompts"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -372,6 +363,11 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         if self._episode is None:
             raise UsageError("no episode: call reset() first")
         return self._episode
+
+    def _busy_error(self, what: str) -> EnvironmentBusyError:
+        return EnvironmentBusyError(
+            f"{what} while an `astep` is under way: await it, or `await env.settle()`"
+        )
 
     def _begin_episode(self, seed: int | None, options: dict[str, Any] | None) -> None:
         if self._settling:
@@ -391,7 +387,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self._busy = True
 
     def _begin_step(self, action: str | None) -> bool:
-        # Take the action; True if effects or the commit are still to come.
+        # Returns True if effects or the commit are still to come.
         if self._busy:
             raise EnvironmentBusyError(
                 "`step` while another step of this environment is under way: one environment has "
@@ -439,7 +435,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self.render()
 
     def _commit(self, episode: Episode) -> None:
-        # Publish the episode's state in PettingZoo's fields, in one synchronous block.
+        # One synchronous block: no other task sees PettingZoo's fields half-written.
         if episode.done:
             self._finish(episode)
         else:

@@ -41,15 +41,10 @@ def register_all() -> None:
     gymnasium.register("flowzoo/Workflow-v0", f"{here}.solo:make_named")
     for name in WORKFLOWS:
         base, version = name.rsplit("_", 1)
-        pettingzoo.register(
-            "aec", f"flowzoo/{base.replace('_', '-')}-{version}", f"flowzoo.envs.{name}:env"
-        )
+        dashed = f"flowzoo/{base.replace('_', '-')}-{version}"
+        pettingzoo.register("aec", dashed, f"flowzoo.envs.{name}:env")
         if name in PARALLEL:
-            pettingzoo.register(
-                "parallel",
-                f"flowzoo/{base.replace('_', '-')}-{version}",
-                f"flowzoo.envs.{name}:parallel_env",
-            )
+            pettingzoo.register("parallel", dashed, f"flowzoo.envs.{name}:parallel_env")
         camel = "".join(part.capitalize() for part in base.split("_"))
         gymnasium.register(
             f"flowzoo/{camel}-{version}", "flowzoo.envs.api.solo:make", kwargs={"workflow": name}
@@ -210,19 +205,16 @@ def env_functions(kind: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _signature(kind: Any) -> inspect.Signature:
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        inspect.Parameter(
-            "task", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=kind.default_task
-        ),
-        inspect.Parameter("split", keyword, default="train"),
-        inspect.Parameter("max_cycles", keyword, default=None),
-        inspect.Parameter("render_mode", keyword, default=None),
-    ]
+    common = inspect.signature(make_env).parameters
+    task = common["task"].replace(annotation=inspect.Parameter.empty, default=kind.default_task)
+    parameters = [task]
+    for name in ("split", "max_cycles", "render_mode"):
+        parameters.append(common[name].replace(annotation=inspect.Parameter.empty))
     for field in fields(kind):
-        if field.name == "task":
-            continue
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        parameters.append(inspect.Parameter(field.name, keyword, default=default))
+        if field.name != "task":
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            parameters.append(
+                task.replace(name=field.name, kind=task.KEYWORD_ONLY, default=default)
+            )
     parameters.append(inspect.Parameter("task_options", inspect.Parameter.VAR_KEYWORD))
     return inspect.Signature(parameters)

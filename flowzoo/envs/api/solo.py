@@ -113,11 +113,9 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         )
 
     def _respond(self, role: str, messages: list[Message]) -> str:
-        others = self._scripted if self._others is None else self._others
-        if isinstance(others, Mapping):
-            return others[role](role, messages)
-        assert others is not None
-        return others(role, messages)
+        others: Any = self._scripted if self._others is None else self._others
+        respond = others[role] if isinstance(others, Mapping) else others
+        return respond(role, messages)
 
     def _play_others(self) -> bool:
         env = self._env

@@ -23,6 +23,8 @@ from gymnasium.wrappers.utils import create_zero_array
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError
 
+# `gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,
+# its length limit raises on model output, and vectorized shared memory corrupts it silently.
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
@@ -41,27 +43,44 @@ def copy_spaces(spaces: dict[str, Space[Any]]) -> dict[str, Space[Any]]:
     return {agent: copy_space(space) for agent, space in spaces.items()}
 
 
-class Prose(Space[str]):
+class LanguageSpace(Space[Any]):
+    """Base of spaces whose elements have no array form; spaces of one class are equal."""
+
+    def __init__(self, seed: int | None = None):
+        super().__init__(shape=None, dtype=None, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: language has no array form."""
+        return False
+
+    def _refuse_mask(self, mask: Any, probability: Any) -> None:
+        if mask is not None or probability is not None:
+            raise ValueError(f"{self!r}.sample takes no mask and no probability: it is free text")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self))
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Prose(LanguageSpace):
     """Any string, the empty one and non-characters included: a reply of a model.
 
     `sample()` draws one of `samples`, short plausible replies, so that random play reaches rewards.
     """
 
     def __init__(self, samples: Sequence[str] = ("",), seed: int | None = None):
-        super().__init__(shape=None, dtype=None, seed=seed)
+        super().__init__(seed)
         self.samples = tuple(samples) or ("",)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False: prose has no array form."""
-        return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """One of the plausible replies, uniformly; masks do not apply to language."""
-        if mask is not None or probability is not None:
-            raise ValueError(
-                "Prose.sample() takes no mask and no probability: replies are free text"
-            )
+        self._refuse_mask(mask, probability)
         return self.samples[int(self.np_random.integers(len(self.samples)))]
 
     def contains(self, x: Any) -> bool:
@@ -74,25 +93,13 @@ class Prose(Space[str]):
     def __hash__(self) -> int:
         return hash(self.samples)
 
-    def __repr__(self) -> str:
-        return "Prose()"
 
-
-class Messages(Space[list[Message]]):
+class Messages(LanguageSpace):
     """A chat: a list or tuple of `{"role": …, "content": …}` dicts with string values."""
-
-    def __init__(self, seed: int | None = None):
-        super().__init__(shape=None, dtype=None, seed=seed)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False: a chat has no array form."""
-        return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
         """A chat of one short user message."""
-        if mask is not None or probability is not None:
-            raise ValueError("Messages.sample() takes no mask and no probability")
+        self._refuse_mask(mask, probability)
         number = int(self.np_random.integers(100))
         return [{"role": "user", "content": f"Compute {number}+1."}]
 
@@ -105,17 +112,8 @@ class Messages(Space[list[Message]]):
             for message in x
         )
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Messages)
 
-    def __hash__(self) -> int:
-        return hash(Messages)
-
-    def __repr__(self) -> str:
-        return "Messages()"
-
-
-class Turns(Space[list[dict[str, Any]]]):
+class Turns(LanguageSpace):
     """The transcript of an episode: a list with a dict for every turn, in call order.
 
     A turn has `agent` and `reply` (str; the reply of an open turn is None), `turn` and `phase`
@@ -125,18 +123,12 @@ class Turns(Space[list[dict[str, Any]]]):
     KEYS = frozenset({"agent", "turn", "phase", "messages", "reply"})
 
     def __init__(self, seed: int | None = None):
-        super().__init__(shape=None, dtype=None, seed=seed)
+        super().__init__(seed)
         self._chats = Messages()
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False: a transcript has no array form."""
-        return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
         """A transcript of one open turn."""
-        if mask is not None or probability is not None:
-            raise ValueError("Turns.sample() takes no mask and no probability")
+        self._refuse_mask(mask, probability)
         number = int(self.np_random.integers(100))
         chat = [{"role": "user", "content": f"Compute {number}+1."}]
         return [{"agent": "agent_0", "turn": 0, "phase": 0, "messages": chat, "reply": None}]
@@ -153,15 +145,6 @@ class Turns(Space[list[dict[str, Any]]]):
             and self._chats.contains(turn["messages"])
             for turn in x
         )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Turns)
-
-    def __hash__(self) -> int:
-        return hash(Turns)
-
-    def __repr__(self) -> str:
-        return "Turns()"
 
 
 ROOM = 2**20  # bytes of JSON that one observation may have in shared memory
@@ -256,13 +239,9 @@ def _each(space: Prose | Messages, items: Any) -> Iterator[Any]:
 
 
 @create_zero_array.register(Prose)
-def _no_words(space: Prose) -> str:
-    return ""
-
-
 @create_zero_array.register(Messages)
-def _no_chat(space: Messages) -> list[Any]:
-    return []
+def _no_words(space: Prose | Messages) -> Any:
+    return "" if isinstance(space, Prose) else []
 
 
 @create_empty_array.register(Prose)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowzoo.envs.script import Effect, EffectResult, EquivalenceClasses, Grade, Run, Search
@@ -21,52 +21,42 @@ def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
     for position, (_, effect) in enumerate(jobs):
         width = effect.k if isinstance(effect, Search) else 0
         kinds.setdefault((type(effect), width), []).append(position)
-    for (kind, width), places in kinds.items():
-        batch = [jobs[position] for position in places]
+    for (kind, width), positions in kinds.items():
+        batch = [jobs[position] for position in positions]
         batch_results = _done(task, kind, batch, width)
-        for position, result in zip(places, batch_results, strict=True):
+        for position, result in zip(positions, batch_results, strict=True):
             results[position] = result
     return results
 
 
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
+    problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
+    method, call = _BATCHES[kind]
     try:
-        results = list(_BATCHES[kind](task, jobs, width))
+        results = list(call(task, problems, effects, width))
     except (FlowzooError, OSError):  # an OSError is the system's
         raise
     except Exception as error:
-        raise task_failure(task.name, _NAMES[kind], error) from error
+        raise task_failure(task.name, method, error) from error
     if len(results) != len(jobs):
         raise UsageError(
-            f"{_NAMES[kind]} of task {task.name!r} must return one result per {kind.__name__}: "
+            f"{method} of task {task.name!r} must return one result per {kind.__name__}: "
             f"got {len(results)} for {len(jobs)}"
         )
     return results
 
 
-def _grade(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
-    answers = [effect.answer for _, effect in jobs]  # type: ignore[union-attr]
-    return task.grade_batch([problem for problem, _ in jobs], answers)
-
-
-def _classes(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
-    groups = [effect.answers for _, effect in jobs if isinstance(effect, EquivalenceClasses)]
-    return task.classes_batch([problem for problem, _ in jobs], groups)
-
-
-def _run(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
-    return task.run_batch([effect for _, effect in jobs if isinstance(effect, Run)])
-
-
-def _search(task: Task, jobs: Sequence[PendingEffect], width: int) -> Sequence[EffectResult]:
-    queries = [effect.query for _, effect in jobs if isinstance(effect, Search)]
-    return task.search_batch([problem for problem, _ in jobs], queries, width)
-
-
-_BATCHES = {Grade: _grade, EquivalenceClasses: _classes, Run: _run, Search: _search}
-_NAMES = {
-    Grade: "grade_batch",
-    EquivalenceClasses: "classes_batch",
-    Run: "run_batch",
-    Search: "search_batch",
+_Batch = Callable[[Task, list[Problem], list[Any], int], Sequence[EffectResult]]
+# Method of the task, for messages, and its call.
+_BATCHES: dict[type, tuple[str, _Batch]] = {
+    Grade: ("grade_batch", lambda task, ps, es, _: task.grade_batch(ps, [e.answer for e in es])),
+    EquivalenceClasses: (
+        "classes_batch",
+        lambda task, ps, es, _: task.classes_batch(ps, [e.answers for e in es]),
+    ),
+    Run: ("run_batch", lambda task, ps, es, _: task.run_batch(es)),
+    Search: (
+        "search_batch",
+        lambda task, ps, es, width: task.search_batch(ps, [e.query for e in es], width),
+    ),
 }

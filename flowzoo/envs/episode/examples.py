@@ -78,13 +78,9 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
         turn_role = workflow.agents[turn.agent][0]
         if turn_role == role and turn.turn == turn_number and turn.reply is not None:
             fits = turn.reply.strict is not None and episode.role_scores.get(turn.call, 1.0) > 0
-            chat = (*turn.observe(), _reply(turn.said))
-            return WorkedExample(chat, turn.reply.strict) if fits else None
+            reply = {"role": "assistant", "content": turn.said}
+            return WorkedExample((*turn.observe(), reply), turn.reply.strict) if fits else None
     return None
-
-
-def _reply(text: str) -> Message:
-    return {"role": "assistant", "content": text}
 
 
 def _varied(examples: list[WorkedExample], count: int) -> list[WorkedExample]:

@@ -44,16 +44,9 @@ def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
     done = 0
     for length in sorted(set(lengths)):
         if length > done:
-            hasher.update(
-                b"".join(
-                    [
-                        _fed(b"r", entry)
-                        if isinstance(entry, str)
-                        else _fed(b"e", repr(tuple(entry)))
-                        for entry in log[done:length]
-                    ]
-                )
-            )
+            for entry in log[done:length]:
+                is_reply = isinstance(entry, str)
+                hasher.update(_fed(b"r", entry) if is_reply else _fed(b"e", repr(tuple(entry))))
             done = length
         hashes[length] = hasher.hexdigest()
     return hashes

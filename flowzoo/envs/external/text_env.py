@@ -275,7 +275,6 @@ class EnvRun:
         return None
 
     def act(self, action: Any) -> None:
-        """The selected agent acts."""
         self.steps += 1
         self.game.env.step(action)
 

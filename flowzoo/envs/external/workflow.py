@@ -68,7 +68,6 @@ class EnvSource:
         return f"{self.spec}({options})"
 
     def make(self) -> TextEnv:
-        """A fresh environment."""
         function = _maker(self.spec)
         options: dict[str, Any] = dict(self.options)
         try:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.script import Reply
-
-if TYPE_CHECKING:
-    from rich.console import Console
-import time
-
-from flowzoo.envs.script import Found, Ran, Run, Search
+from flowzoo.envs.script import Found, Ran, Reply, Run, Search
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,15 +30,6 @@ def drawn(scene: Scene) -> Text:
         for tile, style in row:
             text.append(tile, style=style)
     return text
-
-
-def print_start(episode: Episode, out: Console) -> bool:
-    """Draw the world at the start; False, and nothing printed, if the task has none."""
-    scene = episode.workflow.task.scene(episode.problem)
-    if scene is None:
-        return False
-    out.print(drawn(scene))
-    return True
 
 
 def print_moved(
@@ -167,8 +153,9 @@ def print_new(
     turns = answered_turns(episode)
     if printed == 0:
         out.rule(Text(f"{episode.workflow.name} · {episode.problem.id}"))
-        if not print_start(episode, out):
-            out.print(Text(printable(episode.problem.text), style="bold"))
+        scene = episode.workflow.task.scene(episode.problem)
+        text = Text(printable(episode.problem.text), style="bold")
+        out.print(text if scene is None else drawn(scene))
         printed = 1
     for turn, reply in turns[printed - 1 :]:
         if turn.slot == 0 and turn.phase > 0:

@@ -282,11 +282,7 @@ def load(
 
 
 def data_source(
-    data: str,
-    reader: Reader[R],
-    layout: str = "auto",
-    columns: Columns = (),
-    digest: str = "",
+    data: str, reader: Reader[R], layout: str = "auto", columns: Columns = (), digest: str = ""
 ) -> DataSource[R]:
     """The source of `data`, whose content must have `digest` if one is given."""
     if digest:

@@ -206,8 +206,6 @@ class Task(ABC):
         Raises:
             UsageError: this machine cannot confine programs as `sandbox` demands.
         """
-        from flowzoo.envs.tasks.task import run_programs
-
         return run_programs(runs, self.sandbox)
 
     def trial(self, problem: Problem, answer: str) -> Run:

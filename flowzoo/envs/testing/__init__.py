@@ -17,12 +17,7 @@ from typing import Any
 
 from flowzoo.envs.external.workflow import ResetTask
 from flowzoo.envs.tasks.task import Task
-from flowzoo.envs.testing.interfaces import (
-    check_api,
-    check_hostile,
-    check_parallel,
-    check_solo,
-)
+from flowzoo.envs.testing.interfaces import check_api, check_hostile, check_parallel, check_solo
 from flowzoo.envs.testing.leaks import check_gold_leaks, check_phase_leaks, check_truth_blindness
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,

@@ -31,8 +31,7 @@ def check_phase_leaks(workflow: Workflow) -> None:
         for phase in _parallel_phases(workflow, number):
             first, second = (_phase_views(workflow, number, phase, text) for text in ("a", "b"))
             require(
-                first == second,
-                f"in phase {phase}, an observation depends on a phase-mate's reply",
+                first == second, f"in phase {phase}, an observation depends on a phase-mate's reply"
             )
 
 

@@ -100,13 +100,9 @@ def split_solution(solution: str, entry: str) -> tuple[str, str]:
         helper = [*rest, f"def {AUX}({arguments}):\n    return {ast.unparse(part)}"]
         main = _Replaced(part, f"{AUX}({arguments})").visit(copy.deepcopy(function))
         return "\n".join(helper), "\n".join([*rest, ast.unparse(ast.fix_missing_locations(main))])
-    whole = copy.deepcopy(function)
-    renamed = _Renamed(entry).visit(ast.Module([*_others(tree, function), whole], []))
+    others = [node for node in tree.body if node is not function]
+    renamed = _Renamed(entry).visit(copy.deepcopy(ast.Module([*others, function], [])))
     return ast.unparse(renamed), f"def {entry}({arguments}):\n    return {AUX}({arguments})"
-
-
-def _others(tree: ast.Module, function: ast.FunctionDef) -> list[ast.stmt]:
-    return [copy.deepcopy(node) for node in tree.body if node is not function]
 
 
 def movable_parts(function: ast.FunctionDef, arguments: frozenset[str]) -> Iterator[ast.expr]:
@@ -170,7 +166,6 @@ SHOWN = 300  # characters of a failure that the feedback shows
 
 
 def passes(ran: Ran) -> list[bool]:
-    """Per test, whether it passed."""
     return [case.status == "AC" for case in ran.cases]
 
 
@@ -284,12 +279,10 @@ class CodePair(Workflow):
             )
 
     def ask(self, role: str, chat: list[Message]) -> Ask:
-        """A turn of one of the two."""
         lenient = partial(extract_code, reading="lenient")
         return Ask(f"{role}_0", chat, self.task.answer, lenient)
 
     def asked(self, role: str, problem: Problem) -> str:
-        """The first prompt of a role."""
         return self.prompts[role].format(problem=problem.text, entry=problem.meta["entry"])
 
     def again(self, reply: Reply, code: str | None, notes: list[str]) -> list[Message]:

@@ -98,7 +98,6 @@ class Round(NamedTuple):
 
     @property
     def agreed(self) -> bool:
-        """The program passes all tests."""
         return self.ran is not None and self.ran.status == "AC"
 
 
@@ -160,7 +159,6 @@ class CoderTester(Workflow):
         return Outcome(last.program, last.passed, facts)
 
     def run_of(self, problem: Problem, program: str, tests: tuple[Test, ...]) -> Run:
-        """The run of a program on tests, under the task's limits."""
         return self.task.trial(problem, program)._replace(tests=tests)
 
     def judged(self, problem: Problem, code: Reply, test: Reply) -> Generator[Any, Any, Round]:
@@ -187,7 +185,6 @@ class CoderTester(Workflow):
         return Round(program, tests, ran.get("tests"), passed, checked.passed if checked else 0)
 
     def tester_prompt(self, problem: Problem) -> str:
-        """Prompt of the tester."""
         form = self.prompts["stdin" if problem.meta["entry"] is None else "call"]
         return self.prompts["tester"].format(problem=problem.text, form=form)
 
@@ -227,7 +224,6 @@ class CoderTester(Workflow):
 
 
 def share(ran: Ran | None) -> float:
-    """Share of the cases that passed."""
     return ran.passed / len(ran.cases) if ran is not None and ran.cases else 0.0
 
 

@@ -86,12 +86,10 @@ def report(ran: Ran | None) -> str:
 
 
 def user(content: str) -> Message:
-    """A user message."""
     return {"role": "user", "content": content}
 
 
 def assistant(content: str) -> Message:
-    """An assistant message."""
     return {"role": "assistant", "content": content}
 
 
@@ -191,7 +189,6 @@ class EvalOpt(Workflow):
         return Outcome(answer, grade.score, facts | {name: counts[name] for name in names})
 
     def evaluation(self, problem: Problem, attempt: str, history: list[Message]) -> list[Message]:
-        """The evaluator's chat."""
         if self.preset == "paper":
             return [*history, user(self.wording("evaluate_history"))]
         text = self.wording("evaluate").format(problem=problem.text, attempt=attempt.strip())

@@ -123,7 +123,6 @@ class OrchWorkers(Workflow):
 
     @property
     def ideas(self) -> tuple[str, ...]:
-        """Plan of the scripted orchestrator."""
         return IDEAS.get(self.task.kind, IDEAS["math"])
 
     def play(self, problem: Problem) -> Script:

@@ -73,7 +73,6 @@ def printed_answer(ran: Ran | None) -> str | None:
 
 
 def short(answer: str | None) -> str:
-    """An answer on the board."""
     if answer is None:
         return "no answer"
     line = " ".join(answer.split())
@@ -144,7 +143,6 @@ class ReasonerTool(Workflow):
         return Outcome(answer, reasoned.score, facts)
 
     def tool_prompt(self, problem: Problem) -> str:
-        """Prompt of the tool."""
         return self.prompts["tool"].format(problem=problem.text)
 
     def shown(self, prompt: str, rows: list[str]) -> str:

@@ -52,5 +52,4 @@ class Single(Workflow):
         return Outcome(answer, grade.score, {"status": grade.status})
 
     def world(self, replies: Sequence[Reply]) -> str | None:
-        """The answer."""
         return self.read(replies[-1]) if replies else None

@@ -75,12 +75,10 @@ class ToolProposal(NamedTuple):
 
     @property
     def has_run(self) -> bool:
-        """True if the program ran to its end."""
         return self.ran is not None and self.ran.status == "AC"
 
     @property
     def has_list(self) -> bool:
-        """True if a list could be read from the output."""
         return self.actions is not None
 
 
@@ -132,7 +130,6 @@ class ToolPlanner(Workflow):
 
     @property
     def game(self) -> Game:
-        """The task."""
         assert isinstance(self.task, Game)
         return self.task
 

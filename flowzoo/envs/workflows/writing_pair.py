@@ -63,7 +63,6 @@ class WritingPair(Workflow):
 
     @property
     def writing(self) -> WritingTask:
-        """The task."""
         assert isinstance(self.task, WritingTask)
         return self.task
 

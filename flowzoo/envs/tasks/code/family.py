@@ -215,7 +215,6 @@ def changes(node: ast.AST) -> Iterator[Change]:
 
 
 def count_changes(source: str) -> int:
-    """Number of variants of a program."""
     return sum(1 for node in ast.walk(ast.parse(source)) for _ in changes(node))
 
 

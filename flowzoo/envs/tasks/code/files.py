@@ -197,7 +197,6 @@ def usable_source(
 
 
 def grading_of_row(row: CodeRow) -> tuple[object, ...]:
-    """The tests of a row that grade."""
     return (*row.public, *row.hidden) if row.public_grade else row.hidden
 
 

@@ -120,17 +120,57 @@ class _Machine:
     def block(self, body: list[ast.stmt], names: dict[str, Any]) -> None:
         for statement in body:
             self._step()
-            handler = getattr(self, f"do_{type(statement).__name__}", None)
-            if handler is None:
-                raise InterpreterError(f"{type(statement).__name__} is not read")
-            handler(statement, names)
+            self._execute(statement, names)
 
     def _step(self) -> None:
         self.left -= 1
         if self.left < 0:
             raise InterpreterError(f"more than {STEPS} steps")
 
-    def do_FunctionDef(self, node: ast.FunctionDef, names: dict[str, Any]) -> None:
+    def _execute(self, node: ast.stmt, names: dict[str, Any]) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                result = self.value(value, names)
+                for target in targets:
+                    self.assign(target, result, names)
+            case ast.AugAssign(target=target, op=op, value=value):
+                before, change = self.value(target, names), self.value(value, names)
+                self.assign(target, self.binary(op, before, change), names)
+            case ast.If(test=test, body=body, orelse=orelse):
+                self.block(body if self.value(test, names) else orelse, names)
+            case ast.Expr(value=value):
+                self.value(value, names)
+            case ast.Return(value=value):
+                raise _Return(None if value is None else self.value(value, names))
+            case ast.For(target=target, iter=items, body=body):
+                for item in self.value(items, names):
+                    self._step()
+                    self.assign(target, item, names)
+                    if not self._round(body, names):
+                        break
+            case ast.While(test=test, body=body):
+                while self.value(test, names) and self._round(body, names):
+                    pass
+            case ast.FunctionDef():
+                names[node.name] = self._function(node, names)
+            case ast.Break():
+                raise _Break
+            case ast.Continue():
+                raise _Continue
+            case _:
+                raise InterpreterError(f"{type(node).__name__} is not read")
+
+    def _round(self, body: list[ast.stmt], names: dict[str, Any]) -> bool:
+        """One round of a loop; False if it broke off."""
+        try:
+            self.block(body, names)
+        except _Continue:
+            pass
+        except _Break:
+            return False
+        return True
+
+    def _function(self, node: ast.FunctionDef, names: dict[str, Any]) -> Callable[..., Any]:
         parameters = [argument.arg for argument in node.args.args]
 
         def function(*args: Any) -> Any:
@@ -140,22 +180,7 @@ class _Machine:
                 return done.args[0]
             return None
 
-        names[node.name] = function
-
-    def do_Return(self, node: ast.Return, names: dict[str, Any]) -> None:
-        raise _Return(None if node.value is None else self.value(node.value, names))
-
-    def do_Expr(self, node: ast.Expr, names: dict[str, Any]) -> None:
-        self.value(node.value, names)
-
-    def do_Assign(self, node: ast.Assign, names: dict[str, Any]) -> None:
-        value = self.value(node.value, names)
-        for target in node.targets:
-            self.assign(target, value, names)
-
-    def do_AugAssign(self, node: ast.AugAssign, names: dict[str, Any]) -> None:
-        before, change = self.value(_loaded(node.target), names), self.value(node.value, names)
-        self.assign(node.target, self.binary(node.op, before, change), names)
+        return function
 
     def assign(self, target: ast.expr, value: Any, names: dict[str, Any]) -> None:
         if isinstance(target, ast.Name):
@@ -168,62 +193,77 @@ class _Machine:
         else:
             raise InterpreterError(f"assignment to {type(target).__name__} is not read")
 
-    def do_If(self, node: ast.If, names: dict[str, Any]) -> None:
-        self.block(node.body if self.value(node.test, names) else node.orelse, names)
-
-    def do_While(self, node: ast.While, names: dict[str, Any]) -> None:
-        while self.value(node.test, names):
-            try:
-                self.block(node.body, names)
-            except _Continue:
-                continue
-            except _Break:
-                break
-
-    def do_For(self, node: ast.For, names: dict[str, Any]) -> None:
-        for item in self.value(node.iter, names):
-            self._step()
-            self.assign(node.target, item, names)
-            try:
-                self.block(node.body, names)
-            except _Continue:
-                continue
-            except _Break:
-                break
-
-    def do_Break(self, node: ast.Break, names: dict[str, Any]) -> None:
-        raise _Break
-
-    def do_Continue(self, node: ast.Continue, names: dict[str, Any]) -> None:
-        raise _Continue
-
     # -- expressions ---------------------------------------------------------------------------
 
     def value(self, node: ast.expr, names: dict[str, Any]) -> Any:
         self._step()
-        handler = getattr(self, f"of_{type(node).__name__}", None)
-        if handler is None:
-            raise InterpreterError(f"{type(node).__name__} is not read")
-        return handler(node, names)
+        match node:
+            case ast.Name(id=name):
+                return self._named(name, names)
+            case ast.Constant(value=value):
+                return value
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.binary(op, self.value(left, names), self.value(right, names))
+            case ast.Compare():
+                return self._compared(node, names)
+            case ast.Call(func=func, args=args, keywords=keywords):
+                function = self.value(func, names)
+                values = [self.value(arg, names) for arg in args]
+                options = {key.arg: self.value(key.value, names) for key in keywords if key.arg}
+                return function(*values, **options)
+            case ast.Subscript(value=value, slice=index):
+                return self.value(value, names)[self.value(index, names)]
+            case ast.Attribute(value=value, attr=attr):
+                owner = self.value(value, names)
+                if attr not in _METHODS.get(type(owner), ()):
+                    raise InterpreterError(f"{type(owner).__name__}.{attr} is not read")
+                return getattr(owner, attr)
+            case ast.UnaryOp(op=op, operand=operand):
+                return _UNARY[type(op)](self.value(operand, names))
+            case ast.BoolOp(op=op, values=parts):
+                return self._joined(isinstance(op, ast.Or), parts, names)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self.value(body if self.value(test, names) else orelse, names)
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                bounds = (lower, upper, step)
+                return slice(*(None if b is None else self.value(b, names) for b in bounds))
+        return self._built(node, names)
 
-    def of_Constant(self, node: ast.Constant, names: dict[str, Any]) -> Any:
-        return node.value
+    def _built(self, node: ast.expr, names: dict[str, Any]) -> Any:
+        match node:
+            case ast.List(elts=items):
+                return [self.value(item, names) for item in items]
+            case ast.Tuple(elts=items):
+                return tuple(self.value(item, names) for item in items)
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(keys, values, strict=True)
+                return {self.value(k, names): self.value(v, names) for k, v in pairs if k}
+            case ast.ListComp(elt=item, generators=generators):
+                return [self.value(item, inner) for inner in self._scopes(generators, names)]
+            case ast.GeneratorExp(elt=item, generators=generators):
+                return (self.value(item, inner) for inner in self._scopes(generators, names))
+            case ast.DictComp(key=key, value=item, generators=generators):
+                scopes = self._scopes(generators, names)
+                return {self.value(key, inner): self.value(item, inner) for inner in scopes}
+            case ast.Lambda(args=arguments, body=body):
+                parameters = [argument.arg for argument in arguments.args]
+                return lambda *args: self.value(
+                    body, {**names, **dict(zip(parameters, args, strict=True))}
+                )
+        raise InterpreterError(f"{type(node).__name__} is not read")
 
-    def of_Name(self, node: ast.Name, names: dict[str, Any]) -> Any:
-        if node.id in names:
-            return names[node.id]
-        if node.id in ("print", "input"):
-            return self._print if node.id == "print" else self._input
-        return _FUNCTIONS[node.id]
+    def _named(self, name: str, names: dict[str, Any]) -> Any:
+        if name in names:
+            return names[name]
+        if name in ("print", "input"):
+            return self._print if name == "print" else self._input
+        return _FUNCTIONS[name]
 
     def _print(self, *values: Any) -> None:
         self.output.append(" ".join(map(str, values)) + "\n")
 
     def _input(self) -> str:
         return next(self.lines)
-
-    def of_BinOp(self, node: ast.BinOp, names: dict[str, Any]) -> Any:
-        return self.binary(node.op, self.value(node.left, names), self.value(node.right, names))
 
     def binary(self, op: ast.operator, left: Any, right: Any) -> Any:
         if isinstance(op, ast.Mult) and not (isinstance(left, int) and isinstance(right, int)):
@@ -232,18 +272,15 @@ class _Machine:
                 raise InterpreterError("the sequence is too long")
         return _BINARY[type(op)](left, right)
 
-    def of_UnaryOp(self, node: ast.UnaryOp, names: dict[str, Any]) -> Any:
-        return _UNARY[type(node.op)](self.value(node.operand, names))
-
-    def of_BoolOp(self, node: ast.BoolOp, names: dict[str, Any]) -> Any:
+    def _joined(self, is_or: bool, parts: list[ast.expr], names: dict[str, Any]) -> Any:
         value: Any = None
-        for part in node.values:
+        for part in parts:
             value = self.value(part, names)
-            if bool(value) == isinstance(node.op, ast.Or):
+            if bool(value) == is_or:
                 return value
         return value
 
-    def of_Compare(self, node: ast.Compare, names: dict[str, Any]) -> bool:
+    def _compared(self, node: ast.Compare, names: dict[str, Any]) -> bool:
         left = self.value(node.left, names)
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.value(part, names)
@@ -252,54 +289,10 @@ class _Machine:
             left = right
         return True
 
-    def of_IfExp(self, node: ast.IfExp, names: dict[str, Any]) -> Any:
-        return self.value(node.body if self.value(node.test, names) else node.orelse, names)
-
-    def of_Call(self, node: ast.Call, names: dict[str, Any]) -> Any:
-        function = self.value(node.func, names)
-        args = [self.value(arg, names) for arg in node.args]
-        options = {item.arg: self.value(item.value, names) for item in node.keywords if item.arg}
-        return function(*args, **options)
-
-    def of_Attribute(self, node: ast.Attribute, names: dict[str, Any]) -> Any:
-        owner = self.value(node.value, names)
-        if node.attr not in _METHODS.get(type(owner), ()):
-            raise InterpreterError(f"{type(owner).__name__}.{node.attr} is not read")
-        return getattr(owner, node.attr)
-
-    def of_Subscript(self, node: ast.Subscript, names: dict[str, Any]) -> Any:
-        return self.value(node.value, names)[self.value(node.slice, names)]
-
-    def of_Slice(self, node: ast.Slice, names: dict[str, Any]) -> slice:
-        parts = (node.lower, node.upper, node.step)
-        return slice(*(None if part is None else self.value(part, names) for part in parts))
-
-    def of_List(self, node: ast.List, names: dict[str, Any]) -> list[Any]:
-        return [self.value(item, names) for item in node.elts]
-
-    def of_Tuple(self, node: ast.Tuple, names: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(self.value(item, names) for item in node.elts)
-
-    def of_Dict(self, node: ast.Dict, names: dict[str, Any]) -> dict[Any, Any]:
-        return {
-            self.value(key, names): self.value(item, names)
-            for key, item in zip(node.keys, node.values, strict=True)
-            if key is not None
-        }
-
-    def of_ListComp(self, node: ast.ListComp, names: dict[str, Any]) -> list[Any]:
-        return [self.value(node.elt, inner) for inner in self._scopes(node.generators, names)]
-
-    def of_GeneratorExp(self, node: ast.GeneratorExp, names: dict[str, Any]) -> Iterator[Any]:
-        return (self.value(node.elt, inner) for inner in self._scopes(node.generators, names))
-
-    def of_DictComp(self, node: ast.DictComp, names: dict[str, Any]) -> dict[Any, Any]:
-        scopes = self._scopes(node.generators, names)
-        return {self.value(node.key, scope): self.value(node.value, scope) for scope in scopes}
-
     def _scopes(
         self, generators: list[ast.comprehension], names: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
+        """The names of every round of a comprehension."""
         first, *rest = generators
         for item in self.value(first.iter, names):
             self._step()
@@ -307,13 +300,3 @@ class _Machine:
             self.assign(first.target, item, inner)
             if all(self.value(test, inner) for test in first.ifs):
                 yield from self._scopes(rest, inner) if rest else (inner,)
-
-    def of_Lambda(self, node: ast.Lambda, names: dict[str, Any]) -> Callable[..., Any]:
-        parameters = [argument.arg for argument in node.args.args]
-        return lambda *args: self.value(
-            node.body, {**names, **dict(zip(parameters, args, strict=True))}
-        )
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    return target

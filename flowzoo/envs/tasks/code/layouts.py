@@ -125,10 +125,7 @@ def listed_tests(where: str, value: Any) -> list[Any]:
     """The list of tests in a column of LiveCodeBench; empty where the column is."""
     if isinstance(value, str) and value.strip():
         text = value if value.lstrip().startswith("[") else _unpacked(where, value)
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: the tests are no JSON ({error}).") from None
+        value = _json(where, text)
     if value in (None, ""):
         return []
     if not isinstance(value, list):

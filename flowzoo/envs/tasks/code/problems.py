@@ -52,7 +52,6 @@ _MEANING: dict[str, Callable[[int, int], int]] = {
 
 
 def operation(name: str, inner: str, constant: int) -> str:
-    """The expression for one operation on `inner`."""
     return f"{constant} - ({inner})" if name == "from" else f"({inner}) {name} {constant}"
 
 
@@ -116,17 +115,14 @@ Draw = Callable[[random.Random], tuple[object, ...]]
 
 
 def numbers(low: int = -20, high: int = 60, least: int = 3, most: int = 9) -> Draw:
-    """Draws one list of integers."""
     return lambda rng: ([rng.randint(low, high) for _ in range(rng.randint(least, most))],)
 
 
 def some_words(least: int = 2, most: int = 7) -> Draw:
-    """Draws one list of words, some of them repeated."""
     return lambda rng: ([rng.choice(WORDS[:12]) for _ in range(rng.randint(least, most))],)
 
 
 def a_number(low: int, high: int) -> Draw:
-    """Draws one integer."""
     return lambda rng: (rng.randint(low, high),)
 
 

@@ -30,11 +30,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from flowzoo.envs.settings import check_number, check_whole
-from flowzoo.envs.tasks.games.actions import (
-    MOVES,
-    moves_of,
-    written,
-)
+from flowzoo.envs.tasks.games.actions import MOVES, moves_of, written
 from flowzoo.envs.tasks.games.game import (
     START,
     GameInstance,

@@ -33,10 +33,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from flowzoo.envs.settings import check_number, check_whole
-from flowzoo.envs.tasks.games.actions import (
-    MOVES,
-    written,
-)
+from flowzoo.envs.tasks.games.actions import MOVES, written
 from flowzoo.envs.tasks.games.game import (
     START,
     GameInstance,

@@ -68,22 +68,17 @@ def _level_1(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     product = a * b
     low, high = ((1, 99 - product), (1, 99 - product), (1, product), (product, 99))[kind]
     c = rng.randint(low, high)
-    product_step = chain.step(f"{a}*{b}=", product)
-    if kind == 0:
-        return chain.instance(
-            f"Compute {c}+{a}*{b}.", chain.step(f"{c}+{product_step}=", c + product_step)
-        )
-    if kind == 1:
-        return chain.instance(
-            f"Compute {a}*{b}+{c}.", chain.step(f"{product_step}+{c}=", product_step + c)
-        )
-    if kind == 2:
-        return chain.instance(
-            f"Compute {a}*{b}-{c}.", chain.step(f"{product_step}-{c}=", product_step - c)
-        )
-    return chain.instance(
-        f"Compute {c}-{a}*{b}.", chain.step(f"{c}-{product_step}=", c - product_step)
-    )
+    return _product_and(chain, ("c+p", "p+c", "p-c", "c-p")[kind], a, b, c)
+
+
+def _product_and(chain: SolutionWriter, form: str, a: int, b: int, c: int) -> MathInstance:
+    # In `form` p is the product of a and b.
+    numbers = {"c": c, "p": chain.step(f"{a}*{b}=", a * b)}
+    texts = {"c": str(c), "p": f"{a}*{b}"}
+    left, sign, right = form
+    result = numbers[left] + numbers[right] if sign == "+" else numbers[left] - numbers[right]
+    answer = chain.step(f"{numbers[left]}{sign}{numbers[right]}=", result)
+    return chain.instance(f"Compute {texts[left]}{sign}{texts[right]}.", answer)
 
 
 def _level_2(rng: random.Random, chain: SolutionWriter) -> MathInstance:
@@ -94,19 +89,9 @@ def _two_operations(rng: random.Random, chain: SolutionWriter) -> MathInstance:
     kind = rng.choices(range(6), weights=(18, 18, 18, 18, 20, 8))[0]
     a, b, c, d = rng.randint(1, 99), rng.randint(2, 9), rng.randint(2, 12), rng.randint(2, 12)
     e, f, g = rng.randint(2, 12), rng.randint(1, 20), rng.randint(1, 20)
-    if kind == 0:
-        product = chain.step(f"{b}*{c}=", b * c)
-        return chain.instance(f"Compute {a}+{b}*{c}.", chain.step(f"{a}+{product}=", a + product))
-    if kind == 1:
-        product = chain.step(f"{b}*{c}=", b * c)
-        return chain.instance(f"Compute {b}*{c}-{a}.", chain.step(f"{product}-{a}=", product - a))
-    if kind == 2:
-        product = chain.step(f"{b}*{c}=", b * c)
-        a += 100
-        return chain.instance(f"Compute {a}-{b}*{c}.", chain.step(f"{a}-{product}=", a - product))
-    if kind == 3:
-        product = chain.step(f"{b}*{c}=", b * c)
-        return chain.instance(f"Compute {b}*{c}+{a}.", chain.step(f"{product}+{a}=", product + a))
+    if kind < 4:
+        first = a + 100 if kind == 2 else a
+        return _product_and(chain, ("c+p", "p-c", "c-p", "p+c")[kind], b, c, first)
     if kind == 4:
         left, right = chain.step(f"{d}*{c}=", d * c), chain.step(f"{b}*{e}=", b * e)
         text = f"Compute {d}*{c}+{b}*{e}."

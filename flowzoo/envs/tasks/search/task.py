@@ -144,7 +144,6 @@ def tagged_answer(text: str) -> str | None:
 
 @lru_cache(maxsize=8)
 def world_index(seed: int, split: str, passages: int) -> Bm25:
-    """The BM25 index over a generated world."""
     return Bm25(world(seed, split, passages).passages)
 
 
@@ -317,7 +316,6 @@ class SearchTask(DataTask[QuestionRow]):
         return results
 
     def index(self, split: str) -> Retriever:
-        """The BM25 index that questions of `split` are answered from."""
         if self.corpus is not None:
             return corpus_index(self.corpus, self.digest.partition(":")[2])
         return world_index(self.seed, split, self.passages or 0)

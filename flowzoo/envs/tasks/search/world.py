@@ -59,7 +59,6 @@ class World(NamedTuple):
 
 
 def syllables(rng: random.Random, count: int) -> str:
-    """A pronounceable word."""
     parts = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(count)]
     return "".join(parts)
 

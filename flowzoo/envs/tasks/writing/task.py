@@ -208,7 +208,6 @@ class WritingTask(DataTask[SourceRow]):
         return number_by_first(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
-        """The first writer's text; see `solve_for`."""
         return self.solve_for(problem, 0, rng, right)
 
     def solve_for(self, problem: Problem, writer: int, rng: random.Random, right: bool) -> str:
