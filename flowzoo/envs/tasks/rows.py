@@ -21,8 +21,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, split_of
 from flowzoo.errors import DataError, FlowzooError, UsageError, missing_extra, unknown
+from flowzoo.sandbox.tier import check_sandbox
 
 _log = logging.getLogger(__name__)
 
@@ -514,13 +516,17 @@ N = TypeVar("N", bound=NumberedRow)
 
 
 class DataTask(Task, Generic[N]):
-    """A task on a file, as path and content digest, or on a generator."""
+    """A task on a file or on a generator.
+
+    Immutable and cheap to pickle: on a file it travels as path and content digest, and the file is
+    read again where it arrives.
+    """
 
     # Fields of the tasks, whose dataclasses are frozen.
     @property
     @abstractmethod
     def data(self) -> str | None:
-        """Path of the file, or id of a data set; None: the problems are generated."""
+        """A file, folder or Hugging Face id, as `org/name:config@split#commit`; None: generated."""
 
     @property
     @abstractmethod
@@ -530,7 +536,7 @@ class DataTask(Task, Generic[N]):
     @property
     @abstractmethod
     def digest(self) -> str:
-        """Digest that the content of `data` must have."""
+        """Digest that the content of `data` must have; default: taken when the task is made."""
 
     @abstractmethod
     def _source(self) -> DataSource[N]:
@@ -542,10 +548,14 @@ class DataTask(Task, Generic[N]):
 
     @abstractmethod
     def _generated(self, index: int, split: str) -> Problem:
-        """Generated problem `index` of `split`: a function of its key alone.
+        """Generated problem `index` of `split`: a function of its key alone."""
 
-        Drawn until the text belongs to `split` by its hash.
-        """
+    def __post_init__(self) -> None:
+        plain_integers(self)
+        check_seed(self.seed)
+        check_sandbox(self.sandbox)
+        if self.data is not None:
+            object.__setattr__(self, "data", str(self.data))
 
     def size(self, split: str) -> int | None:
         """Number of rows of the file in `split`; None for generated problems."""

@@ -64,37 +64,23 @@ if TYPE_CHECKING:
 
 CodeLayout = Literal["auto", "humaneval", "mbpp", "livecodebench", "codecontests", "apps"]
 
+
+def _names(text: str, solution: str, tests: str, entry: str = "") -> Names:
+    columns = {"text": text, "solution": solution, "tests": tests, "entry": entry}
+    return {key: tuple(names.split()) for key, names in columns.items()}
+
+
 _COLUMNS: dict[str, Names] = {
-    "humaneval": {
-        "text": ("prompt",),
-        "solution": ("canonical_solution",),
-        "tests": ("test",),
-        "entry": ("entry_point",),
-    },
-    "mbpp": {
-        "text": ("text", "prompt"),
-        "solution": ("code",),
-        "tests": ("test_list",),
-        "entry": (),
-    },
-    "livecodebench": {
-        "text": ("question_content",),
-        "solution": ("solution",),
-        "tests": ("public_test_cases",),
-        "entry": (),
-    },
-    "codecontests": {
-        "text": ("description",),
-        "solution": ("solutions",),
-        "tests": ("public_tests",),
-        "entry": (),
-    },
-    "apps": {
-        "text": ("question", "problem"),
-        "solution": ("solutions", "solution"),
-        "tests": ("input_output", "tests"),
-        "entry": ("metadata.func_name", "fn_name"),
-    },
+    "humaneval": _names("prompt", "canonical_solution", "test", "entry_point"),
+    "mbpp": _names("text prompt", "code", "test_list"),
+    "livecodebench": _names("question_content", "solution", "public_test_cases"),
+    "codecontests": _names("description", "solutions", "public_tests"),
+    "apps": _names(
+        "question problem",
+        "solutions solution",
+        "input_output tests",
+        "metadata.func_name fn_name",
+    ),
 }
 
 

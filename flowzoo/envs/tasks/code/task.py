@@ -28,7 +28,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
 from flowzoo.envs.script import Graded, Ran, Run
-from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.code.family import (
     CodeDraft,
     ProblemFamily,
@@ -63,7 +62,7 @@ from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
 from flowzoo.sandbox.packages import check_packages
 from flowzoo.sandbox.program import Limits, Program, Test
-from flowzoo.sandbox.tier import SandboxName, check_sandbox
+from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
 
@@ -104,9 +103,6 @@ _MOST_DRAWS = 10_000
 class CodeTask(DataTask[CodeRow]):
     """Programming problems.
 
-    Immutable and cheap to pickle: a task on a file travels as path and content digest, and is
-    read again where it arrives.
-
     Raises:
         UsageError: a bad option, or options of files together with options of generated problems.
         DataError: a broken file, with the line.
@@ -123,8 +119,6 @@ class CodeTask(DataTask[CodeRow]):
     family: str | None = None
     """One family of generated problems, whichever its level, e.g. "merge". Not for files."""
     data: str | None = None
-    """A JSON Lines or Parquet file, or a folder or Hugging Face id, as
-    `org/name:config@split#commit`; default: generated problems."""
     layout: CodeLayout = "auto"
     """Layout of `data`: humaneval, mbpp, livecodebench, codecontests, apps, or auto to tell by its
     columns."""
@@ -154,19 +148,15 @@ class CodeTask(DataTask[CodeRow]):
     check_references: bool = False
     """Run every reference solution of `data` once; rows whose reference fails cannot be used."""
     seed: int = 0
-    """Seed of the generator. Files: only part of the problems' ids."""
     digest: str = field(default="", repr=False)
-    """Digest that the content of `data` must have; default: taken when the task is made."""
     failing: tuple[Unusable, ...] = field(default=(), repr=False)
     """Rows whose reference fails, or whose tests need other packages; found when the task is
     made."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", read_columns(self.columns))
-        plain_integers(self)
-        check_seed(self.seed)
+        super().__post_init__()
         check_choice("reward", self.reward, Scoring)
-        check_sandbox(self.sandbox)
         check_packages(self.packages)
         self.limits()
         check_either(self, "level", "family")
@@ -175,7 +165,6 @@ class CodeTask(DataTask[CodeRow]):
                 raise UsageError("skip_unusable and check_references are for files: give data.")
             self._check_generated()
             return
-        object.__setattr__(self, "data", str(self.data))
         self._read()
 
     def _read(self) -> None:

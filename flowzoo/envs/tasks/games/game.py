@@ -12,7 +12,6 @@ from threading import Lock
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from flowzoo.envs.script import Graded
-from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.games.actions import (
     MOVES,
     are_moves,
@@ -33,7 +32,7 @@ from flowzoo.envs.tasks.rows import (
 )
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.errors import DataError, UsageError, check_choice
-from flowzoo.sandbox.tier import SandboxName, check_sandbox
+from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
 
@@ -133,26 +132,18 @@ class Game(DataTask[BoardRow]):
     task's page describes, as a fraction of the best possible one; 0 if it is negative. The return
     itself is the part `return` of the grade."""
     seed: int = 0
-    """Seed of the generator. Files: only part of the problems' ids."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
-    """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
     data: str | None = None
-    """A JSON Lines or Parquet file of boards, or a folder or Hugging Face id, as
-    `org/name:config@split#commit` ; default: generated problems."""
     columns: Mapping[str, str] | Columns = ()
     """Name of the column of `data` that has the board, under the key `board`."""
     digest: str = field(default="", repr=False)
-    """Digest that the content of `data` must have; default: taken when the task is made."""
 
     def __post_init__(self) -> None:
         check_choice("reward", self.reward, GameReward)
-        plain_integers(self)
-        check_seed(self.seed)
+        super().__post_init__()
         object.__setattr__(self, "columns", read_columns(self.columns))
-        check_sandbox(self.sandbox)
         if self.data is not None:
             self._check_file_options()
-            object.__setattr__(self, "data", str(self.data))
             object.__setattr__(self, "digest", self._source().digest)
         elif self.columns or self.digest:
             raise UsageError("columns and digest describe a file: give data as well.")

@@ -21,7 +21,6 @@ from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 from flowzoo.envs.script import Graded
-from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.math.levels import LEVELS, StepMistake, generate
 from flowzoo.envs.tasks.rows import (
     Columns,
@@ -39,7 +38,7 @@ from flowzoo.envs.tasks.rows import (
 from flowzoo.envs.tasks.task import Problem, is_in, read_levels
 from flowzoo.errors import DataError, check_choice
 from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
-from flowzoo.sandbox.tier import SandboxName, check_sandbox
+from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
 
@@ -216,9 +215,6 @@ class MathTask(DataTask[MathRow]):
 
     A problem's `meta` has `solution`, and `level` (generated) or `source` and `row`, its line.
 
-    Immutable and cheap to pickle: a task on a file travels as path and content digest, and is
-    read again where it arrives.
-
     Raises:
         UsageError: bad `level`, `layout` or `columns`; `data` is no file and no dataset id;
             `level` together with `data`.
@@ -233,34 +229,26 @@ class MathTask(DataTask[MathRow]):
     """Difficulty of generated problems: 1 to 5, or a range such as "1-3", whose levels take turns.
     Default 1. Not for files."""
     data: str | None = None
-    """A JSON Lines or Parquet file, or a folder or Hugging Face id, as
-    `org/name:config@split#commit`; default: generated problems."""
     layout: MathLayout = "auto"
     """Layout of `data`: gsm8k, math, dapo, or auto to tell by its columns."""
     columns: Mapping[str, str] | Columns | str = ()
     """Column names of `data` where they differ from the layout's: keys text, answer, solution."""
     seed: int = 0
-    """Seed of the generator. Files: only part of the problems' ids."""
     copies: CopiesRule = "refused"
-    """True if an answer that is equal to the reference, but only a formula copied from the problem
-    with its operations still to be done, is refused (status `copied`) or paid."""
+    """`refused`: an answer that is equal to the reference, but only a formula copied from the
+    problem with its operations still to be done, has the status `copied`. `paid`: it is right."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
-    """Isolation of the programs that a workflow has run: the best this machine has, or this one."""
     digest: str = field(default="", repr=False)
-    """Digest that the content of `data` must have; default: taken when the task is made."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", read_columns(self.columns))
-        plain_integers(self)
-        check_seed(self.seed)
+        super().__post_init__()
         check_choice("copies", self.copies, CopiesRule)
-        check_sandbox(self.sandbox)
         check_either(self, "level")
         if self.data is None:
             object.__setattr__(self, "level", 1 if self.level is None else self.level)
             read_levels(self.level or 0, LEVELS)
             return
-        object.__setattr__(self, "data", str(self.data))
         object.__setattr__(self, "digest", self._source().digest)
 
     @property

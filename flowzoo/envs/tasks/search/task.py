@@ -26,7 +26,6 @@ from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 from flowzoo.envs.script import Found, Graded
-from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, listed, load, objects, reload
 from flowzoo.envs.tasks.search.retrievers import Bm25, Field, HttpRetriever, Retriever
 from flowzoo.envs.tasks.search.world import Question, World, draw_question, world
@@ -102,16 +101,6 @@ def _passage_text(record: Mapping[str, Any]) -> str | None:
     return None
 
 
-def questions(data: str, digest: str = "") -> DataSource[QuestionRow]:
-    """The questions of `data`, which must have `digest` if one is given."""
-    return data_source(data, question_rows, digest=digest)
-
-
-def corpus_digest(corpus: str) -> str:
-    """The digest of a file of passages."""
-    return load(corpus, passage_rows).digest
-
-
 @lru_cache(maxsize=2)
 def corpus_index(corpus: str, digest: str) -> Bm25:
     """The BM25 index over a file of passages."""
@@ -180,13 +169,11 @@ class SearchTask(DataTask[QuestionRow]):
     retriever_field: Field = "queries"
     """Request field of that server: `queries` (a batch) or `query` (one a request)."""
     seed: int = 0
-    """Seed of the generator. Files: only part of the problems' ids."""
     digest: str = field(default="", repr=False)
     """Digests that `data` and `corpus` must have; default: taken when the task is made."""
 
     def __post_init__(self) -> None:
-        plain_integers(self)
-        check_seed(self.seed)
+        super().__post_init__()
         if self.retriever != "bm25":
             HttpRetriever(self.retriever, self.retriever_field)
         elif self.retriever_field != "queries":
@@ -219,11 +206,10 @@ class SearchTask(DataTask[QuestionRow]):
                 "questions from a file need one thing to search in: corpus=FILE for BM25, or "
                 f"retriever=URL; got corpus={self.corpus!r} and retriever={self.retriever!r}."
             )
-        object.__setattr__(self, "data", str(self.data))
-        digests = [questions(str(self.data)).digest]
+        digests = [load(str(self.data), question_rows).digest]
         if self.corpus is not None:
             object.__setattr__(self, "corpus", str(self.corpus))
-            digests.append(corpus_digest(str(self.corpus)))
+            digests.append(load(str(self.corpus), passage_rows).digest)
         digest = ":".join(digests)
         if self.digest and self.digest != digest:
             raise DataError(
@@ -237,7 +223,8 @@ class SearchTask(DataTask[QuestionRow]):
         return Problem(self.name, split, self.seed, index, row.text, row.golds[0], meta)
 
     def _source(self) -> DataSource[QuestionRow]:
-        return questions(str(self.data), self.digest.partition(":")[0])
+        digest = self.digest.partition(":")[0]
+        return data_source(str(self.data), question_rows, digest=digest)
 
     def _generated(self, index: int, split: str) -> Problem:
         # Draw until the question belongs to `split` by its hash, as everywhere.

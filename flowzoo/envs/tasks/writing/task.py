@@ -32,7 +32,6 @@ from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from flowzoo.envs.script import Graded
-from flowzoo.envs.settings import check_seed, plain_integers
 from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, first, objects
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.text import visible
@@ -129,26 +128,21 @@ class WritingTask(DataTask[SourceRow]):
     reward: WritingReward = "grounded"
     """`grounded`: structure times grounding in the source. `published`: structure alone."""
     data: str | None = None
-    """File (or Hugging Face id) of sources; default: generated ones."""
     column: str | None = None
     """The column of `data` that holds the sources; default: the first known one."""
     seed: int = 0
-    """Seed of the generator. Files: only part of the problems' ids."""
     digest: str = field(default="", repr=False)
-    """Digest that the content of `data` must have; default: taken when the task is made."""
 
     def __post_init__(self) -> None:
         check_choice("form", self.form, Form)
         check_choice("reward", self.reward, WritingReward)
         if self.reward == "grounded":
             need_module("rapidfuzz", "the grounded writing reward")  # now, not after the episode
-        plain_integers(self)
-        check_seed(self.seed)
+        super().__post_init__()
         if self.data is None:
             if self.column is not None or self.digest:
                 raise UsageError("column and digest describe a file: give data as well.")
             return
-        object.__setattr__(self, "data", str(self.data))
         object.__setattr__(self, "digest", self._source().digest)
 
     def _source(self) -> DataSource[SourceRow]:
