@@ -23,7 +23,7 @@ from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest
 
 LOOKS = 30  # problems of each split that the checks look at; fewer where grading is slow
-MOVED = 8  # problems that are compared with those of another process
+MOVED = 8  # problems that another process draws, too
 GRADED = 4  # problems whose answers are graded
 GRADING_S = 60.0  # CPU seconds that this process may take to grade a batch
 OWN_SPLITS = tuple(split for split in SPLITS if split != "all")

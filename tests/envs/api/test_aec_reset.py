@@ -11,11 +11,10 @@ from flowzoo.envs.api.registry import WORKFLOWS, make_env, make_workflow
 from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.errors import UsageError
 
-# -- rule 14: spaces per instance -----------------------------------------------------------------
+# -- spaces per instance --------------------------------------------------------------------------
 
 
 def test_spaces_are_the_same_object_every_time_and_per_environment():
-    """Rule 14."""
     env, other = make_env("voting_v0"), make_env("voting_v0")
     for agent in env.possible_agents:
         assert env.action_space(agent) is env.action_space(agent)
@@ -26,14 +25,14 @@ def test_spaces_are_the_same_object_every_time_and_per_environment():
 
 
 def test_sampling_a_forks_space_leaves_the_original_alone():
-    """Rule 14: a fork has the spaces' state, not the spaces."""
+    """A fork has the spaces' state, not the spaces."""
     env = make_env("voting_v0")
     env.reset(seed=0)
     space = env.action_space("generator_0")
     space.seed(5)
     twin = env.fork().action_space("generator_0")
-    theirs = [twin.sample() for _ in range(20)]
-    assert [space.sample() for _ in range(20)] == theirs
+    others = [twin.sample() for _ in range(20)]
+    assert [space.sample() for _ in range(20)] == others
     nested = env.observation_space("generator_0")
     assert env.fork().observation_space("generator_0")["messages"] is not nested["messages"]
     assert env.fork().observation_space("generator_0") == nested

@@ -27,7 +27,7 @@ from flowzoo.envs import (
 from flowzoo.envs import testing as suite
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.api.solo import SoloEnv
-from flowzoo.envs.tasks import SPLITS
+from flowzoo.envs.tasks import SPLITS, make_task
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.tasks.search.task import SearchTask
@@ -315,11 +315,6 @@ class SameEverywhere(MathTask):
         return replace(super().problem(index, "train"), split=split)
 
 
-class NotTheSameTwice(MathTask):
-    def prompt(self, problem: Problem) -> str:
-        return f"{next(STATE['count'])} {problem.text}"
-
-
 class Salted(MathTask):
     """Problems that depend on the hash seed of the process."""
 
@@ -327,51 +322,32 @@ class Salted(MathTask):
         return f"{problem.text} ({hash(problem.text)})"
 
 
-class PicksNothing(MathTask):
-    def classes(self, problem, answers):
-        return tuple(range(len(answers)))
+def bad(**methods: Callable[..., Any]) -> type[MathTask]:
+    return type("BadMath", (MathTask,), methods)
 
 
-class Misplaced(MathTask):
-    def problem(self, index: int, split: str = "train") -> Problem:
-        return super().problem(index + 1, split)
+def locked(self: MathTask) -> Any:
+    raise TypeError("it holds a lock")
 
 
-class Generous(MathTask):
-    def grade_batch(self, problems, answers):
-        return [Graded(1.0, "fine")] * len(answers)
+def percent(self: MathTask, problems: Any, answers: Any) -> list[Graded]:
+    grades = MathTask.grade_batch(self, problems, answers)
+    return [Graded(100 * grade.score, grade.status) for grade in grades]
 
 
-class Ungenerous(MathTask):
-    def grade_batch(self, problems, answers):
-        return [Graded(0.0, "no")] * len(answers)
+def anything(self: MathTask, index: int, split: str = "train") -> Problem:
+    return MathTask.problem(self, abs(index), split if split in SPLITS else "train")
 
 
-class Percent(MathTask):
-    def grade_batch(self, problems, answers):
-        return [
-            Graded(100 * one.score, one.status) for one in super().grade_batch(problems, answers)
-        ]
+def grading(score: float) -> type[MathTask]:
+    return bad(grade_batch=lambda task, problems, answers: [Graded(score, "ok")] * len(answers))
 
 
-class Fragile(MathTask):
-    def answer(self, text: str) -> str | None:
-        return text.split("{")[1].split("}")[0]
-
-
-class Tells(MathTask):
-    def prompt(self, problem: Problem) -> str:
-        return f"{problem.text} (it is {problem.gold})"
-
-
-class TakesAnything(MathTask):
-    def problem(self, index: int, split: str = "train") -> Problem:
-        return super().problem(abs(index), "train" if split not in SPLITS else split)
-
-
-class Locked(MathTask):
-    def __reduce__(self):
-        raise TypeError("it holds a lock")
+COUNTING = bad(prompt=lambda task, problem: f"{next(STATE['count'])} {problem.text}")
+TELLING = bad(prompt=lambda task, problem: f"{problem.text} (it is {problem.gold})")
+CLASSLESS = bad(classes=lambda task, problem, answers: tuple(range(len(answers))))
+MISPLACED = bad(problem=lambda task, n, split="train": MathTask.problem(task, n + 1, split))
+FRAGILE = bad(answer=lambda task, text: text.split("{")[1].split("}")[0])
 
 
 @pytest.mark.parametrize(
@@ -379,22 +355,39 @@ class Locked(MathTask):
     [
         (MixedUp, "check_[a-z]+: .* in a batch and .* alone"),
         (SameEverywhere, "check_splits: splits '[a-z]+' and '[a-z]+' share a problem"),
-        (NotTheSameTwice, "check_prompts: the prompt depends on the gold answer"),
+        (COUNTING, "check_prompts: the prompt depends on the gold answer"),
         (Salted, "check_copies: the prompt of problem 0 is another one in another process"),
-        (PicksNothing, "check_classes: "),
-        (Misplaced, r"check_items: problem\(0, 'pretrain'\) says that it is problem 1"),
-        (Generous, "check_reference: a reply to .* that is to be wrong, .* scores 1.0"),
-        (Ungenerous, "check_reference: the reference answer of .* scores 0.0"),
-        (Percent, "check_[a-z]+: .*100.0"),
-        (Fragile, r"check_readers: answer\(\) raised IndexError"),
-        (Tells, "check_prompts: the prompt shows the gold answer"),
-        (TakesAnything, r"check_refusals: problem\(-1, 'train'\) must raise a UsageError"),
-        (Locked, "check_copies: it cannot be pickled"),
+        (CLASSLESS, "check_classes: "),
+        (MISPLACED, r"check_items: problem\(0, 'pretrain'\) says that it is problem 1"),
+        (grading(1.0), "check_reference: a reply to .* that is to be wrong, .* scores 1.0"),
+        (grading(0.0), "check_reference: the reference answer of .* scores 0.0"),
+        (bad(grade_batch=percent), "check_[a-z]+: .*100.0"),
+        (FRAGILE, r"check_readers: answer\(\) raised IndexError"),
+        (TELLING, "check_prompts: the prompt shows the gold answer"),
+        (bad(problem=anything), r"check_refusals: problem\(-1, 'train'\) must raise a UsageError"),
+        (bad(__reduce__=locked), "check_copies: it cannot be pickled"),
     ],
 )
 def test_the_right_check_catches_a_bad_task(kind, message):
     with pytest.raises(AssertionError, match=f"task math, {message}"):
         suite.check_task(kind())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("math", {"level": "1-5"}),
+        ("code", {"level": "1-3"}),
+        ("plan_path", {"side": 4, "density": 0.2}),
+        ("sokoban", {"boxes": 2}),
+        ("sudoku", {"side": 9}),
+        ("search", {"passages": 300}),
+        ("writing", {"form": "tldr"}),
+        ("writing", {"form": "expansion"}),
+    ],
+)
+def test_tasks_conform(name, options):
+    suite.check_task(make_task(name, **options))
 
 
 def test_a_workflow_of_a_function_is_told_where_to_stand():
@@ -427,8 +420,8 @@ def test_an_environment_that_leaks_a_mates_reply_is_caught(monkeypatch, late):
 
     def leaking(self: WorkflowEnv, agent: str) -> dict[str, Any]:
         turn = self._prompts[agent]
-        said = self.episode._buffer if turn.phase >= late else {}
-        return {"messages": [*turn.observe(), {"role": "user", "content": str(said)}]}
+        output = self.episode._buffer if turn.phase >= late else {}
+        return {"messages": [*turn.observe(), {"role": "user", "content": str(output)}]}
 
     workflow = TwoRounds(task=MathTask())
     suite.check_phase_leaks(workflow)

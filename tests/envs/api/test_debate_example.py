@@ -38,14 +38,14 @@ def test_the_example_passes_the_conformance_suite(debate):
 def test_the_example_plays_two_rounds_and_a_verdict(debate):
     problem = debate.task.problem(0)
     episode = Episode(debate, problem)
-    asked = []
+    questions = []
     while not episode.done:
         for turn in episode.waiting:
-            asked.append(turn.agent)
+            questions.append(turn.agent)
             right = turn.agent == "judge_0" or turn.turn == 1
             episode.reply(turn.agent, f"\\boxed{{{problem.gold if right else '0.5'}}}")
         advance(episode)
-    assert asked == ["debater_0", "debater_1", "debater_0", "debater_1", "judge_0"]
+    assert questions == ["debater_0", "debater_1", "debater_0", "debater_1", "judge_0"]
     finished = record(episode)
     assert (finished.score, finished.answer) == (1.0, problem.gold)
     assert [call.role_score for call in finished.calls] == [0.0, 0.0, 1.0, 1.0, 1.0]

@@ -18,7 +18,6 @@ def env() -> Guard:
 
 
 def test_env_is_guarded_once_and_raw_env_is_not(env):
-    """Rule 7."""
     assert isinstance(env, OrderEnforcingWrapper)
     assert type(env.env) is WorkflowEnv
     assert env.unwrapped is env.env
@@ -27,13 +26,11 @@ def test_env_is_guarded_once_and_raw_env_is_not(env):
 
 @pytest.mark.parametrize("field", [*FIELDS, "num_agents"])
 def test_fields_before_reset_are_an_error_that_says_so(env, field):
-    """Rule 7."""
     with pytest.raises(AttributeError, match="before reset"):
         getattr(env, field)
 
 
 def test_verbs_before_reset_are_an_error_that_says_so(env):
-    """Rule 7."""
     for verb in (
         env.last,
         env.fork,
@@ -49,7 +46,6 @@ def test_verbs_before_reset_are_an_error_that_says_so(env):
 
 
 async def test_async_verbs_before_reset_are_an_error_that_says_so(env):
-    """Rule 7."""
     for verb in (lambda: env.astep("x"), env.settle):
         with pytest.raises(AttributeError, match="before reset"):
             await verb()
@@ -63,7 +59,6 @@ def test_what_is_known_before_reset_is_readable(env):
 
 
 def test_a_turn_of_the_loop_without_a_step_is_an_error(env):
-    """Rule 7."""
     env.reset(seed=0)
     with pytest.raises(UsageError, match=r"call step\(\) or reset\(\) in every turn"):
         for _ in env.agent_iter():
@@ -80,7 +75,7 @@ def test_agent_iter_stops_after_max_iter(env):
 
 
 async def test_a_step_after_the_end_only_warns_and_last_explains(env, caplog):
-    """Rule 7, as in PettingZoo."""
+    """As in PettingZoo."""
     env.reset(seed=0)
     for _ in range(4):
         env.step("x")
@@ -96,7 +91,6 @@ async def test_a_step_after_the_end_only_warns_and_last_explains(env, caplog):
 
 
 def test_a_fork_stays_guarded_and_knows_whether_it_was_stepped(env):
-    """Rule 7."""
     env.reset(seed=0)
     twin = env.fork()
     assert type(twin) is Guard

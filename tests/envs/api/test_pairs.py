@@ -59,8 +59,8 @@ def presets() -> list[Any]:
     """All; `make test` takes each workflow on its own task, and each task at its home."""
     marked, seen = [], set()
     for name, task, preset in PRESETS:
-        own = task == workflow_class(name).default_task
-        once = (own or (name, task) in HOMES) and (name, task) not in seen
+        is_own = task == workflow_class(name).default_task
+        once = (is_own or (name, task) in HOMES) and (name, task) not in seen
         seen.add((name, task))
         # The conformance checks of a pair share its programs' verdicts and its kernels.
         group = pytest.mark.xdist_group(f"pairs-{task}")

@@ -50,9 +50,11 @@ def test_options_are_integers_and_unknown_ones_are_told_of_once(monkeypatch):
     env = voting_v0.env()
     env.reset(options={"index": np.int64(3)})
     assert env.unwrapped.episode.problem.index == 3
-    with pytest.warns(UserWarning, match=r"no option 'problem' .* it knows index, sample") as told:
+    with pytest.warns(
+        UserWarning, match=r"no option 'problem' .* it knows index, sample"
+    ) as caught:
         env.reset(options={"problem": 3})
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env.reset(options={"problem": 3, "options": 1})
@@ -70,9 +72,9 @@ VIEWS = {
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_warning_shows_the_line_of_the_user_through_every_view(view, monkeypatch):
     monkeypatch.setattr(aec, "_TOLD", {"options"})
-    with pytest.warns(UserWarning, match="no option 'problem'") as told:
+    with pytest.warns(UserWarning, match="no option 'problem'") as caught:
         VIEWS[view]().reset(options={"problem": 3})
-    assert [one.filename for one in told] == [__file__]
+    assert [item.filename for item in caught] == [__file__]
 
 
 def test_episodes_of_one_problem_have_keys_of_their_own():
@@ -113,15 +115,15 @@ def test_a_vote_takes_one_cycle():
 
 @pytest.mark.parametrize("module", [writing_pair_v0, code_pair_v0])
 def test_pettingzoos_conversion_plays_the_same(module):
-    converted, own = aec_to_parallel(module.env()), module.parallel_env()
+    converted, native = aec_to_parallel(module.env()), module.parallel_env()
     assert converted.metadata["is_parallelizable"]
     first, _ = converted.reset(seed=3)
-    assert first == own.reset(seed=3)[0]
-    while own.agents:
-        actions = {agent: f"def {agent}(): pass" for agent in own.agents}
-        theirs, ours = converted.step(actions), own.step(actions)
-        assert {a: theirs[1][a] for a in actions} == ours[1]
-        assert converted.agents == own.agents
+    assert first == native.reset(seed=3)[0]
+    while native.agents:
+        actions = {agent: f"def {agent}(): pass" for agent in native.agents}
+        converted_step, ours = converted.step(actions), native.step(actions)
+        assert {a: converted_step[1][a] for a in actions} == ours[1]
+        assert converted.agents == native.agents
     assert not voting_v0.env().metadata["is_parallelizable"]
 
 
@@ -188,8 +190,8 @@ def first_candidate(role, messages):
 
 @pytest.mark.parametrize("kind", ["guarded", "parallel", "solo", "forked", "pickled"])
 def test_what_a_sampler_knows_of_a_reply_comes_back_in_the_record(kind):
-    known = {"policy": "mine", "prompt_ids": [1, 2], "output_ids": [5, 6], "logps": [-0.5, -1.0]}
-    reply = SampledReply("a short text", **known, version=3)
+    expected = {"policy": "mine", "prompt_ids": [1, 2], "output_ids": [5, 6], "logps": [-0.5, -1.0]}
+    reply = SampledReply("a short text", **expected, version=3)
     if kind == "solo":
         env = SoloEnv("single_v0")
         env.reset(seed=0)
@@ -206,7 +208,7 @@ def test_what_a_sampler_knows_of_a_reply_comes_back_in_the_record(kind):
             env = env.fork() if kind == "forked" else pickle.loads(pickle.dumps(env))
         env.step("plain")
     first, *rest = env.record().calls
-    assert {name: getattr(first, name) for name in known} == known
+    assert {name: getattr(first, name) for name in expected} == expected
     assert (first.reply, type(first.reply), first.version) == ("a short text", str, 3)
     assert all((call.policy, call.output_ids) == ("", ()) for call in rest)
 

@@ -75,8 +75,8 @@ def test_a_task_whose_parser_never_ends_is_caught(pattern: str) -> None:
 
 
 def test_a_workflow_whose_parser_never_ends_is_caught() -> None:
-    said = r"slow_v0, check_parsers: the parser read_letters of judge_0, given .* of CPU time"
-    with pytest.raises(AssertionError, match=said):
+    message = r"slow_v0, check_parsers: the parser read_letters of judge_0, given .* of CPU time"
+    with pytest.raises(AssertionError, match=message):
         check_workflow(make_workflow(SlowWorkflow))
 
 
@@ -87,8 +87,8 @@ def test_a_parser_that_swallows_everything_is_caught() -> None:
         except BaseException:
             return
 
-    said = r"^stubborn takes more than 0\.2 s of CPU time"
-    with pytest.raises(AssertionError, match=said), time_limit("stubborn", 0.2):
+    message = r"^stubborn takes more than 0\.2 s of CPU time"
+    with pytest.raises(AssertionError, match=message), time_limit("stubborn", 0.2):
         stubborn()
 
 

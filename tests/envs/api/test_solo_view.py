@@ -13,7 +13,6 @@ def gold_of(env: SoloEnv) -> str:
 
 
 def test_the_reward_sums_all_agents_of_the_role_turns_and_dead_steps():
-    """Rule 15."""
     env = SoloEnv("voting_v0", role="generator")
     env.reset(seed=0)
     gold = gold_of(env)
@@ -24,7 +23,7 @@ def test_the_reward_sums_all_agents_of_the_role_turns_and_dead_steps():
 
 
 def test_one_agent_of_a_role_may_be_played_alone():
-    """Rule 15: the mates of the same role are played too."""
+    """The mates of the same role are played too."""
     env = SoloEnv("voting_v0", role="generator_1")
     _, info = env.reset(seed=0)
     assert [info[name] for name in ("role", "phase", "slot", "turn")] == ["generator", 0, 1, 0]
@@ -61,12 +60,11 @@ def others_for_worker_2(strategies_of: int):
 
 
 def test_episodes_that_never_ask_the_role_are_skipped_deterministically():
-    """Rule 15."""
-    made = [
+    built = [
         SoloEnv("orch_workers_v0", role="worker_2", others=others_for_worker_2(3)) for _ in "ab"
     ]
     traces = []
-    for env in made:
+    for env in built:
         seen = []
         for number in range(8):
             obs, info = env.reset(seed=2 if number == 0 else None)
@@ -78,19 +76,17 @@ def test_episodes_that_never_ask_the_role_are_skipped_deterministically():
 
 
 def test_skipping_from_an_index_takes_the_following_problems():
-    """Rule 15."""
     env = SoloEnv("orch_workers_v0", role="worker_2", others=others_for_worker_2(3))
-    found = []
+    results = []
     for index in range(6):
         env.reset(options={"index": index})
-        found.append(env._env.unwrapped.episode.problem.index)
-    assert found == sorted(found)
-    assert all(number >= index for index, number in enumerate(found))
-    assert found != list(range(6))
+        results.append(env._env.unwrapped.episode.problem.index)
+    assert results == sorted(results)
+    assert all(number >= index for index, number in enumerate(results))
+    assert results != list(range(6))
 
 
 def test_a_role_that_is_never_asked_is_an_error_after_a_hundred_episodes():
-    """Rule 15."""
     env = SoloEnv("orch_workers_v0", role="worker_2", others=lambda role, messages: "STRATEGY 1: a")
     with pytest.raises(UsageError, match=f"was not asked in {SKIPS} episodes in a row"):
         env.reset(seed=0)

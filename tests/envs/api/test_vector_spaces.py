@@ -37,14 +37,14 @@ def test_both_kinds_step_with_whole_texts_and_say_the_same(mode):
     alone = [gymnasium.make("flowzoo/Single-v0") for _ in REPLIES]
     try:
         observed, _ = envs.reset(seed=7)
-        for place, env in enumerate(alone):
-            assert observed["messages"][place] == env.reset(seed=7 + place)[0]["messages"]
+        for index, env in enumerate(alone):
+            assert observed["messages"][index] == env.reset(seed=7 + index)[0]["messages"]
         assert observed in envs.observation_space
         assert REPLIES in envs.action_space
         final, _, ended, _, infos = envs.step(REPLIES)
         assert ended.all()
-        said = [row[0]["reply"] for row in infos["transcript"]]
-        assert said == list(REPLIES)
+        message = [row[0]["reply"] for row in infos["transcript"]]
+        assert message == list(REPLIES)
         envs.step(REPLIES)  # the next episode of each
         assert observed["messages"][0][0]["content"].startswith("Compute")
         assert final["messages"] == observed["messages"]
@@ -98,9 +98,9 @@ def test_shared_memory_shows_what_was_written_last():
             assert view[1] == text
     write_to_shared_memory(space, 0, "long " * 100, memory)
     write_to_shared_memory(space, 0, "short", memory)
-    kept = copy.deepcopy(view)
+    remaining = copy.deepcopy(view)
     write_to_shared_memory(space, 0, "later", memory)
-    assert (kept[0], view[0], view[-2], view[:1]) == ("short", "later", "later", ("later",))
+    assert (remaining[0], view[0], view[-2], view[:1]) == ("short", "later", "later", ("later",))
     assert read_from_shared_memory(Messages(), create_shared_memory(Messages(), n=1), n=1)[0] == []
 
 

@@ -142,8 +142,8 @@ def test_without_a_limit_of_its_own_a_script_may_make_a_thousand_calls() -> None
 @pytest.mark.parametrize("limit", [None, 2])
 def test_a_script_that_asks_no_more_is_stopped(item: Callable[[Any], Any], limit: Any) -> None:
     workflow = make_workflow(Unasked, item=item, max_calls=limit)
-    said = r"line \d+.*Unasked\.play\(\) has yielded 1,000 effects or notes since its last call"
-    with pytest.raises(WorkflowError, match=said):
+    message = r"line \d+.*Unasked\.play\(\) has yielded 1,000 effects or notes since its last call"
+    with pytest.raises(WorkflowError, match=message):
         play_out(Episode(workflow, workflow.task.problem(0)))
 
 
@@ -183,7 +183,7 @@ def test_it_is_an_argument_of_environments_and_of_commands(capsys: Any) -> None:
         make_training_workflow(TrainConfig(max_calls=7, options=("max_calls=8",)))
     name = f"{__file__}:Endless"
     for command in ("play", "eval"):
-        words = [command, name, "--policy", "scripted:0.5", "--n", "1", "--max-calls", "6"]
-        assert main(words) == 2
-        said = capsys.readouterr().err
-        assert "Endless.play() has made 6 calls and goes on" in " ".join(said.split())
+        arguments = [command, name, "--policy", "scripted:0.5", "--n", "1", "--max-calls", "6"]
+        assert main(arguments) == 2
+        message = capsys.readouterr().err
+        assert "Endless.play() has made 6 calls and goes on" in " ".join(message.split())

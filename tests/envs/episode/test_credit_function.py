@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from flowzoo.cli import main
-from flowzoo.envs import Episode
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.testing import advance
 from flowzoo.errors import UsageError
+from tests.envs.playing import play_experts
 
 RULES = """
 def rule(parts):
@@ -46,16 +45,8 @@ def _file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rewards(workflow: Any) -> list[float]:
-    """What the calls of an episode of right experts are paid."""
-    problem = workflow.task.problem(0)
-    episode, respond = Episode(workflow, problem, "0"), workflow.responder(problem)
-    advance(episode)
-    while not episode.done:
-        for turn in episode.waiting:
-            role = workflow.agents[turn.agent][0]
-            episode.reply(turn.agent, respond(role, turn.observe()))
-        advance(episode)
-    return [call.reward for call in record(episode).calls]
+    """Rewards of the calls of an episode of right experts."""
+    return [call.reward for call in record(play_experts(workflow, workflow.task.problem(0))).calls]
 
 
 def test_a_rule_given_by_name_pays_as_the_function_does() -> None:
@@ -128,13 +119,13 @@ def test_what_is_no_rule_is_refused(options: dict[str, Any], message: str) -> No
 
 
 def test_an_evaluation_goes_on_with_the_same_rule_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["eval", "voting", "--policy", "scripted:1", "--n", "2", "--out", "out"]
-    words += ["--options", "credit=cred.py:rule"]
-    assert main(words) == 0
-    assert main(words) == 0
+    arguments = ["eval", "voting", "--policy", "scripted:1", "--n", "2", "--out", "out"]
+    arguments += ["--options", "credit=cred.py:rule"]
+    assert main(arguments) == 0
+    assert main(arguments) == 0
     assert list(json.loads(Path("out/run.json").read_text())["settings"]["functions"]) == [
         "credit=cred.py:rule"
     ]
     Path("cred.py").write_text(RULES.replace("10", "20"))
-    assert main(words) == 2
+    assert main(arguments) == 2
     assert "other settings (functions)" in " ".join(capsys.readouterr().err.split())

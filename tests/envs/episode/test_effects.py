@@ -13,10 +13,10 @@ from flowzoo.errors import UsageError
 
 def test_results_come_in_the_order_of_the_jobs_whatever_their_kinds():
     task = MathTask()
-    one, two = task.problem(0), task.problem(1)
+    item, two = task.problem(0), task.problem(1)
     jobs: list[Any] = [
-        (one, Grade(one.gold)),
-        (one, EquivalenceClasses(("1", None, "1.0"))),
+        (item, Grade(item.gold)),
+        (item, EquivalenceClasses(("1", None, "1.0"))),
         (two, Grade(None)),
         (two, Grade(two.gold)),
         (two, EquivalenceClasses(())),

@@ -30,38 +30,12 @@ from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.testing import advance, check_workflow, play_out
 from flowzoo.errors import UsageError
+from tests.envs.playing import echo, start, toy
 
-
-def toy(play: Callable[..., Any]) -> Workflow:
-    """A workflow of three writers and a judge whose script is `play(self, problem)`."""
-    names = {
-        "name": "toy_v0",
-        "roles": {"writer": 3, "judge": 1},
-        "play": play,
-        "__module__": __name__,
-    }
-    return type("Toy", (Workflow,), names)(task=MathTask())
-
-
-def start(play: Callable[..., Any]) -> Episode:
-    workflow = toy(play)
-    return Episode(workflow, workflow.task.problem(0))
-
-
-def echo(self, problem):
-    """Draft, grade, review."""
-    draft = yield Ask("writer_0", "write")
-    grade = yield Grade(draft.text, of=draft)
-    review = yield Ask("judge_0", f"judge {draft.text}")
-    return Outcome(review.text, grade.score)
-
-
-# -- rule 4: every yield is checked ---------------------------------------------------------------
+# -- every yield is checked -----------------------------------------------------------------------
 
 
 def test_effects_may_come_before_the_first_ask_and_in_parallel():
-    """Rule 4."""
-
     def play(self, problem):
         first = yield Grade(problem.gold)
         second, classes = yield [Grade("no"), EquivalenceClasses(("1", None, "1.0", "2"))]
@@ -103,7 +77,6 @@ def with_yield(item: Any) -> Callable[..., Any]:
     ],
 )
 def test_a_wrong_yield_names_workflow_line_and_problem(item, message):
-    """Rule 4."""
     with pytest.raises(WorkflowError) as caught:
         start(with_yield(item))
     line = with_yield(item).__code__.co_firstlineno + 1
@@ -115,8 +88,6 @@ def test_a_wrong_yield_names_workflow_line_and_problem(item, message):
 
 
 def test_a_wrong_yield_of_a_helper_names_the_helpers_line():
-    """Rule 4."""
-
     def helper():
         yield "nothing"
 
@@ -129,8 +100,6 @@ def test_a_wrong_yield_of_a_helper_names_the_helpers_line():
 
 
 def test_play_must_return_an_outcome():
-    """Rule 4."""
-
     def play(self, problem):
         yield Ask("writer_0", "a")
 
@@ -139,7 +108,7 @@ def test_play_must_return_an_outcome():
         episode.reply("writer_0", "x")
 
 
-# -- rule 6: an exception in a script is a WorkflowError with problem and transcript --------------
+# -- an exception in a script is a WorkflowError with problem and transcript ----------------------
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -154,11 +123,11 @@ def failing(error: Exception) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), UsageError("of a helper")])
 def test_an_exception_in_a_script_carries_problem_transcript_and_line(error):
-    """Rule 6, for any exception, the package's own included, whose message stands for itself."""
+    """For any exception, the package's own included, whose message stands for itself."""
     play = failing(error)
     episode = start(play)
-    said = str(error) if isinstance(error, UsageError) else type(error).__name__
-    with pytest.raises(WorkflowError, match=said) as caught:
+    message = str(error) if isinstance(error, UsageError) else type(error).__name__
+    with pytest.raises(WorkflowError, match=message) as caught:
         episode.reply("writer_0", "bad")
     assert caught.value.__cause__ is error
     assert caught.value.problem == MathTask().problem(0).id
@@ -169,8 +138,6 @@ def test_an_exception_in_a_script_carries_problem_transcript_and_line(error):
 
 
 def test_a_raising_parser_is_a_workflow_error():
-    """Rule 6."""
-
     def play(self, problem):
         yield Ask("writer_0", "write", parse=int)
         return Outcome(score=1.0)
@@ -184,8 +151,6 @@ def test_a_raising_parser_is_a_workflow_error():
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan"), "1"])
 def test_a_role_score_is_a_number_from_0_to_1_about_a_reply(value):
-    """Rule 4."""
-
     def play(self, problem):
         reply = yield Ask("writer_0", "write")
         yield RoleScore(reply, value)
@@ -208,7 +173,7 @@ def test_workflow_errors_survive_pickling():
     )
 
 
-# -- rule 9: phases -------------------------------------------------------------------------------
+# -- phases ---------------------------------------------------------------------------------------
 
 
 def phase(self, problem):
@@ -218,7 +183,6 @@ def phase(self, problem):
 
 
 def test_all_prompts_of_a_phase_are_open_at_its_start():
-    """Rule 9."""
     assert [turn.messages[0]["content"] for turn in start(phase).waiting] == [
         "draft 0",
         "draft 1",
@@ -228,7 +192,6 @@ def test_all_prompts_of_a_phase_are_open_at_its_start():
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_replies_out_of_order_are_committed_in_slot_order(order):
-    """Rule 9."""
     episode = start(phase)
     for slot in order:
         assert len(episode.log) == 0
@@ -238,7 +201,6 @@ def test_replies_out_of_order_are_committed_in_slot_order(order):
 
 
 def test_forks_keep_the_buffered_replies_of_an_open_phase():
-    """Rule 9."""
     episode = start(phase)
     episode.reply("writer_2", "late")
     twin = episode.fork("other")
@@ -258,7 +220,6 @@ def make_open_phase() -> Episode:
 
 
 def test_a_pickled_open_phase_goes_on_where_it_was():
-    """Rule 9."""
     twin = pickle.loads(pickle.dumps(make_open_phase()))
     assert [turn.agent for turn in twin.waiting] == ["generator_0", "generator_2"]
     twin.reply("generator_0", "a")
@@ -356,8 +317,8 @@ def test_a_fact_that_is_no_plain_value_is_named(fact, kind):
         yield Ask("writer_0", "write")
         return Outcome(score=1.0, facts={"fine": 1, "x": fact})
 
-    told = rf"the fact 'x' of an Outcome is of type {kind}: facts are plain values"
-    with pytest.raises(WorkflowError, match=told):
+    message = rf"the fact 'x' of an Outcome is of type {kind}: facts are plain values"
+    with pytest.raises(WorkflowError, match=message):
         start(play).reply("writer_0", "x")
 
 
@@ -404,10 +365,10 @@ def test_a_score_out_of_range_is_refused_where_it_arises(score):
     episode = Episode(workflow, workflow.task.problem(0))
     with pytest.raises(WorkflowError) as caught:
         episode.reply("writer_0", "x")
-    said = str(caught.value)
-    assert workflow.name in said
-    assert workflow.task.problem(0).id in said
-    assert repr(score) in said or "int" in said
+    message = str(caught.value)
+    assert workflow.name in message
+    assert workflow.task.problem(0).id in message
+    assert repr(score) in message or "int" in message
 
 
 @pytest.mark.parametrize("score", [0, 1, True, np.float32(0.5), np.int64(1), Fraction(1, 2)])

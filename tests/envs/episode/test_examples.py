@@ -36,17 +36,19 @@ def test_every_role_is_shown_exchanges_that_can_be_read(name: str, texts: str) -
 
 def test_examples_are_neither_trained_on_nor_evaluated() -> None:
     workflow = make_workflow("voting", examples=3)
-    asked = [message["content"] for message in workflow.frames["generator"].examples[::2]]
-    assert len(set(asked)) == 3
+    questions = [message["content"] for message in workflow.frames["generator"].examples[::2]]
+    assert len(set(questions)) == 3
     for split in ("train", "validation", "test"):
         problems = [workflow.task.problem(index, split) for index in range(200)]
-        assert not {workflow.task.prompt(problem) for problem in problems} & set(asked)
+        assert not {workflow.task.prompt(problem) for problem in problems} & set(questions)
 
 
 def test_choices_and_verdicts_vary() -> None:
     voting = make_workflow("voting", examples=3)
-    said = [m["content"] for m in voting.frames["aggregator"].examples if m["role"] == "assistant"]
-    assert len(set(said)) == 3
+    output = [
+        m["content"] for m in voting.frames["aggregator"].examples if m["role"] == "assistant"
+    ]
+    assert len(set(output)) == 3
     evaluator = make_workflow("eval_opt", examples=2).frames["evaluator"].examples
     assert ["Incorrect" in m["content"] for m in evaluator if m["role"] == "assistant"].count(
         True
@@ -60,17 +62,17 @@ def test_they_are_the_same_in_every_process_and_change_nothing_else() -> None:
     assert with_examples(plain, 0) is plain
     assert "prompts" in shown.functions
     problem = plain.task.problem(3)
-    own = [Episode(one, problem).asks[0].observe()[-1] for one in (plain, shown)]
-    assert own[0] == own[1]
+    prompts = [Episode(item, problem).asks[0].observe()[-1] for item in (plain, shown)]
+    assert prompts[0] == prompts[1]
 
 
 def test_files_have_worked_problems_of_their_own(tmp_path: Any) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"question": "What is 2+2?", "answer": "#### 4"}\n' * 3)
     workflow = make_workflow("voting", data=str(file), examples=5)
-    asked = "".join(message["content"] for message in workflow.frames["generator"].examples)
-    assert "2+2" not in asked
-    assert asked.count("\\boxed{") >= 4
+    questions = "".join(message["content"] for message in workflow.frames["generator"].examples)
+    assert "2+2" not in questions
+    assert questions.count("\\boxed{") >= 4
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,9 @@ def test_role_scores_are_known_before_the_next_agent_is_asked(name, task):
             advance(episode)
             phases += 1
             for turn in episode.turns:
-                known = turn.reply is None or turn.call in episode.role_scores
+                is_scored = turn.reply is None or turn.call in episode.role_scores
                 late = workflow.agents[turn.agent][0] in LATE
-                assert known or (late and not episode.done), turn.agent
+                assert is_scored or (late and not episode.done), turn.agent
         if episode.interim_score is not None:
             assert episode.interim_score == pytest.approx(episode.finished().score)
     assert phases > 4

@@ -61,12 +61,12 @@ def test_a_hash_is_of_all_that_was_said_behind_kinds_and_lengths():
 
     feed("p", episode.problem.id)
     feed("p", episode.problem.text)
-    found = [hasher.hexdigest()]
+    results = [hasher.hexdigest()]
     for entry in episode.log:
         feed(*(("r", entry) if isinstance(entry, str) else ("e", repr(tuple(entry)))))
-        found.append(hasher.hexdigest())
+        results.append(hasher.hexdigest())
     lengths = [turn.logged for turn in episode.turns]
-    assert [call.state_hash for call in record.calls] == [found[length] for length in lengths]
+    assert [call.state_hash for call in record.calls] == [results[length] for length in lengths]
     assert len(set(lengths)) == 2
 
 
@@ -88,12 +88,14 @@ def test_what_could_not_be_read_is_paid_what_no_answer_is():
     assert [call.parts["team"] for call in record.calls] == [3.0, 3.0, -2.5, 3.0]
     assert [call.abstained for call in record.calls] == [False, False, True, False]
     assert list(record.returns.values()) == [3.0, 3.0, -2.5, 3.0]
-    kept = WorkflowEnv(make_workflow("voting_v0", "math", preset="paper", episode_reward=minus))
-    kept.reset(seed=3)
+    remaining = WorkflowEnv(
+        make_workflow("voting_v0", "math", preset="paper", episode_reward=minus)
+    )
+    remaining.reset(seed=3)
     for reply in (right, right, "who knows", "\\boxed{1}"):
-        kept.step(reply)
-    assert [call.reward for call in kept.record().calls] == [3.0] * 4
-    assert not any(call.abstained for call in kept.record().calls)
+        remaining.step(reply)
+    assert [call.reward for call in remaining.record().calls] == [3.0] * 4
+    assert not any(call.abstained for call in remaining.record().calls)
 
 
 def test_an_episode_that_was_cut_off_is_paid_what_no_answer_is():

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from flowzoo.envs import Ask, Episode, EquivalenceClasses, Grade, Graded, Outcome, Problem, Workflow
+from flowzoo.envs import Ask, Episode, EquivalenceClasses, Grade, Graded, Outcome, Problem
 from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.testing import advance, play_out
 from flowzoo.errors import DivergedError
+from tests.envs.playing import echo, toy
 
 GRADED: list[str | None] = []
 """Every answer that `CountingMath` was asked to grade."""
@@ -37,36 +38,15 @@ class CountingMath(MathTask):
         return super().grade_batch(problems, answers)
 
 
-def toy(play: Callable[..., Any], **attributes: Any) -> Workflow:
-    """A workflow of three writers and a judge whose script is `play(self, problem)`."""
-    names = {
-        "name": "toy_v0",
-        "roles": {"writer": 3, "judge": 1},
-        "play": play,
-        "__module__": __name__,
-        **attributes,
-    }
-    return dataclass(frozen=True)(type("Toy", (Workflow,), names))(task=CountingMath())
-
-
 def start(play: Callable[..., Any]) -> Episode:
-    workflow = toy(play)
+    workflow = toy(play, CountingMath())
     return Episode(workflow, workflow.task.problem(0))
 
 
-def echo(self, problem):
-    """Draft, grade, review."""
-    draft = yield Ask("writer_0", "write")
-    grade = yield Grade(draft.text, of=draft)
-    review = yield Ask("judge_0", f"judge {draft.text}")
-    return Outcome(review.text, grade.score)
-
-
-# -- rule 1: the log has replies and effect results, and a replay runs no effect again ------------
+# -- the log has replies and effect results, and a replay runs no effect again --------------------
 
 
 def test_replays_do_not_run_effects_again():
-    """Rule 1."""
     episode = start(echo)
     episode.reply("writer_0", "seven")
     GRADED.clear()
@@ -81,7 +61,6 @@ def test_replays_do_not_run_effects_again():
 
 
 def test_the_log_holds_replies_and_results_in_order():
-    """Rule 1."""
     episode = start(echo)
     episode.reply("writer_0", "seven")
     advance(episode)
@@ -91,7 +70,7 @@ def test_the_log_holds_replies_and_results_in_order():
 
 @pytest.mark.parametrize("name", [n for n in WORKFLOWS if "math" in workflow_class(n).kinds])
 def test_pickles_do_not_run_effects_again(name):
-    """Rule 1, for the shipped workflows, in their final state."""
+    """For the shipped workflows, in their final state."""
     workflow = make_workflow(name, CountingMath())
     episode = play_out(Episode(workflow, workflow.task.problem(1), "e"), "x")
     assert GRADED
@@ -100,7 +79,7 @@ def test_pickles_do_not_run_effects_again(name):
     assert not GRADED
 
 
-# -- rule 2: a replay that differs raises DivergedError --------------------------------------------
+# -- a replay that differs raises DivergedError ---------------------------------------------------
 
 
 class Changes:
@@ -175,7 +154,7 @@ IMPURE = [
 
 def impure_episode(play: Callable[..., Any]) -> Episode:
     """An episode of `play` one step before it tells the world that was replayed."""
-    workflow = toy(play, world=Changes())
+    workflow = toy(play, CountingMath(), world=Changes())
     episode = Episode(workflow, workflow.task.problem(0))
     advance(episode)
     if play in (impure_phase, impure_end, impure_work):
@@ -185,23 +164,17 @@ def impure_episode(play: Callable[..., Any]) -> Episode:
 
 
 @pytest.mark.parametrize("play", IMPURE)
-def test_an_impure_script_is_caught_when_forked(play):
-    """Rule 2: prompts, agents, phases, effects and the end must come again."""
+def test_an_impure_script_is_caught_when_forked_and_when_unpickled(play):
+    """Prompts, agents, phases, effects and the end must come again, for a pickle by digests."""
     with pytest.raises(DivergedError, match=r"toy_v0: .* must not use clocks"):
         impure_episode(play).fork()
-
-
-@pytest.mark.parametrize("play", IMPURE)
-def test_an_impure_script_is_caught_when_unpickled(play):
-    """Rule 2, through digests."""
     state = impure_episode(play).__getstate__()
-    twin = Episode.__new__(Episode)
     with pytest.raises(DivergedError, match=r"toy_v0: .* must not use clocks"):
-        twin.__setstate__(state)
+        Episode.__new__(Episode).__setstate__(state)
 
 
 def test_a_pure_script_may_change_its_message_dicts_afterwards():
-    """Rule 2: what was asked is kept as it was then, so no false alarm on replay."""
+    """What was asked is kept as it was then, so no false alarm on replay."""
 
     def play(self, problem):
         message = {"role": "user", "content": "first"}
@@ -247,7 +220,7 @@ def in_process(folder: Path, salt: str, code: str) -> subprocess.CompletedProces
 
 
 def test_salted_hashes_diverge_in_another_process_and_sorted_words_do_not(tmp_path):
-    """Rule 2: digests do not depend on PYTHONHASHSEED, scripts that do are caught."""
+    """Digests do not depend on PYTHONHASHSEED, scripts that do are caught."""
     (tmp_path / "salted_flow.py").write_text(MODULE)
     make = textwrap.dedent(
         f"""
@@ -263,8 +236,8 @@ def test_salted_hashes_diverge_in_another_process_and_sorted_words_do_not(tmp_pa
                 print(state_hash(episode))
         """
     )
-    made = in_process(tmp_path, "1", make)
-    assert made.returncode == 0, made.stderr
+    built = in_process(tmp_path, "1", make)
+    assert built.returncode == 0, built.stderr
     load = "print(state_hash(pickle.load(open(sys.argv[1], 'rb'))))"
     read = [
         in_process(tmp_path, "2", load.replace("sys.argv[1]", repr(f"{tmp_path}/{credit}")))
@@ -272,15 +245,13 @@ def test_salted_hashes_diverge_in_another_process_and_sorted_words_do_not(tmp_pa
     ]
     assert read[0].returncode == 1
     assert "DivergedError" in read[0].stderr
-    assert read[1].stdout == made.stdout
+    assert read[1].stdout == built.stdout
 
 
-# -- rule 3: randomness is a function of the problem ----------------------------------------------
+# -- randomness is a function of the problem ------------------------------------------------------
 
 
 def test_the_problems_rng_starts_afresh_at_every_replay():
-    """Rule 3."""
-
     def play(self, problem):
         rng = problem.rng()
         yield Ask("writer_0", str(rng.random()))

@@ -70,11 +70,11 @@ def test_tests_are_all_made_and_limits_hold() -> None:
         Run("print(input())", (StdinTest("1", "1"), StdinTest("2", "3"))),
         Run("print('a' * 9_000)", limits=Limits(output_bytes=100)),
     ]
-    found = TASK.run_batch(runs)
-    assert [ran.status for ran in found] == ["WA", "AC", "CE", "AC", "WA", "OLE"]
-    assert [case.status for case in found[0].cases] == ["AC", "WA", "AC"]
-    assert [case.output for case in found[0].cases] == ["2", "4", "6"]
-    assert (found[0].passed, len(found[3].output)) == (2, 4096)
+    results = TASK.run_batch(runs)
+    assert [ran.status for ran in results] == ["WA", "AC", "CE", "AC", "WA", "OLE"]
+    assert [case.status for case in results[0].cases] == ["AC", "WA", "AC"]
+    assert [case.output for case in results[0].cases] == ["2", "4", "6"]
+    assert (results[0].passed, len(results[3].output)) == (2, 4096)
     assert TASK.run_batch([]) == []
 
 

@@ -48,9 +48,9 @@ def test_a_script_without_a_yield_is_told_of_with_its_line() -> None:
 
 
 def test_many_short_episodes_are_not() -> None:
-    workflow, told = make_workflow("single_v0"), list[str]()
+    workflow, caught = make_workflow("single_v0"), list[str]()
     problem, start = workflow.task.problem(0), time.thread_time()
-    with watched(told.append, 0.4):
+    with watched(caught.append, 0.4):
         while time.thread_time() - start < 1.0:
             Episode(workflow, problem).reply("generator_0", "no")
-    assert told == []
+    assert caught == []

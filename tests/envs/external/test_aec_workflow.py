@@ -163,8 +163,6 @@ def numbers() -> Pick:
 
 def unseeded() -> Trade:
     class Unseeded(Trade):
-        made = iter(range(10**9))
-
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
             super().reset(seed, options)
             self.stock = next(CLOCK)
@@ -241,10 +239,10 @@ def test_team_credit_pays_everybody_the_score() -> None:
     assert {call.parts["team"] for call in done.calls} == {done.score}
     mixed = play(workflow(trade, credit="mix", alpha=2.0), ["aa", "b", "cccc", "d", "eee"])
     assert [call.reward for call in mixed.calls] == [
-        pytest.approx(2 * done.score + own) for own in (8.5, 5.0, 3.0, 8.5, 5.0)
+        pytest.approx(2 * done.score + share) for share in (8.5, 5.0, 3.0, 8.5, 5.0)
     ]
     # The team's share is counted once, and every payment from the call on.
-    assert to_go(mixed.calls)[3:] == [pytest.approx(2 * done.score + own) for own in (3.5, 1.5)]
+    assert to_go(mixed.calls)[3:] == [pytest.approx(2 * done.score + share) for share in (3.5, 1.5)]
     assert to_go(mixed.calls)[0] == pytest.approx(2 * done.score + 8.5)
 
 
@@ -308,17 +306,17 @@ def test_a_wrong_reply_may_lose_the_game() -> None:
 
 
 def test_scripted_agents_play_by_the_problem_alone() -> None:
-    made = workflow(pick, opponent="random")
-    done = play(made, ["1", "2", "3", "4"])
+    built = workflow(pick, opponent="random")
+    done = play(built, ["1", "2", "3", "4"])
     assert {call.agent for call in done.calls} == {"player_0"}
     assert done.returns == {"player_0": -1.0}
     assert done.facts["return/player_1"] == 1.0
-    assert done == play(made, ["1", "2", "3", "4"])
+    assert done == play(built, ["1", "2", "3", "4"])
 
 
 def test_an_episode_forks_and_pickles_by_playing_the_replies_again() -> None:
-    made = workflow(pick, opponent="random")
-    episode = Episode(made, made.task.problem(3), "e")
+    built = workflow(pick, opponent="random")
+    episode = Episode(built, built.task.problem(3), "e")
     episode.reply("player_0", "what?")
     twins = [episode, episode.fork(), pickle.loads(pickle.dumps(episode))]
     for twin in twins:
@@ -328,8 +326,8 @@ def test_an_episode_forks_and_pickles_by_playing_the_replies_again() -> None:
 
 
 def test_a_fork_of_an_environment_that_is_not_deterministic_is_refused() -> None:
-    made = workflow(drifting)
-    episode = Episode(made, made.task.problem(0), "e")
+    built = workflow(drifting)
+    episode = Episode(built, built.task.problem(0), "e")
     episode.reply("ann", "a")
     with pytest.raises(DivergedError, match="asked something else"):
         episode.fork()
@@ -337,12 +335,12 @@ def test_a_fork_of_an_environment_that_is_not_deterministic_is_refused() -> None
 
 def test_problems_are_seeds_that_no_two_splits_share() -> None:
     task = workflow(trade).task
-    found = {
+    results = {
         split: {task.problem(i, split).meta["reset"] for i in range(300)} for split in SPLITS[:4]
     }
-    assert [len(seeds) for seeds in found.values()] == [300] * 4
-    assert len(set.union(*found.values())) == 1200
-    assert max(set.union(*found.values())) < 2**31
+    assert [len(seeds) for seeds in results.values()] == [300] * 4
+    assert len(set.union(*results.values())) == 1200
+    assert max(set.union(*results.values())) < 2**31
     assert task.problem(5, "test") == task.problem(5, "test")
     assert task.problem(5, "test").meta != workflow(trade, seed=1).task.problem(5, "test").meta
 
@@ -403,9 +401,14 @@ def test_hooks_for_agents_that_are_not_there_are_refused(hooks: Any, said: str) 
 
 
 def test_observations_of_text_need_no_hook() -> None:
-    said = [{"role": "user", "content": "hello"}]
-    for shown in ("hello", said, {"messages": said}, {"observation": "hello", "action_mask": [1]}):
-        assert chat(shown) == said
+    message = [{"role": "user", "content": "hello"}]
+    for shown in (
+        "hello",
+        message,
+        {"messages": message},
+        {"observation": "hello", "action_mask": [1]},
+    ):
+        assert chat(shown) == message
     with pytest.raises(UsageError, match="type ndarray as chat messages"):
         chat({"observation": np.zeros(3)})
 

@@ -39,8 +39,8 @@ def test_any_mixture_is_read_or_not_and_never_raises(text: str) -> None:
     assert read_choice(text, 3) in (None, 1, 2, 3)
     assert read_verdict(text) in (None, True, False)
     for reader in READERS[2:]:
-        found = reader(text)
-        assert found is None or len(found) > 0
+        results = reader(text)
+        assert results is None or len(results) > 0
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_long_replies_cost_little(piece: str) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 12])
 def test_choices_are_within_the_number_of_candidates(count: int) -> None:
     for number in range(15):
-        wanted = number if 1 <= number <= count else None
+        expected = number if 1 <= number <= count else None
         for form in ("{}", "Candidate {} is right.", "\\boxed{{{}}}", "The right candidate is {}."):
-            assert read_choice(form.format(number), count) == wanted
+            assert read_choice(form.format(number), count) == expected
 
 
 def test_thoughts_are_not_read() -> None:

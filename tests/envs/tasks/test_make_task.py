@@ -56,8 +56,8 @@ def test_a_generated_problem_belongs_to_the_split_it_was_asked_from() -> None:
 
 def test_an_instance_is_in_its_own_split_and_in_all() -> None:
     for number in range(20):
-        found = [split for split in SPLITS if is_in(split, f"instance {number}")]
-        assert sorted(found) == sorted([split_of(f"instance {number}"), "all"])
+        results = [split for split in SPLITS if is_in(split, f"instance {number}")]
+        assert sorted(results) == sorted([split_of(f"instance {number}"), "all"])
 
 
 def test_registration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_offline_the_cache_is_read_and_a_pinned_commit_is_never_another(folder: 
     assert pinned == "['1+1?', '1+2?']"
     assert unpinned.startswith(f"data org/sums@train[1:2] is commit {COMMIT}; org/sums@train[1:2]#")
     assert part == "['1+2?']"
-    for said, revision in ((wrong, other), (tag, "v1.0")):
-        assert f"the cache has commit {COMMIT}, which need not be {revision}" in said
+    for text, revision in ((wrong, other), (tag, "v1.0")):
+        assert f"the cache has commit {COMMIT}, which need not be {revision}" in text
     assert "Couldn't reach 'org/new' on the Hub (OfflineModeIsEnabled)" in new
     assert "run `hf download --repo-type dataset org/new --local-dir FOLDER`" in new

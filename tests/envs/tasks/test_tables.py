@@ -23,7 +23,7 @@ def rows_of(path: Path, **options: Any) -> list[tuple[str, str, int]]:
     """Text, gold and line of every problem of a file of mathematics."""
     task = MathTask(data=str(path), **options)
     problems = [task.problem(index, "all") for index in range(task.size("all") or 0)]
-    return [(one.text, one.gold, one.meta["row"]) for one in problems]
+    return [(item.text, item.gold, item.meta["row"]) for item in problems]
 
 
 def test_a_question_with_a_plain_answer_is_a_problem(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_tables_are_read(tmp_path: Path, name: str, mark: str, end: str) -> None
 def test_columns_of_a_table_are_mapped_from_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("ask,result,note\n1+1?,2,\n")
-    words = ("columns=text:ask,answer:result",)
-    workflow = build_workflow("single", ProblemOptions(data=str(path), options=words))
+    arguments = ("columns=text:ask,answer:result",)
+    workflow = build_workflow("single", ProblemOptions(data=str(path), options=arguments))
     assert workflow.task.problem(0, "all").gold == "2"
     with pytest.raises(DataError, match="--options columns=text:COLUMN,answer:COLUMN"):
         build_workflow("single", ProblemOptions(data=str(path)))
@@ -120,8 +120,8 @@ def test_every_task_with_files_takes_tables(tmp_path: Path) -> None:
     problem = code.problem(0, "all")
     assert (problem.meta["entry"], len(problem.meta["hidden"])) == ("double", 1)
     passages = write_table(tmp_path / "wiki.tsv.csv", {"id": "1", "title": "Rome", "text": "A."})
-    asked = {"question": "Where?", "golden_answers": '["Rome", "Roma"]', "gold_ids": '["1"]'}
-    questions = write_table(tmp_path / "nq.csv", asked)
+    prompts_ = {"question": "Where?", "golden_answers": '["Rome", "Roma"]', "gold_ids": '["1"]'}
+    questions = write_table(tmp_path / "nq.csv", prompts_)
     search = make_task("search", data=questions, corpus=passages)
     grades = search.grade_batch([search.problem(0, "all")] * 2, ["Roma", '["Rome", "Roma"]'])
     assert [grade.score for grade in grades] == [1, 0]

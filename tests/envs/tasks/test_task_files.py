@@ -4,7 +4,6 @@ import json
 import pickle
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,17 +11,12 @@ from flowzoo.envs.tasks import SPLITS, make_task, split_of
 from flowzoo.envs.tasks import rows as task_files
 from flowzoo.envs.tasks.math.task import MathTask, wrong_answer
 from flowzoo.errors import DataError, MissingExtraError, UsageError
+from tests.envs.playing import write_rows as write
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 GSM = {"question": "2+3?", "answer": "It is <<2+3=5>>5.\n#### 5"}
 
 PLAIN = {"question": "1+1?", "answer": "2"}
-
-
-def write(path: Path, *rows: Any) -> str:
-    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return str(path)
 
 
 @pytest.mark.parametrize(("name", "size"), [("gsm8k/test", 1_319), ("math500/test", 500)])
@@ -55,8 +49,8 @@ def test_gsm8k_layout(tmp_path: Path) -> None:
     assert task.solve(problem, random.Random(0), True) == "It is 5.\nThe answer is \\boxed{5}."
     assert "5" not in task.prompt(problem)
     split = split_of("2+3?")
-    own = [task.problem(i, split).text for i in range(task.size(split) or 0)]
-    assert "2+3?" in own
+    own_texts = [task.problem(i, split).text for i in range(task.size(split) or 0)]
+    assert "2+3?" in own_texts
 
 
 def test_math_layout_takes_the_last_box_where_there_is_no_answer(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 import pytest
 
-from flowzoo.envs import Episode, make_workflow, testing
+from flowzoo.envs import Episode, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.envs.workflows.code_pair import split_solution
 from flowzoo.errors import UsageError
 from flowzoo.reward.code.pair import defined, is_wrapper, parsed
 from flowzoo.sandbox.program import CallTest
+from tests.envs.playing import play_experts, play_turns
 
 TASK = CodeTask(level=1)
 HELPER = "def aux(x):\n    return x + 3"
@@ -19,10 +20,10 @@ GOOD = "def f(x):\n    return aux(x) * 4"
 def problem():
     """`f(x) = (x + 3) * 4`, whatever the generator makes of its wording."""
     tests = tuple(CallTest((n,), (n + 3) * 4) for n in (1, 2, 7, -9))
-    made = TASK.problem(0)
-    meta = {**made.meta, "entry": "f", "public": tests[:1], "hidden": tests}
+    built = TASK.problem(0)
+    meta = {**built.meta, "entry": "f", "public": tests[:1], "hidden": tests}
     meta["solution"] = "def f(x):\n    return (x + 3) * 4"
-    return type(made)(
+    return type(built)(
         "code", "train", 0, 0, "Write f(x): take x, add 3, then multiply by 4.", "", meta
     )
 
@@ -30,13 +31,8 @@ def problem():
 def play(problem, *turns, **options):
     """Play turns of (helper, main) code; returns the record."""
     workflow = make_workflow("code_pair_v0", TASK, **options)
-    episode = Episode(workflow, problem, "e")
-    for helper, main in turns:
-        assert not episode.done
-        episode.reply("main_0", fenced(main))
-        episode.reply("helper_0", fenced(helper))
-        testing.advance(episode)
-    return record(episode) if episode.done else episode
+    replies = [{"main_0": fenced(main), "helper_0": fenced(helper)} for helper, main in turns]
+    return play_turns(workflow, problem, *replies)
 
 
 def body(*lines):
@@ -141,9 +137,9 @@ def test_the_second_turn_shows_own_text_and_public_failures(problem):
     wrong = body("return aux(x) * 5")
     episode = play(problem, (HELPER, wrong))
     chats = {turn.agent: turn.messages for turn in episode.waiting}
-    for agent, own, other in (("helper_0", HELPER, wrong), ("main_0", wrong, HELPER)):
+    for agent, own_texts, other in (("helper_0", HELPER, wrong), ("main_0", wrong, HELPER)):
         assert [m["role"] for m in chats[agent]] == ["user", "assistant", "user"]
-        assert own in chats[agent][1]["content"]
+        assert own_texts in chats[agent][1]["content"]
         assert all(other not in message["content"] for message in chats[agent])
         assert "A test fails: f(1): got 20" in chats[agent][2]["content"]
         assert "-9" not in chats[agent][2]["content"]
@@ -178,13 +174,7 @@ def test_the_reference_is_cut_in_two(level):
 def test_experts_solve_alone_and_together():
     workflow = make_workflow("code_pair_v0", CodeTask(level="1-2"))
     for index in range(12):
-        problem = workflow.task.problem(index)
-        episode, respond = Episode(workflow, problem), workflow.responder(problem)
-        while not episode.done:
-            for turn in episode.waiting:
-                episode.reply(turn.agent, respond(turn.agent.removesuffix("_0"), turn.observe()))
-            testing.advance(episode)
-        done = record(episode)
+        done = record(play_experts(workflow, workflow.task.problem(index)))
         assert done.facts["solved"]
         assert done.facts["calls"] == 0.5
 

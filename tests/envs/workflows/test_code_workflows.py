@@ -12,6 +12,7 @@ from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.envs.testing import advance
 from flowzoo.errors import UsageError
+from tests.envs.playing import play_experts
 
 EVERY = [
     (name, preset)
@@ -25,15 +26,12 @@ RIGHT = fenced(PROBLEM.gold)
 WRONG = fenced("def f(x):\n    return x - 12345")
 
 
-def play(workflow: Any, replies: dict[str, list[str]] | None = None) -> EpisodeRecord:
-    """An episode on `PROBLEM`, with the replies given or else by the experts."""
-    episode, respond = Episode(workflow, PROBLEM, "e"), workflow.responder(PROBLEM)
-    advance(episode)
+def play(workflow: Any, replies: dict[str, list[str]]) -> EpisodeRecord:
+    """An episode on `PROBLEM` with replies in order, by agent."""
+    episode = Episode(workflow, PROBLEM, "e")
     while not episode.done:
         for turn in episode.waiting:
-            role = workflow.agents[turn.agent][0]
-            text = replies[turn.agent].pop(0) if replies else respond(role, turn.observe())
-            episode.reply(turn.agent, text)
+            episode.reply(turn.agent, replies[turn.agent].pop(0))
         advance(episode)
     return record(episode)
 
@@ -44,19 +42,12 @@ def test_experts_score_100_percent(name: str, preset: str, level: int) -> None:
     workflow = make_workflow(name, "code", preset=preset, level=level)
     for index in range(4):
         problem = workflow.task.problem(index, "validation")
-        episode, respond = Episode(workflow, problem), workflow.responder(problem, 1.0, index)
-        advance(episode)
-        while not episode.done:
-            for turn in episode.waiting:
-                role = workflow.agents[turn.agent][0]
-                episode.reply(turn.agent, respond(role, turn.observe()))
-            advance(episode)
-        found = record(episode)
-        assert found.score == 1.0
-        assert all(call.role_score in (None, 1.0) for call in found.calls)
+        results = record(play_experts(workflow, problem, 1.0, index))
+        assert results.score == 1.0
+        assert all(call.role_score in (None, 1.0) for call in results.calls)
         assert "boxed" not in "".join(
             message["content"]
-            for call in found.calls
+            for call in results.calls
             if call.role not in ("aggregator", "evaluator") and call.turn == 0
             for message in call.messages
         )
@@ -65,15 +56,7 @@ def test_experts_score_100_percent(name: str, preset: str, level: int) -> None:
 def test_an_unskilled_team_fails() -> None:
     for name, _ in EVERY:
         workflow = make_workflow(name, "code")
-        respond = workflow.responder(PROBLEM, skill=0.0)
-        episode = Episode(workflow, PROBLEM)
-        advance(episode)
-        while not episode.done:
-            for turn in episode.waiting:
-                role = workflow.agents[turn.agent][0]
-                episode.reply(turn.agent, respond(role, turn.observe()))
-            advance(episode)
-        assert record(episode).score == 0.0
+        assert record(play_experts(workflow, PROBLEM, skill=0.0)).score == 0.0
 
 
 def test_code_takes_two_rounds_unless_told_otherwise() -> None:
@@ -91,9 +74,9 @@ def test_the_evaluator_speaks_of_programs_and_points_at_a_line() -> None:
     advance(attempt)
     messages = attempt.waiting[0].observe()
     assert "Program:\n```python\ndef f(x):" in messages[0]["content"]
-    said = workflow.responder(PROBLEM)("evaluator", messages)
-    assert said == "return x - 12345 is wrong. \\boxed{Incorrect}"
-    attempt.reply("evaluator_0", said)
+    output = workflow.responder(PROBLEM)("evaluator", messages)
+    assert output == "return x - 12345 is wrong. \\boxed{Incorrect}"
+    attempt.reply("evaluator_0", output)
     (turn,) = attempt.waiting
     last = turn.observe()[-1]["content"]
     assert last.endswith("Write the program again. Put the code in a ```python block.")
@@ -105,14 +88,14 @@ def test_public_tests_as_a_tool() -> None:
         "generator_0": [WRONG, RIGHT],
         "evaluator_0": ["no \\boxed{Incorrect}"],
     }
-    found = play(workflow, replies)
+    results = play(workflow, replies)
     first = PROBLEM.meta["public"][0]
-    prompt = found.calls[1].messages[0]["content"]
+    prompt = results.calls[1].messages[0]["content"]
     assert prompt.startswith("The program passes 0 of 2 public tests.\nTest 1: WA, ")
     assert f"Test 1: WA, {first.args[0] - 12345}\n" in prompt
     for test in PROBLEM.meta["hidden"]:
         assert str(test.args[0] - 12345) not in prompt
-    assert (found.score, found.facts["recovered"]) == (1.0, True)
+    assert (results.score, results.facts["recovered"]) == (1.0, True)
     silent = play(
         workflow, {"generator_0": ["I pass.", RIGHT], "evaluator_0": ["\\boxed{Incorrect}"]}
     )
@@ -129,15 +112,19 @@ def test_tools_need_programs() -> None:
 def test_majority_counts_programs_that_do_the_same() -> None:
     workflow = make_workflow("voting_v0", "code", aggregate="majority")
     again = RIGHT.replace("return", "x = x + 0\n    return")
-    found = play(workflow, {"generator_0": [WRONG], "generator_1": [RIGHT], "generator_2": [again]})
-    assert (found.facts["chosen"], found.score) == (1, 1.0)
-    found = play(workflow, {"generator_0": [RIGHT], "generator_1": [WRONG], "generator_2": [WRONG]})
-    assert (found.facts["chosen"], found.score) == (1, 0.0)
+    results = play(
+        workflow, {"generator_0": [WRONG], "generator_1": [RIGHT], "generator_2": [again]}
+    )
+    assert (results.facts["chosen"], results.score) == (1, 1.0)
+    results = play(
+        workflow, {"generator_0": [RIGHT], "generator_1": [WRONG], "generator_2": [WRONG]}
+    )
+    assert (results.facts["chosen"], results.score) == (1, 0.0)
 
 
 def test_the_aggregator_sees_programs_and_boxes_a_number() -> None:
     workflow = make_workflow("voting_v0", "code")
-    found = play(
+    results = play(
         workflow,
         {
             "generator_0": [WRONG],
@@ -146,11 +133,11 @@ def test_the_aggregator_sees_programs_and_boxes_a_number() -> None:
             "aggregator_0": ["\\boxed{2}"],
         },
     )
-    ballot = found.calls[3].messages[0]["content"]
+    ballot = results.calls[3].messages[0]["content"]
     assert ballot.count("x - 12345") == 1
     assert ballot.endswith("Which program is right? Put its number in \\boxed{}.")
-    assert (found.score, found.facts["recovered"]) == (1.0, True)
-    assert [call.strict for call in found.calls] == [True, True, False, True]
+    assert (results.score, results.facts["recovered"]) == (1.0, True)
+    assert [call.strict for call in results.calls] == [True, True, False, True]
 
 
 def test_programs_within_prose_are_read_in_paper_alone_and_bare_ones_in_strict_too() -> None:
@@ -162,8 +149,8 @@ def test_programs_within_prose_are_read_in_paper_alone_and_bare_ones_in_strict_t
 
 def test_workers_and_synthesizer_write_programs() -> None:
     workflow = make_workflow("orch_workers_v0", "code", split_by="subtasks")
-    found = play(workflow)
-    assert found.score == 1.0
-    worker, final = found.calls[1], found.calls[-1]
+    results = record(play_experts(workflow, PROBLEM))
+    assert results.score == 1.0
+    worker, final = results.calls[1], results.calls[-1]
     assert worker.messages[0]["content"].endswith("Put its code in a ```python block.")
     assert final.messages[0]["content"].endswith("Write the final program.")

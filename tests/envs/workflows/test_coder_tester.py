@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from flowzoo.envs import Episode, Problem, make_workflow, testing
+from flowzoo.envs import Problem, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.readers import read_tests
 from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import CallTest, StdinTest
+from tests.envs.playing import play_experts, play_turns
 
 TASK = CodeTask(level=1)
 META = {
@@ -29,13 +30,9 @@ def cases(*pairs):
 
 def run(*turns, problem=PROBLEM, **options):
     """Play turns of (coder, tester); returns the record, or the episode if it goes on."""
-    episode = Episode(make_workflow("coder_tester_v0", TASK, **options), problem, "e")
-    for coder, tester in turns:
-        assert not episode.done
-        episode.reply("coder_0", coder)
-        episode.reply("tester_0", tester)
-        testing.advance(episode)
-    return record(episode) if episode.done else episode
+    workflow = make_workflow("coder_tester_v0", TASK, **options)
+    replies = [{"coder_0": coder, "tester_0": tester} for coder, tester in turns]
+    return play_turns(workflow, problem, *replies)
 
 
 def test_they_stop_when_the_program_passes_the_tests():
@@ -121,12 +118,7 @@ def test_experts_play(level):
     workflow = make_workflow("coder_tester_v0", CodeTask(level=level))
     for index in range(6):
         problem = workflow.task.problem(index)
-        episode, respond = Episode(workflow, problem), workflow.responder(problem)
-        while not episode.done:
-            for turn in episode.waiting:
-                episode.reply(turn.agent, respond(turn.agent.removesuffix("_0"), turn.observe()))
-            testing.advance(episode)
-        done = record(episode)
+        done = record(play_experts(workflow, problem))
         assert (done.score, done.facts["turns"], done.facts["valid_tests"]) == (1.0, 1, 1.0)
         tester = workflow.expert("tester", [], problem, problem.rng(), False)
         assert tester != workflow.expert("tester", [], problem, problem.rng(), True)

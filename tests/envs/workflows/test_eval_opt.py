@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flowzoo.envs.readers import read_verdict
-from flowzoo.envs.workflows.eval_opt import count_verdict, search_verdict
+from flowzoo.envs.workflows.eval_opt import search_verdict
 
 PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
 WRONG, RIGHT = "2+3=5. \\boxed{20}", "3*4=12. \\boxed{14}"
@@ -21,8 +21,8 @@ def test_golden_transcript_strict(play):
         "solution, then put Correct or Incorrect in \\boxed{{}}."
     )
     improve = f"Review:\n{REJECT}\n\nAnswer the problem again. Put the final answer in \\boxed{{}}."
-    said = [[(m["role"], m["content"]) for m in call.messages] for call in finished.calls]
-    assert said == [
+    message = [[(m["role"], m["content"]) for m in call.messages] for call in finished.calls]
+    assert message == [
         [("user", PROMPT)],
         [("user", review.format(WRONG))],
         [("user", PROMPT), ("assistant", WRONG), ("user", improve)],
@@ -105,7 +105,8 @@ def test_a_malformed_verdict_goes_on_in_strict_and_accepts_in_dr_mas(play):
     assert (strict.score, strict.facts["abstained"], strict.facts["rounds"]) == (1.0, 1, 2)
     assert [call.reward for call in strict.calls] == [1.0, 0.0, 1.0, 1.0]
     assert strict.calls[1].role_score == 0.0
-    lax = play("eval_opt_v0", replies([WRONG], ["hm"]), preset="dr_mas")
+    lax = play("eval_opt_v0", replies(["The answer is 14."], ["hm"]), preset="dr_mas")
+    assert lax.answer is None  # only the verdict is read leniently
     assert (lax.score, lax.facts["abstained"], lax.facts["rounds"]) == (0.0, 1, 1)
 
 
@@ -151,21 +152,6 @@ def test_verdicts(text, strict, lenient):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "right", "name"),
-    [
-        (True, True, "true_accept"),
-        (True, False, "false_accept"),
-        (False, False, "true_reject"),
-        (False, True, "false_reject"),
-        (None, True, "abstained"),
-    ],
-)
-def test_the_evaluators_counts(verdict, right, name):
-    """What its true positive and true negative rates are computed from."""
-    assert count_verdict(verdict, right) == name
-
-
-@pytest.mark.parametrize(
     ("attempts", "recovered", "regressed"),
     [
         ([WRONG, RIGHT], True, False),
@@ -195,32 +181,3 @@ def test_one_round_is_never_evaluated_in_strict(play):
     finished = play("eval_opt_v0", {"generator_0": [RIGHT]}, max_rounds=1)
     assert (len(finished.calls), finished.score) == (1, 1.0)
     assert finished.returns == {"generator_0": 1.0, "evaluator_0": 0.0}
-
-
-def test_thoughts_are_not_passed_on(play):
-    texts = replies(["<think>secret</think>" + WRONG, RIGHT], [REJECT, ACCEPT])
-    for preset in ("strict", "paper"):
-        finished = play("eval_opt_v0", texts, preset=preset)
-        assert "secret" not in str([call.messages for call in finished.calls])
-
-
-def test_dr_mas_reads_answers_strictly(play):
-    """Its one quirk is the verdict: a malformed one approves; at most 3 calls, one verdict."""
-    done = play(
-        "eval_opt_v0",
-        {"generator_0": ["The answer is 14."], "evaluator_0": ["no box"]},
-        preset="dr_mas",
-    )
-    assert (done.score, done.answer, len(done.calls)) == (0.0, None, 2)
-    full = play(
-        "eval_opt_v0",
-        {
-            "generator_0": ["\\boxed{15}", "\\boxed{14}"],
-            "evaluator_0": ["\\boxed{Incorrect}"],
-        },
-        preset="dr_mas",
-    )
-    assert (full.score, [call.role for call in full.calls]) == (
-        1.0,
-        ["generator", "evaluator", "generator"],
-    )

@@ -43,9 +43,9 @@ def test_a_kind_of_its_own_is_played_where_answers_are_only_graded(name):
 def test_the_others_say_what_to_do(name):
     with pytest.raises(
         UsageError, match=r"\(kind 'verse'\).*played by single_v0, voting_v0"
-    ) as told:
+    ) as caught:
         make_workflow(name, Haiku())
-    assert f"say kind = {workflow_class(name).kinds[0]!r} in Haiku" in str(told.value)
+    assert f"say kind = {workflow_class(name).kinds[0]!r} in Haiku" in str(caught.value)
 
 
 def test_a_kind_of_flowzoo_that_a_workflow_does_not_know_stays_refused():
@@ -54,12 +54,12 @@ def test_a_kind_of_flowzoo_that_a_workflow_does_not_know_stays_refused():
 
 
 def test_it_is_named_on_the_command_line(capsys):
-    words = ["--task", f"{__file__}:Haiku", "--policy", "scripted:1", "--n", "3", "--json"]
-    assert main(["eval", "voting", *words]) == 0
+    arguments = ["--task", f"{__file__}:Haiku", "--policy", "scripted:1", "--n", "3", "--json"]
+    assert main(["eval", "voting", *arguments]) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[0])
     assert summary["accuracy"] == 1.0
     assert main(["play", Haiku.home, "--task", f"{__file__}:Haiku", "--policy", "scripted:1"]) == 0
-    assert main(["eval", "eval_opt", *words]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: eval_opt_v0 does not understand the answers of task 'haiku'")
-    assert told.count("\n") == 1
+    assert main(["eval", "eval_opt", *arguments]) == 2
+    caught = capsys.readouterr().err
+    assert caught.startswith("error: eval_opt_v0 does not understand the answers of task 'haiku'")
+    assert caught.count("\n") == 1

@@ -2,11 +2,12 @@
 
 import pytest
 
-from flowzoo.envs import Episode, Problem, make_workflow, testing
+from flowzoo.envs import Problem, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import Ran, RanCase
 from flowzoo.envs.workflows.reasoner_tool import printed_answer, short
 from flowzoo.errors import UsageError
+from tests.envs.playing import play_experts, play_turns
 
 PROBLEM = Problem("math", "test", 0, 0, "Compute 2+3*4.", "14")
 
@@ -17,13 +18,9 @@ def program(code):
 
 def run(*turns, **options):
     """Play turns of (reasoner, tool); returns the record, or the episode if it goes on."""
-    episode = Episode(make_workflow("reasoner_tool_v0", **options), PROBLEM, "e")
-    for reasoner, tool in turns:
-        assert not episode.done
-        episode.reply("tool_0", tool)
-        episode.reply("reasoner_0", reasoner)
-        testing.advance(episode)
-    return record(episode) if episode.done else episode
+    workflow = make_workflow("reasoner_tool_v0", **options)
+    replies = [{"tool_0": tool, "reasoner_0": reasoner} for reasoner, tool in turns]
+    return play_turns(workflow, PROBLEM, *replies)
 
 
 def test_agreement_stops_and_pays_team_and_local():
@@ -97,13 +94,7 @@ def test_what_was_printed():
 def test_experts_play():
     workflow = make_workflow("reasoner_tool_v0", level="1-5")
     for index in range(10):
-        problem = workflow.task.problem(index)
-        episode, respond = Episode(workflow, problem), workflow.responder(problem)
-        while not episode.done:
-            for turn in episode.waiting:
-                episode.reply(turn.agent, respond(turn.agent.removesuffix("_0"), turn.observe()))
-            testing.advance(episode)
-        done = record(episode)
+        done = record(play_experts(workflow, workflow.task.problem(index)))
         assert (done.score, done.facts["turns"]) == (1.0, 1)
 
 

@@ -1,7 +1,6 @@
 """The search team: flow, presets, role scores, and what may never be graded."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from flowzoo.envs.script import Found, Grade, Graded, Passage, Search
 from flowzoo.envs.tasks.search.task import SearchTask
 from flowzoo.envs.workflows.search_team import harmless, read_query, read_verdict
 from flowzoo.errors import RetrieverError, UsageError
+from tests.envs.playing import play_experts, write_rows
 
 TASK = SearchTask(level=2, passages=400)
 NO, YES = "<verify>no</verify>", "<verify>yes</verify>"
@@ -33,18 +33,8 @@ def run(replies, workflow=None, problem=None):
 
 def queries(problem):
     """The two queries that find the gold passages."""
-    workflow = make_workflow("search_team_v0", TASK)
-    episode, found = Episode(workflow, problem), []
-    respond = workflow.responder(problem)
-    while not episode.done:
-        testing.advance(episode)
-        for turn in episode.waiting:
-            text = respond(workflow.agents[turn.agent][0], turn.observe())
-            if turn.agent == "searcher_0":
-                found.append(text)
-            episode.reply(turn.agent, text)
-        testing.advance(episode)
-    return found
+    episode = play_experts(make_workflow("search_team_v0", TASK), problem)
+    return [turn.said for turn in episode.turns if turn.agent == "searcher_0"]
 
 
 def test_a_full_episode_its_role_scores_and_facts():
@@ -223,40 +213,19 @@ def test_the_oracle_team_answers_and_the_noisy_one_fails_more():
         total = 0.0
         for index in range(150):
             problem = task.problem(index, "test")
-            episode = Episode(workflow, problem)
-            respond = workflow.responder(problem, skill, index)
-            testing.advance(episode)
-            while not episode.done:
-                turn = episode.waiting[0]
-                reply = respond(workflow.agents[turn.agent][0], turn.observe())
-                episode.reply(turn.agent, reply)
-                testing.advance(episode)
-            total += record(episode).score
+            total += record(play_experts(workflow, problem, skill, index)).score
         scores[skill] = total / 150
     assert scores[1.0] > 0.95
     assert scores[0.5] < 0.5
 
 
 def test_questions_from_a_file_without_gold_passages(tmp_path):
-    rows = "".join(
-        json.dumps({"question": f"Who owns house {n}?", "answer": f"Owner {n}"}) + "\n"
-        for n in range(40)
-    )
-    passages = "".join(
-        json.dumps({"id": n, "contents": f"House {n} belongs to Owner {n}."}) + "\n"
-        for n in range(40)
-    )
-    (tmp_path / "q.jsonl").write_text(rows)
-    (tmp_path / "p.jsonl").write_text(passages)
-    files = {"data": str(tmp_path / "q.jsonl"), "corpus": str(tmp_path / "p.jsonl")}
-    workflow = make_workflow("search_team_v0", **files)
-    problem = workflow.task.problem(3, "all")
-    episode, respond = Episode(workflow, problem), workflow.responder(problem)
-    while not episode.done:
-        turn = episode.waiting[0]
-        episode.reply(turn.agent, respond(workflow.agents[turn.agent][0], turn.observe()))
-        testing.advance(episode)
-    done = record(episode)
+    rows = [{"question": f"Who owns house {n}?", "answer": f"Owner {n}"} for n in range(40)]
+    passages = [{"id": n, "contents": f"House {n} belongs to Owner {n}."} for n in range(40)]
+    data = write_rows(tmp_path / "q.jsonl", *rows)
+    corpus = write_rows(tmp_path / "p.jsonl", *passages)
+    workflow = make_workflow("search_team_v0", data=data, corpus=corpus)
+    done = record(play_experts(workflow, workflow.task.problem(3, "all")))
     assert done.score == 1.0
     assert "recall" not in done.facts
     assert [call.role_score for call in done.calls] == [None, None, None, 1.0]
@@ -288,8 +257,8 @@ class Seeks(Workflow):
     wish: ClassVar[Any] = Search("x")
 
     def play(self, problem):
-        found = yield self.wish
-        yield Ask("reader_0", str(len(found.passages)))
+        results = yield self.wish
+        yield Ask("reader_0", str(len(results.passages)))
         return Outcome(score=0.0)
 
 
@@ -318,4 +287,4 @@ def test_a_retriever_that_loses_a_query_and_a_task_without_one_are_told(monkeypa
 
 def test_searches_of_different_width_are_told_apart():
     jobs = [(TASK.problem(n), Search(TASK.problem(n).text, 1 + n % 3)) for n in range(6)]
-    assert [len(found.passages) for found in resolve(TASK, jobs)] == [1, 2, 3, 1, 2, 3]
+    assert [len(results.passages) for results in resolve(TASK, jobs)] == [1, 2, 3, 1, 2, 3]

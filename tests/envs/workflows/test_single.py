@@ -4,6 +4,8 @@ import pytest
 
 from flowzoo.envs import Episode, make_workflow
 from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
+from flowzoo.envs.episode.recording import record
+from tests.envs.playing import play_experts
 
 MATH = [name for name in WORKFLOWS if "math" in workflow_class(name).kinds]
 
@@ -26,7 +28,6 @@ def test_strict_reads_boxes_only(play, preset, score):
 
 @pytest.mark.parametrize("name", [name for name in MATH if name != "orch_workers_v0"])
 def test_the_control_sees_the_same_text_as_the_first_role_of_the_others(name):
-    """Conformance point 9."""
     prompts = []
     for workflow in (make_workflow("single_v0"), make_workflow(name)):
         episode = Episode(workflow, workflow.task.problem(5))
@@ -37,18 +38,8 @@ def test_the_control_sees_the_same_text_as_the_first_role_of_the_others(name):
 @pytest.mark.parametrize("name", MATH)
 @pytest.mark.parametrize("level", [1, 3, 5])
 def test_experts_of_full_skill_always_score_and_without_skill_never(name, level):
-    from flowzoo.envs.episode.recording import record
-    from flowzoo.envs.testing import advance
-
     workflow = make_workflow(name, level=level)
     for index in range(10):
         for skill in (1.0, 0.0):
-            problem = workflow.task.problem(index)
-            respond = workflow.responder(problem, skill, seed=index)
-            episode = Episode(workflow, problem)
-            while not episode.done:
-                for turn in episode.waiting:
-                    role = workflow.agents[turn.agent][0]
-                    episode.reply(turn.agent, respond(role, turn.messages))
-                advance(episode)
+            episode = play_experts(workflow, workflow.task.problem(index), skill, index)
             assert record(episode).score == skill, (index, skill, episode.transcript())

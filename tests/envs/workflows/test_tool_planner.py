@@ -15,6 +15,7 @@ from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import Ran, RanCase, Reply, Run
 from flowzoo.envs.workflows.tool_planner import ToolProposal, report, shortened
 from flowzoo.errors import UsageError
+from tests.envs.playing import play_experts
 
 BOARD = "P..\n.#.\n..G"
 PROBLEM = Problem(
@@ -138,13 +139,7 @@ def test_experts_solve_and_noisy_experts_are_scored(task):
     scores: dict[float, list[float]] = {1.0: [], 0.0: []}
     for skill, index in ((skill, index) for skill in scores for index in range(4)):
         problem = workflow.task.problem(index, "validation")
-        episode, respond = Episode(workflow, problem), workflow.responder(problem, skill, index)
-        suite.advance(episode)
-        while not episode.done:
-            (turn,) = episode.waiting
-            role = workflow.agents[turn.agent][0]
-            episode.reply(turn.agent, respond(role, turn.observe()))
-            suite.advance(episode)
+        episode = play_experts(workflow, problem, skill, index)
         scores[skill].append(record(episode).score)
         assert episode.finished().facts["ran"] == episode.finished().facts["turns"]
         if skill == 1.0:

@@ -15,8 +15,8 @@ DRAFTS = ("3*4=12. \\boxed{14}", "2+3=5. \\boxed{20}", "I am not sure.")
 
 
 def replies(*drafts: str, choice: str | None = None) -> dict[str, list[str]]:
-    made = {agent: [text] for agent, text in zip(GENERATORS, drafts, strict=False)}
-    return made if choice is None else made | {"aggregator_0": [choice]}
+    built = {agent: [text] for agent, text in zip(GENERATORS, drafts, strict=False)}
+    return built if choice is None else built | {"aggregator_0": [choice]}
 
 
 def test_golden_transcript(play):
@@ -139,12 +139,7 @@ def test_paper_reads_drafts_leniently_and_both_rates_are_logged_always(play):
         assert [call.strict for call in finished.calls] == [False, True, False, True]
         assert [call.lenient for call in finished.calls] == [True, True, False, True]
         assert finished.score == score
-
-
-def test_strict_team_credit_withholds_from_abstentions_paper_does_not(play):
-    drafts = ("\\boxed{14}", "\\boxed{20}", "nothing")
-    texts = replies(*drafts, choice="Candidate 1")
-    assert [c.reward for c in play("voting_v0", texts, preset="paper").calls] == [1.0] * 4
+    assert [call.reward for call in finished.calls] == [1.0] * 4  # paper withholds nothing
 
 
 def test_without_a_right_candidate_most_of_the_aggregators_local_reward_is_withheld(play):
@@ -230,6 +225,6 @@ def test_the_expert_finds_the_only_right_candidate(right):
     texts = [workflow.task.solve(problem, random.Random(slot), slot == right) for slot in range(3)]
     drafts = [Reply(slot, f"generator_{slot}", text, text, text) for slot, text in enumerate(texts)]
     messages = [{"role": "user", "content": workflow.aggregator_prompt(problem, drafts)}]
-    for skill, wanted in ((True, [right + 1]), (False, {1, 2, 3} - {right + 1})):
+    for skill, expected in ((True, [right + 1]), (False, {1, 2, 3} - {right + 1})):
         choice = workflow.expert("aggregator", messages, problem, random.Random(0), skill)
-        assert boxed_number(choice, 3) in wanted
+        assert boxed_number(choice, 3) in expected

@@ -2,20 +2,17 @@
 
 import pytest
 
-from flowzoo.envs import Episode, make_workflow, testing
-from flowzoo.envs.episode.recording import record
+from flowzoo.envs import Episode, make_workflow
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.tasks.writing.task import split_texts
 from flowzoo.errors import UsageError
+from tests.envs.playing import play_turns
 
 
 def written(first, second, **options):
     workflow = make_workflow("writing_pair_v0", **options)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    episode.reply("writer_1", second)
-    episode.reply("writer_0", first)
-    testing.advance(episode)
-    return record(episode)
+    replies = {"writer_1": second, "writer_0": first}
+    return play_turns(workflow, workflow.task.problem(0), replies)
 
 
 def model_pair(**options):
@@ -61,8 +58,8 @@ def test_the_expert_writes_the_text_that_its_instruction_asks_for():
     workflow = make_workflow("writing_pair_v0")
     problem = workflow.task.problem(0)
     episode, respond = Episode(workflow, problem), workflow.responder(problem)
-    said = [respond("writer", turn.observe()) for turn in episode.waiting]
-    assert tuple(said) == split_texts(problem.meta["solution"])
+    message = [respond("writer", turn.observe()) for turn in episode.waiting]
+    assert tuple(message) == split_texts(problem.meta["solution"])
 
 
 def test_other_tasks_are_refused():

@@ -14,6 +14,7 @@ from flowzoo.envs.tasks.code.layouts import docstring_examples, with_prelude
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
+from tests.envs.playing import write_rows as write
 
 HUMANEVAL = Path(__file__).parents[5] / "shared" / "data" / "humaneval" / "HumanEval.jsonl"
 
@@ -63,12 +64,6 @@ LISTED = {
 }
 
 
-def write(path: Path, *rows: Any) -> str:
-    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return str(path)
-
-
 def grades(task: CodeTask, index: int, *answers: str) -> list[str]:
     problem = task.problem(index, "all")
     return [grade.status for grade in task.grade_batch([problem] * len(answers), list(answers))]
@@ -89,11 +84,11 @@ def test_humaneval_layout(tmp_path: Path) -> None:
     plain = "def total(xs: List[int]) -> int:\n    return sum(x + 1 for x in xs)"
     future = f"from __future__ import annotations\n{plain}"
     using = "def total(xs):\n    return sum(map(helper, xs))"
-    found = grades(
+    results = grades(
         task, 0, expert(task, 0, True), plain, future, using, expert(task, 0, False), "x = 1"
     )
-    assert found[:5] == ["AC"] * 4 + ["WA"]
-    assert found[5] in ("RE", "WA")
+    assert results[:5] == ["AC"] * 4 + ["WA"]
+    assert results[5] in ("RE", "WA")
     assert task.classes(problem, [plain, None, using, "def total(xs):\n    return 5"]) == (
         0, -1, 0, 1,
     )  # fmt: skip
@@ -129,8 +124,8 @@ def test_apps_layout_of_functions_takes_tuples_for_lists(tmp_path: Path) -> None
     assert [test.expected for test in problem.meta["hidden"]] == [[1, 2], ["x", [3]]]
     lists = "class Solution:\n    def pair(self, a, b):\n        return [a, b]"
     wrong = lists.replace("[a, b]", "[b, a]")
-    found = grades(task, 0, expert(task, 0, True), lists, wrong, expert(task, 0, False))
-    assert found == ["AC", "AC", "WA", "WA"]
+    results = grades(task, 0, expert(task, 0, True), lists, wrong, expert(task, 0, False))
+    assert results == ["AC", "AC", "WA", "WA"]
 
 
 def test_a_class_solution_finds_what_its_signature_names(tmp_path: Path) -> None:
@@ -174,8 +169,8 @@ def test_columns_and_layouts_by_name(tmp_path: Path) -> None:
     columns = {"text": "ask", "solution": "ref", "tests": "checks"}
     task = CodeTask(data=write(tmp_path / "o.jsonl", row), layout="mbpp", columns=columns)
     assert grades(task, 0, expert(task, 0, True)) == ["AC"]
-    words = "text:ask, solution:ref, tests:checks"
-    assert CodeTask(data=task.data, layout="mbpp", columns=words) == task
+    arguments = "text:ask, solution:ref, tests:checks"
+    assert CodeTask(data=task.data, layout="mbpp", columns=arguments) == task
     for wrong in ("text", "text:", 5, {"text": 5}, [("text",)]):
         with pytest.raises(UsageError, match="columns: expected what a layout needs"):
             CodeTask(data=task.data, columns=wrong)  # type: ignore[arg-type]
@@ -261,8 +256,8 @@ def test_examples_of_docstrings_are_read_not_executed() -> None:
         "    >>> g(1)\n    1\n    >>> f(2)\n    Error: no\n    >>> f(\n    7\n"
         '    >>> f((1, 2))\n    (2, 1)\n    """\n'
     )
-    found = docstring_examples(prompt, "f")
-    assert [(test.args, dict(test.kwargs), test.expected) for test in found] == [
+    results = docstring_examples(prompt, "f")
+    assert [(test.args, dict(test.kwargs), test.expected) for test in results] == [
         (([1],), {"k": 2}, 3),
         (((1, 2),), {}, (2, 1)),
     ]

@@ -19,6 +19,7 @@ from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
+from tests.envs.playing import write_rows as write
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 GOOD = {
@@ -37,11 +38,6 @@ ASSERTED = {
 
 
 GOOD_ASSERTED = {**ASSERTED, "text": "Twice, as ever."}
-
-
-def write(path: Path, *rows: Any) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
 
 
 def grades(task: CodeTask, index: int, *answers: str) -> list[str]:

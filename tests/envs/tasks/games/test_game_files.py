@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,14 @@ import pytest
 
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, UsageError
+from tests.envs.playing import write_rows
 
 PUZZLE = "1004041021434321"
 LEVEL = "#####\n#@--#\n#-$.#\n#---#\n#####"
 
 
 def write(path: Path, *values: Any, column: str = "board") -> str:
-    """A JSON Lines file with one board a row."""
-    path.write_text("".join(json.dumps({column: value}) + "\n" for value in values))
-    return str(path)
+    return write_rows(path, *({column: value} for value in values))
 
 
 def test_a_file_of_grids_is_played(tmp_path):

@@ -24,16 +24,16 @@ TASK = make_task("plan_path", side=3, reward="shaped")
 
 def reference_distances(board: str, side: int, source: int) -> list[int]:
     """Breadth-first search in plain Python."""
-    marks, found = board.replace("\n", ""), {source: 0}
+    marks, results = board.replace("\n", ""), {source: 0}
     queue = deque([source])
     while queue:
         cell = queue.popleft()
         for move in MOVES:
             there = neighbour(cell, move, side)
-            if there is not None and marks[there] != "#" and there not in found:
-                found[there] = found[cell] + 1
+            if there is not None and marks[there] != "#" and there not in results:
+                results[there] = results[cell] + 1
                 queue.append(there)
-    return [found.get(cell, -1) for cell in range(side * side)]
+    return [results.get(cell, -1) for cell in range(side * side)]
 
 
 def test_the_published_statistics_are_met():
@@ -52,9 +52,9 @@ def test_distances_agree_with_plain_python():
         for index in range(50):
             board = task.problem(index).meta["board"]
             goal = board.replace("\n", "").index("G")
-            found = distances(board, side, goal)
-            assert found.tolist() == reference_distances(board, side, goal)
-            assert found.dtype == np.int16
+            results = distances(board, side, goal)
+            assert results.tolist() == reference_distances(board, side, goal)
+            assert results.dtype == np.int16
 
 
 @pytest.mark.parametrize(

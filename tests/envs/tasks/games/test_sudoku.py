@@ -38,14 +38,14 @@ def all_solutions(puzzle: str) -> list[str]:
         ]
         for i in range(4)
     ]
-    found = []
+    results = []
     for grid in itertools.product(*fits):
         boxes = [
             {grid[r + a][c + b] for a in (0, 1) for b in (0, 1)} for r in (0, 2) for c in (0, 2)
         ]
         if all(len(set(part)) == 4 for part in (*zip(*grid, strict=True), *boxes)):
-            found.append("".join(map("".join, grid)))
-    return found
+            results.append("".join(map("".join, grid)))
+    return results
 
 
 @pytest.mark.parametrize(("side", "seeds"), [(4, 1000), (9, 1000)])
@@ -64,10 +64,10 @@ def test_the_solver_agrees_with_trying_everything():
     for seed in range(40):
         grid = digits(complete_grid(4, seed))
         puzzle = "".join("0" if rng.random() < 0.65 else digit for digit in grid)
-        found = all_solutions(puzzle)
-        assert grid in found
-        assert count_solutions(puzzle, 4, most=1000) == len(found)
-        assert solution_of(puzzle, 4) in found
+        results = all_solutions(puzzle)
+        assert grid in results
+        assert count_solutions(puzzle, 4, most=1000) == len(results)
+        assert solution_of(puzzle, 4) in results
     assert count_solutions("11" + "0" * 14, 4) == 0
     assert solution_of("11" + "0" * 14, 4) == "0" * 16
     assert count_solutions("0" * 16, 4, most=1000) == 288

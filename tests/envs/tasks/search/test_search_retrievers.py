@@ -40,13 +40,13 @@ def bm25(query: str, text: str, k1: float = 1.5, b: float = 0.75) -> float:
 def test_scores_follow_the_formula_and_ties_the_order_of_the_passages():
     index = Bm25(DOCUMENTS)
     for query in ("red fox", "RED hen!", "blue", "red red"):
-        (found,) = index.retrieve([query], 4)
+        (results,) = index.retrieve([query], 4)
         expected = sorted(
             ((name, text, bm25(query, text)) for name, text in DOCUMENTS), key=lambda row: -row[2]
         )
         expected = [row for row in expected if row[2] > 0]
-        assert [p.id for p in found.passages] == [row[0] for row in expected]
-        assert [p.score for p in found.passages] == pytest.approx(
+        assert [p.id for p in results.passages] == [row[0] for row in expected]
+        assert [p.score for p in results.passages] == pytest.approx(
             [row[2] for row in expected], abs=1e-3
         )
     assert [p.id for p in index.retrieve(["red fox"], 1)[0].passages] == ["a"]
@@ -126,13 +126,13 @@ def serving(mode: str = "good", failures: int = 0) -> Iterator[tuple[str, type[S
 
 def test_a_batch_is_one_request_and_results_come_in_order():
     with serving() as (url, server):
-        found = HttpRetriever(url).retrieve(["red", "blue\ud800\x00"], 2)
-    assert [[p.text for p in part.passages] for part in found] == [
+        results = HttpRetriever(url).retrieve(["red", "blue\ud800\x00"], 2)
+    assert [[p.text for p in part.passages] for part in results] == [
         ["red 0", "red 1"],
         ["blue?  0", "blue?  1"],
     ]
-    assert found[0].passages[1].id == "1"
-    assert found[0].passages[1].score == 0.5
+    assert results[0].passages[1].id == "1"
+    assert results[0].passages[1].score == 0.5
     assert server.requests == [{"queries": ["red", "blue? "], "topk": 2, "return_scores": True}]
 
 

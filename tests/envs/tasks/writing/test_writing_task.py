@@ -1,28 +1,15 @@
 """The writing task: problems, grading of pairs, files, options."""
 
 import json
-import pickle
 
 import pytest
 
-from flowzoo.envs.tasks import make_task, split_of
+from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.writing.task import WritingTask, join_texts, split_texts
 from flowzoo.errors import DataError, UsageError
 from flowzoo.seeding import key_rng
 
 SPLITS = ("pretrain", "train", "validation", "test")
-
-
-@pytest.mark.parametrize("form", ["tldr", "expansion"])
-def test_problems_are_a_function_of_their_key_and_splits_are_disjoint(form):
-    task = WritingTask(form=form)
-    texts = {split: {task.problem(n, split).text for n in range(40)} for split in SPLITS}
-    for split in SPLITS:
-        assert all(split_of(text) == split for text in texts[split])
-        assert len(texts[split]) > 35
-    assert task.problem(3) == pickle.loads(pickle.dumps(task)).problem(3)
-    assert WritingTask(form=form, seed=1).problem(3) != task.problem(3)
-    assert task.problem(3).id == f"writing/train/0/{form}:3"
 
 
 @pytest.mark.parametrize("form", ["tldr", "expansion"])
@@ -32,7 +19,7 @@ def test_model_pairs_earn_most_and_poor_ones_little(form):
     for index in range(60):
         problem = task.problem(index)
         good, poor = (
-            [task.solve_for(problem, place, rng, right) for place in range(2)]
+            [task.solve_for(problem, position, rng, right) for position in range(2)]
             for right in (True, False)
         )
         scores = [
@@ -46,19 +33,19 @@ def test_parts_add_up_and_the_published_reward_ignores_the_source():
     grounded, published = WritingTask(), WritingTask(reward="published")
     problem = grounded.problem(0)
     pair = problem.meta["solution"]
-    one, two = (
+    item, two = (
         grounded.grade_batch([problem], [pair])[0],
         published.grade_batch([problem], [pair])[0],
     )
-    parts = dict(one.parts)
+    parts = dict(item.parts)
     levels = sum(parts[name] for name in ("lengths", "ratio", "unique", "style"))
     ground = min(parts["grounding_0"], parts["grounding_1"]) * parts["apart"]
     assert parts["reward"] == pytest.approx(levels * ground)
-    assert one.score == pytest.approx(parts["reward"] / 3)
+    assert item.score == pytest.approx(parts["reward"] / 3)
     assert "grounding_0" not in dict(two.parts)
     elsewhere = published.problem(1)
     assert published.grade_batch([elsewhere], [pair])[0] == two
-    assert grounded.grade_batch([elsewhere], [pair])[0].score < one.score / 4
+    assert grounded.grade_batch([elsewhere], [pair])[0].score < item.score / 4
 
 
 def test_only_the_published_reward_finds_so_in_some():
@@ -111,8 +98,8 @@ def test_sources_from_a_file(tmp_path):
     assert (problem.text, problem.gold) == (rows[2]["prompt"], "")
     assert problem.id == "writing/all/0/posts.jsonl:2"
     assert make_task("writing", data=str(path), column="other").problem(2, "all").text == "O 2"
-    for place in range(2):
-        assert task.solve_for(problem, place, key_rng("x"), True)
+    for position in range(2):
+        assert task.solve_for(problem, position, key_rng("x"), True)
     with pytest.raises(UsageError, match="below 30"):
         task.problem(30, "all")
     with pytest.raises(DataError, match=r"line 1: expected a text in column missing"):

@@ -1,0 +1,72 @@
+"""Episodes, toy workflows and data files of the tests of environments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Task, Workflow
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.testing import advance
+
+
+def play_experts(
+    workflow: Workflow, problem: Problem, skill: float = 1.0, seed: int = 0
+) -> Episode:
+    """A finished episode of scripted experts."""
+    episode, respond = Episode(workflow, problem, "e"), workflow.responder(problem, skill, seed)
+    advance(episode)
+    while not episode.done:
+        for turn in episode.waiting:
+            role = workflow.agents[turn.agent][0]
+            episode.reply(turn.agent, respond(role, turn.observe()))
+        advance(episode)
+    return episode
+
+
+def play_turns(workflow: Workflow, problem: Problem, *turns: Mapping[str, str]) -> Any:
+    """Play turns of replies by agent; returns the record, or the episode if it goes on."""
+    episode = Episode(workflow, problem, "e")
+    for replies in turns:
+        assert not episode.done
+        for agent, text in replies.items():
+            episode.reply(agent, text)
+        advance(episode)
+    return record(episode) if episode.done else episode
+
+
+def toy(play: Callable[..., Any], task: Task | None = None, **attributes: Any) -> Workflow:
+    """A workflow of three writers and a judge whose script is `play(self, problem)`."""
+    names = {
+        "name": "toy_v0",
+        "roles": {"writer": 3, "judge": 1},
+        "play": play,
+        "__module__": play.__module__,
+        **attributes,
+    }
+    return dataclass(frozen=True)(type("Toy", (Workflow,), names))(task=task or MathTask())
+
+
+def start(play: Callable[..., Any], task: Task | None = None) -> Episode:
+    """An episode of `toy(play)` on its first problem."""
+    workflow = toy(play, task)
+    return Episode(workflow, workflow.task.problem(0))
+
+
+def echo(self: Any, problem: Problem) -> Any:
+    """Draft, grade, review."""
+    draft = yield Ask("writer_0", "write")
+    grade = yield Grade(draft.text, of=draft)
+    review = yield Ask("judge_0", f"judge {draft.text}")
+    return Outcome(review.text, grade.score)
+
+
+def write_rows(path: Path, *rows: Any) -> str:
+    """A JSON Lines file; a row that is a string is written as it is."""
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
