@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from flowzoo.sandbox.program import Limits, Test
 
+# Items are NamedTuples: immutable, and five times cheaper to make than frozen dataclasses.
+
 Message = dict[str, str]
 """A chat message: `{"role": "system" | "user" | "assistant", "content": text}`."""
 

@@ -478,6 +478,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             info["acted"] = True
 
     def _finish(self, episode: Episode) -> None:
+        # Rewards arrive in the dead steps: every agent comes round once more, with `termination`
+        # true and its return. Agents that were never asked stay to the end and get 0.
         settled = episode_rewards(episode)
         agents, paid = self.agents, self._cumulative_rewards
         self.infos = final_infos(episode, settled, self.infos)

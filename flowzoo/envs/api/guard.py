@@ -16,6 +16,8 @@ from flowzoo.errors import UsageError
 Obs = dict[str, list[Message]]
 
 
+# PettingZoo's own stack (OrderEnforcing over AssertOutOfBounds) checks this too, through a
+# recursive `__getattr__` that costs more than the environment itself.
 class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
     """Guards a `WorkflowEnv`; forking and the async verbs stay guarded."""
 

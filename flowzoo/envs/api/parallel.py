@@ -103,7 +103,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
 
     def _results(self) -> ParallelStep:
         env = self.aec
-        if env.episode.done:
+        if env.episode.done:  # all agents end at once: there is no dead step
             self.agents = []
         return (
             self._observations(),

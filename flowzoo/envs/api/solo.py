@@ -35,7 +35,9 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
     """One role of a workflow as a Gymnasium environment.
 
     Observation `Dict({"messages": Messages()})`, action `Prose()`; at the end `info["transcript"]`
-    holds the whole episode.
+    holds the whole episode. One step is one reply of your role; the reward is what `last()` pays it
+    over its turns and its dead step. An episode that never asks your role is skipped, which
+    conditions the problems you see; after 100 such episodes in a row `reset` raises.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [*OFFERED_MODES], "render_fps": 1}  # type: ignore[misc]

@@ -31,6 +31,8 @@ def reward_parts(
     `form` replaces `readable` in the local part; `unanswered` is the score of an episode without an
     answer, which a reply that abstained gets, and never more than its team.
     """
+    # `local` is absent without a role score; an environment that pays its agents (`Payoffs`)
+    # replaces it with the agent's return.
     team = min(unanswered, score) if abstains(workflow, readable) else score
     parts = {"team": team}
     if role_score is not None:
@@ -87,6 +89,7 @@ def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> floa
 
 def agent_returns(agents: Iterable[str], rewards: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Mean reward per agent over its calls; 0 for an agent that was never asked."""
+    # The mean, not the sum: the outcome is paid once, however often an agent was asked.
     sums = dict.fromkeys(agents, 0.0)
     counts: dict[str, int] = {}
     for agent, reward in rewards:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowzoo.envs.script import Effect, EffectResult, EquivalenceClasses, Grade, Run, Search
-from flowzoo.envs.tasks.task import Problem, Task, task_failure
-from flowzoo.errors import FlowzooError, UsageError
+from flowzoo.envs.tasks.task import Problem, Task, call_task
+from flowzoo.errors import UsageError
 
 PendingEffect = tuple[Problem, Effect]  # an effect and the problem it belongs to
 
@@ -32,12 +32,7 @@ def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
     method, call = _BATCHES[kind]
-    try:
-        results = list(call(task, problems, effects, width))
-    except (FlowzooError, OSError):  # an OSError is the system's
-        raise
-    except Exception as error:
-        raise task_failure(task.name, method, error) from error
+    results = call_task(task.name, method, lambda: list(call(task, problems, effects, width)))
     if len(results) != len(jobs):
         raise UsageError(
             f"{method} of task {task.name!r} must return one result per {kind.__name__}: "

@@ -31,6 +31,9 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
         UsageError: the task has no problems for examples, or a role has fewer replies of its
             expert that can be read.
     """
+    # Small language models copy the form of an example where they do not follow the sentence that
+    # asks for it. The role does its job rightly in its examples, and the others half of the time:
+    # evaluators see right and wrong answers, aggregators ballots of both.
     check_whole("examples", count, 0)
     if not count:
         return workflow

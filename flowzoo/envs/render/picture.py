@@ -56,6 +56,8 @@ def picture_font() -> FreeTypeFont:
         need_module(module, 'render_mode="rgb_array"')
     from PIL import ImageFont
 
+    # A font that matplotlib ships: the same picture on every machine, boards in line, and letters
+    # for mathematics, Greek and Cyrillic.
     matplotlib = find_spec("matplotlib")
     assert matplotlib is not None
     assert matplotlib.origin is not None

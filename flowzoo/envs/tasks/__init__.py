@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, split_of, task_failure
-from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.envs.tasks.task import SPLITS, Problem, Split, Task, call_task, split_of
+from flowzoo.errors import UsageError, unknown
 from flowzoo.functions import load_class
 from flowzoo.plugins import TASK_GROUP, load_plugin, plugin_named, plugins, with_packages
 
@@ -136,12 +136,7 @@ def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
         inspect.signature(cls).bind(**options)
     except TypeError as error:
         raise UsageError(f"task {cls.name!r} cannot be made of its options: {error}.") from None
-    try:
-        return cls(**options)
-    except (FlowzooError, OSError):
-        raise
-    except Exception as error:
-        raise task_failure(cls.name, "making it", error) from error
+    return call_task(cls.name, "making it", lambda: cls(**options))
 
 
 def task_options(cls: type[Task]) -> list[str] | None:

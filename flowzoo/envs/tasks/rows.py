@@ -73,8 +73,12 @@ def read_published(data: str) -> Published:
         return Published(data)
     parts = _PARTS.fullmatch(data)
     is_folder = parts is not None and os.path.isdir(parts["place"])
-    named = parts is not None and _ID.fullmatch(parts["place"])
-    if parts is None or not (is_folder or named) or _ends_like_a_file(parts["place"], is_folder):
+    named = (
+        parts is not None
+        and _ID.fullmatch(parts["place"])
+        and not parts["place"].lower().endswith(_FILE_ENDINGS)
+    )
+    if parts is None or not (is_folder or named):
         raise UsageError(
             f"data {data!r}: no such file or folder, and not a dataset id either. Expected the "
             "path of an existing JSON Lines, CSV, TSV or Parquet file, a folder in the layout of "
@@ -92,10 +96,6 @@ def read_published(data: str) -> Published:
     return Published(
         parts["place"], parts["config"], parts["split"], first, stop, parts["revision"]
     )
-
-
-def _ends_like_a_file(location: str, is_folder: bool) -> bool:
-    return not is_folder and location.lower().endswith(_FILE_ENDINGS)
 
 
 def published_rows(data: str) -> Iterator[tuple[int, Any]]:

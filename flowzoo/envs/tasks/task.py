@@ -7,9 +7,9 @@ import random
 import re
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from flowzoo.envs.script import Found, Graded, Ran, RanCase, Run
 from flowzoo.errors import FlowzooError, TaskError, UsageError, unknown
@@ -18,6 +18,7 @@ from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_int, key_rng
 
+T = TypeVar("T")
 SHOWN = 4096
 """Characters of an output that are kept in the log of an episode."""
 
@@ -76,6 +77,7 @@ _SHARES = (("pretrain", 40), ("train", 40), ("validation", 10), ("test", 10))
 
 def split_of(instance: str) -> str:
     """The split that owns `instance` (canonical text of a problem), by its hash: 40/40/10/10 %."""
+    # By hash and not by seed: splits are disjoint even where there are few instances.
     bucket = key_int("split", instance) % 100
     for name, share in _SHARES:
         bucket -= share
@@ -308,12 +310,8 @@ def get_problem(task: Task, index: int, split: str = "train") -> Problem:
         UsageError: unknown split, or an index outside it.
         TaskError: the task raised something else, or returned something else.
     """
-    try:
-        problem = task.problem(index, split)
-    except (FlowzooError, OSError):
-        raise
-    except Exception as error:
-        raise task_failure(task.name, f"problem({index}, {split!r})", error) from error
+    doing = f"problem({index}, {split!r})"
+    problem = call_task(task.name, doing, lambda: task.problem(index, split))
     if not isinstance(problem, Problem):
         raise TaskError(
             f"task {task.name!r}: problem() must return a flowzoo.envs.Problem, got "
@@ -324,12 +322,7 @@ def get_problem(task: Task, index: int, split: str = "train") -> Problem:
 
 def get_size(task: Task, split: str) -> int | None:
     """`task.size(split)`, certainly a number of at least 0, or None."""
-    try:
-        size = task.size(split)
-    except (FlowzooError, OSError):
-        raise
-    except Exception as error:
-        raise task_failure(task.name, f"size({split!r})", error) from error
+    size = call_task(task.name, f"size({split!r})", lambda: task.size(split))
     if size is not None and (not isinstance(size, int) or size < 0):
         raise TaskError(
             f"task {task.name!r}: size({split!r}) must return a whole number or None (endless), "
@@ -338,10 +331,15 @@ def get_size(task: Task, split: str) -> int | None:
     return size
 
 
-def task_failure(name: str, doing: str, error: Exception) -> TaskError:
-    """The error to raise where a task's own code raised `error`, naming its last line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})"
-    message = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return TaskError(f"task {name!r}: {doing} raised {what}{where if frames else ''}")
+def call_task(name: str, doing: str, call: Callable[[], T]) -> T:
+    """The result of a task's own code; what it raises becomes a `TaskError` with its last line."""
+    try:
+        return call()
+    except (FlowzooError, OSError):  # an OSError is the system's
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        location = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})"
+        message = " ".join(str(error).split())
+        what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        raise TaskError(f"task {name!r}: {doing} raised {what}{location}") from error

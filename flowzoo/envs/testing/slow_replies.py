@@ -72,7 +72,8 @@ def time_limit(subject: str, seconds: float) -> Iterator[None]:
         raise AssertionError(f"{subject} takes more than {seconds:g} s of CPU time")
 
 
-# Repeated in replies: what nested repetitions match in many ways.
+# Repeated in replies. A pattern with nested repetitions, `(a+)+$`, takes time exponential in the
+# length of a reply that almost matches: a model that repeats itself finds it, and training hangs.
 UNITS = ("a", "1", "word ", "1, ", " ", "\n", "\\", "{", "[", "(", '"', "*", "-", "<a>", "x = 1\n")
 # Beginnings that parsers look for.
 OPENINGS = ("", "\\boxed{", "<answer>", "Answer: ", "```python\n", '{"answer": "', "[[")

@@ -47,6 +47,7 @@ def shown_list(text: str) -> str | None:
 
 def json_list(text: str) -> list[object] | None:
     """The list that a reply ends on if it is JSON with at most `MOST_ACTIONS` items, else None."""
+    # A model's text: `json.loads` alone reads it, and only a bounded part.
     items = shown_list(text)
     if items is None:
         return None

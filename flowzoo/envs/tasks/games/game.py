@@ -11,6 +11,8 @@ from itertools import count
 from threading import Lock
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
+import numpy as np
+
 from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks.games.actions import (
     MOVES,
@@ -114,7 +116,9 @@ class GameResult(NamedTuple):
 class Game(DataTask[BoardRow]):
     """A task whose answers are lists of actions.
 
-    A problem's `meta` has `board`, `solution` and the facts of the game.
+    A problem's `meta` has `board`, `solution` and the facts of the game. The state of a world is a
+    function of the problem and of one canonical list of actions; success is a matter of the final
+    state only.
 
     Raises:
         UsageError: an option out of range.
@@ -296,6 +300,12 @@ def compile_in(module: dict[str, Any], names: Iterable[str]) -> None:
         for name in names:
             if not hasattr(module[name], "py_func"):
                 module[name] = njit(cache=True, nogil=True)(module[name])
+
+
+def packed(lists: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of actions for a kernel: their bytes (uint8) and where each ends (int64)."""
+    buffer = np.frombuffer("".join(lists).encode("ascii"), dtype=np.uint8)
+    return buffer, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
 
 
 class Tile(NamedTuple):

@@ -38,6 +38,7 @@ from flowzoo.envs.tasks.games.game import (
     MoveGame,
     Tile,
     compile_in,
+    packed,
 )
 from flowzoo.envs.tasks.task import Problem, Scene
 from flowzoo.errors import UsageError
@@ -77,8 +78,7 @@ def walk_batch(
     if not plans:
         return []
     grids = np.frombuffer(b"".join(map(cells, boards)), dtype=np.uint8)
-    buffer = np.frombuffer("".join(plans).encode("ascii"), dtype=np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, plans), np.int64, len(plans)))
+    buffer, ends = packed(plans)
     out = np.empty((len(plans), len(PlanPathResult._fields)), dtype=np.int64)
     _compile()
     _walk(grids.reshape(len(plans), side * side), side, buffer, ends, cap, out)

@@ -41,6 +41,7 @@ from flowzoo.envs.tasks.games.game import (
     MoveGame,
     Tile,
     compile_in,
+    packed,
 )
 from flowzoo.envs.tasks.task import Problem, Scene, is_in
 from flowzoo.errors import UsageError
@@ -155,8 +156,7 @@ def run_batch(
     # Rows keep their newline, an obstacle like any other: no copy without it has to be made.
     texts = "".join([f"{board}\n" for board in boards]).encode("ascii")
     grids = np.frombuffer(texts, dtype=np.uint8).reshape(len(lists), side * (side + 1)).copy()
-    buffer = np.frombuffer("".join(lists).encode("ascii"), dtype=np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
+    buffer, ends = packed(lists)
     out = np.zeros((len(lists), 4), dtype=np.int64)
     _compile()
     _run(grids, side + 1, buffer, ends, cap, out)

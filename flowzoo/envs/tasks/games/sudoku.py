@@ -39,6 +39,7 @@ from flowzoo.envs.tasks.games.game import (
     GameResult,
     check_square,
     compile_in,
+    packed,
 )
 from flowzoo.envs.tasks.task import Problem, Scene, split_of
 from flowzoo.envs.text import visible
@@ -99,8 +100,7 @@ def fill_batch(puzzles: Sequence[str], side: int, lists: Sequence[str]) -> list[
     _compile()
     size = side * side
     puzzle = _array("".join(puzzles)).reshape(len(lists), size)
-    buffer = np.frombuffer("".join(lists).encode("ascii"), dtype=np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
+    buffer, ends = packed(lists)
     grids = puzzle.copy()
     out = np.zeros((len(lists), 2), dtype=np.int64)
     _enter(puzzle, grids, side, buffer, ends, out)

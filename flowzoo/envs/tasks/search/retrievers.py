@@ -108,7 +108,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def read_response(body: bytes, queries: int, k: int) -> list[Found]:
     """The passages of a response; at most `k` for each of `queries` queries."""
-    try:
+    try:  # a failure is an error of the run, never an observation
         result = json.loads(body)["result"]
         results = [Found(tuple(_passage(entry) for entry in row[:k])) for row in result]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
