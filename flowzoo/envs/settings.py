@@ -27,12 +27,12 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Setting]:
     return settings
 
 
-def add_setting(settings: dict[str, Any], name: str, value: Setting) -> None:
-    """Add the value of a command's own option --NAME to the settings; None leaves it out."""
+def add_setting(settings: dict[str, Any], name: str, value: Any, option: str = "") -> None:
+    """Add the value of a command's own option to the settings; None leaves it out."""
     if value is None:
         return
     if name in settings:
-        option = name.replace("_", "-")
+        option = option or name.replace("_", "-")
         raise UsageError(f"--{option} and --options give {name!r} twice: leave one of them out.")
     settings[name] = value
 
@@ -41,15 +41,9 @@ def add_wording(
     settings: dict[str, Any], prompts: str | None, system: Sequence[str], examples: int | None
 ) -> None:
     """Add a command's --prompts, --system and --examples to the settings of a workflow."""
-    for option, name, value in (
-        ("prompts", "texts", prompts),
-        ("system", "system", tuple(system) or None),
-        ("examples", "examples", examples),
-    ):
-        if value is not None:
-            if name in settings:
-                raise UsageError(f"--{option} and --options give {name!r}: leave one of them out.")
-            settings[name] = value
+    add_setting(settings, "texts", prompts, "prompts")
+    add_setting(settings, "system", tuple(system) or None)
+    add_setting(settings, "examples", examples)
 
 
 def whole(value: Any) -> int | None:

@@ -266,8 +266,12 @@ class Episode:
     def _open(self, item: Any) -> None:
         kind = type(item)
         self._lone = kind is not list
-        if self._unasked == self._most_unasked and not self._asks(item):
-            raise self._endless("yielded", self._unasked, "effects or notes since its last call")
+        if self._unasked == self._most_unasked:
+            first = item[0] if kind is list and item else item
+            if type(first) is not Ask:
+                raise self._endless(
+                    "yielded", self._unasked, "effects or notes since its last call"
+                )
         if kind is Ask:
             self._open_phase([item])
             return
@@ -288,9 +292,6 @@ class Episode:
                 f"effects; got {got}"
             )
 
-    def _asks(self, item: Any) -> bool:
-        return type(item) is Ask or (type(item) is list and bool(item) and type(item[0]) is Ask)
-
     def _endless(self, verb: str, count: int, what: str) -> WorkflowError:
         return self._failure(
             f"{type(self.workflow).__name__}.play() has {verb} {count:,} {what} and goes on: let "
@@ -299,9 +300,10 @@ class Episode:
 
     def _open_effects(self, effects: list[Effect]) -> None:
         self._unasked += 1
+        may_run = self.workflow.runs_programs or self.workflow.task.runs_programs
         for effect in effects:
             fault = effect_fault(effect)
-            if type(effect) is Run and not self._may_run():
+            if type(effect) is Run and not may_run:
                 fault = (
                     "the script yields Run, and the workflow does not say that it runs programs: "
                     "set `runs_programs = True`, so that users see how they are confined"
@@ -312,9 +314,6 @@ class Episode:
             check_effects(self.workflow.name, self._before, len(self._requested), effects)
         self._requested += effects
         self.effects = tuple(effects)
-
-    def _may_run(self) -> bool:
-        return self.workflow.runs_programs or self.workflow.task.runs_programs
 
     def _open_phase(self, asks: list[Ask]) -> None:
         if self.max_cycles is not None and self._over_budget(asks):
@@ -355,7 +354,6 @@ class Episode:
         return most is not None and any(counts.get(ask.agent, 0) >= most for ask in asks)
 
     def _failure(self, message: str, error: Exception | None = None) -> WorkflowError:
-        # The error to raise, naming the script's line that raised `error` or that yielded last.
         return script_failure(
             self.workflow, self.problem, self._script, message, error, self.transcript()
         )

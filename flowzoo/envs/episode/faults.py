@@ -14,10 +14,8 @@ from flowzoo.envs.script import (
     Effect,
     EffectResult,
     Grade,
-    Graded,
     InterimScore,
     Outcome,
-    Ran,
     Reply,
     RoleScore,
     Run,
@@ -88,23 +86,17 @@ def ungraded(workflow: Workflow, problem: Problem, transcript: list[Any]) -> Ung
     )
 
 
-_JUDGED = (Graded, Ran)  # results with a status
-
-
 def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) -> bool:
     """Check that results belong to the pending effects."""
     if not effects:
         raise UsageError("no effect is pending: look at `effects` before resolving")
     if len(results) != len(effects):
         raise UsageError(f"expected {len(effects)} effect results, got {len(results)}")
-    judged = True
     for effect, result in zip(effects, results, strict=True):
         kind = type(result)
         if kind is not RESULTS[type(effect)]:
             raise UsageError(f"{kind.__name__} is no result of {effect!r:.200}")
-        if kind in _JUDGED and result.status == "SE":  # type: ignore[union-attr]
-            judged = False
-    return judged
+    return all(getattr(result, "status", "") != "SE" for result in results)
 
 
 def check_note(item: RoleScore | InterimScore) -> None:
@@ -185,7 +177,10 @@ def effect_fault(effect: Effect) -> str:
     if isinstance(effect, Run):
         return _run_fault(effect)
     if isinstance(effect, Search):
-        return _search_fault(effect)
+        if not isinstance(effect.query, str):
+            return f"Search takes a str as query, got {type(effect.query).__name__}"
+        is_width = isinstance(effect.k, int) and effect.k >= 1
+        return "" if is_width else f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
     answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
     if not isinstance(answers, tuple):
         return f"EquivalenceClasses takes a tuple of answers, got {type(answers).__name__}"
@@ -194,14 +189,6 @@ def effect_fault(effect: Effect) -> str:
             return f"an answer must be a str or None, got {type(answer).__name__}"
     if isinstance(effect, Grade) and not isinstance(effect.of, (Reply, type(None))):
         return f"Grade(of=...) takes a Reply, got {type(effect.of).__name__}"
-    return ""
-
-
-def _search_fault(effect: Search) -> str:
-    if not isinstance(effect.query, str):
-        return f"Search takes a str as query, got {type(effect.query).__name__}"
-    if not isinstance(effect.k, int) or effect.k < 1:
-        return f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
     return ""
 
 

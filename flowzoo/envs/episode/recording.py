@@ -122,7 +122,6 @@ def earned_by_itself(episode: Episode, settled: EpisodeRewards) -> list[tuple[fl
 
 
 def _score(episode: Episode, answer: str | None, score: float) -> float:
-    # The score of an episode, or the value of its `episode_reward`.
     reward = episode.workflow.episode_reward
     if reward is None:
         return score

@@ -172,9 +172,8 @@ def print_new(
 def _print_end(episode: Episode, out: Console) -> None:
     from rich.text import Text
 
-    settled = episode_rewards(episode)
-    if settled.calls:
-        _print_remarks(episode, settled.calls[-1][0].phase, out)
+    if episode.turns:
+        _print_remarks(episode, episode.turns[-1].phase, out)
     good = (episode.finished().score or 0.0) > 0  # a custom reward does not change this
     out.print(Text(verdict(episode), style="bold green" if good else "bold red"))
     if episode.finished().facts:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from flowzoo.envs.api.aec import WorkflowEnv
+from flowzoo.envs.api.guard import Guard
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import record, state_hash
@@ -35,13 +37,8 @@ def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
         rows: list[Any] = []
         for number in range(episodes):
             env.reset(seed=seed if number == 0 else None)
-            respond = workflow.responder(env.env.episode.problem, 0.5, number)
-            for agent in env.agent_iter():
-                obs, reward, terminated, truncated, info = env.last()
-                rows.append((agent, obs, reward, terminated, truncated, repr(info)))
-                over = terminated or truncated
-                role = workflow.agents[agent][0]
-                env.step(None if over else respond(role, obs["messages"] if obs else []))
+            for agent, (*seen, info) in _expert_turns(env, workflow, 0.5, number):
+                rows.append((agent, *seen, repr(info)))
         return rows
 
     require(trace(1) == trace(1), "two runs with equal seeds differ")
@@ -53,16 +50,24 @@ def check_returns(workflow: Workflow, episodes: int = 20) -> None:
     env = guarded(workflow)
     for number in range(episodes):
         env.reset(seed=number)
-        respond = workflow.responder(env.env.episode.problem, 0.7, number)
         paid = dict.fromkeys(env.possible_agents, 0.0)
-        for agent in env.agent_iter():
-            obs, reward, terminated, truncated, _ = env.last()
+        for agent, (_, reward, *_) in _expert_turns(env, workflow, 0.7, number):
             paid[agent] += reward
-            over = terminated or truncated
-            role = workflow.agents[agent][0]
-            env.step(None if over else respond(role, obs["messages"] if obs else []))
         returns = env.record().returns
         require(paid == dict(returns), f"last() paid {paid}, the record says {dict(returns)}")
+
+
+def _expert_turns(
+    env: Guard, workflow: Workflow, skill: float, seed: int
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Agents with what `last()` says, while experts play the episode to its end."""
+    respond = workflow.responder(env.env.episode.problem, skill, seed)
+    for agent in env.agent_iter():
+        obs, _, terminated, truncated, _ = last = env.last()
+        yield agent, last
+        chat = obs["messages"] if obs else []
+        is_over = terminated or truncated
+        env.step(None if is_over else respond(workflow.agents[agent][0], chat))
 
 
 def check_budget(workflow: Workflow) -> None:

@@ -34,7 +34,6 @@ and not solved).
 
 ## Version history
 * v0: first version.
-* v0, before its release: test cases as Python's literals and in `python` blocks are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations

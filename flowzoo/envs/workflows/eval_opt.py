@@ -32,7 +32,6 @@ to wrong), and the evaluator's counts `true_accept`, `false_accept`, `true_rejec
 
 ## Version history
 * v0: first version.
-* v0, before its release: verdicts in plain words are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ final answer is right), `abstained`.
 
 ## Version history
 * v0: first version.
-* v0, before its release: plans in other case and form are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations

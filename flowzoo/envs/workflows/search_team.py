@@ -38,7 +38,6 @@ them), `true_yes`, `false_yes`, `true_no`, `false_no`.
 
 ## Version history
 * v0: first version.
-* v0, before its release: tags in any case are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ right), `recovered` (contested, and a right one was chosen), `chosen` (index, or
 
 ## Version history
 * v0: first version.
-* v0, before its release: choices in plain words are read.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowzoo.envs.api.parallel import ParallelWorkflowEnv
-from flowzoo.envs.api.registry import WORKFLOWS, make_env, make_workflow
+from flowzoo.envs.api.registry import make_env, make_workflow
 from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.errors import UsageError
 
@@ -98,13 +98,6 @@ def test_an_index_beyond_a_file_names_its_size(tmp_path):
 def test_wrong_arguments_are_explained(options, message):
     with pytest.raises(UsageError, match=message):
         make_env("voting_v0", **options)
-
-
-@pytest.mark.parametrize("name", WORKFLOWS)
-def test_names_and_metadata(name):
-    env = make_env(name)
-    assert str(env) == env.metadata["name"] == name
-    assert str(env.unwrapped) == name
 
 
 def test_a_closed_environment_needs_a_reset():

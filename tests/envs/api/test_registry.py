@@ -46,11 +46,6 @@ def test_one_entry_makes_any_workflow_by_its_name():
     assert len(alone.unwrapped.aec.possible_agents) == 3
 
 
-def test_pettingzoo_passes_max_cycles():
-    env = pettingzoo.make("aec", "flowzoo/eval-opt-v0", max_cycles=1)
-    assert env.unwrapped.max_cycles == 1
-
-
 @pytest.mark.parametrize(
     ("camel", "role"),
     [
@@ -169,16 +164,6 @@ def test_a_ready_made_workflow_takes_no_options_and_no_other_task():
         make_workflow(workflow, level=1)
     with pytest.raises(UsageError, match="has its task already"):
         make_workflow(workflow, MathTask(level=1))
-
-
-def test_a_task_of_another_kind_is_refused():
-    class Searched(MathTask):
-        kind = "search"
-
-    with pytest.raises(
-        UsageError, match=r"voting_v0 does not understand.*kind 'search'.*kind math, code"
-    ):
-        Voting(task=Searched())
 
 
 def test_a_policy_map_without_a_role_is_refused_before_anything_runs():

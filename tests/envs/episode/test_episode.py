@@ -56,6 +56,14 @@ def with_yield(item: Any) -> Callable[..., Any]:
     return play
 
 
+def ending(outcome: Any) -> Callable[..., Any]:
+    def play(self, problem):
+        yield Ask("writer_0", "write")
+        return outcome
+
+    return play
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [
@@ -313,10 +321,7 @@ def test_a_cycle_is_a_step_of_each_agent():
      (int, "type"), ({(1, 2): 3}, "dict")],
 )  # fmt: skip
 def test_a_fact_that_is_no_plain_value_is_named(fact, kind):
-    def play(self, problem):
-        yield Ask("writer_0", "write")
-        return Outcome(score=1.0, facts={"fine": 1, "x": fact})
-
+    play = ending(Outcome(score=1.0, facts={"fine": 1, "x": fact}))
     message = rf"the fact 'x' of an Outcome is of type {kind}: facts are plain values"
     with pytest.raises(WorkflowError, match=message):
         start(play).reply("writer_0", "x")
@@ -346,39 +351,25 @@ class Point:
 def test_facts_may_be_nested_and_of_dataclasses():
     facts = {"list": [1, ("a", None)], "rows": {"a": {1: 0.5}}, "n": np.float64(2), "p": Point(1)}
 
-    def play(self, problem):
-        yield Ask("writer_0", "write")
-        return Outcome(score=1.0, facts=facts)
-
-    episode = start(play)
+    episode = start(ending(Outcome(score=1.0, facts=facts)))
     episode.reply("writer_0", "x")
     assert json.loads(json.dumps(record(episode).to_json()))["facts"]["p"] == {"x": 1}
 
 
 @pytest.mark.parametrize("score", [7.0, -3, float("nan"), float("inf"), "1", 1j, None, [1]])
 def test_a_score_out_of_range_is_refused_where_it_arises(score):
-    def play(self, problem):
-        yield Ask("writer_0", "write")
-        return Outcome(score=score) if score is not None else Outcome(answer=3)
-
-    workflow = toy(play)
-    episode = Episode(workflow, workflow.task.problem(0))
+    episode = start(ending(Outcome(answer=3) if score is None else Outcome(score=score)))
     with pytest.raises(WorkflowError) as caught:
         episode.reply("writer_0", "x")
     message = str(caught.value)
-    assert workflow.name in message
-    assert workflow.task.problem(0).id in message
+    assert episode.workflow.name in message
+    assert episode.problem.id in message
     assert repr(score) in message or "int" in message
 
 
 @pytest.mark.parametrize("score", [0, 1, True, np.float32(0.5), np.int64(1), Fraction(1, 2)])
 def test_every_kind_of_number_is_a_score(score):
-    def play(self, problem):
-        yield Ask("writer_0", "write")
-        return Outcome(score=score)
-
-    workflow = toy(play)
-    episode = Episode(workflow, workflow.task.problem(0))
+    episode = start(ending(Outcome(score=score)))
     episode.reply("writer_0", "x")
     assert record(episode).score == float(score)
     assert type(record(episode).score) is float

@@ -233,8 +233,6 @@ def test_questions_from_a_file_without_gold_passages(tmp_path):
 
 
 def test_mistakes_are_explained():
-    with pytest.raises(UsageError, match="takes tasks of kind search"):
-        make_workflow("search_team_v0", "math")
     with pytest.raises(UsageError, match="max_turns"):
         make_workflow("search_team_v0", max_turns=0)
     with pytest.raises(UsageError, match="nothing to search in"):

@@ -186,10 +186,6 @@ def test_the_sandbox_runs_the_tools_program(task):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_workflow("tool_planner_v0", "math"),
-         r"tool_planner_v0 does not understand.*kind actions: plan_path, sokoban, sudoku"),
-        (lambda: make_workflow("eval_opt_v0", "sokoban"),
-         r"eval_opt_v0 does not understand.*'sokoban' \(kind 'actions'\).*math"),
         (lambda: make_workflow("tool_planner_v0", max_turns=0),
          "max_turns: expected a whole number of at least 1, got 0"),
         (lambda: make_workflow("tool_planner_v0", cpu_s=0), "`cpu_s` must be a number greater"),

@@ -82,6 +82,13 @@ _COLUMNS: dict[str, Names] = {
         "metadata.func_name fn_name",
     ),
 }
+_READERS = {
+    "humaneval": read_humaneval,
+    "mbpp": read_mbpp,
+    "livecodebench": read_livecodebench,
+    "codecontests": read_codecontests,
+    "apps": read_apps,
+}
 
 
 def code_rows(
@@ -89,20 +96,13 @@ def code_rows(
 ) -> Iterator[CodeRow | Unusable]:
     """The rows of a code file; see `rows.load`. One that cannot be used is an `Unusable`."""
     check_layout(layout, get_args(CodeLayout), columns, _COLUMNS["apps"])
-    readers = {
-        "humaneval": read_humaneval,
-        "mbpp": read_mbpp,
-        "livecodebench": read_livecodebench,
-        "codecontests": read_codecontests,
-        "apps": read_apps,
-    }
     names: Names | None = None
     for line, record in records:
         try:
             [(_, where, record)] = objects(data, [(line, record)])
             if names is None:
                 layout, names = _layout(where, record, layout, columns)
-            yield _row(where, line, record, names, readers[layout])
+            yield _row(where, line, record, names, _READERS[layout])
         except DataError as error:
             yield Unusable(line, str(error))
 
@@ -182,10 +182,6 @@ def usable_source(
     return DataSource(source.name, source.digest, splits, unusable)
 
 
-def grading_of_row(row: CodeRow) -> tuple[object, ...]:
-    return (*row.public, *row.hidden) if row.public_grade else row.hidden
-
-
 def longest_output(rows: Sequence[CodeRow]) -> tuple[int, int]:
     """Bytes of the longest expected output that is known, and its line."""
     longest = (0, 0)
@@ -206,13 +202,9 @@ def failing_references(
 ) -> tuple[Unusable, ...]:
     """Rows whose reference solution does not pass its own tests; those without one are none."""
     rows = [row for row in source.splits["all"] if row.solution]
-    verdicts = judge_again(
-        sandbox,
-        [Program(with_prelude(row.solution, row.prelude), row.entry) for row in rows],
-        [grading_of_row(row) for row in rows],  # type: ignore[misc] - they are tests
-        [limits] * len(rows),
-        stop=True,
-    )
+    programs = [Program(with_prelude(row.solution, row.prelude), row.entry) for row in rows]
+    tests = [(*row.public, *row.hidden) if row.public_grade else row.hidden for row in rows]
+    verdicts = judge_again(sandbox, programs, tests, [limits] * len(rows), stop=True)
     failing = []
     for row, verdict in zip(rows, verdicts, strict=True):
         if verdict.status != "AC":

@@ -155,11 +155,6 @@ def test_bad_options_say_what_was_expected(name, options, message):
 
 
 def test_a_world_too_small_for_a_split_says_so():
-    task = make_task("plan_path", side=3, density=0.5)
-    with pytest.raises(UsageError, match="expected at least 0"):
-        task.problem(-1)
-    with pytest.raises(UsageError, match="unknown split 'tset'"):
-        task.problem(0, "tset")
     # One move cannot bring two boxes home.
     tiny = make_task("sokoban", side=5, boxes=2, longest=1)
     with pytest.raises(UsageError, match=r"no instance for split 'test' in .* draws"):
