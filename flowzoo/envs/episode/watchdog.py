@@ -46,7 +46,7 @@ def running_script(frame: FrameType | None) -> RunningScript | None:
 def watched(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
     """Report every script that the main thread runs for `long_s` CPU seconds without a yield."""
     # Nothing can end such a script safely: another thread cannot stop it, and an exception from a
-    # signal would meet its `except` clauses and locks half-way. So it is reported only.
+    # signal would meet its `except` clauses and locks half-way: it is only reported.
     # No-op on systems without a clock of a thread's CPU time (macOS, Windows).
     main = threading.main_thread()
     if not hasattr(time, "pthread_getcpuclockid") or threading.current_thread() is not main:

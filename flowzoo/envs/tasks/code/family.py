@@ -89,7 +89,7 @@ def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
 
 
 def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
-    # A function of the statement alone: equal statements are equal problems, whoever drew them.
+    # A function of the statement alone: equal statements are equal problems.
     rng = key_rng("code tests", draft.statement)
     cases: dict[str, tuple[Any, Any]] = {}
     for number in range(_MOST_DRAWS):
