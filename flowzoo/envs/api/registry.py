@@ -129,15 +129,7 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
                 f"{', '.join(sorted(options))}: a ready-made workflow takes no further options"
             )
         return kind
-    if isinstance(kind, str):
-        cls = workflow_class(kind)
-    elif isinstance(kind, type) and issubclass(kind, Workflow):
-        cls = _complete(f"workflow {kind.__name__}", kind)
-    else:
-        raise UsageError(
-            f"workflow: expected a name, a Workflow or its class, got {type(kind).__name__}: "
-            f"{kind!r:.80}."
-        )
+    cls = _class_of(kind)
     task = cls.default_task if task is None else task
     accepted = {field.name for field in fields(cls)} - {"task"}
     count = options.pop("examples") if isinstance(options.get("examples"), int) else 0
@@ -159,6 +151,19 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
         raise UsageError(
             f"workflow {cls.name}: making it raised {type(error).__name__}: {message}."
         ) from error
+
+
+def _class_of(kind: Any) -> Any:
+    from flowzoo.envs.workflow import Workflow
+
+    if isinstance(kind, str):
+        return workflow_class(kind)
+    if isinstance(kind, type) and issubclass(kind, Workflow):
+        return _complete(f"workflow {kind.__name__}", kind)
+    raise UsageError(
+        f"workflow: expected a name, a Workflow or its class, got {type(kind).__name__}: "
+        f"{kind!r:.80}."
+    )
 
 
 def make_env(

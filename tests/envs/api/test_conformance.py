@@ -170,7 +170,7 @@ class StopsOnHiddenTests(Bad):
 
 
 class SearchesGold(Bad):
-    """What is looked for depends on the passages that are needed."""
+    """The query depends on the passages that are needed."""
 
     def play(self, problem):
         yield self.draft(problem)

@@ -129,7 +129,7 @@ def test_both_registries_make_the_pair(name, task):
 
 
 def first_prompts(workflow: Workflow, index: int) -> dict[str, str]:
-    """What each agent is told when it is asked first, all messages as one text."""
+    """The first prompt of each agent, all messages as one text."""
     episode = Episode(workflow, testing.problem_at(workflow, index))
     testing.play_out(episode, "prompts", index)
     return {

@@ -1,4 +1,4 @@
-"""What people type in Python: NumPy's integers, classes, modules, cycles, tokens of their own."""
+"""Values that people type in Python: NumPy integers, classes, modules, cycles, their own tokens."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_arrays_are_taken_and_copies_keep_what_is_known():
 
 
 @pytest.mark.parametrize(
-    ("known", "message"),
+    ("sampled", "message"),
     [
         (
             {"output_ids": [1, 2], "logps": [-1.0]},
@@ -234,6 +234,6 @@ def test_arrays_are_taken_and_copies_keep_what_is_known():
         ({"finish": "stopped"}, "unknown finish 'stopped'. Did you mean 'stop'"),
     ],
 )
-def test_tokens_that_cannot_be_are_refused(known, message):
+def test_tokens_that_cannot_be_are_refused(sampled, message):
     with pytest.raises(UsageError, match=message):
-        SampledReply("text", **known)
+        SampledReply("text", **sampled)

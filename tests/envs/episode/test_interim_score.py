@@ -1,4 +1,4 @@
-"""What is known while an episode is under way: role scores, and what it would score if it ended."""
+"""Scores while an episode is under way: of roles, and of the episode if it ended now."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_an_impure_script_is_caught_when_forked_and_when_unpickled(play):
 
 
 def test_a_pure_script_may_change_its_message_dicts_afterwards():
-    """What was asked is kept as it was then, so no false alarm on replay."""
+    """Questions are kept as they were then, so no false alarm on replay."""
 
     def play(self, problem):
         message = {"role": "user", "content": "first"}

@@ -196,9 +196,9 @@ def workflow(function: Callable[..., Any], **options: Any) -> AECWorkflow:
     return make_aec_workflow(f"{Path(__file__)}:{function.__name__}", **options)
 
 
-def play(made: AECWorkflow, replies: Sequence[str], index: int = 0) -> EpisodeRecord:
+def play(workflow: AECWorkflow, replies: Sequence[str], index: int = 0) -> EpisodeRecord:
     """The record of an episode with these replies, repeated as often as it takes."""
-    episode = Episode(made, made.task.problem(index), f"e{index}")
+    episode = Episode(workflow, workflow.task.problem(index), f"e{index}")
     number = 0
     while not episode.done:
         (turn,) = episode.waiting
@@ -346,7 +346,7 @@ def test_problems_are_seeds_that_no_two_splits_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "options", "said"),
+    ("function", "options", "message"),
     [
         (numbers, {}, r"acts by Discrete\(4, start=1\), not by text: return TextEnv"),
         (parallel, {}, "is a ParallelEnv.*parallel_to_aec"),
@@ -358,9 +358,9 @@ def test_problems_are_seeds_that_no_two_splits_share() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_played_is_refused_in_one_line(
-    function: Callable[..., Any], options: dict[str, Any], said: str
+    function: Callable[..., Any], options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         workflow(function, **options)
     assert "\n" not in str(caught.value)
 
@@ -371,7 +371,7 @@ def test_an_agent_that_dies_and_stays_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("nowhere", "--env takes module:function or path/to/file.py:function, got 'nowhere'"),
         ("no_such_module:make", "importing no_such_module raised ModuleNotFoundError"),
@@ -379,14 +379,14 @@ def test_an_agent_that_dies_and_stays_is_an_error() -> None:
         (f"{__file__}:missing", "has no 'missing'; it has .*pick"),
     ],
 )
-def test_a_spec_that_names_nothing_says_so(spec: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+def test_a_spec_that_names_nothing_says_so(spec: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         EnvSource(spec).make()
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("hooks", "said"),
+    ("hooks", "message"),
     [
         ({"scripted": {"dave": random_move}}, "unknown agent of .* 'dave'"),
         ({"roles": {"dave": "x"}}, "unknown agent"),
@@ -395,8 +395,8 @@ def test_a_spec_that_names_nothing_says_so(spec: str, said: str) -> None:
         ({"score_range": (1, 1)}, "score_range"),
     ],
 )
-def test_hooks_for_agents_that_are_not_there_are_refused(hooks: Any, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_hooks_for_agents_that_are_not_there_are_refused(hooks: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         TextEnv(Trade(), **hooks)
 
 

@@ -17,7 +17,7 @@ SHAPE = (picture.HEIGHT, picture.WIDTH, 3)
 
 
 def inked(frame: np.ndarray, colour: str) -> int:
-    """How many pixels have a colour exactly."""
+    """The number of pixels with exactly this colour."""
     return int((frame == RGB[colour]).all(-1).sum())
 
 

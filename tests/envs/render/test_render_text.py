@@ -55,7 +55,7 @@ def test_human_mode_prints_each_turn_once(capsys):
 
 
 def printed(episode):
-    """What is printed of a finished episode, in one wide column."""
+    """The printed text of a finished episode, in one wide column."""
     out = io.StringIO()
     print_new(episode, 0, Console(file=out, width=200))
     return out.getvalue()

@@ -108,7 +108,7 @@ def test_what_is_no_list_of_tests_is_unreadable(text):
 
 
 def test_odd_values_are_run():
-    """What JSON can say and Python programs seldom see."""
+    """JSON can hold values that Python programs seldom see."""
     odd = '[{"input": ["\\ud800\\u0000"], "output": NaN}, {"input": [1e999], "output": null}]'
     assert not run((RIGHT, odd)).done
 

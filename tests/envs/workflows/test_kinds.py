@@ -1,4 +1,4 @@
-"""Which workflows play a task, by the kind of its answers; a kind of one's own among them."""
+"""Workflows that play a task, by the kind of its answers; a new kind among them."""
 
 from __future__ import annotations
 

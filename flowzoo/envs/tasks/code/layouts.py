@@ -390,16 +390,7 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
         if not tree.body:
             raise DataError(f"{where}: a test in column {column!r} tests nothing: {code!r:.80}.")
     solution = _source(where, names["solution"], first(record, names["solution"]))
-    called = [
-        name for name in _DEFINED.findall(solution) if re.search(rf"\b{name}\s*\(", asserts[0])
-    ]
-    entry = first(record, names["entry"]) or (called[0] if called else None)
-    if not isinstance(entry, str):
-        raise DataError(
-            f"{where}: no function of column {names['solution'][0]!r} is called by the first test "
-            f"{asserts[0]!r:.80}; name a column that has its name with --options "
-            "columns=entry:COLUMN (in Python columns={'entry': ...})."
-        )
+    entry = _tested_name(where, record, names, solution, asserts[0])
     tests = tuple(CheckTest(code, setup=setup) for code in asserts)
     whole = record.get("test")
     if whole is not None and "test" not in names["tests"]:
@@ -419,6 +410,18 @@ def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text:
         imports=frozenset[str]().union(*map(imported_modules, [before, *trees])),
         asserts=asserts_something([before, *trees]),
     )
+
+
+def _tested_name(where: str, record: dict[str, Any], names: Names, solution: str, test: str) -> str:
+    called = [name for name in _DEFINED.findall(solution) if re.search(rf"\b{name}\s*\(", test)]
+    entry = first(record, names["entry"]) or (called[0] if called else None)
+    if not isinstance(entry, str):
+        raise DataError(
+            f"{where}: no function of column {names['solution'][0]!r} is called by the first test "
+            f"{test!r:.80}; name a column that has its name with --options "
+            "columns=entry:COLUMN (in Python columns={'entry': ...})."
+        )
+    return entry
 
 
 def _texts(where: str, column: str, value: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""What holds for every task with a world: oracle, splits, prompts, purity, hostile answers."""
+"""Every task with a world: oracle, splits, prompts, purity, hostile answers."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def at(side: str, x: int) -> Fraction:
 
 
 def check(text: str, gold: str) -> bool:
-    """Whether `gold` answers the statement, decided without the generator's own arithmetic."""
+    """True if `gold` answers the statement, decided without the generator's own arithmetic."""
     if text.startswith("Compute"):
         expression = re.match(r"Compute ([^ ]+?)\.( |$)", text)
         assert expression is not None

@@ -103,8 +103,8 @@ class Server(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    def entry(self, query: str, place: int) -> dict[str, Any]:
-        return {"document": {"id": place, "contents": f"{query} {place}"}, "score": 1 / (1 + place)}
+    def entry(self, query: str, rank: int) -> dict[str, Any]:
+        return {"document": {"id": rank, "contents": f"{query} {rank}"}, "score": 1 / (1 + rank)}
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
