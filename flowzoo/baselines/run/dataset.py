@@ -35,8 +35,8 @@ class Column(NamedTuple):
 
 _ORIGIN = (
     Column("source", "text", "name of the folder that the episode was read from"),
-    Column("purpose", "text", "`train` or `eval`: sampled to be learnt from, or to measure"),
-    Column("step", "whole", "the run's step; null in an evaluation of its own"),
+    Column("purpose", "text", "`train` or `eval`: sampled for training, or to measure"),
+    Column("step", "whole", "the run's step; null outside of a run"),
     Column("workflow", "text", "the workflow's versioned name"),
     Column("task", "text", "the task's name"),
     Column("problem", "text", "id of the problem, with its split"),
