@@ -49,7 +49,7 @@ def first_step(run: RunData, metric: str) -> float:
 
 
 def growth(n: int, log_ratio: Interval) -> str:
-    """Whether a length grew by N, by its root, or not at all."""
+    """Growth of a length: by N, by its root, or none."""
     _, low, high = log_ratio
     held = {
         word: low <= value <= high
@@ -68,7 +68,7 @@ def growth(n: int, log_ratio: Interval) -> str:
 
 
 def breaks(loss: Interval) -> str:
-    """Whether many agents lose what one does not."""
+    """Verdict on many agents that lose more than one does."""
     mean, low, high = loss
     if mean >= BROKEN and low > 0:
         return "yes"

@@ -75,7 +75,7 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def verdict(low: float, high: float) -> str:
-    """What the interval says of global advantages being the worse ones."""
+    """Verdict of the interval on global advantages being the worse ones."""
     return "shown" if low > 0 else "not shown" if high < 0 else "undecided"
 
 

@@ -1,4 +1,4 @@
-"""How often are the verdicts of `flowzoo.baselines.diagnostics` wrong, on runs of known truth?
+"""Error rates of the verdicts of `flowzoo.baselines.diagnostics` on runs of known truth.
 
     OMP_NUM_THREADS=1 python -m studies.truth_tables                  # all, some minutes
     OMP_NUM_THREADS=1 python -m studies.truth_tables --parts cliff --simulations 1000
@@ -95,7 +95,7 @@ def main(options: Options) -> None:
 
 
 class Copy(io.StringIO):
-    """What is printed, and printed at once."""
+    """Lines that are printed, and printed at once."""
 
     def __init__(self, shown: TextIO) -> None:
         super().__init__()

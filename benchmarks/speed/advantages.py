@@ -23,7 +23,8 @@ import numpy as np
 
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
-from flowzoo.baselines.advantages.compute import CallColumns, compute
+from flowzoo.baselines.advantages.columns import CallColumns
+from flowzoo.baselines.advantages.compute import compute
 from flowzoo.envs.records import Call
 from flowzoo.extras import installed
 

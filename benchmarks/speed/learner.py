@@ -109,8 +109,7 @@ def forced_step(job: dict[str, Any]) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from flowzoo.baselines.learner.config import LearnerConfig
-    from flowzoo.baselines.learner.literals import LossConfig
+    from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
     from flowzoo.baselines.learner.update import Learner
     from flowzoo.envs import Call
 

@@ -20,7 +20,8 @@ from benchmarks.speed.bookkeeping import REPLY, InstantPolicy, UngradedMath
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
-from flowzoo.baselines.advantages.compute import CallColumns, compute
+from flowzoo.baselines.advantages.columns import CallColumns
+from flowzoo.baselines.advantages.compute import compute
 from flowzoo.envs import Workflow, make_workflow
 
 EPISODES = 400

@@ -16,7 +16,7 @@ from flowzoo.provenance import usable_cores
 if TYPE_CHECKING:
     from flowzoo.baselines.matrix.file import Matrix
     from flowzoo.baselines.matrix.jobs import MatrixJob, TrainingJob
-    from flowzoo.baselines.report.matrix_table import Tables
+    from flowzoo.baselines.report.matrix_facts import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def run(options: Options) -> int:
 def _run(options: Options, matrix: Matrix, out: Path) -> int:
     quiet_transformers()
     from flowzoo.baselines.matrix.run import control_jobs, execute, training_jobs
-    from flowzoo.baselines.report.matrix_table import tables
+    from flowzoo.baselines.report.matrix_facts import tables
     from flowzoo.commands.progress.matrix import live_table, plan_text
 
     if options.restart:
@@ -145,7 +145,7 @@ def _chosen(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -
 
 
 def _tell(results: Tables, out: Path, options: Options) -> None:
-    from flowzoo.baselines.report.matrix_table import as_json, as_text
+    from flowzoo.baselines.report.matrix_facts import as_json, as_text
     from flowzoo.files import replace_text, write_json
 
     if results.cells and not options.table:

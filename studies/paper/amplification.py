@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.amplification import amplification
 from flowzoo.baselines.report.cells import CellData
 from flowzoo.baselines.report.gradients import commonest, grams_of, probes
-from flowzoo.baselines.run.reading import Floats
 
 
 class CellAmplification(NamedTuple):

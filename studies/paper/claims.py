@@ -1,4 +1,4 @@
-"""What a matrix says on the claims of arXiv 2605.24202: shown, not shown, or undecided.
+"""Verdicts of a matrix on the claims of arXiv 2605.24202: shown, not shown, or undecided.
 
 The rules were fixed before the runs that they judge, and every verdict prints its rule:
 
@@ -98,7 +98,7 @@ def peak_claim(pairs: Sequence[Pair]) -> Claim:
 
 
 def interval_verdict(low: float, high: float, null: float = 0.0) -> ClaimVerdict:
-    """What an interval says of being above `null`."""
+    """Verdict of an interval on being above `null`."""
     if low > null:
         return "shown"
     return "not shown" if high < null else "undecided"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import binomtest
 
-from flowzoo.baselines.run.reading import Floats
+from flowzoo.aliases import Floats
 from flowzoo.baselines.stats import t_quantile
 
 LEVEL = 0.05
@@ -69,7 +69,7 @@ def mean_difference(pairs: Sequence[tuple[BootstrapSample, BootstrapSample]]) ->
 
 
 class DetectionCounts(NamedTuple):
-    """How often something was found among the runs of the two cells of a pair."""
+    """Counts of a finding among the runs of the two cells of a pair."""
 
     found: tuple[int, int]
     tested: tuple[int, int]

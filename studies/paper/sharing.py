@@ -125,7 +125,7 @@ def _captured(caught: Sequence[dict[str, Any]]) -> int:
 
 
 def _too_few(one: CellData, two: CellData) -> bool:
-    """Whether a pair is too small for claims, or was not evaluated on the same problems."""
+    """Reason against claims on a pair: too small, or evaluated on different problems."""
     runs = [*one.runs, *two.runs]
     return (
         min(len(one.runs), len(two.runs)) < MIN_SEEDS

@@ -1,4 +1,4 @@
-"""Where a team pays: one verdict a workflow's cell, from its comparisons with the single agent.
+"""Tasks on which a team pays: one verdict a cell, from comparisons with the single agent.
 
 The rule was fixed before the runs of the bundled matrix `map`. A cell is compared with its control
 at equal training tokens, with votes of the control at equal calls of an answer, and with votes at
@@ -21,7 +21,7 @@ from flowzoo.baselines.report.findings import Finding, counted
 
 TeamVerdict = Literal["pays", "does not", "mixed", "undecided"]
 EQUAL = ("training tokens", *(f"{match} of an answer" for match in MATCHES))
-"""What is made equal in the three comparisons, in the words of `against_controls`."""
+"""Equal budgets of the three comparisons, in the words of `against_controls`."""
 
 
 def team_map(controls: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -77,7 +77,7 @@ def team_findings(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
 
 
 def team_lines(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Where a team pays, as Markdown: differences with their intervals over seeds."""
+    """The map as Markdown: differences with their intervals over seeds."""
     lines = [
         "Where a team pays: the workflow less the single agent, in points (95 % over seeds):",
         "",

@@ -1,4 +1,4 @@
-"""What all tables of `studies.truth_tables` share."""
+"""Shared parts of the tables of `studies.truth_tables`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 from scipy.stats import binomtest
 
-Floats = npt.NDArray[np.float64]
+from flowzoo.aliases import Floats
+
 EVALUATIONS = 20
 RESAMPLES = 200
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is simulated."""
+    """Sizes of the simulations."""
 
     parts: tuple[
         Literal[

@@ -9,6 +9,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import (
     FELL,
     LAST,
@@ -19,7 +20,7 @@ from flowzoo.baselines.diagnostics.cliff import (
 )
 from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.stats import ends_after
-from studies.truth.common import EVALUATIONS, RESAMPLES, Floats, Options, error, upper_bound
+from studies.truth.common import EVALUATIONS, RESAMPLES, Options, error, upper_bound
 from studies.truth.simulation import (
     course,
     simulate,
@@ -153,12 +154,12 @@ def cliff_line(row: Row, items: int, simulations: int, rng: np.random.Generator)
 
 
 def counted(called: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_]) -> str:
-    """How many of some cells were called fallen."""
+    """Number of some cells that were called fallen."""
     return f"{f'{called[of].sum()}/{of.sum()}' if of.any() else '-':>9}"
 
 
 def true_drop(course: Floats) -> float:
-    """What a course loses after its peak, by the definition of the verdict."""
+    """Loss of a course after its peak, by the definition of the verdict."""
     return float(course.max() - course @ ends_after(len(course), LAST)[:, course.argmax()])
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.amplification import Amplification, amplification
 from flowzoo.baselines.diagnostics.capture import find_captures
 from flowzoo.baselines.training.metrics import spike
-from studies.truth.common import Floats, Options, upper_bound
+from studies.truth.common import Options, upper_bound
 from studies.truth.simulation import (
     simulate_capture,
     simulate_gram,
@@ -125,7 +126,7 @@ CAPTURES: dict[str, dict[str, Any]] = {
     "noise alone": {"excess": 0.0, "moved": 0.0},
     "noise alone, roles alike": {"excess": 0.0, "moved": 0.0, "apart": 0.0},
 }
-"""What `simulate_capture` plants in each row."""
+"""Plants of `simulate_capture` in each row."""
 
 
 def capture_table(options: Options) -> None:

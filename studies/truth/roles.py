@@ -110,7 +110,7 @@ TEAMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "same reply": ({}, {"constant": True}),
     "copies": ({}, {"copies": True}),
 }
-"""What `simulate_team` plants before and at the end; the last four are deaths."""
+"""Plants of `simulate_team` before and at the end; the last four are deaths."""
 
 
 def dead_table(options: Options) -> None:
@@ -173,7 +173,7 @@ PLANTED: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
 ]  # fmt: skip
 """Workflow, what is planted, skills before and now, and the culprit."""
 NOBODY = 3
-"""How many times as many pairs the rows without a culprit take: their rate is the smaller one."""
+"""Factor on the pairs of rows without a culprit, whose rate is the smaller one."""
 
 
 def blame_table(options: Options) -> None:

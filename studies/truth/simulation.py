@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import LAST, find_cliff
-
-Floats = npt.NDArray[np.float64]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 

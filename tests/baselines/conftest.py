@@ -18,29 +18,15 @@ from typing import Any
 import pytest
 
 from flowzoo.envs.records import Call
+from tests.baselines.rows import VOCAB, new_call, tiny_model
 
-VOCAB = 23
 WARM = Path(__file__).parent / "warm.py"
 
 
-@pytest.fixture
-def tiny_model() -> Callable[..., Any]:
+@pytest.fixture(name="tiny_model")
+def _tiny_model() -> Callable[..., Any]:
     """`tiny_model(seed, layers)`: a Qwen3 of two layers, the same for the same seed."""
-
-    def make(seed: int = 0, layers: int = 2) -> Any:
-        import torch
-        from transformers import Qwen3Config, Qwen3ForCausalLM
-
-        torch.set_num_threads(1)
-        torch.manual_seed(seed)
-        config = Qwen3Config(
-            vocab_size=VOCAB, hidden_size=16, num_hidden_layers=layers, num_attention_heads=2,
-            num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=False,
-            max_position_embeddings=64, initializer_range=0.3,
-        )  # fmt: skip
-        return Qwen3ForCausalLM(config).eval()
-
-    return make
+    return tiny_model
 
 
 @pytest.fixture
@@ -54,14 +40,15 @@ def role_rows() -> Callable[..., list[Call]]:
             role = "abc"[number % 3]
             output = tuple(rng.randrange(VOCAB) for _ in range(rng.choice((1, 2, 5, 9))))
             calls.append(
-                Call(
-                    problem=f"p{number % 2}", episode=f"e{number:03d}", agent=f"{role}_0",
-                    role=role, slot=0, turn=0, phase=0, messages=(), reply="", strict=True,
-                    lenient=True, role_score=None, parts={}, reward=0.0, state_hash="", prompts="",
-                    policy="shared", output_ids=output, logps=(-3.0,) * len(output),
+                new_call(
+                    problem=f"p{number % 2}",
+                    episode=f"e{number:03d}",
+                    role=role,
+                    policy="shared",
+                    output_ids=output,
                     prompt_ids=tuple(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 7))),
                 )
-            )  # fmt: skip
+            )
         return calls
 
     return make

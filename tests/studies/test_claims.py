@@ -104,7 +104,6 @@ def test_pairs_that_are_too_small_or_unlike_are_left_out() -> None:
 
 @pytest.mark.full
 def test_the_peak_claim_errs_as_rarely_as_its_level_says() -> None:
-    """Seeds and problems both vary, and there is no difference."""
     rng, wrong = np.random.default_rng(5), 0
     for _ in range(400):
         pairs: list[tuple[BootstrapSample, BootstrapSample]] = []
@@ -168,7 +167,7 @@ def test_bounds_of_rates_are_clopper_and_pearsons() -> None:
 
 
 def voters(cosine: float, snr: float, slots: int = 3, seed: int = 0) -> dict[str, Any]:
-    """What a probe logs of slots whose expected gradients have this cosine to each other."""
+    """A probe's metrics of slots whose expected gradients have this cosine to each other."""
     rng = np.random.default_rng(seed)
     wanted = (1 - cosine) * np.eye(slots) + cosine + 1e-9 * np.eye(slots)
     means = np.linalg.cholesky(wanted) @ np.eye(slots, 400)

@@ -17,7 +17,6 @@ from studies.truth.simulation import (
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
 def test_scores_have_the_expected_accuracy(spread: float) -> None:
-    """At every evaluation, within four standard errors."""
     wanted = np.array([0.1, 0.5, 0.6, 0.95])
     rng = np.random.default_rng(0)
     found = np.mean([simulate(wanted, 500, rng, spread=spread) for _ in range(200)], axis=(0, 2))
@@ -26,13 +25,11 @@ def test_scores_have_the_expected_accuracy(spread: float) -> None:
 
 
 def test_seeds_share_the_difficulty_of_their_items() -> None:
-    """An item that one seed solves often is solved often by another."""
     one, two = simulate_seeds([np.full(60, 0.5)] * 2, 300, np.random.default_rng(1))
     assert np.corrcoef(one.mean(axis=0), two.mean(axis=0))[0, 1] > 0.7
 
 
 def test_course_rises_stays_and_falls() -> None:
-    """Half, a quarter, a quarter."""
     found = course(0.1, 20)
     assert found.shape == (20,)
     assert found[0] == pytest.approx(0.4)
@@ -41,7 +38,6 @@ def test_course_rises_stays_and_falls() -> None:
 
 
 def test_gram_has_the_expected_products_and_noise() -> None:
-    """Between blocks the products of the means, of the mean gradient the noise asked for."""
     means = np.array([[1.0, 0.0], [0.5, 0.5]])
     rng = np.random.default_rng(2)
     grams = [simulate_gram(means, 0.5, 4, rng) for _ in range(400)]

@@ -1,4 +1,1 @@
-"""Advantages: how much better a call did than the calls it is compared with.
-
-`compute.compute` computes them from an `AdvantageSpec`. Needs no torch.
-"""
+"""Advantages: how much better a call did than the calls it is compared with. Needs no torch."""

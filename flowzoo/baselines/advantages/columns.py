@@ -1,11 +1,4 @@
-"""A batch of calls as columns: ids as dictionary codes, numbers as arrays.
-
-`CallColumns` takes what advantages read out of the calls once, as episodes come in; every pool of
-an `AdvantageSpec` is then found among small integers. An id becomes the number of its first
-appearance in its column by a dictionary, so two ids share a code exactly when they are equal, and a
-group is a tuple of such codes, compared in full (`segments.pair`). No arithmetic is ever
-done on ids: two published trainers mixed up their groups that way.
-"""
+"""A batch of calls as columns: ids as dictionary codes, numbers as arrays."""
 
 from __future__ import annotations
 
@@ -17,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.advantages.segments import (
     Bools,
     Codes,
-    Floats,
     GroupIndex,
     determines,
     first_rows,
@@ -39,25 +32,15 @@ FLAGS: tuple[str, ...] = ("abstained", "executed")
 
 
 class _Book(dict[Hashable, int]):
-    """Distinct ids, each with the number of its first appearance."""
-
+    # No arithmetic is ever done on ids: two published trainers mixed up their groups that way. Two
+    # ids share a code exactly when they are equal.
     def __missing__(self, key: Hashable) -> int:
         code = self[key] = len(self)
         return code
 
 
-def team_part(call: Call) -> float:
-    """The reward part `team`, NaN where the call has none."""
-    return call.parts.get("team", math.nan)
-
-
-def candidate_value(call: Call) -> float:
-    """Value of the call under tree sampling, NaN if it was not valued."""
-    return math.nan if call.value is None else call.value
-
-
 def _append(stored: array[Any], values: Iterable[Any], rows: int) -> None:
-    """Append `rows` values; for many, numpy reads them several times faster than `array` does."""
+    # numpy reads many values several times faster than `array` does.
     if rows < 64:
         stored.extend(values)
     else:
@@ -68,25 +51,23 @@ _READERS: dict[str, Callable[[Call], Any]] = {
     **{name: attrgetter(field) for name, field in COLUMNS.items()},
     **{name: attrgetter(name) for name in ("reward", "immediate", "abstained", "executed")},
     "share": attrgetter("team_share"),
-    "team": team_part,
-    "value": candidate_value,
+    "team": lambda call: call.parts.get("team", math.nan),
+    "value": lambda call: math.nan if call.value is None else call.value,
 }
 
 
 class CallColumns:
     """The columns of a batch; `add` the calls of each episode as it ends, then compute.
 
-    Raises:
-        UsageError: an unknown column, or, when it is read, one that is not kept.
-
     Example:
         >>> columns = CallColumns(keep=("problem", "role", "reward"))
+
         >>> len(columns)
+
         0
     """
 
     def __init__(self, calls: Iterable[Call] = (), keep: Iterable[str] | None = None) -> None:
-        """Columns of `calls`, in their order; `keep` names those wanted, default all."""
         names = set(_READERS if keep is None else keep)
         for name in names:
             if name not in _READERS:
@@ -151,13 +132,9 @@ class CallColumns:
 
 
 class Groups:
-    """The groups of `columns` by any tuple of columns, each found once.
-
-    Made for one computation: rows added to `columns` afterwards are not in it.
-    """
+    """The groups of `columns` by any tuple of columns, without rows that are added afterwards."""
 
     def __init__(self, columns: CallColumns) -> None:
-        """Find no group yet."""
         self.columns = columns
         self._codes: dict[str, Codes] = {}
         self._found: dict[frozenset[str], GroupIndex] = {}
@@ -187,7 +164,7 @@ class Groups:
         return list(zip(*columns, strict=True))
 
     def _one(self, name: str) -> GroupIndex:
-        """Codes of a column are numbered by first appearance already."""
+        # Codes of a column are numbered by first appearance already.
         codes = self.codes(name)
         return GroupIndex(codes, first_rows(codes))
 
@@ -199,10 +176,6 @@ class Groups:
 
 
 def encode(calls: Sequence[Call], names: Sequence[str]) -> tuple[Codes, list[tuple[Hashable, ...]]]:
-    """Number the groups of equal columns `names` by first appearance: codes (rows,) and the keys.
-
-    Raises:
-        UsageError: an unknown column.
-    """
+    """Groups of equal columns `names`, numbered by first appearance: codes (rows,) and keys."""
     groups = Groups(CallColumns(calls, keep=names))
     return groups.by(names).codes.copy(), groups.keys(names)

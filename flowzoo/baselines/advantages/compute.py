@@ -1,28 +1,28 @@
-"""Dr. MAS's figures per problem and role (arXiv 2602.08847, Lemma 4.2)."""
+"""Advantages of calls under a spec, with Dr. MAS's figures per problem and role."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
-from flowzoo.baselines.advantages.columns import CallColumns, Groups, encode
-from flowzoo.baselines.advantages.grouped_targets import GroupedTargets, GroupedTargetsCache
-from flowzoo.baselines.advantages.running import RunningMean
+from flowzoo.aliases import Floats
+from flowzoo.baselines.advantages.columns import CallColumns, Groups
 from flowzoo.baselines.advantages.segments import (
     Bools,
     Codes,
-    Floats,
     GroupStats,
     baseline_loo,
     constants,
     drop_rounding,
     normalize,
 )
-from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec, Weight, named_spec
+from flowzoo.baselines.advantages.spec import AdvantageSpec, Weight, named_spec
 from flowzoo.baselines.advantages.targets import (
+    GroupedTargets,
+    GroupedTargetsCache,
     columns_for,
     lowest_outcome,
     own_values,
@@ -30,6 +30,61 @@ from flowzoo.baselines.advantages.targets import (
 )
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.errors import UsageError
+
+
+class RunningMean:
+    """Exponential mean per group, after the role-conditioned baseline of arXiv 2506.24119."""
+
+    # A batch is judged by the means from before it, and then moves them; a group's first batch sets
+    # its mean. Every batch moves the means, so compute each once.
+
+    def __init__(self) -> None:
+        self.columns: tuple[str, ...] = ()
+        """Columns that define the groups; set by the first batch."""
+        self.means: dict[tuple[Hashable, ...], float] = {}
+
+    def copy(self) -> RunningMean:
+        """Another one with the same means, which a batch moves without moving these."""
+        other = RunningMean()
+        other.columns, other.means = self.columns, dict(self.means)
+        return other
+
+    def before(
+        self, columns: Sequence[str], keys: Sequence[tuple[Hashable, ...]], start: float = 0.0
+    ) -> Floats:
+        """The baselines of groups `keys` from earlier batches, (groups,); `start` without any."""
+        if self.means and self.columns != tuple(columns):
+            raise UsageError(
+                f"this running mean is one over {', '.join(self.columns)} and cannot be the "
+                f"baseline over {', '.join(columns)}: start a new RunningMean."
+            )
+        return np.array([self.means.get(key, start) for key in keys], np.float64)
+
+    def update(
+        self,
+        columns: Sequence[str],
+        keys: Sequence[tuple[Hashable, ...]],
+        means: Floats,
+        decay: float,
+    ) -> None:
+        """Move the means of groups `keys` towards a batch's means, (groups,)."""
+        self.columns = tuple(columns)
+        for key, mean in zip(keys, means.tolist(), strict=True):
+            old = self.means.setdefault(key, mean)
+            self.means[key] = decay * old + (1.0 - decay) * mean
+
+    def state_dict(self) -> dict[str, Any]:
+        """The means as plain values that JSON and torch can keep."""
+        return {
+            "columns": list(self.columns),
+            "means": [[list(key), mean] for key, mean in self.means.items()],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the means from `state_dict`."""
+        self.columns = tuple(state["columns"])
+        self.means = {tuple(key): float(mean) for key, mean in state["means"]}
+
 
 ROLE = ("problem", "role")
 
@@ -43,28 +98,19 @@ class RoleStat:
     calls: int
     mu_k: float
     sigma_k: float
-    mu: float
-    """Mean over the problem's episodes."""
+    mu: float  # mean over the problem's episodes
     sigma: float
-    inflation: float
-    """F_k; NaN where all episodes of the problem have one return (sigma = 0)."""
-    shift: float
-    """b_k; NaN likewise."""
+    inflation: float  # F_k; NaN where all episodes of the problem have one return (sigma = 0)
+    shift: float  # b_k; NaN likewise
 
 
 @dataclass(frozen=True, slots=True)
 class RoleStats(Sequence[RoleStat]):
-    """The figures of every (problem, role), in order of first appearance: each array (pairs,).
+    """The figures of every (problem, role), in order of first appearance: each array (pairs,)."""
 
-    As a sequence it holds one `RoleStat` each, made when it is asked for.
-    """
-
-    problem: Sequence[Hashable]
-    """The distinct problems."""
-    role: Sequence[Hashable]
-    """The distinct roles."""
-    problem_code: Codes
-    """Place of each pair's problem in `problem`."""
+    problem: Sequence[Hashable]  # the distinct problems
+    role: Sequence[Hashable]  # the distinct roles
+    problem_code: Codes  # place of each pair's problem in `problem`
     role_code: Codes
     calls: Floats
     mu_k: Floats
@@ -90,8 +136,7 @@ class RoleStats(Sequence[RoleStat]):
         return RoleStat(str(problem), str(role), int(self.calls[index]), *figures)
 
 
-def role_stats(pools: GroupedTargetsCache) -> RoleStats:
-    """Lemma 4.2's figures of the targets in `pools`."""
+def _role_stats(pools: GroupedTargetsCache) -> RoleStats:
     groups = pools.groups
     role, problem = pools.of(ROLE, "call").segments, pools.of(("problem",), "episode")
     first = groups.by(ROLE).first
@@ -114,12 +159,6 @@ def role_stats(pools: GroupedTargetsCache) -> RoleStats:
         inflation=(sigma_k**2 + (role.mean - mu) ** 2) / divisor**2,
         shift=(role.mean - mu) / divisor,
     )
-
-
-__all__ = [
-    "PRESETS", "AdvantageSpec", "Advantages", "CallColumns", "RoleStat", "RoleStats", "RunningMean",
-    "compute", "encode", "episode_returns",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +246,12 @@ def compute(
     constant = np.zeros(len(earned), np.bool_)
     if judge is not None:
         constant = judge.rows(constants(judge.segments))
-    return Advantages(values, constant, single, *_counts(scaled, spec), role_stats(pools))
+    return Advantages(values, constant, single, *_counts(scaled, spec), _role_stats(pools))
 
 
 def _pool(
     pools: GroupedTargetsCache, spec: AdvantageSpec, columns: tuple[str, ...], weight: Weight
 ) -> tuple[GroupedTargets, Bools]:
-    """The pool each row uses (widened if asked), and which rows were alone to begin with."""
     narrow = pools.of(columns, weight)
     pool = pools.widened(columns, weight) if spec.singleton == "widen" else narrow
     return pool, narrow.rows(narrow.segments.counts < 2)
@@ -222,7 +260,6 @@ def _pool(
 def _less_baseline(
     earned: Floats, targets: Floats, pool: GroupedTargets, spec: AdvantageSpec
 ) -> Floats:
-    """Earned value of each row minus the baseline of its group, (rows,)."""
     if spec.mean == "loo" and pool.items is not None:
         # What a row leaves out is what it has earned: a reply that abstained in an episode that
         # was won would else be compared with fewer won episodes than one that failed.
@@ -239,10 +276,6 @@ def _less_running(
     earned: Floats, pools: GroupedTargetsCache, spec: AdvantageSpec, state: RunningMean | None,
     start: float,
 ) -> Floats:  # fmt: skip
-    """Earned value of each row minus the mean of earlier batches; updates the means.
-
-    Without earlier batches the mean is `start`.
-    """
     if state is None:
         raise UsageError(
             'mean="running" remembers earlier batches: pass state=RunningMean(), the same at every '
@@ -255,7 +288,7 @@ def _less_running(
 
 
 def _counts(pools: GroupedTargetsCache, spec: AdvantageSpec) -> tuple[int, int, int]:
-    """Number of groups, of constant ones and of groups of one item."""
+    # groups, constant ones, groups of one item
     if spec.std != "none":
         segments: GroupStats = pools.of(spec.std_group, spec.std_weight).segments
     elif spec.mean not in ("none", "running"):

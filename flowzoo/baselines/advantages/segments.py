@@ -1,8 +1,4 @@
-"""Statistics of groups of rows (segmented reductions), in NumPy.
-
-Rows come in any order; groups have unequal sizes and are numbered by first appearance. Sums run in
-the order of the rows of each group, so results do not depend on how groups are interleaved.
-"""
+"""Statistics of groups of rows (segmented reductions), in NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from flowzoo.aliases import Floats
+
 Codes = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
@@ -24,23 +21,20 @@ by."""
 class GroupIndex(NamedTuple):
     """Assignment of rows to groups."""
 
-    codes: Codes
-    """Group number of each row, (rows,)."""
-    first: Codes
-    """First row of each group, (groups,)."""
+    codes: Codes  # group number of each row, (rows,)
+    first: Codes  # first row of each group, (groups,)
 
 
 class GroupStats(NamedTuple):
-    """Statistics of groups, each (groups,).
+    """Statistics of groups, each (groups,)."""
 
-    If the values of a group differ by at most `ALIKE` of the largest, the group is constant: its
-    mean, `low` and `high` are its lowest value, and `squares` is 0.
-    """
+    # Sums run in the order of a group's rows, so results do not depend on how groups are
+    # interleaved. A constant group's mean, `low` and `high` are its lowest value, and `squares` is
+    # 0.
 
     counts: Floats
     mean: Floats
-    squares: Floats
-    """Sum of squared deviations from the mean."""
+    squares: Floats  # sum of squared deviations from the mean
     low: Floats
     high: Floats
 
@@ -86,11 +80,7 @@ def reduce(codes: Codes, values: Floats, groups: int) -> GroupStats:
 
 
 def baseline_loo(codes: Codes, items: Floats, segments: GroupStats) -> Floats:
-    """Mean of the other items of each row's group, (rows,).
-
-    `items` (rows,) is the value of the row's own item. The result in a constant group, and in a
-    group of one, is the group's value.
-    """
+    """Mean of the other items of each row's group, (rows,); a constant group's value."""
     constant = segments.low == segments.high
     totals, others = segments.counts * segments.mean, np.maximum(segments.counts - 1.0, 1.0)
     means = (totals[codes] - items) / others[codes]
@@ -103,11 +93,8 @@ def widen(codes: Codes, counts: Floats, wider: Codes) -> Codes:
 
 
 def drop_rounding(values: Floats, codes: Codes, segments: GroupStats) -> None:
-    """Set differences within a constant group that are rounding to 0, in place.
-
-    `values` (rows,) are differences from the group's baseline. Larger ones stay: a row may have
-    another value than the one that its group was compared by.
-    """
+    """Set differences within a constant group that are rounding to 0, in place."""
+    # Larger ones stay: a row may have another value than the one that its group was compared by.
     constant = segments.low == segments.high
     limits = np.where(constant, 2.0 * ALIKE * np.abs(segments.low), -1.0)
     values[np.abs(values) <= limits[codes]] = 0.0
@@ -116,10 +103,7 @@ def drop_rounding(values: Floats, codes: Codes, segments: GroupStats) -> None:
 def normalize(
     values: Floats, codes: Codes, segments: GroupStats, freedom: int, eps: float
 ) -> Floats:
-    """Values over (standard deviation + eps) of their group, (rows,); 0 in a constant group.
-
-    The sum of squares is divided by count - `freedom`.
-    """
+    """Values over (standard deviation + eps) of their group, (rows,); 0 in a constant group."""
     deviations = np.sqrt(segments.squares / np.maximum(segments.counts - freedom, 1.0)) + eps
     deviations[(segments.low == segments.high) | (deviations == 0.0)] = np.inf
     return values * (1.0 / deviations)[codes]
@@ -132,11 +116,9 @@ def to_go(
     grouping: GroupIndex,
     gamma: float,
 ) -> Floats:
-    """Return to go of each row, (rows,).
-
-    It is the sum over the rows j of its group from its own turn t on of gamma^(t_j - t) rewards_j,
-    plus gamma^(last turn - t) shares of the row itself. A group has each turn at most once.
-    """
+    """Return to go of each row, (rows,); a group has each turn at most once."""
+    # The sum over the group's rows j from the row's turn t on of gamma^(t_j - t) rewards_j, plus
+    # gamma^(last turn - t) shares of the row itself.
     # All groups go backwards together: the last row of each, then the last but one, and so on.
     order = np.lexsort((turns, grouping.codes))
     counts = np.bincount(grouping.codes)
@@ -155,7 +137,7 @@ def to_go(
 
 
 def _powers(base: float, exponents: npt.NDArray[np.int64]) -> Floats:
-    """Powers of `base` by repeated squaring, which rounds alike on every platform."""
+    # Repeated squaring rounds alike on every platform.
     powers, square = np.ones(len(exponents)), base
     while exponents.any():
         powers = np.where(exponents & 1, powers * square, powers)

@@ -1,12 +1,4 @@
-"""The choices that make an advantage, and the named sets of choices.
-
-An advantage is one scalar per row (a row is one `Call`), given to every sampled token of that row:
-(target - baseline) / (scale + eps). It is made of independent choices instead of one class per
-paper: the target a row is judged by; the group its baseline is taken over, and the kind and weight
-of that baseline; the group its scale is taken over, which may differ in columns and in weight; and
-what a group of one gets. `PRESETS` states every choice of every named algorithm; what else makes an
-algorithm (sampling, loss, policies) is in `flowzoo.baselines.settings.algorithms`.
-"""
+"""The choices that make an advantage, and the named sets of choices."""
 
 from __future__ import annotations
 
@@ -82,7 +74,6 @@ class AdvantageSpec:
     """
 
     def __post_init__(self) -> None:
-        """Check every choice."""
         check_choice("target", self.target, Target)
         check_choice("mean", self.mean, Baseline)
         check_choice("mean_weight", self.mean_weight, Weight)
@@ -185,11 +176,7 @@ generator or evaluator are mixed. The batch of `reinforce_pp` is that of one pol
 
 
 def named_spec(spec: AdvantageSpec | str) -> AdvantageSpec:
-    """Return `spec`, or the preset of that name.
-
-    Raises:
-        UsageError: an unknown preset.
-    """
+    """Return `spec`, or the preset of that name."""
     if isinstance(spec, AdvantageSpec):
         return spec
     if spec not in PRESETS:
@@ -198,11 +185,8 @@ def named_spec(spec: AdvantageSpec | str) -> AdvantageSpec:
 
 
 def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
-    """`spec` for episodes in which every agent has a separate return.
-
-    What is judged by its episode's return is judged by its agent's instead, which counts once an
-    episode, and is compared with the same agent's in other episodes.
-    """
+    """`spec` for episodes in which every agent has a separate return."""
+    # An agent's return counts once an episode, and is compared with the same agent's in others.
     if spec.target != "episode":
         return spec
     groups: dict[str, Any] = {
@@ -214,11 +198,7 @@ def by_agent(spec: AdvantageSpec) -> AdvantageSpec:
 
 
 def with_choices(spec: AdvantageSpec, choices: Mapping[str, Setting]) -> AdvantageSpec:
-    """`spec` with the choices that NAME=VALUE words make; a group is written `problem+role`.
-
-    Raises:
-        UsageError: an unknown name or choice.
-    """
+    """`spec` with the choices of NAME=VALUE arguments; a group is written `problem+role`."""
     kinds = get_type_hints(AdvantageSpec)
     changes: dict[str, Any] = {}
     for name, value in choices.items():

@@ -1,16 +1,91 @@
-"""The scalar target of each row."""
+"""The scalar target of each row, and its statistics by group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.advantages.columns import CallColumns, Groups
-from flowzoo.baselines.advantages.grouped_targets import EPISODE
-from flowzoo.baselines.advantages.segments import Floats, to_go
-from flowzoo.baselines.advantages.spec import AdvantageSpec
+from flowzoo.baselines.advantages.segments import (
+    Bools,
+    Codes,
+    GroupIndex,
+    GroupStats,
+    reduce,
+    to_go,
+    widen,
+)
+from flowzoo.baselines.advantages.spec import AdvantageSpec, Weight
 from flowzoo.errors import UsageError
+
+EPISODE = ("problem", "episode")
+"""Columns that identify an episode: ids are unique within a problem only."""
+
+
+class GroupedTargets(NamedTuple):
+    """Groups of rows with the statistics of their targets."""
+
+    codes: Codes  # group of each row, (rows,)
+    segments: GroupStats  # statistics of each group, (groups,)
+    items: Floats | None = None
+    """Value of the row's item, (rows,): its target, or its episode's mean target; None if not
+    needed."""
+
+    def rows(self, groups: Bools) -> Bools:
+        """Mask of the rows in `groups`, (rows,)."""
+        if not groups.any():
+            return np.zeros(len(self.codes), np.bool_)
+        return groups[self.codes]
+
+
+class GroupedTargetsCache:
+    """The pools of one computation, each found once."""
+
+    def __init__(self, groups: Groups, targets: Floats, *, items: bool = False) -> None:
+        self.groups, self.targets, self.items = groups, targets, items
+        self._found: dict[tuple[frozenset[str], Weight], GroupedTargets] = {}
+
+    def of(self, columns: Sequence[str], weight: Weight) -> GroupedTargets:
+        """Groups of rows that share `columns`, with each call or each episode counted once."""
+        key = (frozenset(columns), weight)
+        if key not in self._found:
+            grouping = self.groups.by(columns)
+            if weight == "call":
+                self._found[key] = self._by_call(grouping)
+            else:
+                self._found[key] = self._by_episode(grouping, self.groups.by((*columns, *EPISODE)))
+        return self._found[key]
+
+    def widened(self, columns: Sequence[str], weight: Weight) -> GroupedTargets:
+        """The same, where the rows of a group of one take the group without the last column."""
+        pool = self.of(columns, weight)
+        for width in range(len(columns) - 1, 0, -1):
+            counts = pool.segments.counts
+            lone = pool.rows(counts < 2)
+            if not lone.any():
+                break
+            wider = self.of(columns[:width], weight)
+            # One table of both kinds of group: the narrower ones, then the wider ones.
+            tables = zip(pool.segments, wider.segments, strict=True)
+            segments = GroupStats(*(np.concatenate(table) for table in tables))
+            items = pool.items
+            if items is not None and wider.items is not None:
+                items = np.where(lone, wider.items, items)
+            pool = GroupedTargets(widen(pool.codes, counts, wider.codes), segments, items)
+        return pool
+
+    def _by_call(self, grouping: GroupIndex) -> GroupedTargets:
+        codes, first = grouping
+        return GroupedTargets(codes, reduce(codes, self.targets, len(first)), self.targets)
+
+    def _by_episode(self, grouping: GroupIndex, items: GroupIndex) -> GroupedTargets:
+        means = reduce(items.codes, self.targets, len(items.first)).mean
+        segments = reduce(grouping.codes[items.first], means, len(grouping.first))
+        return GroupedTargets(grouping.codes, segments, means[items.codes] if self.items else None)
+
 
 _SAMPLING = {"candidate": "tree", "node": "joint"}
 """Targets that read `Call.value` -> the sampling that fills it."""
@@ -33,21 +108,16 @@ def columns_for(spec: AdvantageSpec) -> set[str]:
 def targets_of(
     groups: Groups, spec: AdvantageSpec, returns: Mapping[str, float] | None = None
 ) -> Floats:
-    """The scalar target of each row, (rows,).
-
-    Raises:
-        UsageError: an episode has no return, a target needs another sampling, or a value is not
-            finite.
-    """
+    """The scalar target of each row, (rows,)."""
     columns = groups.columns
     if spec.target == "row":
         values = own_rewards(groups, spec)
     elif spec.target == "return_to_go":
-        values = returns_to_go(groups, spec)
+        values = _returns_to_go(groups, spec)
     elif spec.target == "episode":
-        values = team_returns(groups) if returns is None else given_returns(groups, returns)
+        values = _team_returns(groups) if returns is None else _given_returns(groups, returns)
     else:
-        values = node_values(columns, spec.target)
+        values = _node_values(columns, spec.target)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise UsageError(
@@ -58,15 +128,12 @@ def targets_of(
 
 
 def own_values(groups: Groups, spec: AdvantageSpec, targets: Floats) -> Floats:
-    """Earned part of each row's target, (rows,): replies that abstained do not earn the outcome.
-
-    It has earned its own part `team`, what no answer is paid, and at most the lowest outcome that
-    its group has. Only an episode's return is shared by rows that may not have earned it: baseline
-    and scale are still computed from the episodes; only the row's own value differs.
-    """
+    """Earned part of each row's target, (rows,): replies that abstained do not earn the outcome."""
+    # They have earned their own part `team`, what no answer is paid, and at most the lowest outcome
+    # of their group. Baseline and scale are still computed from the episodes.
     if spec.target != "episode" or not groups.columns.flags("abstained").any():
         return targets
-    lowest = lowest_read(groups, spec, targets)
+    lowest = _lowest_read(groups, spec, targets)
     return np.where(
         groups.columns.flags("abstained"),
         np.fmin(groups.columns.numbers("team"), lowest),
@@ -74,11 +141,7 @@ def own_values(groups: Groups, spec: AdvantageSpec, targets: Floats) -> Floats:
     )
 
 
-def lowest_read(groups: Groups, spec: AdvantageSpec, values: Floats) -> Floats:
-    """The lowest of `values` among the replies of each row's group that did not abstain, (rows,).
-
-    The group is that of the baseline; infinite where all of it abstained.
-    """
+def _lowest_read(groups: Groups, spec: AdvantageSpec, values: Floats) -> Floats:
     codes, first = groups.by(spec.mean_group)
     read = ~groups.columns.flags("abstained")
     lowest = np.full(len(first), np.inf)
@@ -86,32 +149,30 @@ def lowest_read(groups: Groups, spec: AdvantageSpec, values: Floats) -> Floats:
     return lowest[codes]
 
 
-def team_shares(groups: Groups, spec: AdvantageSpec) -> Floats:
-    """Each row's share of its team's outcome, (rows,): of one that abstained the lowest at most."""
+def _team_shares(groups: Groups, spec: AdvantageSpec) -> Floats:
     columns = groups.columns
     shares, abstained = columns.numbers("share"), columns.flags("abstained")
     if not abstained.any():
         return shares
-    return np.where(abstained, np.minimum(shares, lowest_read(groups, spec, shares)), shares)
+    return np.where(abstained, np.minimum(shares, _lowest_read(groups, spec, shares)), shares)
 
 
 def own_rewards(groups: Groups, spec: AdvantageSpec) -> Floats:
-    """The row's own reward, (rows,), with its share of the outcome as `team_shares` has it."""
+    """The row's own reward, (rows,), with its share of the outcome as `_team_shares` has it."""
     columns = groups.columns
     rewards, shares = columns.numbers("reward"), columns.numbers("share")
-    held = team_shares(groups, spec)
+    held = _team_shares(groups, spec)
     return rewards if held is shares else np.where(held < shares, rewards - shares + held, rewards)
 
 
 def lowest_outcome(groups: Groups, spec: AdvantageSpec, earned: Floats) -> float:
     """The lowest outcome of the batch: of what rows have earned, their team's share alone."""
     shared = spec.target in ("row", "return_to_go")
-    outcomes = team_shares(groups, spec) if shared else earned
+    outcomes = _team_shares(groups, spec) if shared else earned
     return float(outcomes.min()) if len(outcomes) else 0.0
 
 
-def given_returns(groups: Groups, returns: Mapping[str, float]) -> Floats:
-    """The return of each row's episode, (rows,)."""
+def _given_returns(groups: Groups, returns: Mapping[str, float]) -> Floats:
     episodes = groups.columns.ids("episode")
     lost = [episode for episode in episodes if episode not in returns]
     if lost:
@@ -120,11 +181,8 @@ def given_returns(groups: Groups, returns: Mapping[str, float]) -> Floats:
     return values[groups.codes("episode")]
 
 
-def team_returns(groups: Groups) -> Floats:
-    """The `team` part of each row's episode, (rows,); replies that abstained do not say it.
-
-    An episode in which every reply abstained has the return of no answer.
-    """
+def _team_returns(groups: Groups) -> Floats:
+    # An episode in which every reply abstained has the return of no answer.
     columns = groups.columns
     team, abstained = columns.numbers("team"), columns.flags("abstained")
     unknown = np.flatnonzero(np.isnan(team))
@@ -150,13 +208,9 @@ def team_returns(groups: Groups) -> Floats:
     return values
 
 
-def returns_to_go(groups: Groups, spec: AdvantageSpec) -> Floats:
-    """Return of each row's agent from that call on, (rows,).
-
-    `immediate` rewards are summed with gamma per turn. The row's share of the team's outcome (its
-    reward less `immediate`) is counted once, not once per later call, and discounted by the turns
-    to the agent's last call.
-    """
+def _returns_to_go(groups: Groups, spec: AdvantageSpec) -> Floats:
+    # The row's share of the team's outcome is counted once, not once per later call, and discounted
+    # by the turns to the agent's last call.
     columns = groups.columns
     if not columns.flags("executed").all():
         raise UsageError(
@@ -171,12 +225,11 @@ def returns_to_go(groups: Groups, spec: AdvantageSpec) -> Floats:
         where = columns.where(int(places.first[twice]))
         raise UsageError(f"two calls have one place in their episode: {where}.")
     immediate = columns.numbers("immediate")
-    shares = team_shares(groups, spec)
+    shares = _team_shares(groups, spec)
     return to_go(immediate, shares, turns, grouping, spec.gamma)
 
 
-def node_values(columns: CallColumns, target: str) -> Floats:
-    """Value of each row under tree sampling, (rows,)."""
+def _node_values(columns: CallColumns, target: str) -> Floats:
     values = columns.numbers("value")
     unknown = np.flatnonzero(np.isnan(values))
     if unknown.size:

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
+from flowzoo.aliases import T
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError
 
-T = TypeVar("T")
+
+class LearnerProtocol(Protocol):
+    """A `Learner` of this process, or the proxy of one in other processes."""
+
+    steps: int
+    """Optimizer steps so far: the version of the weights."""
+    lr_scale: float
+    """Factor on the scheduled learning rate."""
+    notes: list[str]
+    """Remarks about how it trains."""
+
+    def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
+        """Train on `calls` with one advantage each; see `Learner.update`."""
+
+    def apply(self, work: Callable[..., T], *given: Any) -> T:
+        """Call `work`, a function of a module, with the `Learner` and `given` in its process."""
+        # Where several processes train together all of them do it, and the first one's result
+        # counts.
 
 
 class LearnersLostError(FlowzooError, RuntimeError):
@@ -23,12 +41,9 @@ class NoRoomError(UsageError):
 
 
 class RunBackend(Protocol):
-    """One process, one of several ranks that run the same loop, or a driver whose workers play.
+    """One process, one of several ranks that run the same loop, or a driver with workers."""
 
-    All methods but `stop` and `grading` are collective.
-
-    What is raised on one rank within a method is raised on all.
-    """
+    # All methods but `stop` and `grading` are collective: what one rank raises is raised on all.
 
     writes: bool
     """True if this process writes the files of the run."""
@@ -36,58 +51,32 @@ class RunBackend(Protocol):
     def play(
         self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
-        """Play each of `shards` once; return their batches in order.
-
-        By a rank with `play`, or by another process that makes the same of `plan`.
-        """
-        ...
+        """Batches of `shards` in order, each played once with `play`, or elsewhere by `plan`."""
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` where files are written; every rank gets what it returned."""
-        ...
 
     def each(self, work: Callable[[], T]) -> list[T]:
         """Do `work` everywhere; what every rank returned, by rank."""
-        ...
 
     def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
-        """The learners of the run, who share their work over the ranks.
-
-        The learners that `make` returns, or proxies of learners in other processes.
-        """
-        ...
+        """The learners that `make` returns, or proxies of learners in other processes."""
 
     def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """Do a work for each policy, each with that policy's learner alone; what they return.
-
-        One after another, or at the same time where the learners have processes apart: in threads,
-        where the first error ends all of them.
-        """
-        ...
+        """Results of a work for each policy, called with its learner; maybe at the same time."""
 
     def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Settings that answers are graded with, for the run's record.
-
-        What `here` says of this process, unless others grade, who may have other means.
-        """
-        ...
+        """Settings that answers are graded with, for the run's record: `here`, or the graders'."""
 
     def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
-        """Send the learners' weights to remote workers, and check that they have arrived.
-
-        At once, or before anything is played with them. May be called while another thread is in
-        `play`, where `max_staleness` is above 1. Returns metrics; empty without remote
-        workers.
-        """
-        ...
+        """Send the learners' weights to remote workers and check that they have arrived."""
+        # May be called while another thread is in `play`, where `max_staleness` is above 1.
 
     def stop(self) -> None:
         """Let a `play` in another thread end soon, with an error; `close` follows."""
-        ...
 
     def close(self) -> None:
         """Leave the others; may be called again."""
-        ...
 
 
 class LocalRunBackend:

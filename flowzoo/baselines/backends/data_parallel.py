@@ -1,26 +1,11 @@
-"""Learner groups of ranks that train a policy together, over torch.distributed.
-
-`DataParallel` have the whole model each and add up gradients after the backward passes: right for
-adapters, whose gradients are small, and for models that fit. `FullyShardedDataParallel` spreads
-weights, gradients and optimizer over the ranks (FSDP2), which gather the weights of one layer at a
-time. Either gives the gradient of one process up to rounding. Traps of FSDP2, each of which a test
-is about:
-
-* It averages gradients over ranks, and the losses here are normalized over the whole step. The
-  factor has to be set on every sharded module, since setting it on the root is not recursive: all
-  layers would have gradients 1 / ranks as long, which Adam and the loss hide.
-* Only what goes through a forward of the root finds the root's own parameters gathered; see
-  `learner.learner_group`.
-* Inner products of sharded tensors are computed from the parts and added up (`all_reduce`).
-"""
+"""Learner groups of ranks that train a policy together, over torch.distributed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -28,12 +13,10 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from flowzoo.baselines.learner.gradient_checkpointing import layers_of
+from flowzoo.aliases import Floats, T
+from flowzoo.baselines.learner.hidden_states import layers_of
 from flowzoo.baselines.learner.learner_group import ENTRY, SingleProcess, add_entry
 from flowzoo.errors import FlowzooError
-
-T = TypeVar("T")
-Floats = npt.NDArray[np.float64]
 
 
 class RankError(FlowzooError, RuntimeError):
@@ -45,10 +28,11 @@ class RankError(FlowzooError, RuntimeError):
 class DataParallel(SingleProcess):
     """Every rank has the whole model; rows and gradients are shared."""
 
+    # Right for adapters, whose gradients are small, and for models that fit.
+
     alone = False
 
     def __init__(self) -> None:
-        """All ranks of the default process group, which must have been made."""
         self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
         self.writes = self.rank == 0
 
@@ -86,6 +70,9 @@ class FullyShardedDataParallel(DataParallel):
 
     def shard(self, model: PreTrainedModel) -> None:
         """Shard every layer by itself, and the rest with the root."""
+        # FSDP2 averages gradients over ranks, and the losses are normalized over the whole step.
+        # The factor has to be set on every module, since setting it on the root is not recursive:
+        # all layers would have gradients 1 / ranks as long, which Adam and the loss hide.
         if isinstance(model, FSDPModule):
             return
         mesh = init_device_mesh(model.device.type, (self.world,))

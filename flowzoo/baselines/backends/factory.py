@@ -16,19 +16,8 @@ def open_backend(
     grader: str = "",
     learner_groups: Sequence[LearnerGroupPlan] = (),
 ) -> RunBackend:
-    """Open the backend of this process; it never falls back to another one.
-
-    Args:
-        config: the settings of a run.
-        player: `module:function` that makes a rollout worker's player from these settings.
-        learners: `module:function` that makes a learner worker's learners.
-        grader: `module:function` that makes a grader.
-        learner_groups: policies that learn together in other processes.
-
-    Raises:
-        UsageError: the backend cannot be used here.
-        MissingExtraError: Ray is not installed.
-    """
+    """Open the backend of this process; it never falls back to another one."""
+    # The parts that workers open are named `module:function`, which other processes can find.
     if config.backend == "local":
         return LocalRunBackend()
     if config.backend == "ray":

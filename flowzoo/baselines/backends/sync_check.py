@@ -1,12 +1,4 @@
-"""Checks that an engine has the learner's weights: both must give the same log-probs.
-
-A sync that was lost, half done or undone shows as a difference.
-
-After every sync an engine of this process answers a few fixed prompts (`measure`), and the learner
-computes the log-probs of what it sampled. The prompts are long enough to fill blocks of the prefix
-cache and are the same every time, so a cache that outlived its weights is used, and noticed.
-Engines of rollout workers are checked in `flowzoo.baselines.backends.ray.weights`.
-"""
+"""Checks that an engine has the learner's weights: both must give the same log-probs."""
 
 from __future__ import annotations
 
@@ -47,10 +39,7 @@ class LogprobGap(NamedTuple):
 
 
 def row_gaps(row: Mapping[str, Any], policies: Iterable[str]) -> dict[str, LogprobGap]:
-    """The differences of the rows that policies trained on, by the metrics of a step.
-
-    They are those before the first optimizer step; policies without rows have none.
-    """
+    """Differences of trained rows before the first optimizer step, by policy."""
     return {
         name: LogprobGap(
             row[f"learn/logp_gap_max/{name}"],
@@ -65,19 +54,9 @@ def row_gaps(row: Mapping[str, Any], policies: Iterable[str]) -> dict[str, Logpr
 def check(
     proof: LogprobGap, engine: str, *, exact: bool, tolerance: float, tokens: str = "probe tokens"
 ) -> None:
-    """Raise `SyncError` unless the differences are within `tolerance`.
-
-    Args:
-        proof: the measured differences.
-        engine: its name in the error.
-        exact: engine and learner compute in float32: the largest difference counts, else the mean,
-            for rounding to fewer digits changes single log-probs by much.
-        tolerance: largest allowed difference; 0: `USUAL_TOLERANCE`.
-        tokens: name of the compared tokens in the error.
-
-    Raises:
-        SyncError: they are not.
-    """
+    """Raise `SyncError` unless the differences are within `tolerance` (0: `USUAL_TOLERANCE`)."""
+    # Rounding to fewer digits changes single log-probs by much, so only engines that are `exact`
+    # are judged by the largest difference, others by the mean.
     gap = proof.largest if exact else proof.mean
     tolerance = tolerance or USUAL_TOLERANCE[exact]
     if not gap <= tolerance:  # a NaN does not pass either
@@ -90,8 +69,7 @@ def check(
         )
 
 
-PROBES = 4
-"""Prompts asked, each of them twice: the second answer may use the first one's cache."""
+PROBES = 4  # prompts asked, each of them twice: the second answer may use the first one's cache
 _TOKENS = 12
 _CHARACTERS = 300
 
@@ -111,11 +89,9 @@ def probe_messages(problems: Sequence[Problem]) -> list[list[Message]]:
 def measure(
     policy: VLLMPolicy, learner: Learner, probes: Sequence[Sequence[Message]]
 ) -> LogprobGap:
-    """Sample the probes with `policy` and compare its log-probs with the learner's.
-
-    Raises:
-        EngineDeadError: the engine died, or has not answered within `CHANGED_WITHIN_S`.
-    """
+    """Sample the probes with `policy` and compare its log-probs with the learner's."""
+    # The prompts fill blocks of the prefix cache and are the same every time, so a cache that
+    # outlived its weights is used, and noticed.
     requests = [
         Request(("probe", number, again), policy.name, policy.name, chat, max_tokens=_TOKENS)
         for again in range(2)

@@ -1,10 +1,4 @@
-"""One of several processes that run the same loop, started by torchrun or by `flowzoo train`.
-
-Every rank plays its shards with its own engine, gets all rows, computes the same advantages
-and takes part in every update; the first writes the files. What one rank alone decides, it tells
-the others (`once`), and what one rank alone raises is raised on all, so that none waits for a
-rank that has gone. A rank that is killed takes the others with it through the launcher.
-"""
+"""One of several processes that run the same loop, started by torchrun or by `flowzoo train`."""
 
 from __future__ import annotations
 
@@ -14,41 +8,33 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TypeVar, cast
+from typing import cast
 
 import torch
 from torch import distributed
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.baselines.backends.backend import LocalRunBackend
+from flowzoo.aliases import T
+from flowzoo.baselines.backends.backend import LearnerProtocol, LocalRunBackend
 from flowzoo.baselines.backends.data_parallel import (
     DataParallel,
     FullyShardedDataParallel,
     RankError,
 )
 from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
-from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError, UsageError
 
-T = TypeVar("T")
-
 logger = logging.getLogger("flowzoo")
-WAIT = timedelta(hours=2)
-"""Time limit for a rank that neither answers nor dies."""
-CLOSE_S = 20.0
-"""Time limit for a rank that ends to deliver its messages, in seconds."""
+WAIT = timedelta(hours=2)  # time limit for a rank that neither answers nor dies
+CLOSE_S = 20.0  # time limit for a rank that ends to deliver its messages, in seconds
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def meet(config: TrainConfig) -> DataParallel:
-    """Meet the other ranks; the learner group that trains with them.
-
-    Raises:
-        UsageError: not started as a rank, or there are fewer GPUs than ranks here.
-    """
+    """Meet the other ranks; the learner group that trains with them."""
     missing = [name for name in _NEEDED if name not in os.environ]
     if missing:
         raise UsageError(
@@ -75,8 +61,10 @@ def meet(config: TrainConfig) -> DataParallel:
 class TorchrunBackend(LocalRunBackend):
     """One of several ranks; each plays its shards with its own engine."""
 
+    # What one rank alone decides it tells the others (`once`), and what one rank alone raises is
+    # raised on all, so that none waits for a rank that has gone.
+
     def __init__(self, learner_group: DataParallel) -> None:
-        """Run beside the ranks of `learner_group`."""
         self._learner_group = learner_group
         self.rank, self.world = learner_group.rank, learner_group.world
         self.writes = learner_group.writes
@@ -129,11 +117,9 @@ class TorchrunBackend(LocalRunBackend):
 
 
 def leave(seconds: float) -> bool:
-    """Leave the process group; return true if that took at most `seconds`.
-
-    What is still on its way to a rank that has gone is waited for by threads of the group, and so
-    by the caller. So a daemon thread ends it, which the process does not wait for.
-    """
+    """Leave the process group; return true if that took at most `seconds`."""
+    # Threads of the group wait for what is on its way to a rank that has gone, and the caller for
+    # them. So a daemon thread ends it, which the process does not wait for.
     leaving = threading.Thread(
         target=distributed.destroy_process_group, name="flowzoo-leave", daemon=True
     )
@@ -143,7 +129,6 @@ def leave(seconds: float) -> bool:
 
 
 def _received(data: bytes | str) -> FlowzooError:
-    """The error that another rank has sent."""
     error = deserialize_error(data, RankError)
     error.reported_elsewhere = True
     return error
@@ -157,10 +142,7 @@ class RankKilledError(FlowzooError, RuntimeError):
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
-    """Run `flowzoo` with these words on `ranks` ranks; the status of the first that failed, or 0.
-
-    Each gets its share of this machine's cores, unless OMP_NUM_THREADS says how many.
-    """
+    """Run `flowzoo` with `arguments` on `ranks` ranks; status of the first failure, or 0."""
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

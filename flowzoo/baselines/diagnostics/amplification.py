@@ -1,35 +1,10 @@
-"""Amplification: do parallel agents of one role push their policy the same way?
+"""Amplification: do parallel agents of one role push their policy the same way?"""
 
-N slots of a role with gradients g_s: coherence is |sum g_s| / sum |g_s|, amplification N times
-that: N if all point one way, sqrt(N) if they are orthogonal and of one length. Computed from one
-sample it measures the noise: exchangeable voters have one expected gradient, so their amplification
-is N, yet three of them show 2.99, 2.45, 1.87 and 1.75 at signal-to-noise ratios of 10, 1, 0.3, 0.1.
-
-So squared norms and inner products of *expected* gradients are estimated across independent blocks
-of problems (a U-statistic: no block meets itself, so noise has mean zero and estimates may be
-negative):
-
-    U_st = 1 / (B (B - 1)) sum_{b != c} <g_sb, g_tc>
-
-Norms themselves cannot be estimated without bias, but by Cauchy and Schwarz the squared sum of
-norms is the least of sum_s |g_s|^2 / p_s over weights p that sum to 1, and p = |g_s| / sum |g|
-attains it. Hence
-
-    amplification = N sqrt(sum_st U_st / sum_s (U_ss / p_s)),    p_s ~ sqrt(max(U_ss, se(U_ss) / 2))
-
-whose parts are linear in U. An error of p counts in second order only: since p is taken from the
-same blocks it makes the value somewhat too high, and too low where the floor acts, which keeps a
-slot without signal from dividing by nothing. Probes of one run have one p; runs have their own,
-since which slot counts most may differ between them. The interval is Fieller's for that ratio, with
-variances from leaving out one block at a time and Student's t, whose degrees of freedom
-(Satterthwaite) come from one fewer than blocks in each probe. Where the denominator cannot be told
-from zero the interval is unbounded, which says: not enough signal. Blocks are of whole problems,
-since agents of one episode share its outcome.
-
-Orthogonal slots of unequal lengths have more than sqrt(N). Whether slots add up to more than
-orthogonal ones would is therefore a second estimate, sqrt(sum_st U_st / sum_s U_ss), with an
-interval of the same kind: 1 if they are orthogonal, below if they oppose each other.
-"""
+# From one sample amplification measures the noise: exchangeable voters have one expected gradient,
+# so theirs is N, yet three of them show 2.99, 2.45, 1.87 and 1.75 at signal-to-noise ratios of 10,
+# 1, 0.3, 0.1. So squared norms and inner products of expected gradients are estimated across
+# independent blocks of problems (a U-statistic: no block meets itself). Blocks are of whole
+# problems, since agents of one episode share its outcome. docs/diagnostics.md has the formulas.
 
 from __future__ import annotations
 
@@ -38,17 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.stats import t_quantile
 from flowzoo.errors import UsageError
 
-Floats = npt.NDArray[np.float64]
-
 FEWEST = 4
 """Blocks of problems in a probe, below which leaving one out says too little about the variance."""
-_FLOOR = 0.5
-"""Least squared norm of a slot in its own weight, in standard errors: see the module."""
+_FLOOR = 0.5  # least squared norm of a slot in its own weight, in standard errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +36,10 @@ class Amplification:
     over: float
     """Norm of the sum over that of a sum of orthogonal slots of the same norms; NaN as above."""
     over_low: float
-    over_high: float
-    """Interval of `over`."""
+    over_high: float  # interval of `over`
     effective: float
     """Effective number of slots, (sum |g_s|)^2 / sum |g_s|^2, mean over runs; by noise nearer N."""
-    naive: float
-    """N |sum g_s| / sum |g_s| of the sample itself."""
+    naive: float  # N |sum g_s| / sum |g_s| of the sample itself
     null_low: float
     null_high: float
     """Middle 95 % of the naive value when slots are shuffled within every block: what exchangeable
@@ -84,16 +54,8 @@ def amplification(
     shuffles: int = 500,
     seed: int = 0,
 ) -> Amplification:
-    """Amplification from the inner products of block gradients.
-
-    `grams` has one (slots, blocks, slots, blocks) array of <g_sb, g_tc> for each probe; probes may
-    be of different steps and differ in scale and in their number of blocks. `runs` has the run of
-    each probe; by default all are of one run. `confidence` is that of the interval. With
-    no `shuffles` there is no null, and its bounds are NaN.
-
-    Raises:
-        UsageError: no probe, fewer than 2 slots, fewer than `FEWEST` blocks, or another shape.
-    """
+    """Amplification from <g_sb, g_tc>, a (slots, blocks, slots, blocks) array for each probe."""
+    # Probes of one run have one p; runs have their own, since which slot counts most may differ.
     _check(grams)
     slots = grams[0].shape[0]
     # One scale for all probes, so that early, large gradients do not decide alone.
@@ -122,7 +84,7 @@ def amplification(
 
 
 def _products_left_out(gram: Floats) -> Floats:
-    """U_st of all blocks, then without each: (1 + blocks, slots, slots)."""
+    # U_st of all blocks, then without each: (1 + blocks, slots, slots).
     blocks = gram.shape[1]
     within = np.einsum("sbtb->bst", gram)
     across = np.einsum("sbtc->bst", gram) + np.einsum("sbtc->cst", gram) - 2 * within
@@ -132,7 +94,9 @@ def _products_left_out(gram: Floats) -> Floats:
 
 
 def _lengths(products: Sequence[Floats], run_of: Sequence[int]) -> dict[int, Floats]:
-    """Norms of the slots by run, (slots,), never below the root of the floor."""
+    # By Cauchy and Schwarz the squared sum of norms is the least of sum_s |g_s|^2 / p_s over
+    # weights p that sum to 1, attained by p = |g_s| / sum |g|: an error of p counts in second order
+    # only.
     lengths: dict[int, Floats] = {}
     for run in dict.fromkeys(run_of):
         own_products = [p for p, of in zip(products, run_of, strict=True) if of == run]
@@ -147,7 +111,6 @@ def _lengths(products: Sequence[Floats], run_of: Sequence[int]) -> dict[int, Flo
 def _root_of_ratio(
     products: Sequence[Floats], weights: Sequence[Floats], confidence: float
 ) -> tuple[float, float, float]:
-    """sqrt(sum_st U_st / sum_s weights_s U_ss) of the mean over probes, and its interval."""
     parts = [
         np.stack([product.sum(axis=(1, 2)), np.einsum("bss,s->b", product, weight)], axis=1)
         for product, weight in zip(products, weights, strict=True)
@@ -163,7 +126,6 @@ def _root_of_ratio(
 
 
 def _covariances(parts: Sequence[Floats]) -> Floats:
-    """Jackknife covariances of each probe's (1 + blocks, quantities): all blocks, then without."""
     matrices: list[Floats] = []
     for part in parts:
         left_out = part[1:]
@@ -173,10 +135,7 @@ def _covariances(parts: Sequence[Floats]) -> Floats:
 
 
 def _freedom(covariances: Floats, ratio: float, each: Sequence[int]) -> float:
-    """Satterthwaite's degrees of freedom of the variance of top - ratio bottom.
-
-    Source: F. E. Satterthwaite, Biometrics Bulletin 2 (1946) 110.
-    """
+    # F. E. Satterthwaite, Biometrics Bulletin 2 (1946) 110.
     contrast = np.array([1.0, -ratio])
     variances = np.einsum("i,pij,j->p", contrast, covariances, contrast)
     weighted = float(np.sum(variances**2 / np.array(each)))
@@ -184,7 +143,7 @@ def _freedom(covariances: Floats, ratio: float, each: Sequence[int]) -> float:
 
 
 def _fieller(top: float, bottom: float, covariance: Floats, level: float) -> tuple[float, float]:
-    """Interval of top / bottom: all ratios r for which top - r bottom is within `level` errors."""
+    # All ratios r for which top - r bottom is within `level` errors.
     vt, vtb, vb = covariance[0, 0], covariance[0, 1], covariance[1, 1]
     a = bottom**2 - level**2 * vb
     b = -2 * (top * bottom - level**2 * vtb)
@@ -201,7 +160,6 @@ def _fieller(top: float, bottom: float, covariance: Floats, level: float) -> tup
 
 
 def _naive(sums: Sequence[Floats]) -> float:
-    """N |sum g| / sum |g|, mean over probes, from (slots, slots) products of slot gradients."""
     values = [
         len(gram) * math.sqrt(max(gram.sum(), 0.0)) / np.sqrt(np.diagonal(gram)).sum()
         for gram in sums
@@ -210,7 +168,6 @@ def _naive(sums: Sequence[Floats]) -> float:
 
 
 def _null(grams: Sequence[Floats], shuffles: int, seed: int) -> list[float]:
-    """Naive values with slots shuffled within every block."""
     rng = np.random.default_rng(seed)
     values: list[float] = []
     for _ in range(shuffles):
@@ -226,7 +183,6 @@ def _null(grams: Sequence[Floats], shuffles: int, seed: int) -> list[float]:
 
 
 def _check(grams: Sequence[Floats]) -> None:
-    """Raise `UsageError` unless the probes can be pooled."""
     for gram in grams:
         square = gram.ndim == 4 and gram.shape[:2] == gram.shape[2:]
         if not square or gram.shape[0] < 2 or gram.shape[1] < FEWEST:

@@ -1,28 +1,4 @@
-"""Blame: the role whose decisions cost the team most, by replaying transcripts with them replaced.
-
-For every role whose decisions have a role score, two questions about the last evaluation:
-
-* What would the team's score be with the decisions that the role took *before*, at an earlier
-  evaluation? Less the real score this is what its change has cost: `cost`. The role that is blamed
-  has the largest cost, of `LEAST` or more, with an interval that excludes 0.
-* What would it be with the decisions of an *oracle*, which does the role's job right? Less the real
-  score: `room`. Roles that write the answer have most room by nature, which is not a fault.
-
-The episodes are played again as `counterfactual` says. A group of problems is answered by donors of
-that group alone, so that the `GROUPS` groups are independent, replaced and real replies alike;
-their spread gives the intervals, by Student's t (the random groups of Wolter, Introduction to
-Variance Estimation, 2007, ch. 2). They hold together over roles (Bonferroni).
-
-A replay cannot know what a role would do in a situation that the transcripts never show. Where more
-than `STRANGE` of the replaced replies have no donor in a like situation, the cost says little, and
-the role is not blamed.
-
-`fidelity` is the share of episodes whose score comes out again when *every* reply is replaced by
-the expert's of the same role score: where role scores do not decide a workflow's score it is low,
-and below `FAITHFUL` no role is blamed.
-
-How often the blame is right: `studies/truth_tables.py`, part `blame`.
-"""
+"""Blame: the role whose decisions cost the team most, by replays with other decisions."""
 
 from __future__ import annotations
 
@@ -52,13 +28,11 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.seeding import key_rng
 
 GROUPS = 10
-REPLAYS = 4
-"""Replays of every episode, with other donors."""
+REPLAYS = 4  # replays of every episode, with other donors
 STRANGE = 0.3
 LEAST = 0.03
 FAITHFUL = 0.9
-FEWEST = 30
-"""Problems below which groups say nothing."""
+FEWEST = 30  # problems below which groups say nothing
 
 
 class Difference(NamedTuple):
@@ -73,10 +47,8 @@ class RoleBlame(NamedTuple):
     """Cost of the decisions of one role."""
 
     role: str
-    cost: Difference
-    """Score with its earlier decisions, less the real one."""
-    room: Difference
-    """Score with an oracle's decisions, less the real one."""
+    cost: Difference  # score with its earlier decisions, less the real one
+    room: Difference  # score with an oracle's decisions, less the real one
     strange: float
     """Share of the replaced replies, with its earlier decisions, without donor in a like situation.
     """
@@ -89,8 +61,7 @@ class Blame(NamedTuple):
     problems: int
     fidelity: float
     roles: tuple[RoleBlame, ...]
-    blamed: str
-    """A role, or empty."""
+    blamed: str  # a role, or empty
 
 
 def find_blame(
@@ -99,12 +70,12 @@ def find_blame(
     before: Sequence[Saved],
     now: Sequence[Saved],
 ) -> Blame | None:
-    """The costs of every role at the evaluation `now`, against its decisions at `before`.
-
-    `before` and `now` have one saved episode of every problem, in the order of `problems`. None for
-    fewer than `FEWEST` problems, or where the transcripts are not what this version of the workflow
-    would ask (an episode took another path).
-    """
+    """The costs of every role at the evaluation `now`, against its decisions at `before`."""
+    # A group of problems is answered by donors of that group alone, so that the groups are
+    # independent; their spread gives the intervals by Student's t (Wolter, Introduction to Variance
+    # Estimation, 2007, ch. 2), which hold together over roles (Bonferroni). A replay cannot know
+    # what a role would do in a situation that the transcripts never show: such a role is not
+    # blamed.
     if len(problems) < FEWEST:
         return None
     try:
@@ -114,7 +85,7 @@ def find_blame(
         return None
     if [episode.score for episode in real] != [float(row["score"]) for row in now]:
         return None
-    group = group_of(len(problems))
+    group = _group_of(len(problems))
     pools = [[_pool(part, group, index) for index in range(GROUPS)] for part in (earlier, real)]
     roles = [
         role
@@ -156,8 +127,7 @@ def find_blame(
     return Blame(score, len(problems), fidelity, tuple(costs), blamed)
 
 
-def group_of(problems: int) -> list[int]:
-    """A group for every problem, at random and of equal sizes."""
+def _group_of(problems: int) -> list[int]:
     order = np.random.default_rng(0).permutation(problems)
     return [int(index) % GROUPS for index in order]
 
@@ -189,7 +159,7 @@ def _difference(
 def _fidelity(
     workflow: Workflow, problems: Sequence[Problem], real: Sequence[ReplayedEpisode]
 ) -> float:
-    """Share of episodes whose score is the same with experts in all roles."""
+    # Where role scores do not decide a workflow's score this is low, and no role is blamed.
     again = play(workflow, problems, [_expert_for(before) for before in real])
     return float(
         np.mean([before.score == after.score for before, after in zip(real, again, strict=True)])
@@ -197,7 +167,6 @@ def _fidelity(
 
 
 def _expert_for(replayed: ReplayedEpisode) -> Chooser:
-    """Chooser that takes every reply from the expert, as right as the real one."""
     decisions = {(decision.agent, decision.turn): decision for decision in replayed.decisions}
 
     def choose(episode: Episode, turn: Turn, _: Situation) -> Choice:

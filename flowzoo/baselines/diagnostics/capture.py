@@ -1,22 +1,4 @@
-"""Capture: has one role taken over the policy that it shares with others?
-
-Under a shared policy the role with most gradient mass may pull the others along. Role d has
-captured role r if both hold:
-
-* d's share of the gradient mass exceeds its share of the tokens *and* its own share at first: over
-  `WINDOW` steps together, its odds (share to rest, geometric mean) are `ODDS` times theirs or more.
-  (An absolute threshold would be wrong: three voters beside one aggregator have 0.63 of the mass
-  from noise alone. So would a difference of shares: twelve voters have 0.92 of the tokens, and
-  nothing is 0.15 above that.) A single first share is noisy: where the mean of the first `FIRST`
-  steps is lower, that counts.
-* r's replies moved towards d's: the distance of their signatures (`forms`) fell to half or less of
-  its value at the first step, and more than a random relabeling of r's first and last replies
-  would let it (permutation test). They must have been apart at the first step, by another such test
-  of both roles' first replies: half of a distance that is itself noise is soon crossed, and a role
-  that always sounded like another has nothing to lose to it.
-
-Isolated policies share no parameters, so there is nothing to capture.
-"""
+"""Capture: has one role taken over the policy that it shares with others?"""
 
 from __future__ import annotations
 
@@ -28,16 +10,15 @@ from itertools import combinations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from flowzoo.baselines.diagnostics.forms import Floats, distance, distances
+from flowzoo.aliases import Floats
+from flowzoo.baselines.diagnostics.forms import distance, distances
 from flowzoo.errors import UsageError
 
 WINDOW = 10
-ODDS = 3.0
-"""As three voters of 0.75 of the tokens that have 0.9 of the mass."""
+ODDS = 3.0  # as three voters of 0.75 of the tokens that have 0.9 of the mass
 FIRST = 5
 CLOSER = 0.5
-LEVEL = 0.05
-"""Largest p-value of a move that counts."""
+LEVEL = 0.05  # largest p-value of a move that counts
 APART = 0.01
 """Largest p-value of roles that were apart. It bounds the rate of false alarms for roles alike: two
 roles that seem apart by chance come closer by chance, too."""
@@ -50,12 +31,9 @@ class Capture:
     by: str
     of: str
     captured: bool
-    dominant: bool
-    """The first half: mass."""
-    from_step: int | None
-    """First step of the first window in which `by` dominated."""
-    moved: bool
-    """The second half: form."""
+    dominant: bool  # the first half: mass
+    from_step: int | None  # first step of the first window in which `by` dominated
+    moved: bool  # the second half: form
     apart_p: float
     """p-value of the two roles' first replies being of one form; large: they were alike."""
     distance_before: float
@@ -66,18 +44,14 @@ class Capture:
 def dominance(
     mass: Sequence[float], tokens: Sequence[float], steps: Sequence[int]
 ) -> tuple[bool, int | None]:
-    """Test if a role's `mass` shares dominate over a window, and return the first such step.
-
-    `mass` and `tokens` are the role's shares at `steps`, the first being the run's first update.
-
-    Raises:
-        UsageError: the sequences differ in length.
-    """
+    """Test if a role's `mass` shares dominate over a window, and return the first such step."""
+    # An absolute threshold would be wrong: three voters beside one aggregator have 0.63 of the mass
+    # from noise alone. So would a difference of shares: twelve voters have 0.92 of the tokens.
     if not len(mass) == len(tokens) == len(steps):
         raise UsageError(
             f"shares and steps must be equally long, got {len(mass)}, {len(tokens)}, {len(steps)}"
         )
-    mass_odds, token_odds = log_odds(mass), log_odds(tokens)
+    mass_odds, token_odds = _log_odds(mass), _log_odds(tokens)
     if len(mass_odds) < WINDOW:
         return False, None
     first = min(mass_odds[0], mass_odds[:FIRST].mean())
@@ -87,17 +61,12 @@ def dominance(
     return (True, steps[reached[0]]) if reached.size else (False, None)
 
 
-def log_odds(shares: Sequence[float]) -> Floats:
-    """Natural logarithm of share to rest, for shares from 1e-4 on either side."""
+def _log_odds(shares: Sequence[float]) -> Floats:
     clipped = np.clip(np.asarray(shares, np.float64), 1e-4, 1 - 1e-4)
     return np.log(clipped / (1 - clipped))
 
 
-def relabeled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, Floats]:
-    """Signatures of `rows` (replies, features) after random relabelings into two groups.
-
-    The first has `ones` replies; both are (draws, features).
-    """
+def _relabeled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, Floats]:
     rng = np.random.default_rng(seed)
     first = np.zeros((draws, len(rows)))
     first[:, :ones] = 1
@@ -105,10 +74,9 @@ def relabeled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, F
     return first / ones, (rows.sum(axis=0) - first) / (len(rows) - ones)
 
 
-def separation(first: Floats, second: Floats, scale: Floats, *, draws: int = 2000) -> float:
-    """p-value of the distance of two roles' signatures, for replies (any, features) of one form."""
+def _separation(first: Floats, second: Floats, scale: Floats, *, draws: int = 2000) -> float:
     far = distance(first.mean(axis=0), second.mean(axis=0), scale)
-    ones, twos = relabeled(np.concatenate([first, second]), len(first), draws, 1)
+    ones, twos = _relabeled(np.concatenate([first, second]), len(first), draws, 1)
     reached = int(np.sum(distances(ones - twos, np.zeros_like(scale), scale) >= far - 1e-9))
     return (1 + reached) / (1 + draws)
 
@@ -122,15 +90,11 @@ def movement(
     draws: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """Movement of a role's replies to a signature: distance before, after, and a p-value.
-
-    `before` and `after` are (replies, features) of the role; `target` (features,) is the other
-    role's signature at the first step; `scale` (features,) as `forms.distance` takes it. The
-    p-value is one-sided: relabeled replies come as much closer as the real ones did.
-    """
+    """Movement of a role's replies to a signature: distance before, after, and a p-value."""
+    # One-sided: _relabeled replies come as much closer as the real ones did.
     far = distance(before.mean(axis=0), target, scale)
     near = distance(after.mean(axis=0), target, scale)
-    ones, twos = relabeled(np.concatenate([before, after]), len(before), draws, seed)
+    ones, twos = _relabeled(np.concatenate([before, after]), len(before), draws, seed)
     closer = distances(ones, target, scale) - distances(twos, target, scale)
     # Rounding must not part a relabeling from the real labels that it repeats.
     reached = int(np.sum(closer >= far - near - 1e-9))
@@ -146,16 +110,14 @@ def find_captures(
     *,
     draws: int = 2000,
 ) -> list[Capture]:
-    """Every ordered pair of roles of one shared policy.
-
-    `mass` and `tokens` are shares per role at `steps`; `before` and `after` are the features of
-    each role's replies at the first and at the last step, (replies, features).
-    """
+    """Every ordered pair of roles of one shared policy."""
+    # Roles must have been apart: half of a distance that is itself noise is soon crossed, and a
+    # role that always sounded like another has nothing to lose to it.
     everything = np.concatenate(list(before.values()))
     scale = everything.std(axis=0)
     captures: list[Capture] = []
     apart = {
-        frozenset((role, other)): separation(before[role], before[other], scale, draws=draws)
+        frozenset((role, other)): _separation(before[role], before[other], scale, draws=draws)
         for role, other in combinations(mass, 2)
     }
     for by in mass:

@@ -1,21 +1,4 @@
-"""Checking roles that stopped discriminating: evaluators, verifiers and aggregators.
-
-A checking role whose reward is the team's may find one verdict that pays: rejecting where most
-answers are wrong, accepting where its own reward counts agreement. The verdict becomes constant and
-stays when it no longer pays. Two kinds of role:
-
-* *Judges* (evaluator, verifier) accept or reject. Of right things (answers, evidence) they accept a
-  share TPR, of wrong ones they reject a share TNR. Collapsed: at the last evaluation one of them is
-  `BLIND` or less, its 95 % interval ends below `BOUND`, and at an earlier evaluation it was
-  `SEEING` or more with intervals that tell the two apart. `informed` is TPR + TNR - 1 (Youden,
-  Cancer 3 (1950) 32): 0 for a verdict that does not depend on what is judged.
-* *Choosers* (aggregator) name a place. Collapsed: one place has `ONE_PLACE` or more of the choices,
-  the interval of which begins above `PLACE_BOUND`, and it had less than that before training, with
-  an interval of the change that excludes 0. One that always chose so has `always`.
-
-An episode's verdicts resemble one another, so a share counts as of no more cases than there are
-problems. How often this errs: `studies/truth_tables.py`, part `checkers`.
-"""
+"""Checking roles that stopped discriminating: evaluators, verifiers and aggregators."""
 
 from __future__ import annotations
 
@@ -34,8 +17,7 @@ Episode = Mapping[str, Any]
 JudgeVerdict = Literal["rejects everything", "accepts everything", "none", "too few cases"]
 
 BLIND, SEEING, BOUND = 0.2, 0.4, 1 / 3
-FEWEST_CASES = 15
-"""Cases of the last evaluation below which nothing is said."""
+FEWEST_CASES = 15  # cases of the last evaluation below which nothing is said
 ONE_PLACE, PLACE_BOUND = 0.9, 0.8
 
 JUDGES: Mapping[str, Mapping[str, str]] = {
@@ -57,19 +39,13 @@ class JudgeShares(NamedTuple):
     role: str
     verdict: JudgeVerdict
     tpr: ShareInterval | None
-    tnr: ShareInterval | None
-    """Shares of the last evaluation."""
+    tnr: ShareInterval | None  # shares of the last evaluation
     best_tpr: ShareInterval | None
-    best_tnr: ShareInterval | None
-    """Highest shares of the earlier evaluations."""
-    best_step: int | None
-    """Step of the highest value of the share that collapsed."""
-    informed: tuple[float, float, float] | None
-    """TPR + TNR - 1 with its interval."""
-    accepts: float | None
-    """Share of the readable verdicts of the last evaluation that accept."""
-    abstained: float | None
-    """Share of its verdicts that are unreadable."""
+    best_tnr: ShareInterval | None  # highest shares of the earlier evaluations
+    best_step: int | None  # step of the highest value of the share that collapsed
+    informed: tuple[float, float, float] | None  # TPR + TNR - 1 with its interval
+    accepts: float | None  # share of the readable verdicts of the last evaluation that accept
+    abstained: float | None  # share of its verdicts that are unreadable
     found_below: float | None
     """A share that has truly fallen to this is found with probability 0.8; None: none is."""
 
@@ -123,7 +99,7 @@ def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
 
 
 def _course(evaluations: Sequence[Row], name: str) -> list[ShareInterval | None]:
-    """A share of every evaluation, of no more cases than problems."""
+    # An episode's verdicts resemble one another: a share counts as of no more cases than problems.
     intervals: list[ShareInterval | None] = []
     for row in evaluations:
         share, of = row.get(f"eval/share/{name}"), row.get(f"eval/share_of/{name}", 0)
@@ -162,28 +138,21 @@ class Chooser(NamedTuple):
     """Choices of a role among candidates."""
 
     collapsed: bool
-    always: bool
-    """One place has nearly all choices, and had them before training as well."""
-    position: int
-    """Position with most choices at the end, from 1."""
+    always: bool  # one place has nearly all choices, and had them before training as well
+    position: int  # position with most choices at the end, from 1
     candidates: int
-    before: ShareInterval
-    """Share of the choices that the position has before training."""
+    before: ShareInterval  # share of the choices that the position has before training
     after: ShareInterval
-    found_above: float
-    """A place that truly has this share is found with probability 0.8."""
+    found_above: float  # a place that truly has this share is found with probability 0.8
 
 
 def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None:
-    """The choices of two evaluations (`chosen`, from 0, among the facts of saved episodes).
-
-    None where nothing was chosen among two or more, or in too few episodes. Only episodes whose
-    choice is written by a role are looked at, not those in which votes were counted.
-    """
+    """The choices of two evaluations, from 0; None where nothing was chosen, or too seldom."""
+    # Only episodes whose choice is written by a role are looked at, not those with counted votes.
     chosen = [_choices(episodes) for episodes in (first, last)]
     if min(len(choices) for choices in chosen) < FEWEST_CASES:
         return None
-    candidates = max(_candidates(episode) for episode in last)
+    candidates = max(len(episode["calls"]) - 1 for episode in last)
     if candidates < 2:
         return None
     position, count = Counter(chosen[1]).most_common(1)[0]
@@ -209,13 +178,9 @@ def _choices(episodes: Sequence[Episode]) -> list[int]:
 
 
 def _by_role(episode: Episode) -> bool:
-    """True if the last call is alone in its phase: a role chose among the candidates."""
+    # The last call is alone in its phase: a role chose among the candidates.
     calls = episode["calls"]
     return len(calls) > 1 and sum(c["phase"] == calls[-1]["phase"] for c in calls) == 1
-
-
-def _candidates(episode: Episode) -> int:
-    return len(episode["calls"]) - 1
 
 
 class LoopValue(NamedTuple):
@@ -228,17 +193,12 @@ class LoopValue(NamedTuple):
     low: float
     high: float
     n: int
-    findable: float
-    """A difference of this size is found with probability 0.8."""
+    findable: float  # a difference of this size is found with probability 0.8
 
 
 def loop_value(episodes: Sequence[Episode], candidates: str = "") -> LoopValue | None:
-    """Score less that of the first attempt, or of a candidate at random, over problems.
-
-    Both are of the same episodes, so that how good the members are does not matter. `candidates` is
-    the role whose replies are candidates, where the facts of the episodes state no first attempt.
-    None where the workflow has neither, or for fewer than 2 problems.
-    """
+    """Score less that of the first attempt, or of a candidate at random, over problems."""
+    # Both are of the same episodes, so that how good the members are does not matter.
     pairs: dict[str, list[tuple[float, float]]] = {}
     over: Literal["first attempt", "single candidate"] = "first attempt"
     for episode in episodes:
@@ -273,7 +233,6 @@ def candidate_role(episodes: Sequence[Episode]) -> str:
 
 
 def _mean_role_score(episode: Episode, role: str) -> float | None:
-    """Mean role score of a role's calls; None where one has none."""
     scores = [call.get("role_score") for call in episode["calls"] if call["role"] == role]
     finite = [float(score) for score in scores if score is not None]
     return sum(finite) / len(finite) if finite and len(finite) == len(scores) else None

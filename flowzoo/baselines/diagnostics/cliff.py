@@ -1,23 +1,4 @@
-"""Cliffs: did a run lose accuracy after its peak? A verdict from held-out scores.
-
-The best of many noisy evaluations is too good by chance, so the peak is cross-fitted
-(`flowzoo.baselines.stats`): chosen on one half of the items, scored on the other. `drop` is peak
-minus terminal, the mean of the last evaluations after the peak. Its variance is that of a bootstrap
-over items, the same for all evaluations (they are paired); several seeds add their variance, with
-Student's t for their small number. Every seed has a separate peak.
-
-* `cliff`: the drop is at least `THRESHOLD`, its interval excludes 0, and none of the last `LAST`
-  evaluations is within one standard error of the peak. It takes `LAST` + 2 evaluations.
-* `falling`: a fall in progress, which fewer evaluations show: the last two lie `FALLING[2]` or more
-  below the peak, or the last one `FALLING[1]`, none of them within one standard error of it, with a
-  one-sided p-value of at most `FALLING_LEVEL`.
-* else `no cliff`; or no verdict, `not enough evaluations`, or where falls of `TOO_COARSE` could
-  have been missed `not enough items` or `not enough seeds`. A fall that is found needs no power.
-
-The threshold of the paper whose question this is (arXiv 2605.24202) is not public; this one is
-ours. How often it is wrong: `studies/truth_tables.py`, parts `cliff` and `falls`, with
-their tables in docs/diagnostics.md.
-"""
+"""Cliffs: did a run lose accuracy after its peak? A verdict from held-out scores."""
 
 from __future__ import annotations
 
@@ -29,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.stats import (
     MeanUncertainty,
     bootstrap,
@@ -39,28 +21,21 @@ from flowzoo.baselines.stats import (
 )
 from flowzoo.errors import UsageError
 
-Floats = npt.NDArray[np.float64]
 CliffVerdict = Literal[
     "cliff", "falling", "no cliff", "not enough evaluations", "not enough items", "not enough seeds"
 ]
-FELL: tuple[CliffVerdict, ...] = ("cliff", "falling")
-"""The verdicts that there was a fall."""
+FELL: tuple[CliffVerdict, ...] = ("cliff", "falling")  # the verdicts that there was a fall
 
-THRESHOLD = 0.05
-"""Smallest drop that is called a cliff, as a fraction."""
-LAST = 3
-"""Evaluations that the terminal accuracy is the mean of."""
+THRESHOLD = 0.05  # smallest drop that is called a cliff, as a fraction
+LAST = 3  # evaluations that the terminal accuracy is the mean of
 FALLING = {2: 0.10, 1: 0.15}
 """By the number of last evaluations, the smallest drop that is called a fall in progress."""
-FALLING_LEVEL = 0.0125
-"""Largest one-sided p-value of one; there are two tries."""
+FALLING_LEVEL = 0.0125  # largest one-sided p-value of one; there are two tries
 TOO_COARSE = 0.15
 """A cell without a fall whose smallest detectable drop is larger has no verdict but `not enough
 items`, or, where its items alone would do, `not enough seeds`: they differ too much."""
-FEWEST = 30
-"""Items below which halves say nothing."""
-EARLIEST = 3
-"""Evaluations below which nothing is said: before training, a peak, and one after it."""
+FEWEST = 30  # items below which halves say nothing
+EARLIEST = 3  # evaluations below which nothing is said: before training, a peak, and one after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +43,25 @@ class Cliff:
     """The verdict on one cell: a run, or its repetitions under several seeds. All fractions."""
 
     verdict: CliffVerdict
-    below_base: bool
-    """The terminal accuracy is below that of step 0."""
-    peak: float
-    """Cross-fitted, the mean of the seeds' own."""
+    below_base: bool  # the terminal accuracy is below that of step 0
+    peak: float  # cross-fitted, the mean of the seeds' own
     peak_step: int
     """Step of the evaluation that is best on all items; its own accuracy is biased upwards."""
-    naive_peak: float
-    """Biased accuracy of that evaluation."""
-    terminal: float
-    """Mean of the last evaluations after the peak."""
-    last: int
-    """Largest number of evaluations in that mean."""
+    naive_peak: float  # biased accuracy of that evaluation
+    terminal: float  # mean of the last evaluations after the peak
+    last: int  # largest number of evaluations in that mean
     base: float
     drop: float
     low: float
-    high: float
-    """95 % interval of the drop."""
-    se: float
-    """Standard error of the drop."""
+    high: float  # 95 % interval of the drop
+    se: float  # standard error of the drop
     se_items: float
     """The part of it that more items would lower; the rest is from seeds that differ."""
     p_value: float
     """One-sided, of no drop at all; for false-discovery control over the cells of a matrix."""
     cliff_step: int | None
     """First evaluation after the change point of the accuracy; None: no cliff."""
-    detectable: float
-    """Smallest drop found with probability 0.8 at this standard error."""
+    detectable: float  # smallest drop found with probability 0.8 at this standard error
     items: int
     evaluations: int
     seeds: int
@@ -108,15 +75,10 @@ def find_cliff(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Cliff:
-    """The verdict from `scores`, one (evaluations, items) array for each seed of a cell.
-
-    `steps` are the steps of the evaluations; the first is before training. Items are in the
-    same order everywhere.
-
-    Raises:
-        UsageError: shapes that do not belong together, fewer than `EARLIEST` evaluations or
-            `FEWEST` items, or a score that is not finite.
-    """
+    """The verdict from `scores`, one (evaluations, items) array for each seed of a cell."""
+    # The best of many noisy evaluations is too good by chance, so the peak is cross-fitted: chosen
+    # on one half of the items, scored on the other. The threshold of arXiv 2605.24202 is not
+    # public; this one is ours.
     runs = _checked(scores, steps)
     lasts = [LAST] if runs.shape[1] >= LAST + 2 else [runs.shape[1] - 2]
     lasts += [last for last in FALLING if last <= runs.shape[1] - 2]
@@ -169,18 +131,15 @@ def find_cliff(
 
 
 class _Fall(NamedTuple):
-    """The drop to the last evaluations, for one number of them."""
-
     last: int
     terminal: float
     drop: float
     spread: MeanUncertainty
-    near: bool
-    """One of the last evaluations is within one standard error of the peak."""
+    near: bool  # one of the last evaluations is within one standard error of the peak
 
 
 def _verdict(tried: Sequence[_Fall], evaluations: int) -> tuple[CliffVerdict, _Fall]:
-    """The verdict and the fall that it is about; the first of `tried` is the one to the end."""
+    # The first of `tried` is the fall to the end. A fall that is found needs no power.
     whole, *partial = tried
     falls = whole.drop >= THRESHOLD and whole.drop > whole.spread.half_width and not whole.near
     if falls and evaluations >= LAST + 2:
@@ -199,10 +158,8 @@ def _verdict(tried: Sequence[_Fall], evaluations: int) -> tuple[CliffVerdict, _F
 
 
 def change_point(values: npt.ArrayLike) -> int:
-    """Index at which a series is best cut into two levels, the second lower (least squares).
-
-    Only cuts after the maximum of the series are looked at.
-    """
+    """Index at which a series is best cut into two levels, the second lower (least squares)."""
+    # Only cuts after the maximum of the series are looked at.
     series = np.asarray(values, np.float64)
     first = int(series.argmax())
     cuts = range(first + 1, len(series))
@@ -218,10 +175,8 @@ def change_point(values: npt.ArrayLike) -> int:
 
 
 def discoveries(p_values: Sequence[float], rate: float = 0.05) -> list[bool]:
-    """Select the cells whose cliffs pass at the false-discovery rate `rate`.
-
-    Benjamini and Hochberg, J. R. Stat. Soc. B 57 (1995) 289.
-    """
+    """Select the cells whose cliffs pass at the false-discovery rate `rate`."""
+    # Benjamini and Hochberg, J. R. Stat. Soc. B 57 (1995) 289.
     order = np.argsort(p_values)
     bounds = rate * np.arange(1, len(p_values) + 1) / max(1, len(p_values))
     reached = np.flatnonzero(np.asarray(p_values, np.float64)[order] <= bounds)
@@ -232,7 +187,6 @@ def discoveries(p_values: Sequence[float], rate: float = 0.05) -> list[bool]:
 
 
 def _checked(scores: Sequence[npt.ArrayLike], steps: Sequence[int]) -> Floats:
-    """The scores as (seeds, evaluations, items)."""
     runs = [np.asarray(run, np.float64) for run in scores]
     shapes = {run.shape for run in runs}
     if len(shapes) != 1 or runs[0].ndim != 2 or runs[0].shape[0] != len(steps):

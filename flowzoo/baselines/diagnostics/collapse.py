@@ -1,22 +1,4 @@
-"""Collapse of a run, tested on its metrics after every evaluation while it trains.
-
-A pure function of the rows of metrics so far, so that a resumed run finds what it would have found.
-It is looked at again and again, so it asks for more than a report does: the last two evaluations
-must agree, and what they show must be `Z_LOOKS` standard errors from an earlier evaluation. Kinds:
-
-* `fall`: the team's held-out accuracy is `FALL` or more below that of an earlier evaluation, in
-  both of the last two, and each of the two by itself `Z_FALL` standard errors, paired over
-  problems. (Judged by their mean, a run whose dip is over would be called: one low value will do.)
-* `checker`: a role that judges others gives one constant verdict: of right answers (or
-  of wrong ones) it treats `BLIND` or less as it should, and an earlier evaluation had `SEEING` or
-  more. A share counts as of no more cases than there are problems, since an episode's are alike.
-* `candidates`: a right candidate is there in half or less of the episodes of an earlier evaluation,
-  and in `LOST` less of all episodes: the team has nothing right to choose, at any accuracy.
-* `form`: the share of a role's replies that the strict parser reads is half or less of its earlier
-  value, and has fallen by `LOST`.
-
-How often it errs: `studies/truth_tables.py`, parts `falls` and `checkers`, column `online`.
-"""
+"""Collapse of a run, tested on its metrics after every evaluation while it trains."""
 
 from __future__ import annotations
 
@@ -25,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from flowzoo.aliases import Floats
+
 Row = Mapping[str, Any]
 CollapseKind = Literal["fall", "checker", "candidates", "form"]
 
@@ -40,8 +22,7 @@ evaluations makes some hundred."""
 Z_FALL = 3.0
 """Standard errors of each of two evaluations that must both show a fall: one-sided 1.3e-3 if one is
 truly low and the other is not, and far less if neither is."""
-FEWEST_CASES = 10
-"""Cases below which a share of one evaluation is not looked at."""
+FEWEST_CASES = 10  # cases below which a share of one evaluation is not looked at
 _CHECKED = {
     "evaluator_tpr": ("evaluator", "of the right answers it accepts"),
     "evaluator_tnr": ("evaluator", "of the wrong answers it rejects"),
@@ -54,21 +35,16 @@ class Collapse(NamedTuple):
     """A collapse and its evidence."""
 
     kind: CollapseKind
-    what: str
-    """The team, or the role."""
-    since: int
-    """Step of the first of the two evaluations that show it."""
-    step: int
-    """Step of the last evaluation, at which it was found."""
-    text: str
-    """One line."""
+    what: str  # the team, or the role
+    since: int  # step of the first of the two evaluations that show it
+    step: int  # step of the last evaluation, at which it was found
+    text: str  # one line
 
 
 def find_collapse(rows: Sequence[Row]) -> Collapse | None:
-    """The first collapse that the last of `rows` shows, which are the metrics of a run so far.
-
-    None after a row without an evaluation, and with fewer than three evaluations.
-    """
+    """The first collapse that the last of `rows` shows, which are the metrics of a run so far."""
+    # It is asked again and again, so it needs more than a report does: the last two evaluations
+    # must agree.
     if not rows or not rows[-1].get("eval/scores"):
         return None
     evaluations = [row for row in rows if row.get("eval/scores")]
@@ -91,7 +67,7 @@ def _found(evaluations: Sequence[Row]) -> Iterator[Collapse]:
 
 
 def _falls(evaluations: Sequence[Row]) -> Iterator[Collapse]:
-    """The team's accuracy, against the earlier evaluation that was best."""
+    # Judged by the mean of two, a run whose dip is over would be called: one low value will do.
     if len({len(row["eval/scores"]) for row in evaluations}) > 1:
         return
     scores = np.array([row["eval/scores"] for row in evaluations], np.float64)
@@ -107,7 +83,6 @@ def _falls(evaluations: Sequence[Row]) -> Iterator[Collapse]:
 
 
 def _blind(evaluations: Sequence[Row], name: str, role: str, phrase: str) -> Iterator[Collapse]:
-    """A checking role that no longer tells one kind of thing from the other."""
     share, cases = _shares(evaluations, f"eval/share/{name}")
     ends, weights = share[-2:], cases[-2:]
     if not np.isfinite(ends).all() or weights.min() < FEWEST_CASES or ends.max() > BLIND:
@@ -128,7 +103,6 @@ def _blind(evaluations: Sequence[Row], name: str, role: str, phrase: str) -> Ite
 def _lost(
     evaluations: Sequence[Row], name: str, kind: CollapseKind, what: str, phrase: str
 ) -> Iterator[Collapse]:
-    """A share that has fallen to half of its earlier value."""
     share, cases = _shares(evaluations, name)
     if not np.isfinite(share[-2:]).all() or not np.isfinite(share[:-2]).any():
         return
@@ -141,7 +115,6 @@ def _lost(
 
 
 def _shares(evaluations: Sequence[Row], name: str) -> tuple[Floats, Floats]:
-    """A share at every evaluation, NaN where it has none, and the cases that it counts as."""
     of = name.replace("eval/share/", "eval/share_of/")
     share = [row.get(name, math.nan) for row in evaluations]
     items = [len(row["eval/scores"]) for row in evaluations]
@@ -153,10 +126,7 @@ def _shares(evaluations: Sequence[Row], name: str) -> tuple[Floats, Floats]:
 
 
 def _apart(first: float, first_of: float, second: float, second_of: float) -> bool:
-    """True if two shares of independent cases are `Z_LOOKS` standard errors apart.
-
-    With one case more of either kind in both, so that shares of 0 and 1 have an error too.
-    """
+    # One case more of either kind in both, so that shares of 0 and 1 have an error too.
     error = 0.0
     for share, cases in ((first, first_of), (second, second_of)):
         smoothed = (share * cases + 1) / (cases + 2)

@@ -1,16 +1,4 @@
-"""Episodes played again from their transcripts, with the decisions of some role replaced.
-
-The script of a workflow does no I/O, so a saved episode can be played again without any model: its
-replies come from the transcript, and only the task's computations are made anew. After a replaced
-reply, prompts may follow that the transcript has no reply to. Such a reply is made in two steps.
-Whether it is right comes from a *donor*, a decision of the same role in the same situation of
-another episode. Its text comes from the workflow's scripted expert, who does the job right or wrong
-(`Workflow.expert`), or from the donor if the donor's reply was unreadable. A situation is the
-number of earlier requests to the agent and, for every role, the role scores of its replies so far.
-If no episode has a situation, coarser ones are taken (`Situation`).
-
-All episodes are played side by side, so that the task's grader sees them in batches.
-"""
+"""Episodes played again from their transcripts, with the decisions of some role replaced."""
 
 from __future__ import annotations
 
@@ -26,14 +14,11 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.seeding import key_rng
 
-Saved = Mapping[str, Any]
-"""An episode of a transcript file."""
+Saved = Mapping[str, Any]  # an episode of a transcript file
 Situation = tuple[tuple[Any, ...], ...]
 """Keys from fine to coarse; the first that a donor has is taken."""
-FINE = 2
-"""Keys that make situations alike; coarser ones say that none was found."""
-FEWEST_DONORS = 3
-"""Decisions of a situation below which a coarser one is taken."""
+FINE = 2  # keys that make situations alike; coarser ones say that none was found
+FEWEST_DONORS = 3  # decisions of a situation below which a coarser one is taken
 
 
 class ReplayedReply(NamedTuple):
@@ -46,8 +31,7 @@ class ReplayedReply(NamedTuple):
     prompt: tuple[tuple[str, str], ...]
     reply: str
     role_score: float | None
-    read: bool
-    """The parser that rules the workflow could read it."""
+    read: bool  # the parser that rules the workflow could read it
 
 
 class ReplayedEpisode(NamedTuple):
@@ -55,10 +39,8 @@ class ReplayedEpisode(NamedTuple):
 
     score: float
     decisions: tuple[ReplayedReply, ...]
-    replaced: int
-    """Replies that are not the transcript's."""
-    strange: int
-    """Replaced replies without a donor in a like situation."""
+    replaced: int  # replies that are not the transcript's
+    strange: int  # replaced replies without a donor in a like situation
 
 
 class Choice(NamedTuple):
@@ -69,18 +51,14 @@ class Choice(NamedTuple):
     strange: bool = False
 
 
-Chooser = Callable[[Episode, Turn, Situation], Choice]
-"""Answers for an open turn."""
+Chooser = Callable[[Episode, Turn, Situation], Choice]  # answers for an open turn
 
 
 def play(
     workflow: Workflow, problems: Sequence[Problem], choose: Sequence[Chooser]
 ) -> list[ReplayedEpisode]:
-    """Play one episode of every problem; `choose` answers for all roles of each.
-
-    Raises:
-        FlowzooError: what the task raises; a workflow whose script fails.
-    """
+    """Play one episode of every problem; `choose` answers for all roles of each."""
+    # Side by side, so that the task's grader sees them in batches.
     episodes = [Episode(workflow, problem) for problem in problems]
     situations: list[dict[int, Situation]] = [{} for _ in episodes]
     choices: list[list[Choice]] = [[] for _ in episodes]
@@ -135,23 +113,19 @@ def _decisions(episode: Episode, situations: Mapping[int, Situation]) -> tuple[R
     return tuple(
         ReplayedReply(
             turn.agent, turn.turn, episode.workflow.agents[turn.agent][0], situations[turn.call],
-            prompt_key(turn), turn.said, episode.role_scores.get(turn.call),
+            _prompt_key(turn), turn.said, episode.role_scores.get(turn.call),
             turn.reply is not None and episode.workflow.read(turn.reply) is not None,
         )
         for turn in episode.turns
     )  # fmt: skip
 
 
-def prompt_key(turn: Turn) -> tuple[tuple[str, str], ...]:
-    """The prompt of a turn, to be compared."""
+def _prompt_key(turn: Turn) -> tuple[tuple[str, str], ...]:
     return tuple((message["role"], message["content"]) for message in turn.observe())
 
 
 def from_transcript(saved: Saved) -> Chooser:
-    """Chooser that takes every reply from the transcript.
-
-    It raises KeyError if the episode takes another path than the transcript.
-    """
+    """Chooser that takes every reply from the transcript; KeyError on another path."""
     replies = {(call["agent"], call["turn"]): call["reply"] for call in saved["calls"]}
     return lambda episode, turn, where: Choice(replies[turn.agent, turn.turn])
 
@@ -160,10 +134,8 @@ class Draw(NamedTuple):
     """A decision of a donor."""
 
     role_score: float
-    text: str | None
-    """The donor's reply if it was unreadable."""
-    like: bool
-    """The donor's situation was one of the `FINE` finest."""
+    text: str | None  # the donor's reply if it was unreadable
+    like: bool  # the donor's situation was one of the `FINE` finest
 
 
 @dataclass
@@ -180,10 +152,7 @@ class Donors:
                     self._pools.setdefault(key, []).append(decision)
 
     def draw(self, where: Situation, rng: Random, *, like: bool = False) -> Draw | None:
-        """A random decision in the finest situation that has enough; None: none has.
-
-        `like`: only from situations that are fine enough to be called alike.
-        """
+        """A random decision in the finest situation that has enough; None: none has."""
         for fineness, key in enumerate(where[:FINE] if like else where):
             pool = self._pools.get(key, [])
             if len(pool) >= FEWEST_DONORS:
@@ -205,16 +174,14 @@ def expert_reply(episode: Episode, turn: Turn, role_score: float, rng: Random) -
 
 @dataclass(frozen=True)
 class Replacement:
-    """Answers for all roles: one role by `other`'s decisions, the rest as in the transcript.
+    """Answers for all roles: one role by `other`'s decisions, the rest as in the transcript."""
 
-    A reply of the transcript serves where the prompt is the transcript's, and so does one of
-    `other`'s replies to the same prompt; everything else is drawn from donors. In a situation that
-    one of the two evaluations does not show, a role does what it did in the other one, as if it had
-    not changed.
-    """
+    # A reply serves where its prompt is the same; after a replaced reply prompts may follow that
+    # have none. Whether such a reply is right comes from a donor, a decision of the role in the
+    # same situation of another episode; its text comes from the workflow's scripted expert, or from
+    # the donor if the donor's reply was unreadable.
 
-    now: Sequence[ReplayedReply]
-    """Decisions of the episode itself."""
+    now: Sequence[ReplayedReply]  # decisions of the episode itself
     now_donors: Donors
     role: str
     other: Sequence[ReplayedReply] | None
@@ -229,7 +196,7 @@ class Replacement:
         if replaced_role and self.other is None:
             return Choice(expert_reply(episode, turn, 1.0, rng), replaced=True)
         decisions = self.other if replaced_role and self.other is not None else self.now
-        prompt = prompt_key(turn)
+        prompt = _prompt_key(turn)
         for decision in decisions:
             if (decision.agent, decision.turn) == (
                 turn.agent,

@@ -1,22 +1,4 @@
-"""Dead roles: each role compared with itself before training and at its best.
-
-A team may gain while a member dies: one learns to answer alone, and nothing pays the others any
-more. Every role is therefore compared with itself, at its own best evaluation and before training:
-
-* `skill`: its own accuracy (of its first replies of an episode, whose prompts do not depend on
-  what others did) fell by `LOST` or more, to half of its best or less. Paired over problems; the
-  interval allows for the best having been chosen among all evaluations.
-* `unasked`: it is asked in less than `ASKED` of the episodes, before training in half or more.
-* `constant`: one reply has `SAME` or more of its replies to different problems, before training
-  half of that or less, of at least `KINDS` different ones.
-* `copy`: `SAME` or more of its replies say word for word what another agent of the episode said
-  before or beside it, before training half of that or less.
-* `alone`: of the team's right answers `SAME` or more came without any right candidate, before
-  training half of that or less: the team has become a single agent, that of its last reply.
-
-The last three ask for an interval that begins above `SAME_BOUND`. How often this errs:
-`studies/truth_tables.py`, part `dead`.
-"""
+"""Dead roles: each role compared with itself before training and at its best."""
 
 from __future__ import annotations
 
@@ -27,13 +9,11 @@ from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
 from flowzoo.baselines.diagnostics.checkers import JUDGES
 from flowzoo.baselines.stats import findable, share_change
 
-Floats = npt.NDArray[np.float64]
 Episode = Mapping[str, Any]
 Row = Mapping[str, Any]
 Death = Literal["skill", "unasked", "constant", "copy", "alone"]
@@ -42,10 +22,8 @@ LOST = 0.15
 ASKED = 0.05
 SAME, SAME_BOUND = 0.9, 0.8
 KINDS = 10
-FEWEST = 20
-"""Problems (or right answers) below which nothing is said."""
-POWER = 0.8416
-"""80 % quantile of the normal distribution."""
+FEWEST = 20  # problems (or right answers) below which nothing is said
+POWER = 0.8416  # 80 % quantile of the normal distribution
 
 
 class RoleDeath(NamedTuple):
@@ -54,21 +32,17 @@ class RoleDeath(NamedTuple):
     role: str
     kind: Death
     positive: bool
-    before: float
-    """At the role's best evaluation (`skill`), before training (all others)."""
+    before: float  # at the role's best evaluation (`skill`), before training (all others)
     after: float
     change: float
     low: float
-    high: float
-    """Interval of the change: 95 %, for `skill` over all roles and evaluations together."""
-    step: int
-    """Step of `before`."""
+    high: float  # interval of the change: 95 %, for `skill` over all roles and evaluations together
+    step: int  # step of `before`
     n: int
     findable: float | None
     """A fall of this size (`skill`), or a share of this much (others), is found with probability
     0.8; None: none is."""
-    other: str = ""
-    """Whom it copies, or who answers alone."""
+    other: str = ""  # whom it copies, or who answers alone
 
 
 def best_steps(evaluations: Sequence[Row], roles: Sequence[str]) -> dict[str, int]:
@@ -84,14 +58,12 @@ def best_steps(evaluations: Sequence[Row], roles: Sequence[str]) -> dict[str, in
 def lost_skill(
     best: Sequence[Episode], last: Sequence[Episode], role: str, step: int, comparisons: int
 ) -> RoleDeath | None:
-    """`skill` of one role, from the episodes of its best evaluation and of the last one.
-
-    `comparisons` is how many of roles and evaluations the best is chosen from. None for judges,
-    who are judged by `checkers`, and where fewer than `FEWEST` problems have both.
-    """
+    """`skill` of one role, from the episodes of its best evaluation and of the last one."""
+    # `comparisons` is how many of roles and evaluations the best is chosen from. Judges are judged
+    # by `checkers`.
     if role in JUDGES:
         return None
-    first, second = opening_role_scores(best, role), opening_role_scores(last, role)
+    first, second = _opening_role_scores(best, role), _opening_role_scores(last, role)
     both = sorted(first.keys() & second.keys())
     if len(both) < FEWEST:
         return None
@@ -108,8 +80,7 @@ def lost_skill(
     )  # fmt: skip
 
 
-def opening_role_scores(episodes: Sequence[Episode], role: str) -> dict[str, float]:
-    """Problem -> mean own accuracy of the role's agents in their first replies of an episode."""
+def _opening_role_scores(episodes: Sequence[Episode], role: str) -> dict[str, float]:
     scores: dict[str, list[float]] = {}
     for episode in episodes:
         for call in episode["calls"]:
@@ -125,7 +96,8 @@ def opening_role_scores(episodes: Sequence[Episode], role: str) -> dict[str, flo
 def no_longer_asked(first: Sequence[Episode], last: Sequence[Episode], role: str) -> RoleDeath:
     """`unasked` of one role."""
     before, after = (
-        _share(_asks(episode, role) for episode in episodes) for episodes in (first, last)
+        _share(any(call["role"] == role for call in episode["calls"]) for episode in episodes)
+        for episodes in (first, last)
     )
     dead = before.share >= 0.5 and after.share < ASKED and share_change(before, after)[2] < 0
     change, low, high = share_change(before, after)
@@ -196,12 +168,8 @@ def _share(cases: Iterable[bool]) -> ShareInterval:
     return share_interval(sum(values) / len(values), len(values))
 
 
-def _asks(episode: Episode, role: str) -> bool:
-    return any(call["role"] == role for call in episode["calls"])
-
-
 def _opening_replies(episodes: Sequence[Episode], role: str) -> list[str]:
-    """One reply a problem: that of the role's first agent, in its first turn."""
+    # One reply a problem: that of the role's first agent, in its first turn.
     replies: dict[str, str] = {}
     for episode in episodes:
         for call in episode["calls"]:
@@ -211,7 +179,7 @@ def _opening_replies(episodes: Sequence[Episode], role: str) -> list[str]:
 
 
 def _copies(episode: Episode, role: str) -> list[str]:
-    """For each call of `role` the agent that it repeats word for word, or ""."""
+    # For each call of `role` the agent that it repeats word for word, or "".
     sources: list[str] = []
     first_agents: dict[str, str] = {}
     for call in episode["calls"]:

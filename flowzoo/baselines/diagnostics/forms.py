@@ -1,10 +1,4 @@
-"""Form signatures: surface features of a role's replies, and distances between roles.
-
-A role that is captured by another starts to sound like it long before its accuracy tells. A reply
-becomes five numbers (`FEATURES`); a role's signature is their mean over its replies. Distances are
-in standard deviations of the features over all replies of the first step, so that no feature rules
-by its unit; features that do not vary there are left out.
-"""
+"""Form signatures: surface features of a role's replies, and distances between roles."""
 
 from __future__ import annotations
 
@@ -14,11 +8,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from flowzoo.aliases import Floats
 from flowzoo.envs.records import Call
 
-Floats = npt.NDArray[np.float64]
 Surface = Literal["verdict", "bare_verdict", "code", "other"]
 
 FEATURES: tuple[str, ...] = ("boxed", "fence", "verdict", "terse", "length")
@@ -38,10 +31,8 @@ _WORD = re.compile(r"\w+")
 
 
 def features(call: Call) -> tuple[float, ...]:
-    """The features of one reply, in the order of `FEATURES`.
-
-    Where a policy reports no tokens, words are counted instead.
-    """
+    """The features of one reply, in the order of `FEATURES`."""
+    # Where a policy reports no tokens, words are counted instead.
     text = call.reply
     tokens = len(call.output_ids) or len(text.split())
     boxed = _BOX.search(text) is not None
@@ -69,10 +60,8 @@ def surface(reply: str) -> Surface:
 
 
 def jaccard_similarity(replies: Sequence[str]) -> float:
-    """Mean Jaccard index of the word 3-grams of all pairs of `replies`; NaN of fewer than two.
-
-    Two replies too short for a 3-gram are alike if they are equal.
-    """
+    """Mean Jaccard index of the word 3-grams of all pairs of `replies`; NaN of fewer than two."""
+    # Two replies too short for a 3-gram are alike if they are equal.
     grams = [_grams(reply) for reply in replies]
     values = [
         len(first & second) / len(first | second)
@@ -83,12 +72,7 @@ def jaccard_similarity(replies: Sequence[str]) -> float:
 
 
 def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
-    """Metrics of one step: `form/FEATURE/ROLE`, `form/likeness/ROLE`, `form/bare_verdict/ROLE`.
-
-    `likeness` compares a role's parallel replies within each episode and phase (absent for roles
-    that answer alone); `bare_verdict` is the share of bare verdicts among replies with a verdict
-    (absent without any). `length` is a mean of logarithms.
-    """
+    """Metrics of one step: `form/FEATURE/ROLE`, `form/likeness/ROLE`, `form/bare_verdict/ROLE`."""
     row: dict[str, float] = {}
     for role in sorted({call.role for call in calls}):
         role_calls = [call for call in calls if call.role == role]

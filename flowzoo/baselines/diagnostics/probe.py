@@ -1,20 +1,4 @@
-"""Probes of parallel agents of one role: do their gradients add up, or cancel?
-
-Every `probe_every` steps, before the update, the gradient of every slot of a role with several
-agents is computed over separate blocks of problems. What is kept is their Gram matrix, from which
-`diagnostics.amplification` estimates how N slots add up without mistaking noise for disagreement.
-A probe costs about one more backward pass over those roles' rows and, while it lasts, the memory
-of slots times blocks times two vectors of at most `sketch.LARGEST` numbers; gradients of larger
-models are folded to that. It changes neither weights nor optimizer.
-
-The second matrix, `applied`, has the gradients divided by the square roots of Adam's running second
-moments as they are before the update: the shares of the slots in the update that is really
-applied. The norm clip is a common factor and cancels. Adam's moments have grown with the sum of all
-slots, so that the *length* of an update does not grow with their number; what the matrix tells is
-whether slots push in one direction once every weight is on Adam's scale. Weights whose second
-moment is still zero (LoRA's first factor until the second has moved) have no such scale and are
-left out of it.
-"""
+"""Probes of parallel agents of one role: do their gradients add up, or cancel?"""
 
 from __future__ import annotations
 
@@ -26,17 +10,50 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.diagnostics.amplification import FEWEST, Floats, amplification
-from flowzoo.baselines.diagnostics.sketch import sketch
+from flowzoo.aliases import Floats
+from flowzoo.baselines.diagnostics.amplification import FEWEST, amplification
 from flowzoo.baselines.learner.batch import TrainingRow, make_rows
 from flowzoo.baselines.learner.loss import LossNormalizer
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 
+LARGEST = 2_097_143  # the largest prime below 2**21
+_PRIME = 1_000_003  # every tensor of a model gets separate signs
+
+
+def sketch(gradient: Sequence[Tensor], largest: int = LARGEST, seed: int = 0) -> Tensor:
+    """The gradient as one vector of min(number of weights, `largest`) float32."""
+    # A count sketch (Charikar, Chen, Farach-Colton, Theor. Comput. Sci. 312 (2004) 3): number i is
+    # added, with a random sign, to index i mod `largest`. Inner products are unbiased, with a
+    # deviation of 0.07 % of the norms. `LARGEST` is a prime: with a multiple of the width of a
+    # layer, all numbers of one column would share a few indices.
+    total = sum(part.numel() for part in gradient)
+    if total <= largest:
+        return torch.cat([part.flatten().float() for part in gradient])
+    folded = torch.zeros(largest, device=gradient[0].device)
+    index = 0
+    for number, part in enumerate(gradient):
+        signed = part.flatten().float() * _signs(part, seed * _PRIME + number)
+        offset = 0
+        while offset < len(signed):
+            piece = signed[offset : offset + largest - index]
+            folded[index : index + len(piece)] += piece
+            offset += len(piece)
+            index = (index + len(piece)) % largest
+    return folded
+
+
+def _signs(like: Tensor, seed: int) -> Tensor:
+    generator = torch.Generator(like.device).manual_seed(seed)
+    drawn = torch.randint(
+        0, 2, (like.numel(),), generator=generator, device=like.device, dtype=torch.int8
+    )
+    return drawn.mul_(2).sub_(1)
+
+
 BLOCKS = 8
 """Most blocks of problems: more would cost more passes and tell little more of the variance."""
-_AT_ONCE = 2**18
-"""Numbers of each vector that are in float64 at once."""
+_AT_ONCE = 2**18  # numbers of each vector that are in float64 at once
 _DIGITS = 6
 
 
@@ -44,20 +61,16 @@ class SlotGramMatrix(NamedTuple):
     """Inner products of the gradients of a role's slots over blocks of problems."""
 
     role: str
-    products: Floats
-    """(slots, blocks, slots, blocks) float64: <g_sb, g_tc>."""
-    applied: Floats | None
-    """The same of the applied update; None before the optimizer's first step."""
+    products: Floats  # (slots, blocks, slots, blocks) float64: <g_sb, g_tc>
+    applied: Floats | None  # the same of the applied update; None before the optimizer's first step
 
 
 def slot_grams(
     learner: Learner, calls: Sequence[Call], advantages: Sequence[float], blocks: int = BLOCKS
 ) -> list[SlotGramMatrix]:
-    """Probe every role of `calls` that has two slots or more, on the learner's weights of now.
-
-    Blocks are of whole problems, whose numbers differ by one at most. A role is left out where
-    there are fewer than `FEWEST` problems, or where none of its rows would be trained on.
-    """
+    """Probe every role of `calls` with two slots or more, on the learner's weights."""
+    # Costs about one more backward pass over those roles' rows, and the memory of slots times
+    # blocks times two vectors of at most `sketch.LARGEST` numbers. Blocks are of whole problems.
     rows = make_rows(calls, advantages, learner.config)
     totals = LossNormalizer(len(rows), sum(len(row.call.output_ids) for row in rows))
     problems = {row.call.problem: None for row in rows}
@@ -76,14 +89,7 @@ def slot_grams(
 
 
 def probe_metrics(grams: Sequence[SlotGramMatrix]) -> dict[str, Any]:
-    """Metrics of one probe.
-
-    `grad/amplification/ROLE` with `grad/amplification_low`, `_high` (95 % interval), `_naive` and
-    `_over`, `_over_low`, `_over_high` (of the sum, over orthogonal gradients of the same norms),
-    and `grad/amplification_applied/ROLE` with the same: the finite ones among them. `gram/ROLE` is
-    a dict of the number of `slots` and of `blocks`, `products` and `applied` (nested lists or
-    None), with six digits.
-    """
+    """Metrics of one probe: `grad/amplification/ROLE` and like names, matrices as `gram/ROLE`."""
     metrics: dict[str, Any] = {}
     for role, products, applied in grams:
         for name, gram in (("amplification", products), ("amplification_applied", applied)):
@@ -101,7 +107,7 @@ def probe_metrics(grams: Sequence[SlotGramMatrix]) -> dict[str, Any]:
 def _groups(
     rows: Sequence[TrainingRow], slots: Sequence[int], block_of: dict[str, int], blocks: int
 ) -> list[list[TrainingRow]]:
-    """The rows of every slot in every block, slot by slot."""
+    # slot by slot
     groups: dict[tuple[int, int], list[TrainingRow]] = {
         (slot, block): [] for slot in slots for block in range(blocks)
     }
@@ -131,7 +137,6 @@ def _gram(
 
 
 def _products(vectors: Sequence[Tensor]) -> Floats:
-    """Inner products of vectors of float32, added up in float64: (vectors, vectors)."""
     total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors[0].device)
     for part in torch.stack(list(vectors)).split(_AT_ONCE, dim=1):
         part = part.double()
@@ -140,10 +145,8 @@ def _products(vectors: Sequence[Tensor]) -> Floats:
 
 
 def _adam_scales(learner: Learner) -> list[Tensor] | None:
-    """Divisors of Adam for every weight's gradient, up to a common factor.
-
-    None without history, and for an optimizer that keeps no second moment of every weight.
-    """
+    # The norm clip is a common factor and cancels. Weights whose second moment is still zero
+    # (LoRA's first factor until the second has moved) have no scale and are left out.
     states = [learner.optimizer.state.get(parameter) for parameter in learner.parameters]
     filled = [state for state in states if state]
     if not filled or not all("exp_avg_sq" in state for state in filled):
@@ -172,6 +175,5 @@ def _amplification(name: str, role: str, gram: Floats) -> dict[str, float]:
 
 
 def _plain(gram: Floats) -> list[Any]:
-    """Nested lists with `_DIGITS` digits."""
     short = [float(f"{value:.{_DIGITS}g}") for value in gram.ravel()]
     return np.array(short).reshape(gram.shape).tolist()

@@ -1,19 +1,7 @@
-"""Causes of no learning, read off the metrics of a run while it trains, with remedies.
+"""Causes of no learning, read off the metrics of a run while it trains, with remedies."""
 
-Five causes, each a pure function of the rows of metrics, so that a resumed run finds what it would
-have found and a report finds it again:
-
-* `nothing`: a step in which no row had a part in a gradient.
-* `truncation/ROLE`: more than `CUT` of a role's replies at the length limit, `STEPS` steps in a
-  row.
-* `reward`: no group whose rewards differ, `STEPS` steps in a row.
-* `role/ROLE`: a role without a row that carries an advantage into the loss, `STEPS` steps in a row
-  in which other roles had some.
-* `unread/ROLE`: hardly a reply of the role that could be read.
-
-The evaluation of step 0 and step 1 are also judged alone, by `flowzoo.agents.evaluation.alarms`:
-`start_alarms` does so before the first update, with the replies at hand.
-"""
+# Each cause is a pure function of the rows of metrics, so that a resumed run finds what it would
+# have found and a report finds it again.
 
 from __future__ import annotations
 
@@ -34,8 +22,7 @@ from flowzoo.agents.evaluation.alarms import (
 )
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 
-STEPS = 3
-"""Steps in a row that make a cause of what may happen in a single one."""
+STEPS = 3  # steps in a row that make a cause of what may happen in a single one
 
 Row = Mapping[str, Any]
 
@@ -43,19 +30,14 @@ Row = Mapping[str, Any]
 class Silence(NamedTuple):
     """Something that keeps a run from learning."""
 
-    cause: str
-    """One of the causes above; each is reported once."""
-    step: int
-    """The step at which it was found."""
-    text: str
-    """Cause and remedy in one line."""
+    cause: str  # one of the causes above; each is reported once
+    step: int  # the step at which it was found
+    text: str  # cause and remedy in one line
 
 
 def silences(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
-    """Causes that hold after the last of `rows`, the metrics of a run so far.
-
-    `settings` are from `run.json`. After an evaluation alone there are none, except at step 0.
-    """
+    """Causes that hold after the last of `rows`, the metrics of a run so far."""
+    # After an evaluation alone there are none, except at step 0.
     if not rows:
         return []
     step = rows[-1]["step"]
@@ -80,16 +62,8 @@ def silences(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
 def start_alarms(
     row: Row, settings: Mapping[str, Any], replies: Iterable[RoleReplies], taught: float
 ) -> list[Alarm]:
-    """The alarms of the evaluation of step 0, or of the rollouts of step 1.
-
-    Groups are reported if few rows are `taught`, and the replies do not explain it.
-
-    Args:
-        row: metrics, as far as they are known.
-        settings: from `run.json`.
-        replies: of every role.
-        taught: share of the rows whose advantage is not 0.
-    """
+    """The alarms of the evaluation of step 0, or of the rollouts of step 1."""
+    # Groups are reported if few rows are `taught`, and the replies do not explain it.
     warm_start = ""
     if not settings.get("env"):
         workflow, model = settings["workflow"], settings["model"]
@@ -105,7 +79,6 @@ def start_alarms(
 
 
 def _role_replies(row: Row, prefix: str) -> list[RoleReplies]:
-    """The replies of every role, as far as a row of metrics knows them."""
     start = f"{prefix}strict/"
     return [
         RoleReplies(
@@ -119,12 +92,7 @@ def _role_replies(row: Row, prefix: str) -> list[RoleReplies]:
 
 
 def silence_record(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every cause of a whole run, as plain values.
-
-    Returns:
-        Per cause `cause`, `first` and `last` (steps), `steps` (how many it held at) and `text`, of
-        the first time.
-    """
+    """Causes of a run: `cause`, `first` and `last` step, number of `steps`, first `text`."""
     record: dict[str, dict[str, Any]] = {}
     for end in range(1, len(rows) + 1):
         for cause in silences(rows[max(0, end - STEPS) : end], settings):
@@ -135,7 +103,6 @@ def silence_record(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[dic
 
 
 def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
-    """A step that changed no weight."""
     if _sum(row, "learn/rows_trained/"):
         return None
     rows, cut = _sum(row, "learn/rows/"), _sum(row, "learn/truncated/")
@@ -151,7 +118,6 @@ def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
 
 
 def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Silence | None:
-    """Rewards that differ in no group."""
     for row in rows:
         groups = row.get("group/count", 0)
         alike = row.get("group/zero_variance", 0) + row.get("group/singleton", 0)
@@ -167,7 +133,6 @@ def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Silence | None:
 
 
 def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
-    """Roles whose replies are cut off."""
     causes: list[Silence] = []
     start = "truncated/"
     for role in (name.removeprefix(start) for name in rows[-1] if name.startswith(start)):
@@ -186,7 +151,6 @@ def _truncation(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silenc
 
 
 def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
-    """Roles that learn nothing while others do."""
     signals = [_signals(row) for row in rows]
     causes: list[Silence] = []
     if not all(any(signal.values()) for signal in signals):
@@ -213,7 +177,7 @@ def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
 
 
 def _signals(row: Row) -> dict[str, float]:
-    """Role -> share of its rows that carry an advantage into the loss; `signal/ROLE/POLICY`."""
+    # `signal/ROLE/POLICY`
     shares: dict[str, float] = {}
     for name, value in row.items():
         if name.startswith("signal/"):
@@ -223,7 +187,6 @@ def _signals(row: Row) -> dict[str, float]:
 
 
 def _trained(row: Row) -> bool:
-    """True if the row is from an iteration."""
     return any(name.startswith("learn/rows/") for name in row)
 
 
@@ -232,7 +195,6 @@ def _sum(row: Row, start: str) -> float:
 
 
 def _longer(role: str | None, settings: Mapping[str, Any]) -> str:
-    """Remedy for replies that are cut off."""
     budget = own_budget(role or "", settings["lengths"])
     limit = (
         f"--lengths (now {budget})" if budget else f"--max-tokens (now {settings['max_tokens']})"
@@ -243,7 +205,6 @@ def _longer(role: str | None, settings: Mapping[str, Any]) -> str:
 
 
 def _easier(settings: Mapping[str, Any], score: float = 0.0) -> str:
-    """Remedy for rewards that do not differ, if their mean is `score`."""
     algorithm = ALGORITHMS.get(settings["algorithm"])
     name = "candidates" if algorithm and algorithm.sampling != "episodes" else "samples"
     now = "" if settings[name] is None else f" (now {settings[name]})"
@@ -254,7 +215,6 @@ def _easier(settings: Mapping[str, Any], score: float = 0.0) -> str:
 
 
 def _rewards(rows: Sequence[Row]) -> str:
-    """The mean rewards, and how many of the replies could be read at all."""
     means = [row["reward/mean"] for row in rows if "reward/mean" in row]
     text = f"mean reward {sum(means) / len(means):.2f}" if means else "no episode"
     read = [value for row in rows for name, value in row.items() if name.startswith("strict/")]

@@ -1,9 +1,4 @@
-"""The policy-swap probe: what a workflow is worth with the policies of two roles exchanged.
-
-Where roles have grown apart, each policy is worse in the other's place and the accuracy falls;
-where they have not, nothing happens. Everything else stays with the role: token budgets, the
-switch for thoughts, and the noise that replies are sampled with, so that the difference is paired.
-"""
+"""The policy-swap probe: what a workflow is worth with the policies of two roles exchanged."""
 
 from __future__ import annotations
 
@@ -23,10 +18,8 @@ from flowzoo.envs.workflow import Roles
 class Swap(NamedTuple):
     """Two places of a workflow, and the policy map in which each has the other's policy."""
 
-    roles: tuple[str, str]
-    """Roles; or agents, if the agents of a role have several policies."""
-    policies: tuple[str, str]
-    """Their policies when nothing is exchanged."""
+    roles: tuple[str, str]  # roles; or agents, if the agents of a role have several policies
+    policies: tuple[str, str]  # their policies when nothing is exchanged
     policy_map: PolicyMap
 
 
@@ -44,11 +37,7 @@ def policy_slots(roles: Roles, mapping: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_thinking_of(policy: Policy, like: Policy) -> Policy:
-    """`policy` in the place of `like`: with that one's switch for thoughts.
-
-    Raises:
-        UsageError: the model of `policy` has no such switch.
-    """
+    """`policy` in the place of `like`: with that one's switch for thoughts."""
     switch = getattr(like, "thinking", None)
     if getattr(policy, "thinking", None) == switch:
         return policy
@@ -61,17 +50,7 @@ def policy_swaps(
     policies: Mapping[str, Policy],
     lengths: Mapping[str, Lengths],
 ) -> list[Swap]:
-    """A policy map for every pair of places that play with different policies; nothing is played.
-
-    Args:
-        roles: the workflow's, role -> number of agents.
-        mapping: role or agent -> name of its policy.
-        policies: by name.
-        lengths: role or agent -> token budgets.
-
-    Raises:
-        UsageError: a model cannot think, or not think, as its new place asks for.
-    """
+    """A policy map for every pair of roles or agents with different policies."""
     held = policy_slots(roles, mapping)
     swaps: list[Swap] = []
     for first, second in combinations(held, 2):
@@ -94,25 +73,9 @@ def swap_probe(
     lengths: Mapping[str, Lengths],
     before: Sequence[float],
 ) -> list[dict[str, Any]]:
-    """Accuracy with the policies of two roles exchanged, for every pair of different policies.
-
-    Args:
-        play: plays the held-out problems, in their order, with a policy map; the noise and the
-            number of episodes of a problem must be the same as for `before`.
-        roles: see `policy_swaps`, as are `mapping` and `lengths`.
-        mapping: role or agent -> name of its policy.
-        policies: the policies by name, at the temperature of evaluations.
-        lengths: role or agent -> token budgets.
-        before: scores of the held-out problems with nothing exchanged.
-
-    Returns:
-        Per pair `roles`, `policies`, `accuracy`, `scores` (per problem), and the paired difference
-        to `before` with its 95 % interval: `mean`, `low`, `high`, `n`. Fractions; a fall is
-        negative. Empty where all roles share one policy.
-
-    Raises:
-        UsageError: see `policy_swaps`; or `before` is of another number of problems.
-    """
+    """Accuracy with the policies of two roles exchanged, for every pair of different policies."""
+    # Token budgets, the switch for thoughts and the sampling noise stay with the role, so that the
+    # difference is paired. `play` must play as many episodes of a problem as for `before`.
     rows: list[dict[str, Any]] = []
     for swap in policy_swaps(roles, mapping, policies, lengths):
         scores = problem_scores(play(swap.policy_map))

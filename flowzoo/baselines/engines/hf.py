@@ -1,8 +1,4 @@
-"""The models a run trains, and the engines that sample from them.
-
-`Engines` is what the trainer knows of sampling: who plays, who judges, and what has to happen
-around an update. With transformers nothing has to: the sampler is the learner's own module.
-"""
+"""The models a run trains, and the engines that sample from them."""
 
 from __future__ import annotations
 
@@ -13,12 +9,13 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from flowzoo.agents import Policy, Sampling
-from flowzoo.agents.chat.template import read_thinking
+from flowzoo.agents import Policy, Request, Sampling
+from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_thinking
 from flowzoo.agents.hf.decode import check_decoding
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.model_files import model_source
 from flowzoo.agents.pocket import pocket_path, read_pocket
+from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.traits import EngineDType
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.sync_check import LogprobGap
@@ -27,7 +24,7 @@ from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weight
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.rules import check, transfer_device_rules
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import FlowzooError, UsageError, unknown
 
 MetricRow = dict[str, Any]
 
@@ -38,8 +35,7 @@ class LoadedPolicy(NamedTuple):
     weights: Weights
     tokenizer: Any
     path: str
-    frozen: bool = False
-    """True if the policy keeps its initial weights: no learner, no checkpoint."""
+    frozen: bool = False  # true if the policy keeps its initial weights: no learner, no checkpoint
 
     @property
     def adapter(self) -> bool:
@@ -51,20 +47,15 @@ class PolicyModel(NamedTuple):
     """Source of one policy's weights, and whether they are trained."""
 
     path: str
-    adapter: bool
-    """An adapter on the model at `path`."""
+    adapter: bool  # an adapter on the model at `path`
     frozen: bool
 
 
 def policy_models(
     config: TrainConfig, names: Sequence[str], task: str, frozen: Sequence[str] = ()
 ) -> dict[str, PolicyModel]:
-    """The starting model of every policy; nothing is loaded. See `load_policies`.
-
-    Raises:
-        UsageError: an unknown frozen policy, or nothing to train.
-    """
-    check_frozen(frozen, names)
+    """The starting model of every policy; nothing is loaded. See `load_policies`."""
+    _check_frozen(frozen, names)
     paths = per_policy(config.models, names, "models")
     models: dict[str, PolicyModel] = {}
     for name in names:
@@ -87,24 +78,11 @@ def load_policies(
     frozen: Sequence[str] = (),
     needed: Sequence[str] | None = None,
 ) -> dict[str, LoadedPolicy]:
-    """The starting weights of every policy: a model each, or an adapter each on shared bases.
-
-    Policies that start from different models have different bases; those in `frozen` share a model
-    with every other frozen policy, or adapter's base, of the same path.
-
-    Args:
-        config: names the models.
-        names: of the policies.
-        task: whose pocket model `pocket` is.
-        frozen: names of policies that are not trained.
-        needed: policies to load; None: all.
-
-    Raises:
-        UsageError: nothing loadable under a name, an unknown frozen policy, nothing to train, a
-            device that is not there, or weights that are to go from GPU to GPU without one.
-    """
+    """The starting weights of policies: a model each, or an adapter each on shared bases."""
+    # Those in `frozen` share a model with every other frozen policy, or adapter's base, of the same
+    # path.
     models = policy_models(config, names, task, frozen)
-    device = learner_device(config.device)
+    device = _learner_device(config.device)
     check(transfer_device_rules(config, device))
     shared: dict[str, tuple[LoraBase, Any]] = {}
     policies: dict[str, LoadedPolicy] = {}
@@ -125,12 +103,7 @@ def load_policies(
     return policies
 
 
-def learner_device(name: str) -> str:
-    """The device that a setting names; `auto` is the GPU where there is one.
-
-    Raises:
-        UsageError: torch cannot use it here.
-    """
+def _learner_device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -141,8 +114,7 @@ def learner_device(name: str) -> str:
     return name
 
 
-def check_frozen(frozen: Sequence[str], names: Sequence[str]) -> None:
-    """Raise `UsageError` for a policy that is not there, or if none is left to train."""
+def _check_frozen(frozen: Sequence[str], names: Sequence[str]) -> None:
     for name in frozen:
         if name not in names:
             raise unknown("policy", name, names)
@@ -163,40 +135,28 @@ class Engines(Protocol):
 
     def before_rollout(self) -> None:
         """Make equal rollouts independent of what was sampled before."""
-        ...
 
     def before_learning(self) -> None:
         """Make room for the learners."""
-        ...
 
     def sync(self, probe: bool = True) -> MetricRow:
-        """Give the engines the learners' weights, and prove that they have them.
-
-        Without `probe` the proof is left to the rows that are sampled next (`compare`), and to
-        `prove`.
-        """
-        ...
+        """Give the engines the learners' weights, and prove it, with `probe` at once."""
 
     def prove(self) -> MetricRow:
         """Prove that the engines have the weights of the last sync, unless it did so itself."""
-        ...
 
     def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
         """Look at |learner - sampler| of every policy's rows, before the learner's first step."""
-        ...
 
     def recover(self, error: EngineDeadError) -> None:
         """Start again what died and sync it, or raise `error` with what to change."""
-        ...
 
     def close(self) -> None:
         """End what was started."""
-        ...
 
 
 @contextmanager
 def _sampling(weights: Weights, dtype: EngineDType) -> Iterator[None]:
-    """Inside, the model computes with `weights`, its products in `dtype`."""
     kind = weights.model.device.type
     with (
         weights.active(),
@@ -243,12 +203,6 @@ class TransformersEngines(NoExternalEngine):
         training: Sampling,
         evaluating: Sampling,
     ) -> None:
-        """Make a player and a judge of every policy.
-
-        Raises:
-            UsageError: `config.thinking` names no policy, a model has no switch for thoughts, or
-                cannot be sampled from (see `check_decoding`).
-        """
         switches = read_thinking(config.thinking, trained)
         dtype = config.module_dtype
         for loaded in {id(loaded.weights.model): loaded for loaded in trained.values()}.values():
@@ -268,6 +222,61 @@ class TransformersEngines(NoExternalEngine):
                     engine_dtype=dtype,
                 )
                 for name, loaded in trained.items()
+            }
+
+        self.train_policies: Mapping[str, Policy] = make(training)
+        self.eval_policies: Mapping[str, Policy] = make(evaluating)
+
+
+class ElsewherePolicy(TemplatedPolicy):
+    """Description of a policy whose engine is in rollout workers."""
+
+    def __init__(
+        self,
+        name: str,
+        chat: ChatTokenizer,
+        sampling: Sampling,
+        thinking: bool | None,
+        batching: Batching,
+        engine_dtype: EngineDType,
+    ) -> None:
+        self.name = self.original = name  # `thinking_as` renames a copy
+        self.sampling, self.thinking, self._chat = sampling, thinking, chat
+        self.template_id, self.batching = chat.template_id, batching
+        self.engine_dtype = engine_dtype
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Raise `FlowzooError`: only rollout workers sample."""
+        raise FlowzooError(f"policy {self.name!r} samples in rollout workers, and not here")
+
+    async def close(self) -> None:
+        """No-op."""
+
+
+class EnginesElsewhere(NoExternalEngine):
+    """The driver's view of the engines of rollout workers."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        trained: Mapping[str, LoadedPolicy],
+        training: Sampling,
+        evaluating: Sampling,
+    ) -> None:
+        switches = read_thinking(config.thinking, trained)
+        chats = {
+            name: ChatTokenizer(loaded.tokenizer, {}, switches[name])
+            for name, loaded in trained.items()
+        }
+
+        traits = config.engine_traits
+        batching: Batching = "stream" if traits.batches_itself else "static"
+        dtype = config.settled_dtype if traits.own_weights else config.module_dtype
+
+        def make(sampling: Sampling) -> dict[str, Policy]:
+            return {
+                name: ElsewherePolicy(name, chats[name], sampling, switches[name], batching, dtype)
+                for name in trained
             }
 
         self.train_policies: Mapping[str, Policy] = make(training)

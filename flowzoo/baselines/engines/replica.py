@@ -1,10 +1,4 @@
-"""vLLM engines of a rollout worker, which has no learner.
-
-They receive weights, and the driver checks that they have them: after every load
-they say how likely the tokens of a few fixed texts are. An engine that dies takes its weights with
-it. It is started again when the next ones come, and until then `lost` names the policies that have
-none.
-"""
+"""vLLM engines of a rollout worker, which has no learner."""
 
 from __future__ import annotations
 
@@ -33,8 +27,7 @@ from flowzoo.baselines.learner.lora import LoraSettings, lora_config, save_adapt
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Problem
 
-SCORED = 8
-"""Most tokens at the end of every text whose log-probs are compared."""
+SCORED = 8  # most tokens at the end of every text whose log-probs are compared
 _PLAIN = Sampling(temperature=1.0, max_tokens=1)
 
 _log = logging.getLogger("flowzoo")
@@ -42,6 +35,9 @@ _log = logging.getLogger("flowzoo")
 
 class ReplicaEngines(PolicyEngines):
     """Engines whose weights come from elsewhere."""
+
+    # An engine that dies takes its weights with it. It is started again when the next ones come;
+    # until then `lost` names the policies that have none.
 
     def __init__(
         self,
@@ -51,7 +47,6 @@ class ReplicaEngines(PolicyEngines):
         evaluating: Sampling,
         problems: Sequence[Problem],
     ) -> None:
-        """Start the engines; see `PolicyEngines`. `problems` are what the texts are made of."""
         super().__init__(config, policies, training, evaluating)
         self._config, self._policies = config, policies
         self._texts = probe_messages(problems)
@@ -67,19 +62,8 @@ class ReplicaEngines(PolicyEngines):
         }
 
     def take(self, policy: str, version: int, tensors: Mapping[str, Any]) -> list[list[float]]:
-        """Load weights; the log-probs of the probes' replies under them.
-
-        An engine that is dead, or dies of it, is started again first.
-
-        Args:
-            policy: whose they are.
-            version: of them; replies carry it.
-            tensors: names as in files; of an adapter, its own alone.
-
-        Raises:
-            EngineDeadError: an engine died more often than the settings allow, or for lack of
-                memory.
-        """
+        """Load weights; the log-probs of the probes' replies under them."""
+        # An engine that is dead, or dies of it, is started again first.
         engine = self._of[policy]
         while True:
             if not engine.backend.alive:
@@ -107,12 +91,7 @@ class ReplicaEngines(PolicyEngines):
         self._restarts, self._death = self._config.engine_restarts, None
 
     def recover(self, error: EngineDeadError) -> None:
-        """Restart an engine whose weights are in its files.
-
-        Raises:
-            EngineDeadError: `error`, where weights are needed that others have; or engines died
-                too often.
-        """
+        """Restart an engine whose weights are in its files, or raise `error`."""
         self._death = error
         if self.lost():
             raise error
@@ -143,7 +122,6 @@ class ReplicaEngines(PolicyEngines):
         engine.load_adapter(policy, partial(save_adapter, tensors, described))
 
     def _rows(self, policy: str) -> list[Completion]:
-        """The texts as the policy's prompts, of which the run counts none."""
         asker = copy.copy(self._train_policies[policy])
         asker.adapter, asker.stats = None, EngineStats()
         requests = [
@@ -153,11 +131,9 @@ class ReplicaEngines(PolicyEngines):
         return [_row(job.prompt) for job in asker.jobs(requests)]
 
     def _score(self, policy: str) -> list[list[float]]:
-        """The log-probs of the rows' replies, each token asked for as the next of a prompt.
-
-        vLLM 0.32 has the log-probs of prompts too, but not where an engine has adapters. All texts
-        grow by a token at a time, so that the prefix cache is used, and seen if it is stale.
-        """
+        # Each token is asked for as the next of a prompt, since vLLM 0.32 has no log-probs of
+        # prompts where an engine has adapters. All texts grow by a token at a time, so that the
+        # prefix cache is used, and seen if it is stale.
         engine, rows = self._of[policy], self._rows(policy)
         adapter = engine.adapter(policy) if self._policies[policy].adapter else None
         logps: list[list[float]] = [[] for _ in rows]

@@ -32,19 +32,14 @@ _SHARE = 0.8
 class BundleShare(NamedTuple):
     """Share of one engine in the GPUs of a worker."""
 
-    devices: str
-    """In the format of CUDA_VISIBLE_DEVICES; empty: all that the worker sees."""
-    tensor_parallel: int
-    """Number of GPUs."""
-    gpu_share: float
-    """Share of the memory of each GPU."""
+    devices: str  # in the format of CUDA_VISIBLE_DEVICES; empty: all that the worker sees
+    tensor_parallel: int  # number of GPUs
+    gpu_share: float  # share of the memory of each GPU
 
 
 def share_of_bundle(gpus: float, engines: int, number: int) -> BundleShare:
-    """Share of engine `number` of `engines` in the `gpus` GPUs that Ray has chosen.
-
-    One GPU, or a part of one, is shared by all engines; of more, each engine gets an equal number.
-    """
+    """Share of engine `number` of `engines` in the `gpus` GPUs that Ray has chosen."""
+    # One GPU, or a part of one, is shared by all engines; of more, each gets an equal number.
     if gpus <= 1:
         return BundleShare("", 1, _SHARE * (gpus or 1) / engines)
     each = int(gpus) // engines
@@ -61,24 +56,21 @@ class EnginePolicy(Protocol):
     @property
     def path(self) -> str:
         """The model, or the base of its adapter."""
-        ...
 
     @property
     def adapter(self) -> bool:
         """True if it is an adapter."""
-        ...
 
     @property
     def frozen(self) -> bool:
         """True if it keeps its weights."""
-        ...
 
 
 def engine_settings(
     config: TrainConfig, engines: int, adapters: int, number: int = 0
 ) -> EngineSettings:
     """The settings of engine `number` of `engines`, which share the memory evenly."""
-    devices, gpus, share = own_device(config), 1, EngineSettings().gpu_share / engines
+    devices, gpus, share = _own_device(config), 1, EngineSettings().gpu_share / engines
     if config.backend == "ray":
         devices, gpus, share = share_of_bundle(config.rollout_gpus, engines, number)
     return EngineSettings(
@@ -98,8 +90,7 @@ def engine_settings(
     )
 
 
-def own_device(config: TrainConfig) -> str:
-    """The GPUs of this process's engines, as CUDA_VISIBLE_DEVICES writes them."""
+def _own_device(config: TrainConfig) -> str:
     if config.backend == "local":
         return config.engine_devices
     index = int(os.environ.get("LOCAL_RANK", 0))
@@ -109,11 +100,7 @@ def own_device(config: TrainConfig) -> str:
 
 
 def adapter_rank(rank: int) -> int:
-    """The smallest rank that vLLM's adapter slots come in and that holds `rank`.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The smallest rank of vLLM's adapter slots that holds `rank`."""
     for size in (1, 8, 16, 32, 64, 128, 256, 320, 512):
         if rank <= size:
             return size
@@ -130,12 +117,6 @@ class PolicyEngines:
         training: Sampling,
         evaluating: Sampling,
     ) -> None:
-        """Start the engines.
-
-        Raises:
-            UsageError: an engine refuses its settings, or no endpoint for a policy.
-            MissingExtraError: vLLM is not installed.
-        """
         switches = read_thinking(config.thinking, policies)
         self._engines = open_engines(config, policies)
         self._of = {name: self._engines[key] for name, key in engine_keys(policies).items()}
@@ -179,7 +160,6 @@ class VLLMEngines(PolicyEngines):
         evaluating: Sampling,
         problems: Sequence[Problem],
     ) -> None:
-        """Start the engines; see `PolicyEngines`. `problems` are what the probes are made of."""
         super().__init__(config, trained, training, evaluating)
         self._config, self._learners = config, learners
         self._probes = probe_messages(problems)
@@ -216,11 +196,7 @@ class VLLMEngines(PolicyEngines):
             return self._restart(error)
 
     def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
-        """See `Engines`.
-
-        Raises:
-            SyncError: the rows were sampled from other weights.
-        """
+        """Raise `SyncError` if the rows were sampled from other weights."""
         if self._rows_prove:
             for name, gap in gaps.items():
                 self._check(name, gap, "tokens trained on")
@@ -276,7 +252,6 @@ class VLLMEngines(PolicyEngines):
         )
 
     def _restart(self, error: EngineDeadError) -> MetricRow:
-        """Start dead engines again and sync, as often as the settings allow."""
         while True:
             if isinstance(error, EngineOutOfMemoryError):
                 raise error
@@ -301,10 +276,8 @@ class VLLMEngines(PolicyEngines):
 
 
 def engine_keys(policies: Mapping[str, EnginePolicy]) -> dict[str, str]:
-    """Key of each policy's engine: a policy's name or the path of a base.
-
-    Adapters share the engine of their base; frozen policies too, with one another if need be.
-    """
+    """Key of each policy's engine: a policy's name or the path of a base."""
+    # Adapters share the engine of their base; frozen policies too, with one another if need be.
     return {
         name: model.path if model.adapter or model.frozen else name
         for name, model in policies.items()
@@ -337,11 +310,7 @@ def open_engines(
 
 
 def endpoints(settings: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
-    """The server of every engine: one URL alone, or POLICY=URL for each.
-
-    Raises:
-        UsageError: an engine has no server.
-    """
+    """The server of every engine: one URL alone, or POLICY=URL for each."""
     if len(settings) == len(keys) == 1 and "=" not in settings[0].split("//")[0]:
         return {keys[0]: settings[0]}
     urls = per_policy(settings, keys, "endpoint")

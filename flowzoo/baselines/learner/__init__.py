@@ -1,4 +1,1 @@
-"""The learner of one policy: packed rows, log-probs, loss, gradients per role, optimizer steps.
-
-`update.Learner` is the way in. Knows nothing of workflows, engines and run directories.
-"""
+"""The learner of one policy; `update.Learner` is the way in."""

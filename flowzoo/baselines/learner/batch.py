@@ -1,14 +1,4 @@
-"""Calls as training rows and tensors: canonical order, roles, microbatches and masks.
-
-Masks come from the sampler alone. The trained tokens are exactly `Call.output_ids`, the end-of-turn
-token included when it was sampled, for any ids of the pad and end tokens; prompts and pads are
-never trained.
-
-Two layouts give the same log-probs and gradients up to rounding. `packed` computes every distinct
-prefix of a microbatch once and has no fillers (see `packing`). `padded` has one row of tensors
-per call; its fillers are on the right, where causal attention cannot see them, so no attention
-mask is needed. It is for models whose layers are not all full attention.
-"""
+"""Calls as training rows and tensors: canonical order, roles, microbatches and masks."""
 
 from __future__ import annotations
 
@@ -22,17 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import RowLayout
+from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.packing import Packing, grow, lay_out, sorted_rows
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError, check_choice
 
-_FILLER = 0
-"""Token id at padded positions: any valid id does, since nothing looks at it."""
-_PATH = 16
-"""Number of gathered attention keys that take about as much memory as one computed token."""
+_FILLER = 0  # token id at padded positions: any valid id does, since nothing looks at it
+_PATH = 16  # number of gathered attention keys that take about as much memory as one computed token
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +30,15 @@ class Microbatch:
     """padded: (rows, L), L the longest prompt with its reply, fillers at the end; packed: (1, N).
     The last output token of a row is no input."""
     positions: Tensor
-    """(states,): distinct positions in `input_ids.flatten()` at which an output token is
-    predicted, ascending."""
-    sources: Tensor
-    """(tokens,): for every output token, row by row, its place in `positions`."""
-    targets: Tensor
-    """(tokens,): those output tokens."""
+    """(states,): ascending positions in `input_ids.flatten()` that predict an output token."""
+    sources: Tensor  # (tokens,): for every output token, row by row, its place in `positions`
+    targets: Tensor  # (tokens,): those output tokens
     mask: Tensor
     """(rows, T) boolean: true where the row has an output token; `mask.sum() == tokens`."""
     behavior_logps: Tensor
     """(rows, T): log-probabilities that the sampler recorded, 0 outside the mask."""
-    advantages: Tensor
-    """(rows,)"""
-    packing: Packing | None = None
-    """Layout of packed rows for attention; None: padded."""
+    advantages: Tensor  # (rows,)
+    packing: Packing | None = None  # layout of packed rows for attention; None: padded
 
     def to(self, device: torch.device) -> Microbatch:
         """The same on `device`."""
@@ -72,21 +54,17 @@ class SampledTokens(Protocol):
     @property
     def prompt_ids(self) -> Sequence[int]:
         """Tokens before the reply."""
-        ...
 
     @property
     def output_ids(self) -> Sequence[int]:
         """Sampled tokens."""
-        ...
 
     @property
     def logps(self) -> Sequence[float]:
         """The sampler's log-prob of each."""
-        ...
 
 
-def check_call(call: Call) -> None:
-    """Raise `UsageError` unless `call` can be trained on."""
+def _check_call(call: Call) -> None:
     where = f"the call of {call.agent!r} (turn {call.turn}) in episode {call.episode!r}"
     if not call.prompt_ids:
         raise UsageError(
@@ -99,9 +77,7 @@ def check_call(call: Call) -> None:
         )
 
 
-def canonical_order(calls: Sequence[Call]) -> list[int]:
-    """Indices that sort `calls` by their content, independent of their order of arrival."""
-
+def _canonical_order(calls: Sequence[Call]) -> list[int]:
     def key(idx: int) -> tuple[object, ...]:
         call = calls[idx]
         return call.problem, call.episode, call.agent, call.turn, tuple(call.output_ids)
@@ -110,12 +86,8 @@ def canonical_order(calls: Sequence[Call]) -> list[int]:
 
 
 def cut(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:
-    """Cut rows of `lengths` tokens into microbatches of rows of like length.
-
-    A microbatch has at most `max_tokens` positions, fillers included (a longer row stands alone),
-    and at most `max_rows` rows (0: any number). The longest come first, so that memory runs out at
-    once or never. Returns lists of indices into `lengths`.
-    """
+    """Microbatches of rows of like length: `max_tokens` positions, `max_rows` rows (0: any)."""
+    # The longest come first, so that memory runs out at once or never.
     _check_sizes(max_tokens, max_rows)
     batches: list[list[int]] = []
     for idx in sorted(range(len(lengths)), key=lambda idx: -lengths[idx]):
@@ -130,16 +102,8 @@ def cut(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list
 def cut_microbatches(
     rows: Sequence[SampledTokens], layout: RowLayout, max_tokens: int, max_rows: int = 0
 ) -> list[list[int]]:
-    """Cut rows into microbatches of at most `max_tokens` positions, as lists of indices.
-
-    At most `max_rows` rows each (0: any number); a row that is longer than `max_tokens` stands
-    alone. Padded rows are put together by length, fillers counting as positions; packed rows by
-    their common prefixes, a distinct prefix counting once, plus one sixteenth of the row's length
-    for the keys that its attention gathers.
-
-    Raises:
-        UsageError: an unknown layout or a number out of range.
-    """
+    """Cut rows into microbatches of at most `max_tokens` positions; a longer row stands alone."""
+    # Packed rows: a distinct prefix counts once, and so do the keys that attention gathers for it.
     _check(layout)
     inputs = [_inputs(row) for row in rows]
     sizes = [len(ids) for ids in inputs]
@@ -161,17 +125,14 @@ def cut_microbatches(
 def tensors(
     rows: Sequence[SampledTokens], advantages: Sequence[float], layout: RowLayout
 ) -> Microbatch:
-    """Tensors of `rows`, at least one, on the CPU. Rows without output tokens are allowed.
-
-    Raises:
-        UsageError: an unknown layout.
-    """
+    """Tensors of `rows`, at least one, on the CPU. Rows without output tokens are allowed."""
     _check(layout)
     return (pack if layout == "packed" else collate)(rows, advantages)
 
 
 def collate(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Microbatch:
     """Padded tensors of `rows`, on the CPU."""
+    # Fillers are on the right, where causal attention cannot see them: no mask is needed.
     texts = [_inputs(row) for row in rows]
     width = max(len(text) for text in texts)
     ids = np.full((len(rows), width), _FILLER, np.int64)
@@ -189,7 +150,7 @@ def pack(rows: Sequence[SampledTokens], advantages: Sequence[float]) -> Microbat
 
 
 def _inputs(row: SampledTokens) -> list[int]:
-    """The tokens of a row that predict something: all but the last."""
+    # The last token predicts nothing.
     return [*row.prompt_ids, *row.output_ids[:-1]]
 
 
@@ -200,7 +161,8 @@ def _microbatch(
     paths: Sequence[np.ndarray],
     packing: Packing | None,
 ) -> Microbatch:
-    """The tensors that both layouts have; `paths` are the positions of each row's inputs."""
+    # The mask comes from the sampler alone: an end-of-turn token is trained if it was sampled,
+    # for any ids of pad and end tokens.
     longest = max(len(row.output_ids) for row in rows)
     mask = np.zeros((len(rows), longest), np.bool_)
     logps = np.zeros((len(rows), longest), np.float32)
@@ -241,46 +203,36 @@ def _check_sizes(max_tokens: int, max_rows: int) -> None:
 class TrainingRow:
     """A call with what the learner decided about it."""
 
-    index: int
-    """Position in canonical order: the row's id within an iteration."""
+    index: int  # position in canonical order: the row's id within an iteration
     call: Call
     advantage: float
-    weight: float
-    """Factor of the row in the loss."""
-    kl: float
-    """Weight of its KL term."""
-    trained: bool
-    """True if the row has a part in the gradient."""
-    computed: bool
-    """True if the row goes through the model."""
+    weight: float  # factor of the row in the loss
+    kl: float  # weight of its KL term
+    trained: bool  # true if the row has a part in the gradient
+    computed: bool  # true if the row goes through the model
 
 
 def make_rows(
     calls: Sequence[Call], advantages: Sequence[float], config: LearnerConfig
 ) -> list[TrainingRow]:
-    """The rows in canonical order, with the rule for truncated replies applied.
-
-    Raises:
-        UsageError: a row cannot be trained on, or the lengths differ.
-        NonFiniteError: an advantage or a recorded log-prob is not finite, trained or not.
-    """
+    """The rows in canonical order, with the rule for truncated replies applied."""
     if len(calls) != len(advantages):
         raise UsageError(
             f"one advantage per call is needed, got {len(advantages)} for {len(calls)} calls."
         )
     for call in calls:
-        check_call(call)
-    check_numbers(calls, advantages)
+        _check_call(call)
+    _check_numbers(calls, advantages)
     return [
         _row(index, calls[idx], float(advantages[idx]), config)
-        for index, idx in enumerate(canonical_order(calls))
+        for index, idx in enumerate(_canonical_order(calls))
     ]
 
 
 def _row(index: int, call: Call, advantage: float, config: LearnerConfig) -> TrainingRow:
-    weight, kl = weight_of(call.role, config), config.kl_of(call.role)
+    weight, kl = _weight_of(call.role, config), config.kl_of(call.role)
     idle = left_out(call, config)
-    advantage = after_truncation(call, advantage, config)
+    advantage = _after_truncation(call, advantage, config)
     active = weight != 0 and (advantage != 0 or kl != 0 or config.loss.entropy_coef != 0)
     return TrainingRow(
         index=index,
@@ -298,26 +250,23 @@ def left_out(call: Call, config: LearnerConfig) -> bool:
     return not call.output_ids or (call.finish == "length" and config.truncated == "mask")
 
 
-def after_truncation(call: Call, advantage: float, config: LearnerConfig) -> float:
-    """The advantage of a row after the rule for truncated replies."""
+def _after_truncation(call: Call, advantage: float, config: LearnerConfig) -> float:
     if call.finish == "length" and config.truncated == "penalize":
         return advantage - config.truncation_penalty
     return advantage
 
 
 def learns(call: Call, advantage: float, config: LearnerConfig) -> bool:
-    """True if the advantage of a row, after `after_truncation`, has a part in the gradient."""
-    weight = weight_of(call.role, config)
-    return not left_out(call, config) and weight * after_truncation(call, advantage, config) != 0
+    """True if the advantage of a row, after `_after_truncation`, has a part in the gradient."""
+    weight = _weight_of(call.role, config)
+    return not left_out(call, config) and weight * _after_truncation(call, advantage, config) != 0
 
 
-def weight_of(role: str, config: LearnerConfig) -> float:
-    """Factor of a role's rows in the loss by the settings, independent of the rows."""
+def _weight_of(role: str, config: LearnerConfig) -> float:
     return config.role_weights.get(role, 1.0) * (config.role_lr.get(role, config.lr) / config.lr)
 
 
-def check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
-    """Raise `NonFiniteError` with the calls that carry a number that is not finite."""
+def _check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
     bad: list[int] = []
     reason = ""
     for idx, (call, advantage) in enumerate(zip(calls, advantages, strict=True)):
@@ -336,13 +285,7 @@ def check_numbers(calls: Sequence[Call], advantages: Sequence[float]) -> None:
 
 
 def non_finite(what: str, calls: Sequence[Call], reason: str = "") -> NonFiniteError:
-    """An error that names the first few calls.
-
-    Args:
-        what: is not finite: the loss, the gradient or the input.
-        calls: the rows to blame, at least one.
-        reason: more about the first of them.
-    """
+    """An error that names the first few calls."""
     first = calls[0]
     names = [f"{c.problem}/{c.episode}/{c.agent}/{c.turn}" for c in calls[:5]]
     why = f" ({reason})" if reason else ""
@@ -374,18 +317,9 @@ def weigh_roles(rows: Sequence[TrainingRow], config: LearnerConfig) -> Sequence[
 
 
 def role_factors(calls: Sequence[Call], config: LearnerConfig) -> dict[str, float]:
-    """Factors of the rows of every role in an optimizer step on `calls`.
-
-    The loss is normalized by the counts of all rows, n rows or, under token-mean, n output tokens;
-    n_r are the role's. Rows that are not trained on count as they do without.
-
-    * `pooled`: 1. Every row, or token, weighs the same, so a role weighs as it is large.
-    * `mean`: n / n_r. The loss is the sum over roles of the aggregation of the role's own rows: a
-      role weighs the same for any number of agents and of roles that share its policy.
-    * `sum`: the same times R_r / E_r, the rows of the role over the episodes in which it was
-      called. Under an aggregation that averages over rows, the rows of an episode are added up and
-      the mean is taken over episodes.
-    """
+    """Factors of the rows of every role in an optimizer step, as `role_loss` says."""
+    # The loss divides by the counts of all rows (or output tokens). `mean` divides by the role's
+    # instead: a role weighs the same for any number of agents. `sum` adds up an episode's rows.
     by_token = config.loss.aggregation == "token-mean"
     sizes = [len(call.output_ids) if by_token else 1 for call in calls]
     factors: dict[str, float] = {}
@@ -402,10 +336,7 @@ def role_factors(calls: Sequence[Call], config: LearnerConfig) -> dict[str, floa
 def role_microbatches(
     rows: Sequence[TrainingRow], config: LearnerConfig, layout: RowLayout
 ) -> dict[str, list[list[TrainingRow]]]:
-    """The rows that go through the model, as microbatches by role, roles in alphabetical order.
-
-    Without `role_gradients` they are cut across roles, and stand under the name "".
-    """
+    """Microbatches by role, roles in alphabetical order; "" where they are cut across roles."""
     active = [row for row in rows if row.computed]
     roles = sorted({row.call.role for row in active}) if config.role_gradients else [""]
     microbatches: dict[str, list[list[TrainingRow]]] = {}

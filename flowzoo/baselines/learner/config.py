@@ -3,138 +3,149 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flowzoo.baselines.learner.literals import (
-    Compute,
-    Correction,
-    Decay,
-    LayoutChoice,
-    LossConfig,
-    LrSchedule,
-    OldLogp,
-    OptimizerName,
-    RoleLoss,
-    ScheduleClock,
-    Truncated,
-)
 from flowzoo.errors import UsageError, check_choice, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
+Clipping = Literal["objective", "weight"]
+Compute = Literal["float32", "bfloat16"]
+Correction = Literal["none", "renormalize"]
+KlEstimate = Literal["corrected", "plain"]
+Decay = Literal["matrices", "all"]
+LayoutChoice = Literal["auto", "packed", "padded"]
+LoraTargets = Literal["linear", "all"]
+LrSchedule = Literal["constant", "linear", "cosine"]
+OldLogp = Literal["sampler", "recomputed"]
+OptimizerName = Literal["adamw", "adafactor", "sgd", "muon", "adamw8bit"]
+Ratio = Literal["token", "sequence", "none"]
+RoleLoss = Literal["pooled", "mean", "sum"]
+RowLayout = Literal["packed", "padded"]
+ScheduleClock = Literal["iteration", "update"]
+Truncated = Literal["train", "mask", "penalize", "shape"]
+
+
+Surrogate: TypeAlias = "Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]"
+
+
+@dataclass(frozen=True, slots=True)
+class LossConfig:
+    """Choices of the loss."""
+
+    # `TrainConfig` says what the fields of the same name mean.
+    ratio: Ratio = "token"
+    """Weight of a token: its own ratio to the old policy, or the geometric mean of its row's
+    (`sequence`). `none`: the plain policy gradient -A logp, with all three clips at None."""
+    clip_low: float | None = 0.2
+    clip_high: float | None = 0.2
+    dual_clip: float | None = 3.0
+    aggregation: Aggregation = "token-mean"
+    """`token-mean`: mean over all tokens. `seq-mean-token-mean`: mean over rows of each row's mean.
+    `seq-mean-token-sum`: mean over rows of each row's sum. `token-sum`: sum over `constant`."""
+    constant: float = 1.0  # divisor of `token-sum` (Dr. GRPO: rows times the longest reply allowed)
+    kl_coef: float = 0.0
+    entropy_coef: float = 0.0
+    kl_estimate: KlEstimate = "corrected"
+    clipping: Clipping = "objective"
+    """Clipped quantity: the `objective` (PPO), which takes the gradient from tokens that have moved
+    far enough, or the `weight` of every token's gradient (CISPO), which takes it from none."""
+    function: Surrogate | None = None
+    """In place of the surrogate: from `logps`, `behavior_logps` (rows, tokens), both 0 off the
+    mask, `advantages` (rows,) and `mask` to the loss of every token. Nothing is clipped then."""
+
+    def __post_init__(self) -> None:
+        check_choice("aggregation", self.aggregation, Aggregation)
+        check_choice("choice of `ratio`", self.ratio, Ratio)
+        check_choice("choice of `clipping`", self.clipping, Clipping)
+        check_choice("choice of `kl_estimate`", self.kl_estimate, KlEstimate)
+        if self.clip_low is not None and not 0 <= self.clip_low <= 1:
+            raise UsageError(f"`clip_low` must be between 0 and 1, got {self.clip_low}.")
+        if self.clip_high is not None and not self.clip_high >= 0:
+            raise UsageError(f"`clip_high` must be at least 0, got {self.clip_high}.")
+        if self.dual_clip is not None and not self.dual_clip > 1:
+            raise UsageError(f"`dual_clip` must be greater than 1, got {self.dual_clip}.")
+        if not self.constant > 0:
+            raise UsageError(f"`constant` must be greater than 0, got {self.constant}.")
+        clips = [self.clip_low, self.clip_high, self.dual_clip]
+        if self.ratio == "none" and clips != [None] * 3:
+            raise UsageError(
+                "without a ratio there is nothing to clip: set `clip_low`, `clip_high` and "
+                f"`dual_clip` to None, got {clips}."
+            )
+        if self.clipping == "weight" and (self.ratio != "token" or self.dual_clip is not None):
+            raise UsageError(
+                "`clipping` weight is of the ratio of a token and has no dual clip: got "
+                f"ratio={self.ratio!r} and dual_clip={self.dual_clip}."
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerConfig:
-    """Choices of the optimization of one policy.
+    """Choices of the optimization of one policy."""
 
-    Raises:
-        UsageError: an unknown choice, a number out of range, or choices that exclude one another.
-    """
-
+    # `TrainConfig` says what the fields of the same name mean.
     loss: LossConfig = field(default_factory=LossConfig)
     lr: float = 1e-4
-    """Peak learning rate."""
     min_lr: float = 0.0
-    """Final learning rate of `linear` and `cosine`."""
     schedule: LrSchedule = "constant"
-    """After the warm-up. `linear` and `cosine` fall to `min_lr` at `iterations`."""
     warmup: int = 0
-    """Ticks of the clock in which the learning rate rises linearly; the first is at lr / warmup."""
-    iterations: int = 0
-    """Length of the schedule in ticks of the clock; needed by `linear` and `cosine` only."""
+    iterations: int = 0  # length of `linear` and `cosine` in ticks of the clock
+    # `update` is the clock of the released code of arXiv 2605.24202, where the learning rates of k
+    # isolated policies therefore fall k times as fast.
     schedule_clock: ScheduleClock = "iteration"
-    """Unit of the clock. `iteration`: an `update` of this policy. `update`: an `update` of any
-    policy of the run (see `UpdateTurn`), as in the released code of arXiv 2605.24202, where the
-    learning rates of k isolated policies therefore fall k times as fast."""
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
     adam_eps: float = 1e-8
     clip_norm: float = 1.0
-    """The gradient of a step is scaled down to at most this norm; 0: never."""
     updates_per_iteration: int | Literal["by_rows"] = 1
-    """Optimizer steps per call of `update`: this many for any number of rows, or `by_rows`,
-    one for every `rows_per_update` begun. The rows, in canonical order, are cut into that many
-    parts of like size."""
+    """Optimizer steps per call of `update`, or `by_rows`: one for every `rows_per_update` begun.
+    The rows, in canonical order, are cut into that many parts of like size."""
     rows_per_update: int = 512
-    """Most rows of a step under `by_rows`. A role with three agents then takes three steps where
-    a role with one takes one."""
     temperature: float = 1.0
-    """Temperature the rows were sampled at."""
     top_p: float = 1.0
-    """Top-p the rows were sampled with; below 1 it needs a `correction`."""
     top_k: int = 0
-    """Top-k the rows were sampled with; above 0 it needs a `correction`."""
     correction: Correction = "none"
-    """`renormalize`: log-probs are those over the tokens that top-k and top-p kept. The sampler
-    records its own so; the learner finds the kept tokens with its weights before the first step of
-    the iteration (they are the sampler's), and keeps them for the iteration's later steps."""
     old_logp: OldLogp = "sampler"
-    """Denominator of the ratio. `sampler`: what was recorded while sampling. `recomputed`: the
-    learner's own log-probs before the first step of the iteration; the difference to the sampler
-    is then corrected by importance weights min(exp(learner - sampler), importance_cap)."""
     importance_cap: float = 2.0
-    """Largest importance weight of a token under `recomputed`; infinity: no cap."""
     truncated: Truncated = "mask"
     """Replies that ran into the length limit. `mask`: they have no part in any term of the loss
     but stay in its counts. `penalize`: `truncation_penalty` is taken off their advantage. `shape`:
     as `train`, since what it takes off is in the advantages already."""
     truncation_penalty: float = 1.0
-    role_weights: Mapping[str, float] = field(default_factory=dict)
-    """Factor of a role's rows in the loss; roles not named: 1. Counts are not weighted."""
+    role_weights: Mapping[str, float] = field(default_factory=dict)  # counts are not weighted
+    # Under sgd the rows of a role weigh its rate over `lr`: the step is the sum of -rate * gradient
+    # over roles, but for what `clip_norm` takes off the whole.
     role_lr: Mapping[str, float] = field(default_factory=dict)
-    """Learning rate of single roles where the optimizer is `sgd`; others: `lr`. The rows of a role
-    weigh its rate over `lr`, so that the step is the sum of -rate * gradient over roles, but for
-    what `clip_norm` takes off the whole."""
     role_loss: RoleLoss = "pooled"
-    """Rows and tokens that the loss of an optimizer step divides by; see `role_factors`."""
     role_kl: Mapping[str, float] = field(default_factory=dict)
-    """Weight of the KL term to the reference of single roles; others: `loss.kl_coef`."""
     coherence: float = 0.0
-    """Strength, from 0 (off) to 1, of the coherence regularizer: a gradient is scaled by
-    1 - coherence * max(0, cosine to the running mean of gradients)."""
-    coherence_window: int = 128
-    """Steps that the running mean spans; see `flowzoo.baselines.learner.gradient_stats`."""
+    coherence_window: int = 128  # steps that the running mean spans
+    # Microbatches are then cut within roles, which changes results by rounding only.
     role_gradients: bool = False
-    """Measure the gradient of each role: `grad/` metrics. Microbatches are then cut within roles,
-    which changes results by rounding only."""
     update_effect: bool = True
-    """Measure how far every update moved the policy; see `UpdateEffect`."""
     layout: LayoutChoice = "packed"
-    """Layout of microbatches: `packed` computes common prefixes once and has no fillers; `padded`
-    is for models with layers other than full attention; `auto` is packed where the family allows
-    it."""
-    microbatch_tokens: int = 4096
-    """Most positions of a forward pass, fillers included."""
-    microbatch_rows: int = 0
-    """Most rows of a forward pass; 0: any number."""
+    microbatch_tokens: int = 4096  # positions of a forward pass, fillers included
+    microbatch_rows: int = 0  # 0: any number
     vocabulary_chunk: int = 0
     """Output tokens whose logits over the vocabulary are in memory at once; 0: 128 MiB of them."""
     compute: Compute = "float32"
-    """Number format of the model's matrix products; `bfloat16` is for GPUs. Log-probs and loss are
-    in float32, and so are weights, gradients and optimizer unless `weights` says otherwise."""
     gradient_checkpointing: bool = False
-    """Compute each layer again in the backward pass instead of keeping what it computed: a third
-    more time, much less memory."""
     compile: bool = False
-    """Compile the layers (torch.compile); pays for many steps on long rows."""
     skip_idle_rows: bool = True
     """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
     and no KL or entropy term). They stay in the counts; `learn/` means are over trained rows."""
     optimizer: OptimizerName = "adamw"
-    """`adafactor` (arXiv 1804.04235): no first moment, and sums of rows and columns in place of the
-    second; its steps are relative to the size of each weight tensor. `sgd`: no state at all, the
-    step is -lr * gradient. `muon`: see `MuonAdamW`. `adamw8bit`: AdamW whose moments are kept in 8
-    bits (arXiv 2110.02861), of tensors of 4096 numbers or more; bitsandbytes."""
     decay: Decay = "matrices"
-    """Decayed parameters: `matrices`, which leaves out norms and biases, or `all`."""
     weights: Compute = "float32"
-    """Number format of what is kept. `bfloat16`: of a trained model all of it, weights, gradients
-    and moments, rounded at random (see `StochasticAdamW`); of an adapter its frozen base alone. The
-    products are then in bfloat16 as well."""
 
     def __post_init__(self) -> None:
-        """Check every choice."""
         _check_choices(self)
         _check_numbers(self)
         if self.schedule != "constant" and self.iterations <= self.warmup:

@@ -1,12 +1,4 @@
-"""Log-probabilities over the tokens that top-k and top-p kept, as the sampler recorded them.
-
-A sampler with top-p below 1 draws from, and records log-probs of, its distribution cut to the kept
-tokens and renormalized. The learner's full log-probs are lower by the mass that was cut, so their
-ratio would not be 1 before the first step. The records hold no kept sets, but before the first step
-the learner has the sampler's weights and finds the same sets, up to rounding at their edge. They
-are then held fixed: with its new sets after a step the learner would give a sampled token that
-fell out of them probability 0. A sampled token that rounding put outside is taken in, and counted.
-"""
+"""From rows to log-probs, over all tokens or over the tokens that top-k and top-p kept."""
 
 from __future__ import annotations
 
@@ -22,12 +14,10 @@ from transformers import PreTrainedModel
 from flowzoo.agents.hf.decode import top_k_top_p as kept_scores
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import Microbatch, SampledTokens, tensors
-from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
 from flowzoo.baselines.learner.hidden_states import last_hidden, logps_at, scatter, token_logps
 from flowzoo.baselines.learner.learner_group import within
-from flowzoo.baselines.learner.literals import RowLayout
-from flowzoo.baselines.learner.output_head import OutputHead, head_of
-from flowzoo.baselines.learner.vocabulary import Entropy, chunk_of
+from flowzoo.baselines.learner.vocabulary import Entropy, OutputHead, chunk_of, head_of
 
 Head = Callable[[Tensor], Tensor]
 
@@ -35,10 +25,8 @@ Head = Callable[[Tensor], Tensor]
 class KeptTokens(NamedTuple):
     """Token ids that were kept at each output position."""
 
-    ids: Tensor
-    """(tokens, width); the first `counts` of a row are kept, the rest is filler."""
-    counts: Tensor
-    """(tokens,)"""
+    ids: Tensor  # (tokens, width); the first `counts` of a row are kept, the rest is filler
+    counts: Tensor  # (tokens,)
     outside: Tensor
     """(tokens,) boolean: the sampled token was not among them by the learner's weights."""
 
@@ -46,17 +34,18 @@ class KeptTokens(NamedTuple):
 class RenormalizedLogps(NamedTuple):
     """Entropy at each output token, under the renormalized distribution."""
 
-    logps: Tensor
-    """(tokens,)"""
-    entropies: Tensor
-    """(tokens,), in nats."""
+    logps: Tensor  # (tokens,)
+    entropies: Tensor  # (tokens,), in nats
 
 
 @torch.no_grad()
-def find_kept_tokens(
+def _find_kept_tokens(
     states: Tensor, targets: Tensor, head: Head, sampling: Sampling, chunk: int
 ) -> KeptTokens:
-    """The kept sets by the weights that made `states` (tokens, hidden); `targets` (tokens,)."""
+    # A sampler with top-p records log-probs of its renormalized distribution, and not the sets.
+    # Before the first step the learner has the sampler's weights and so the same sets, up to
+    # rounding at their edge: a sampled token that rounding put outside is taken in, and counted.
+    # After a step the sets stay, or a token that fell out of them would have probability 0.
     parts: list[KeptTokens] = []
     for rows, chosen in zip(states.split(chunk), targets.split(chunk), strict=True):
         scores, order = kept_scores(head(rows).float() / sampling.temperature, sampling)
@@ -70,11 +59,10 @@ def find_kept_tokens(
             ids,
         )
         parts.append(KeptTokens(ids, counts + outside, outside))
-    return concat_kept_tokens(parts)
+    return _concat_kept_tokens(parts)
 
 
-def concat_kept_tokens(parts: Sequence[KeptTokens]) -> KeptTokens:
-    """The sets of `parts`, one after another."""
+def _concat_kept_tokens(parts: Sequence[KeptTokens]) -> KeptTokens:
     width = max(part.ids.shape[1] for part in parts)
     ids = [torch.nn.functional.pad(part.ids, (0, width - part.ids.shape[1])) for part in parts]
     return KeptTokens(
@@ -84,8 +72,7 @@ def concat_kept_tokens(parts: Sequence[KeptTokens]) -> KeptTokens:
     )
 
 
-def split_kept_tokens(kept_tokens: KeptTokens, lengths: Sequence[int]) -> list[KeptTokens]:
-    """The sets of rows of `lengths` tokens, each no wider than it needs to be; on the CPU."""
+def _split_kept_tokens(kept_tokens: KeptTokens, lengths: Sequence[int]) -> list[KeptTokens]:
     parts = zip(*(part.cpu().split(list(lengths)) for part in kept_tokens), strict=True)
     return [
         KeptTokens(ids[:, : int(counts.max()) if len(counts) else 0].clone(), counts, outside)
@@ -93,7 +80,7 @@ def split_kept_tokens(kept_tokens: KeptTokens, lengths: Sequence[int]) -> list[K
     ]
 
 
-def renormalized_logps(
+def _renormalized_logps(
     states: Tensor,
     targets: Tensor,
     head: Head,
@@ -101,10 +88,7 @@ def renormalized_logps(
     kept_tokens: KeptTokens,
     chunk: int,
 ) -> RenormalizedLogps:
-    """Log-probs of `targets` among the kept tokens, with gradients.
-
-    The vocabulary is multiplied in for `chunk` tokens at a time, and again in the backward pass.
-    """
+    # The vocabulary is multiplied in chunk by chunk, and again in the backward pass.
     parts = [
         checkpoint(_chunk, head, temperature, *part, use_reentrant=False)
         for part in zip(
@@ -144,8 +128,7 @@ class ForwardOutput(NamedTuple):
 class OldLogps:
     """A row under the weights from before the iteration's first step; on the CPU."""
 
-    logps: Tensor
-    """(tokens,)"""
+    logps: Tensor  # (tokens,)
     kept_tokens: KeptTokens | None
 
 
@@ -153,7 +136,6 @@ class ForwardPass:
     """The way from rows to log-probs."""
 
     def __init__(self, config: LearnerConfig, layout: RowLayout, device: torch.device) -> None:
-        """Compute as `config` says, with rows in `layout` on `device`."""
         self.config, self._device = config, device
         self._layout: RowLayout = layout
         self._sampling = Sampling(
@@ -172,10 +154,7 @@ class ForwardPass:
         entropy: Entropy = "none",
         kept_tokens: KeptTokens | None = None,
     ) -> ForwardOutput:
-        """Log-probs of the output tokens of `batch`, and entropies of their distributions.
-
-        `kept_tokens` are the sets to renormalize over; without them they are computed with `model`.
-        """
+        """Log-probs and entropies of the output tokens, over `kept_tokens` if these are given."""
         return within(model, lambda: self._scores(model, batch, entropy, kept_tokens))
 
     def _scores(
@@ -208,7 +187,7 @@ class ForwardPass:
         kept_tokens = (
             [None] * len(rows)
             if scores.kept_tokens is None
-            else split_kept_tokens(scores.kept_tokens, lengths)
+            else _split_kept_tokens(scores.kept_tokens, lengths)
         )
         return [OldLogps(*parts) for parts in zip(logps, kept_tokens, strict=True)]
 
@@ -234,10 +213,7 @@ class ForwardPass:
 
     @torch.no_grad()
     def distributions(self, model: PreTrainedModel, states: Tensor) -> Tensor:
-        """Log-probs of the whole vocabulary at `states` (states, hidden): (states, vocabulary).
-
-        At the temperature, before any cut by top-k or top-p.
-        """
+        """Log-probs (states, vocabulary) at `states` (states, hidden), before top-k and top-p."""
         with self._autocast():
             logits = within(model, lambda: head_of(model)(states))
             scores = logits.float() / self.config.temperature
@@ -259,10 +235,10 @@ class ForwardPass:
         states = states[batch.sources]
         chunk = chunk_of(head.linear.out_features, self.config.vocabulary_chunk)
         if kept_tokens is None:
-            kept_tokens = find_kept_tokens(
+            kept_tokens = _find_kept_tokens(
                 states.detach(), batch.targets, head, self._sampling, chunk
             )
-        logps, entropies = renormalized_logps(
+        logps, entropies = _renormalized_logps(
             states, batch.targets, head, self.config.temperature, kept_tokens, chunk
         )
         if entropy == "none":
@@ -282,4 +258,4 @@ def stack_old_logps(
     sets = [row.kept_tokens for row in before if row.kept_tokens is not None]
     if not sets:
         return logps, None
-    return logps, KeptTokens(*(part.to(device) for part in concat_kept_tokens(sets)))
+    return logps, KeptTokens(*(part.to(device) for part in _concat_kept_tokens(sets)))

@@ -1,8 +1,4 @@
-"""The gradient of the loss of training rows.
-
-Microbatches go through the model one after another, on every rank of a learner group its own, and
-what they add up to is the same however they were cut and shared out (up to rounding).
-"""
+"""The gradient of the loss of training rows."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from flowzoo.baselines.learner.batch import Microbatch, TrainingRow, non_finite, role_microbatches
-from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
 from flowzoo.baselines.learner.forward import (
     ForwardOutput,
     ForwardPass,
@@ -26,7 +22,6 @@ from flowzoo.baselines.learner.forward import (
 from flowzoo.baselines.learner.gradient_stats import RoleGradients, RoleGramMatrix
 from flowzoo.baselines.learner.hidden_states import prepare
 from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
-from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.loss import LossNormalizer, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import TokenSums, importance_weights, with_correction
 from flowzoo.baselines.learner.update_effect import UpdateEffect
@@ -45,14 +40,6 @@ class LossGradient:
         layout: RowLayout,
         reference: PreTrainedModel | None,
     ) -> None:
-        """Look at a model that is prepared for `layout`.
-
-        Args:
-            weights: what of it is trained.
-            config: the choices.
-            layout: of the rows of a microbatch.
-            reference: what KL terms pull towards; by default the weights as they are now.
-        """
         self.config, self._layout, self._model = config, layout, weights.model
         self.forward = ForwardPass(config, layout, weights.model.device)
         self.learner_group: LearnerGroup = SingleProcess()
@@ -91,21 +78,7 @@ class LossGradient:
         before: Mapping[int, OldLogps],
         effect: UpdateEffect | None,
     ) -> tuple[dict[str, TokenSums], RoleGramMatrix | None]:
-        """Gather the gradient of the loss of an optimizer step.
-
-        Args:
-            rows: of the step.
-            totals: what the loss is normalized by.
-            before: log-probs under the weights before the first step, by the row's index.
-            effect: sees the passes of the first step.
-
-        Returns:
-            Sums over the tokens of each role, and the products of the roles' gradients (with
-            `role_gradients`).
-
-        Raises:
-            NonFiniteError: a loss is not finite, on any rank; then it is raised on all.
-        """
+        """Gather the gradient of a step's loss; sums by role, and the roles' Gram matrix."""
         sums: dict[str, TokenSums] = {}
         roles = (
             RoleGradients(self.parameters, self.learner_group)
@@ -127,11 +100,8 @@ class LossGradient:
         effect: UpdateEffect | None = None,
         turn: int = 0,
     ) -> TokenSums:
-        """Add the gradient of all `parts`, on whichever rank, to the parameters'.
-
-        Raises:
-            NonFiniteError: a loss is not finite, on any rank; then it is raised on all.
-        """
+        """Add the gradient of all `parts`, on whichever rank, to the parameters'."""
+        # A loss that is not finite on one rank is raised on all, once no rank waits for a pass.
         local_parts, local_sums, error = self._own(parts, turn), TokenSums(), None
         count = len(self.learner_group.local_parts(parts, turn))  # the others are stand-ins
         for number, part in enumerate(local_parts):
@@ -159,10 +129,8 @@ class LossGradient:
     def _own(
         self, parts: Sequence[Sequence[TrainingRow]], turn: int
     ) -> list[Sequence[TrainingRow]]:
-        """The microbatches that this rank computes, and stand-ins that weigh nothing.
-
-        Where a forward pass is a collective operation every rank has as many of them.
-        """
+        # Where a forward pass is a collective operation every rank computes as many microbatches:
+        # stand-ins weigh nothing.
         local_parts = self.learner_group.local_parts(parts, turn)
         short = self.learner_group.num_forward_passes(len(local_parts)) - len(local_parts)
         if short:
@@ -178,7 +146,6 @@ class LossGradient:
         before: Mapping[int, OldLogps],
         effect: UpdateEffect | None = None,
     ) -> TokenSums:
-        """Add the gradient of some rows to the parameters'."""
         batch = self.forward.batch([row.call for row in rows], [row.advantage for row in rows])
         seen = [before[row.index] for row in rows] if before and rows[0].index in before else None
         old, kept_tokens = stack_old_logps(seen, batch)
@@ -200,7 +167,6 @@ class LossGradient:
         self, rows: Sequence[TrainingRow], batch: Microbatch, scores: ForwardOutput,
         old: Tensor | None, totals: LossNormalizer,
     ) -> tuple[Tensor, TokenSums]:  # fmt: skip
-        """The loss of some rows; `old` are their log-probs before the first step, if not these."""
         behavior, importance = batch.behavior_logps, None
         if self.config.old_logp == "recomputed":
             behavior = scores.logps.detach() if old is None else old
@@ -220,7 +186,6 @@ class LossGradient:
         return loss, with_correction(stats, batch, behavior, importance, scores, self.config)
 
     def _reference_logps(self, batch: Microbatch, kept_tokens: KeptTokens | None) -> Tensor | None:
-        """Log-probs of the reference, where a KL term needs them."""
         if self._reference is None:
             return None
         with torch.no_grad(), self._reference() as model:

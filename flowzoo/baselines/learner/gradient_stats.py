@@ -1,10 +1,4 @@
-"""The gradient of each role's share of the loss, at the price of one backward pass in all.
-
-The loss of a step is a sum over rows, so the gradients of its roles add up to its gradient. The
-learner runs the microbatches role by role; `take` moves what has gathered in the parameters'
-`.grad` aside, and `merge` puts the sum of all roles back. Memory: one copy of the gradients per
-role beyond the first. Norms and inner products are kept, the gradients are not.
-"""
+"""The gradient of each role's share of the loss, at the price of one backward pass in all."""
 
 from __future__ import annotations
 
@@ -25,10 +19,8 @@ class RoleGramMatrix(NamedTuple):
     """Inner products of the roles' gradients in one step, before clipping."""
 
     roles: tuple[str, ...]
-    products: np.ndarray
-    """(roles, roles) float64, symmetric; the diagonal has the squared norms."""
-    calls: tuple[int, ...]
-    """Rows of each role in the step, trained or not."""
+    products: np.ndarray  # (roles, roles) float64, symmetric; the diagonal has the squared norms
+    calls: tuple[int, ...]  # rows of each role in the step, trained or not
 
     @property
     def norms(self) -> np.ndarray:
@@ -39,10 +31,12 @@ class RoleGramMatrix(NamedTuple):
 class RoleGradients:
     """Collects the gradients of one step, role by role."""
 
+    # The loss is a sum over rows, so the roles' gradients add up to its gradient. This costs the
+    # memory of one copy of the gradients for each role beyond the first.
+
     def __init__(
         self, parameters: Sequence[nn.Parameter], learner_group: LearnerGroup | None = None
     ) -> None:
-        """Watch `parameters`, whose gradients are clear; `learner_group` trains them."""
         self._parameters = list(parameters)
         self._learner_group = learner_group or SingleProcess()
         self._roles: list[str] = []
@@ -79,14 +73,9 @@ class RoleGradients:
 
 
 def gram_metrics(grams: Sequence[RoleGramMatrix]) -> dict[str, float]:
-    """Metrics of the steps of an iteration, each a mean over the steps it is defined in.
-
-    `grad/norm/ROLE`; `grad/mass/ROLE`, the role's share in the sum of norms (what the loss weighs);
-    `grad/mass_call/ROLE`, the same of norms per call; `grad/cos/A/B` for every pair of roles whose
-    gradients are not 0, names in alphabetical order; `grad/conflict`, the share of negative ones
-    among these; of the mass shares `grad/effective_roles`, exp of their entropy, and
-    `grad/dominance`, the largest.
-    """
+    """Metrics `grad/` of an iteration, each a mean over the steps that it is defined in."""
+    # mass: share in the sum of norms; mass_call: of norms per call; conflict: share of negative
+    # cosines; effective_roles: exp of the entropy of the mass shares; dominance: the largest.
     seen: dict[str, list[float]] = {}
     for gram in grams:
         for name, value in _one_step(gram).items():
@@ -122,7 +111,6 @@ class Coherence:
     """The running mean of one policy's gradients, and the scale it gives."""
 
     def __init__(self, strength: float, window: int) -> None:
-        """Start without a mean."""
         self.strength, self.window = strength, window
         self.learner_group: LearnerGroup = SingleProcess()
         """Over which the gradients are spread."""
@@ -132,10 +120,7 @@ class Coherence:
 
     @torch.no_grad()
     def apply(self, parameters: Sequence[nn.Parameter]) -> tuple[float, float]:
-        """Scale the gradients of `parameters` in place, and take them into the mean.
-
-        Returns the cosine to the mean so far (0 at the first step) and the scale.
-        """
+        """Scale the gradients in place and take them into the mean; cosine to it, and scale."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         if not self.mean:
             self.mean = [torch.zeros_like(grad) for grad in grads]
@@ -152,11 +137,7 @@ class Coherence:
         return {"count": self.count, "mean": self.mean}
 
     def load_state_dict(self, state: dict[str, Any], parameters: Sequence[nn.Parameter]) -> None:
-        """Take over what `state_dict` returned.
-
-        Raises:
-            UsageError: the mean is of other parameters.
-        """
+        """Take over what `state_dict` returned."""
         mean: list[Tensor] = state["mean"]
         if mean and [m.shape for m in mean] != [p.shape for p in parameters]:
             raise UsageError("the saved mean of gradients is of a policy with other weights.")
@@ -174,7 +155,6 @@ def dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 
 
 def _cosine(left: Sequence[Tensor], right: Sequence[Tensor], learner_group: LearnerGroup) -> float:
-    """Cosine of two gradients; 0 where one is 0."""
     left, right = learner_group.local(left), learner_group.local(right)
     parts = np.array([dot(left, left), dot(right, right), dot(left, right)])
     left_square, right_square, product = learner_group.all_reduce(parts).tolist()

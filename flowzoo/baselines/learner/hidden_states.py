@@ -2,36 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from flowzoo.agents.hf.attention import LEARNING, text_config
 from flowzoo.agents.hf.model_fingerprint import model_fingerprint
 from flowzoo.baselines.learner.batch import Microbatch
-from flowzoo.baselines.learner.gradient_checkpointing import (
-    checkpointing,
-    enable_checkpointing,
-    layers_of,
-)
-from flowzoo.baselines.learner.literals import LayoutChoice, RowLayout
-from flowzoo.baselines.learner.output_head import OutputHead, body_of, head_of
+from flowzoo.baselines.learner.config import LayoutChoice, RowLayout
 from flowzoo.baselines.learner.packing import Packing, grow, lay_out, use_packed_attention
-from flowzoo.baselines.learner.vocabulary import Entropy, target_logps
+from flowzoo.baselines.learner.vocabulary import Entropy, OutputHead, body_of, head_of, target_logps
 from flowzoo.errors import UsageError
 
+_checkpointed: weakref.WeakKeyDictionary[PreTrainedModel, list[GradientCheckpointingLayer]] = (
+    weakref.WeakKeyDictionary()
+)
+"""Model -> its layers. Asking the model walks through all its modules, at every forward pass."""
+
+
+def layers_of(model: PreTrainedModel) -> list[GradientCheckpointingLayer]:
+    """The decoder layers."""
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+def _enable_checkpointing(model: PreTrainedModel) -> None:
+    layers = layers_of(model)
+    try:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    except ValueError:  # what the library raises where a family has no support
+        layers = []
+    if not layers:
+        raise UsageError(
+            f"{type(model).__name__} has no layers that can be computed again: leave out "
+            "`gradient_checkpointing`, and lower `microbatch_tokens` if memory runs out."
+        )
+    for layer in layers:
+        layer.__dict__["_gradient_checkpointing_func"] = partial(_again, layer)
+    _checkpointed[model] = layers
+
+
+@contextmanager
+def checkpointing(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, layers checkpoint if `_enable_checkpointing` said so and a gradient is asked for."""
+    layers = _checkpointed.get(model, []) if torch.is_grad_enabled() else []
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+
+
+def _again(layer: nn.Module, function: Callable[..., Any], *args: Any) -> Any:
+    # The library checkpoints a layer if its `training` flag is set, which in many families (OPT,
+    # XGLM) turns on the layer's dropout too: inside, the flag is off.
+    def quiet(*inputs: Any) -> Any:
+        before, layer.training = layer.training, False
+        try:
+            return function(*inputs)
+        finally:
+            layer.training = before
+
+    return checkpoint(quiet, *args, use_reentrant=False)
+
+
 _misfits: dict[Hashable, str] = {}
-"""Kind of model -> why it cannot be packed, as `use_packed_rows` found it; "" where it can."""
+"""Kind of model -> why it cannot be packed, as `_use_packed_rows` found it; "" where it can."""
 
 
 def last_hidden(model: PreTrainedModel, batch: Microbatch) -> Tensor:
-    """Last hidden states at all positions, (positions, hidden).
-
-    Raises:
-        UsageError: the batch is packed, and the model was not made for packed rows.
-    """
+    """Last hidden states at all positions, (positions, hidden)."""
     with checkpointing(model):
         if batch.packing is None:
             out = body_of(model)(input_ids=batch.input_ids, use_cache=False)
@@ -45,26 +94,17 @@ class PackedRowsError(UsageError):
     """A family that is right only in padded rows."""
 
     def __init__(self, model: PreTrainedModel, reason: str) -> None:
-        """`reason` says what of `model` cannot be packed."""
         self.reason = f"{type(model).__name__} cannot read packed rows ({reason})"
         super().__init__(f"{self.reason}: use `layout` padded, or auto.")
 
 
 def fitting_layout(model: PreTrainedModel, choice: LayoutChoice) -> tuple[RowLayout, list[str]]:
-    """The layout of rows that `model` is to be trained in, and what is to be said about it.
-
-    Args:
-        model: made one that reads packed rows, if these are wanted and it can.
-        choice: what is wanted.
-
-    Raises:
-        PackedRowsError: `packed` is wanted, and it cannot read such rows.
-    """
+    """The layout that `model` is to be trained in, and remarks about it."""
     if choice == "padded":
         return "padded", []
-    if not reads_packed_rows(model):
+    if not _reads_packed_rows(model):
         try:
-            use_packed_rows(model)
+            _use_packed_rows(model)
         except PackedRowsError as error:
             if choice == "packed":
                 raise
@@ -75,22 +115,14 @@ def fitting_layout(model: PreTrainedModel, choice: LayoutChoice) -> tuple[RowLay
     return "packed", []
 
 
-def reads_packed_rows(model: PreTrainedModel) -> bool:
-    """True if `use_packed_rows` was applied to `model`."""
+def _reads_packed_rows(model: PreTrainedModel) -> bool:
     return text_config(model)._attn_implementation == LEARNING
 
 
 @torch.no_grad()
-def use_packed_rows(model: PreTrainedModel) -> None:
-    """Make `model`, in place, one that reads packed rows, and compare them with separate rows.
-
-    They are compared once a kind of model.
-
-    Raises:
-        PackedRowsError: they differ, since some layer mixes positions in another way than full
-            attention, or the model does not hand the packing through to its layers; it is left as
-            it was.
-    """
+def _use_packed_rows(model: PreTrainedModel) -> None:
+    # Packed and separate rows are compared once a kind of model: some layer may mix positions in
+    # another way than full attention, or the model may not hand the packing through.
     model.eval()
     kind = model_fingerprint(model)
     if kind not in _misfits:
@@ -101,7 +133,6 @@ def use_packed_rows(model: PreTrainedModel) -> None:
 
 
 def _compare(model: PreTrainedModel) -> str:
-    """Why `model`, which is left as it is, cannot read packed rows; or nothing."""
     config = text_config(model)
     rows = [[1, 2, 3, 1, 2], [1, 2, 3, 2], [1, 2, 3], [3, 1, 3, 2, 2, 1], [2]]
     alone = [_alone(model, row) for row in rows]
@@ -119,7 +150,6 @@ def _compare(model: PreTrainedModel) -> str:
 
 
 def _misfit(model: PreTrainedModel, rows: list[list[int]], alone: list[Tensor]) -> str:
-    """Make `model` read packed rows; why that does not give the states `alone`, or nothing."""
     tree = grow(rows)
     ids = torch.from_numpy(tree.ids)[None].to(model.device)
     use_packed_attention(model)
@@ -133,7 +163,7 @@ def _misfit(model: PreTrainedModel, rows: list[list[int]], alone: list[Tensor]) 
 
 
 def _alone(model: PreTrainedModel, row: list[int]) -> Tensor:
-    """Hidden states (tokens, hidden) of one row by itself."""
+    # (tokens, hidden)
     ids = torch.tensor([row], device=model.device)
     return body_of(model)(input_ids=ids, use_cache=False).last_hidden_state[0]
 
@@ -144,9 +174,9 @@ def _near(left: Tensor, right: Tensor) -> bool:
 
 
 def _packed_hidden(model: PreTrainedModel, ids: Tensor, packing: Packing) -> Tensor:
-    """Last hidden states of a packed sequence, (1, N, hidden)."""
+    # (1, N, hidden)
     config = text_config(model)
-    if not reads_packed_rows(model):
+    if not _reads_packed_rows(model):
         raise UsageError("packed rows need a model that went through `prepare`.")
     kind = model.device.type
     lower = torch.is_autocast_enabled(kind)
@@ -171,21 +201,8 @@ def token_logps(
     entropy: Entropy = "none",
     chunk: int = 0,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of the output tokens, and entropies: (rows, T) each, 0 off the mask.
-
-    Prompt positions cost no logits, equal prefixes cost them once, and no more than a chunk of
-    them is in memory.
-
-    Args:
-        model: a model that went through `prepare`, if the batch is packed.
-        batch: the rows.
-        temperature: divides the logits.
-        entropy: `none`: None in their place; `value`: numbers without gradients; `grad`.
-        chunk: positions whose logits are in memory together; 0: as many as 128 MiB hold.
-
-    Raises:
-        UsageError: the batch is packed, and the model did not go through `prepare`.
-    """
+    """Log-probs of the output tokens, and entropies: (rows, T) each, 0 off the mask."""
+    # Prompt positions cost no logits, and equal prefixes cost them once.
     states = last_hidden(model, batch)[batch.positions]
     return logps_at(states, head_of(model), batch, temperature, entropy=entropy, chunk=chunk)
 
@@ -219,25 +236,14 @@ def prepare(
     gradient_checkpointing: bool = False,
     compile: bool = False,
 ) -> PreTrainedModel:
-    """Make `model`, in place, ready for `token_logps`, and check that its family is supported.
-
-    Args:
-        model: of any causal family; it is put in eval mode, since ratios need dropout off.
-        layout: of the batches to come; `packed` also reads padded ones.
-        gradient_checkpointing: keep only the inputs of each layer for the backward pass and
-            compute the rest again: a third more time, much less memory.
-        compile: compile the layers (torch.compile); pays for many steps on long rows.
-
-    Raises:
-        UsageError: its logits are no known function of its hidden states, it cannot read packed
-            rows, or its layers cannot be checkpointed.
-    """
+    """Make `model`, in place, ready for `token_logps`, and check that its family is supported."""
+    # Eval mode: the ratios need dropout off.
     model.eval()
     head_of(model)  # looked at now, so that a family without support is refused here
-    if layout == "packed" and not reads_packed_rows(model):
-        use_packed_rows(model)
+    if layout == "packed" and not _reads_packed_rows(model):
+        _use_packed_rows(model)
     if gradient_checkpointing:
-        enable_checkpointing(model)
+        _enable_checkpointing(model)
     if compile:
         for layer in layers_of(model):
             if layer._compiled_call_impl is None:  # several adapters share one base

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from flowzoo.baselines.learner.literals import LoraTargets
+from flowzoo.baselines.learner.config import LoraTargets
 from flowzoo.baselines.learner.weights import Start, check_names, like, whole
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
@@ -32,24 +32,17 @@ _ROUTERS = {"router", "gate", "shared_expert_gate", "wg"}
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """LoRA adapters (arXiv 2106.09685) on all linear layers but the output head and routers.
+    """LoRA adapters (arXiv 2106.09685) on all linear layers but the output head and routers."""
 
-    A router that learns sends tokens to other experts than the ones that were trained for them,
-    which a small step of an adapter can overturn; the experts themselves are tensors without linear
-    layers in most families, which no adapter touches.
-
-    Raises:
-        UsageError: a number out of range.
-    """
+    # A small step of a router's adapter would send tokens to experts that were not trained for
+    # them. The experts are tensors without linear layers in most families, and stay untouched.
 
     rank: int = 16
-    alpha: int = 32
-    """Updates are scaled by alpha / rank."""
+    alpha: int = 32  # updates are scaled by alpha / rank
     targets: LoraTargets = "linear"
     """`all`: what PEFT calls all-linear, in some families routers and experts too."""
 
     def __post_init__(self) -> None:
-        """Check both."""
         if self.rank < 1 or self.alpha < 1:
             raise UsageError(
                 f"LoRA needs rank >= 1 and alpha >= 1, got {self.rank} and {self.alpha}."
@@ -60,7 +53,6 @@ class LoraBase:
     """A frozen model with LoRA adapters on it, one of which is active at a time."""
 
     def __init__(self, model: PreTrainedModel, path: str, settings: LoraSettings) -> None:
-        """Freeze `model`, which was loaded from `path`."""
         self.model, self.path, self.settings = model.requires_grad_(False), path, settings
         self._wanted: list[str] = []
         self._linears = linears_of(model)
@@ -71,12 +63,7 @@ class LoraBase:
         self._count = 0
 
     def add(self, name: str, seed: int) -> LoraWeights:
-        """A new adapter, whose output is 0; `name` and `seed` decide its first weights.
-
-        Raises:
-            MissingExtraError: peft is not installed.
-            UsageError: PEFT has no adapters for this family.
-        """
+        """A new adapter, whose output is 0; `name` and `seed` decide its first weights."""
         config = lora_config(self.settings, self.path, self._targets())
         label = f"p{self._count}"  # a module's name, in which a policy's dots would be an error
         self._count += 1
@@ -98,7 +85,6 @@ class LoraBase:
         return weights
 
     def _targets(self) -> str | list[str]:
-        """The modules that get adapters, in PEFT's format."""
         if self.settings.targets == "all":
             return "all-linear"
         if not self._wanted:
@@ -106,7 +92,6 @@ class LoraBase:
         return self._wanted
 
     def _describe(self, label: str) -> str:
-        """The layers with and without adapter `label`, by name and number."""
         part = f".lora_A.{label}."
         names = [name for name, _ in self.model.named_parameters() if part in name]
         adapted = [name.partition(part)[0] for name in names]
@@ -154,7 +139,6 @@ class LoraWeights:
     is_adapter = True
 
     def __init__(self, base: LoraBase, label: str) -> None:
-        """Made by `LoraBase.add`."""
         self.base, self._label = base, label
 
     @property
@@ -206,17 +190,12 @@ class LoraWeights:
         return {name: value.contiguous() for name, value in adapter.items()}
 
     def _own(self) -> dict[str, torch.Tensor]:
-        """This rank's part of them, by their names in files."""
         state: dict[str, Any] = self.model.get_adapter_state_dict(self._label)
         return {f"{_PREFIX}{name}": value for name, value in state.items()}
 
 
 def lora_config(settings: LoraSettings, path: str, targets: str | Sequence[str]) -> Any:
-    """PEFT's description of an adapter on `targets` of the model at `path`.
-
-    Raises:
-        MissingExtraError: peft is not installed.
-    """
+    """PEFT's description of an adapter on `targets` of the model at `path`."""
     try:
         from peft import LoraConfig
     except ImportError as error:
@@ -249,11 +228,10 @@ def linears_of(model: PreTrainedModel) -> list[str]:
 
 
 def adaptable(model: PreTrainedModel) -> list[str]:
-    """Names of the linear layers that get adapters: all but routers, and what PEFT cannot have.
-
-    Of families whose experts were linear layers once, PEFT takes names such as `gate_proj` to mean
-    the experts, in a shared one too, and it refuses Mamba's layers whose kernels read the weights.
-    """
+    """Names of the linear layers that get adapters: all but routers, and what PEFT cannot have."""
+    # PEFT takes names such as `gate_proj` to mean the experts, in a shared one too, in families
+    # whose experts were linear layers once; it refuses Mamba's layers whose kernels read the
+    # weights.
     from peft import LoraConfig
     from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 
@@ -273,7 +251,7 @@ def adaptable(model: PreTrainedModel) -> list[str]:
 
 
 def _counted(names: Sequence[str]) -> str:
-    """`q_proj ×2, experts.down_proj ×2`: names without where they stand, with their numbers."""
+    # `q_proj ×2, experts.down_proj ×2`
     short = (name.rsplit(".", 2 if ".experts." in name else 1) for name in names)
     counts = Counter(".".join(parts[1:]) for parts in short)
     return ", ".join(f"{name} ×{count}" for name, count in counts.items())

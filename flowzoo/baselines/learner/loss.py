@@ -1,33 +1,4 @@
-"""The clipped policy-gradient loss, as a pure function of log-probabilities.
-
-For a token with ratio r = exp(logp - behavior) and advantage A the surrogate is one of
-* -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), for A < 0 at most -dual_clip A (PPO, arXiv
-  1707.06347, eq. 7; dual clip, arXiv 1912.09729, eq. 5);
-* the same with the row's ratio s = exp(mean of logp - behavior over its tokens) for each of its
-  tokens (GSPO, arXiv 2507.18071, eq. 5 and 7; its token variant is the same where all tokens of a
-  row have one advantage, as here);
-* -clip(r, 1 - clip_low, 1 + clip_high) A logp, the clipped ratio a constant (CISPO, arXiv
-  2506.13585, eq. 4 and 5);
-* -A logp, without a ratio.
-
-The loss of a token is
-
-    w (importance * surrogate + kl_coef * kl - entropy_coef * entropy)
-
-with w the weight of its row and `importance` a constant that corrects for old log-probs other than
-the sampler's. An aggregation turns tokens into one number. It counts the whole batch,
-for any weights of the rows, so a batch gives one gradient however it is cut into microbatches.
-
-With d = reference - logp, k3 = exp(d) - d - 1 estimates the KL divergence to a reference from
-tokens of the current policy (http://joschu.net/blog/kl-approx.html; GRPO, arXiv 2402.03300, eq. 4).
-The tokens are sampled from the behavior policy, so `kl` is importance * r k3, whose expectation
-over them is the divergence and whose gradient, importance * r (logp - reference) times that of
-logp, is the divergence's (DeepSeek-V3.2, arXiv 2512.02556, section 3.1; TRL's from 1.16 on), but
-for tokens whose importance the cap lowered, which weigh less. Without the factor r a token that a
-step made a million times less likely than the reference has it weighs a million times as much.
-
-Nothing is replaced: a loss that is not finite raises and names the rows.
-"""
+"""The clipped policy-gradient loss, as a pure function of log-probabilities."""
 
 from __future__ import annotations
 
@@ -37,26 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LossConfig
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError, UsageError
 
 
 class NonFiniteError(FlowzooError, ArithmeticError):
-    """A loss or gradient is not finite.
-
-    `rows` are the offending rows' positions in what was passed; `calls` are the rows themselves
-    where the learner knows them (so that a caller can save them).
-    """
+    """A loss or gradient is not finite; `rows` are indices, `calls` the rows if they are known."""
 
     def __init__(self, message: str, rows: Sequence[int], calls: Sequence[Call] = ()) -> None:
-        """Keep the rows beside the message."""
         super().__init__(message)
         self.rows = tuple(rows)
         self.calls = tuple(calls)
 
     def __reduce__(self) -> tuple[type[NonFiniteError], tuple[str, Sequence[int], Sequence[Call]]]:
-        """Pickle support: keeps rows and calls."""
         return type(self), (str(self), self.rows, self.calls)
 
 
@@ -73,25 +38,19 @@ class LossStats:
     """Sums over tokens, so that sums of microbatches can be added."""
 
     tokens: float = 0.0
-    loss: float = 0.0
-    """This part's share of the loss (shares add up to the loss)."""
+    loss: float = 0.0  # this part's share of the loss (shares add up to the loss)
     clipped: float = 0.0
     """Tokens whose gradient the clip (not the dual clip) cut off, or whose weight it changed."""
     dual_clipped: float = 0.0
-    kl: float = 0.0
-    """Sum of the k3 estimates of KL(behavior || current)."""
-    gap: float = 0.0
-    """Sum of |logp - behavior|, where `behavior` is what the ratio is taken to."""
+    kl: float = 0.0  # sum of the k3 estimates of KL(behavior || current)
+    gap: float = 0.0  # sum of |logp - behavior|, where `behavior` is what the ratio is taken to
     gap_max: float = 0.0
-    ratio: float = 0.0
-    """Mean ratio that weighs the tokens; computed without a ratio too."""
+    ratio: float = 0.0  # mean ratio that weighs the tokens; computed without a ratio too
     ratio_squared: float = 0.0
-    reference_kl: float = 0.0
-    """Sum of the estimates of KL(current || reference)."""
+    reference_kl: float = 0.0  # sum of the estimates of KL(current || reference)
     entropy: float = 0.0
 
     def __add__(self, other: LossStats) -> LossStats:
-        """Statistics of both parts together."""
         sums = {
             name: getattr(self, name) + getattr(other, name)
             for name in LossStats.__slots__
@@ -131,28 +90,11 @@ def policy_loss(
 ) -> tuple[Tensor, LossStats]:
     """The loss of some rows of a batch, a scalar to be minimized, and its statistics.
 
-    Values outside the mask are never looked at. A row without tokens counts as a row.
-
-    Args:
-        logps: (rows, tokens), of the current policy at the sampling temperature.
-        behavior_logps: (rows, tokens), denominator of the ratio: the log-probs that the sampler
-            recorded, or recomputed ones.
-        advantages: (rows,)
-        mask: boolean (rows, tokens), true where a sampled token is trained.
-        config: the choices.
-        totals: counts of the whole batch; default: of these rows.
-        reference_logps: (rows, tokens), for a KL term.
-        entropies: (rows, tokens), of the current distributions, in nats.
-        row_weights: (rows,), factors of the rows' losses, all terms included; the counts that
-            means divide by stay the counts of rows and tokens. Default: 1.
-        kl_coefs: (rows,), weight of each row's KL term in place of `config.kl_coef`.
-        importance: (rows, tokens), constant factors of the surrogate and of the corrected KL term:
-            the truncated importance weights min(exp(old - sampler), cap) where `behavior_logps`
-            are recomputed.
-
-    Raises:
-        UsageError: a term misses its tensor, or shapes differ.
-        NonFiniteError: the loss or a log-prob of a row is not finite.
+    The loss of a token is w (importance * surrogate + kl_coef * kl - entropy_coef * entropy), with
+    w the weight of its row. The aggregation counts the whole batch (`totals`), so a batch gives one
+    gradient however it is cut. Tensors are (rows, tokens), `advantages`, `row_weights` and
+    `kl_coefs` (rows,); values outside the mask are never looked at, and a row without tokens counts
+    as a row. `importance` corrects for old log-probs other than the sampler's.
     """
     per_token = {
         "behavior_logps": behavior_logps, "mask": mask, "reference_logps": reference_logps,
@@ -194,7 +136,8 @@ def policy_loss(
 
 
 def _row_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """The mean log-ratio of each row at each of its tokens, 0 off the mask."""
+    # GSPO, arXiv 2507.18071, eq. 5 and 7; its token variant is the same where a row has one
+    # advantage.
     mean = log_ratio.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(mask, mean, 0.0)
 
@@ -202,7 +145,8 @@ def _row_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
 def _surrogate(
     ratio: Tensor, logps: Tensor, advantage: Tensor, config: LossConfig
 ) -> tuple[Tensor, ...]:
-    """Loss per token, and where the clip and the dual clip took the gradient away."""
+    # PPO, arXiv 1707.06347, eq. 7; dual clip, arXiv 1912.09729, eq. 5; weight: CISPO, arXiv
+    # 2506.13585, eq. 4 and 5. The clip counts where it took the gradient away.
     low = None if config.clip_low is None else 1 - config.clip_low
     high = None if config.clip_high is None else 1 + config.clip_high
     within = ratio if low is None and high is None else ratio.clamp(low, high)
@@ -227,7 +171,11 @@ def _reference_kl(
     config: LossConfig,
     kl_coefs: Tensor | None,
 ) -> Tensor | None:
-    """The estimate of each token, 0 off the mask; None without a KL term."""
+    # With d = reference - logp, k3 = exp(d) - d - 1 (http://joschu.net/blog/kl-approx.html; GRPO,
+    # arXiv 2402.03300, eq. 4) expects tokens of the current policy. They are the sampler's, so k3
+    # is multiplied with r, whose gradient is the divergence's (DeepSeek-V3.2, arXiv 2512.02556,
+    # section 3.1; TRL 1.16). Without r a token that a step made a million times less likely weighs
+    # a million times as much.
     has_kl = config.kl_coef != 0 if kl_coefs is None else bool((kl_coefs != 0).any())
     if reference_logps is None:
         if has_kl:
@@ -252,7 +200,6 @@ def _stats(
     kl: Tensor | None,
     entropies: Tensor | None,
 ) -> LossStats:
-    """The statistics of some rows."""
     ratio, gap, zero = weight.exp(), log_ratio.abs(), row_loss.new_zeros(())
     sums = [
         mask.sum(), row_loss.sum(), (clipped & mask).sum(), (dual_clipped & mask).sum(),
@@ -266,7 +213,6 @@ def _stats(
 def _check_shapes(
     logps: Tensor, per_token: dict[str, Tensor | None], per_row: dict[str, Tensor | None]
 ) -> None:
-    """Raise `UsageError` unless the tensors belong together."""
     if logps.dim() != 2:
         raise UsageError(f"`logps` must be (rows, tokens), got {tuple(logps.shape)}.")
     for tensors, shape in ((per_token, logps.shape), (per_row, logps.shape[:1])):
@@ -282,7 +228,6 @@ def _check_shapes(
 
 
 def _check_finite(row_values: Tensor, what: str) -> None:
-    """Raise `NonFiniteError` with the rows whose value is not finite."""
     finite = torch.isfinite(row_values.detach())
     if not bool(finite.all()):
         rows: list[int] = (~finite).nonzero().flatten().tolist()

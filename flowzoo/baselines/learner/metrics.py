@@ -21,15 +21,11 @@ class TokenSums:
     """Sums over the trained tokens of some rows; sums of microbatches can be added."""
 
     loss: LossStats = field(default_factory=LossStats)
-    importance: float = 0.0
-    """Importance weights, after the cap."""
-    capped: float = 0.0
-    """Tokens whose importance weight the cap lowered."""
-    outside: float = 0.0
-    """Sampled tokens that the learner's top-k and top-p would not have kept."""
+    importance: float = 0.0  # importance weights, after the cap
+    capped: float = 0.0  # tokens whose importance weight the cap lowered
+    outside: float = 0.0  # sampled tokens that the learner's top-k and top-p would not have kept
 
     def __add__(self, other: TokenSums) -> TokenSums:
-        """Sums of both parts together."""
         return TokenSums(*(getattr(self, n) + getattr(other, n) for n in TokenSums.__slots__))
 
 
@@ -38,11 +34,9 @@ class OptimizerStep:
     """One optimizer step."""
 
     sums: TokenSums
-    norm: float
-    """Norm of the gradient before clipping."""
+    norm: float  # norm of the gradient before clipping
     gram: RoleGramMatrix | None
-    by_role: Mapping[str, TokenSums]
-    """`sums` of every role, where their gradients are measured."""
+    by_role: Mapping[str, TokenSums]  # `sums` of every role, where their gradients are measured
     coherence: tuple[float, float] | None
     """Cosine to the running mean of gradients, and the scale it gave."""
 
@@ -69,16 +63,9 @@ def with_correction(
 
 
 def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
-    """The metrics that need no model: counts of rows and tokens, shares of them, and entropies.
-
-    `signal/ROLE` is the share of the role's rows that carry an advantage into the loss.
-
-    `learn/sampled_entropy` and `sampled_entropy/ROLE` are of all sampled tokens, trained or not:
-    the mean of -log p of the token that was sampled, by the sampler's own record. Given what stands
-    before a token its expectation is the entropy of the distribution that the token was drawn from
-    (temperature, top-p and top-k included), so the sum over the tokens of a reply is an unbiased
-    estimate of the sum of their entropies, however long the reply becomes.
-    """
+    """The metrics that need no model: counts of rows and tokens, shares of them, and entropies."""
+    # The mean of -log p of sampled tokens is an unbiased estimate of the entropy of the
+    # distribution that they were drawn from, however long the reply becomes.
     roles = sorted({row.call.role for row in rows})
     by_role = {role: [row for row in rows if row.call.role == role] for role in roles}
     metrics: dict[str, float] = {}
@@ -103,7 +90,6 @@ def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
 
 
 def _surprise(rows: Sequence[TrainingRow]) -> tuple[float, int]:
-    """Sum of -log p of the sampled tokens of `rows`, and their number."""
     logps = [logp for row in rows for logp in row.call.logps]
     return -math.fsum(logps), len(logps)
 
@@ -142,7 +128,6 @@ def step_metrics(steps: Sequence[OptimizerStep], config: LearnerConfig) -> dict[
 
 
 def _by_role(steps: Sequence[Mapping[str, TokenSums]]) -> dict[str, float]:
-    """`trained_entropy/ROLE`, `kl/ROLE` and `clip/ROLE`: means over the role's trained tokens."""
     metrics: dict[str, float] = {}
     for role in sorted({role for step in steps for role in step}):
         total = sum((step[role] for step in steps if role in step), TokenSums()).loss

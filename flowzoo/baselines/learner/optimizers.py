@@ -1,14 +1,4 @@
-"""The optimizer of one policy: which, on which parameters, in which format, at which rate.
-
-| | bytes a weight for weights, gradient and state |
-|---|---|
-| `adamw`, float32 | 16 |
-| `adamw`, bfloat16 with stochastic rounding | 8 |
-| `adafactor`, float32 | 8, and the sums of rows and columns |
-| `muon`, float32 | 12 for matrices of the layers, 16 for all else |
-| `adamw8bit`, float32 | 10 |
-| `sgd`, float32 | 8 |
-"""
+"""The optimizer of one policy: its kind, parameters, number format and learning rate."""
 
 from __future__ import annotations
 
@@ -26,12 +16,7 @@ from flowzoo.seeding import key_int
 
 
 def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optimizer:
-    """The optimizer that `config` names, on the parameters of `weights`.
-
-    Raises:
-        UsageError: the parameters have another number format than `config` says.
-        MissingExtraError: the library of the optimizer is not installed.
-    """
+    """The optimizer that `config` names, on the parameters of `weights`."""
     parameters = weights.parameters()
     kinds = {parameter.dtype for parameter in parameters}
     dtype = torch.float32 if weights.is_adapter else getattr(torch, config.weights)
@@ -52,7 +37,7 @@ def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optim
         "weight_decay": config.weight_decay,
     }
     if config.optimizer == "muon":
-        return MuonAdamW(*muon_groups(weights, groups), **choices)
+        return MuonAdamW(*_muon_groups(weights, groups), **choices)
     if config.optimizer == "adamw8bit":
         try:
             from bitsandbytes.optim import AdamW8bit
@@ -67,12 +52,9 @@ def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optim
 
 
 def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]]:
-    """Parameters with weight decay and those without, as groups of an optimizer.
-
-    Matrices decay, embeddings among them; norms, biases and what a family marks itself
-    (`_no_weight_decay`: the rates of Mamba) do not, as in the Trainer of transformers. With `decay`
-    all, or where there is nothing to leave out, there is one group.
-    """
+    """Parameters with weight decay and those without, as groups of an optimizer."""
+    # Norms, biases and what a family marks itself (the rates of Mamba) do not decay, as in the
+    # Trainer of transformers.
     parameters = weights.parameters()
     if config.decay == "all":
         return [{"params": parameters}]
@@ -89,14 +71,11 @@ def decay_groups(weights: Weights, config: LearnerConfig) -> list[dict[str, Any]
     return [group for group in groups if group["params"]]
 
 
-def muon_groups(
+def _muon_groups(
     weights: Weights, groups: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Split `groups` into Muon's (matrices of hidden layers) and AdamW's.
-
-    Embeddings and the output head are AdamW's, though they are matrices: each of their rows belongs
-    to a token, and steps of one length in all directions move tokens that were never seen.
-    """
+    # A row of the embeddings and of the output head belongs to a token, and steps of one length in
+    # all directions would move tokens that were never seen.
     model = weights.model
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     outer = {id(p) for module in ends if module is not None for p in module.parameters()}
@@ -113,12 +92,10 @@ def muon_groups(
 
 
 class MuonAdamW(torch.optim.Optimizer):
-    """Torch's Muon for the matrices of the layers and its AdamW for all other parameters, as one.
+    """Torch's Muon for the matrices of the layers, its AdamW for all other parameters, as one."""
 
-    Muon's steps are as long in every direction (Jordan et al. 2024); scaled as in arXiv 2502.16982
-    they are as large as AdamW's, so that both take the same learning rate and decay. Groups and
-    states are shared with the two, so that a state dict has the usual format.
-    """
+    # Muon's steps, scaled as in arXiv 2502.16982, are as large as AdamW's: both take one learning
+    # rate. Groups and states are shared, so that a state dict has the usual format.
 
     def __init__(
         self,
@@ -129,7 +106,6 @@ class MuonAdamW(torch.optim.Optimizer):
         eps: float,
         weight_decay: float,
     ) -> None:
-        """Arguments as for `torch.optim.AdamW`; either list may be empty."""
         shared: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         self._parts: list[torch.optim.Optimizer] = []
         if matrices:
@@ -141,12 +117,10 @@ class MuonAdamW(torch.optim.Optimizer):
         self._share()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Called when a state is loaded, which puts other groups and states here."""
         super().__setstate__(state)
         self._share()
 
     def _share(self) -> None:
-        """Let both parts have their groups and states here."""
         start = 0
         for part in self._parts:
             end = start + len(part.param_groups)
@@ -167,13 +141,11 @@ else take more than all weights."""
 
 
 class StochasticAdamW(torch.optim.Optimizer):
-    """AdamW (arXiv 1711.05101) whose weights and moments are kept in bfloat16.
+    """AdamW (arXiv 1711.05101) with weights and moments in bfloat16, rounded at random."""
 
-    Each step is computed in float32 and rounded up or down at random, with the odds that make the
-    mean exact (arXiv 2010.06192): rounded to the nearest, steps below 1/256 of a weight would be
-    lost, and so would the second moment's. The random numbers are a function of the count of steps,
-    which is part of the state, so that a resumed run rounds as it would have.
-    """
+    # Rounded to the nearest, steps below 1/256 of a weight would be lost; at random the mean is
+    # exact (arXiv 2010.06192). The random numbers are a function of the count of steps, which is
+    # part of the state, so that a resumed run rounds as it would have.
 
     def __init__(
         self,
@@ -183,7 +155,6 @@ class StochasticAdamW(torch.optim.Optimizer):
         eps: float,
         weight_decay: float,
     ) -> None:
-        """Arguments as for `torch.optim.AdamW`; `params` are in bfloat16."""
         defaults = {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "steps": 0
         }  # fmt: skip
@@ -229,7 +200,6 @@ class StochasticAdamW(torch.optim.Optimizer):
 def _move_part(
     part: Sequence[Tensor], step: int, group: dict[str, Any], noise: torch.Generator
 ) -> None:
-    """Move some rows of a parameter: its weights, by their gradient, and both moments."""
     weight, grad, mean, square = part
     (beta1, beta2), lr = group["betas"], group["lr"]
     slope = grad.float()
@@ -243,11 +213,9 @@ def _move_part(
 
 
 def stochastic_bfloat16(exact: Tensor, noise: torch.Generator) -> Tensor:
-    """Round float32 to bfloat16, up or down at random, so that the mean is `exact`.
-
-    The lower 16 bits of a float32 are what a bfloat16 lacks: a random number of 16 bits is added to
-    them, which carries with the odds of rounding away from zero, and the rest is cut off.
-    """
+    """Round float32 to bfloat16, up or down at random, so that the mean is `exact`."""
+    # A bfloat16 lacks the lower 16 bits: a random number of 16 bits is added to them, which carries
+    # with the odds of rounding away from zero, and the rest is cut off.
     bits = exact.contiguous().view(torch.int32)
     bits = bits + torch.randint(
         0, 1 << 16, bits.shape, dtype=torch.int32, device=bits.device, generator=noise
@@ -262,15 +230,12 @@ class UpdateTurn(NamedTuple):
     of: int = 1
 
     def tick(self, iteration: int) -> int:
-        """Number of updates of all policies before this one's, both counted from 0.
-
-        It follows from the settings, so learners that never meet agree about it.
-        """
+        """Number of updates of all policies before this one's, both counted from 0."""
+        # It follows from the settings, so learners that never meet agree about it.
         return iteration * self.of + self.index
 
 
-ALONE = UpdateTurn()
-"""The turn of a run with one policy."""
+ALONE = UpdateTurn()  # the turn of a run with one policy
 
 
 def lr_at(tick: int, config: LearnerConfig) -> float:

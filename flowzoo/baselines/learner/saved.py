@@ -1,10 +1,4 @@
-"""A learner in a folder: weights, and what else it needs to go on.
-
-`learner.pt` holds optimizer, counts and running means. Where the model is sharded the tensors among
-them, which are as large as the weights, are in `optimizer/` instead: every rank writes its part (a
-distributed checkpoint of torch, in safetensors), and any number of ranks reads them, one included.
-Either form is read by learners of both kinds.
-"""
+"""A learner in a folder: weights, and what else it needs to go on."""
 
 from __future__ import annotations
 
@@ -26,10 +20,9 @@ TENSORS = "optimizer"
 
 
 def save_learner(learner: Learner, folder: Path) -> None:
-    """Write `learner` into `folder`; every rank of its learner group must call it.
-
-    What is written by one rank alone comes last, so that its failure leaves no rank waiting.
-    """
+    """Write `learner` into `folder`; every rank of its learner group must call it."""
+    # Sharded tensors go to `optimizer/`, where every rank writes its part and any number of ranks
+    # reads them. What one rank writes alone comes last: its failure leaves no rank waiting.
     learner.learner_group.reshard(learner.model)
     state = learner.state_dict()
     tensors = _taken_out(learner, state)
@@ -45,11 +38,7 @@ def save_learner(learner: Learner, folder: Path) -> None:
 
 
 def save_tensors(value: Any, path: Path) -> None:
-    """Write `value` with `torch.save`; equal values have equal bytes.
-
-    Raises:
-        OSError: the file cannot be written, in place of what torch makes of that.
-    """
+    """Write `value` with `torch.save`; equal values have equal bytes."""
     with path.open("wb") as file:
         try:
             torch.save(_interned(value), file)
@@ -63,7 +52,7 @@ def save_tensors(value: Any, path: Path) -> None:
 
 
 def _interned(value: Any) -> Any:
-    """`value` with one object for equal texts, since pickles tell two objects from one twice."""
+    # Pickles tell two equal texts from one text twice.
     if type(value) is dict:
         return {_interned(key): _interned(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -84,17 +73,14 @@ def load_learner(learner: Learner, folder: Path) -> None:
 
 
 def _names(learner: Learner) -> dict[int, str]:
-    """Parameter -> its name."""
     return {id(parameter): name for name, parameter in learner.model.named_parameters()}
 
 
 def _stepped(learner: Learner) -> list[torch.nn.Parameter]:
-    """The parameters, as the optimizer counts them."""
     return [parameter for group in learner.optimizer.param_groups for parameter in group["params"]]
 
 
 def _taken_out(learner: Learner, state: dict[str, Any]) -> dict[str, Tensor]:
-    """Take the sharded tensors out of `state`; they are returned under names."""
     names, tensors = _names(learner), dict[str, Tensor]()
     states = state["optimizer"]["state"]
     state["optimizer"] = {**state["optimizer"], "state": dict(states)}
@@ -115,7 +101,6 @@ def _taken_out(learner: Learner, state: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
-    """Put the tensors in `folder` where `_taken_out` found them, each as its parameter is."""
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -144,7 +129,6 @@ def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
 
 
 def _spread(learner: Learner, state: dict[str, Any]) -> None:
-    """Spread whole tensors over the ranks where the parameters are."""
     for index, parameter in enumerate(_stepped(learner)):
         values = state["optimizer"]["state"].get(index, {})
         for key, value in values.items():

@@ -1,21 +1,16 @@
-"""The learner of one policy: rows and advantages in, one or more optimizer steps out.
-
-All arithmetic is in float32, unless `compute` or `weights` say otherwise, and dropout is off, so
-that the ratio to the sampler is 1 before the first step. Rows are put in canonical order, and a
-loss is normalized by the counts of its whole optimizer step: neither the order of arrival nor the
-size of the microbatches changes the result (the latter up to rounding).
-"""
+"""The learner of one policy: rows and advantages in, one or more optimizer steps out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from flowzoo.aliases import T
 from flowzoo.baselines.learner.batch import (
     SampledTokens,
     TrainingRow,
@@ -25,13 +20,12 @@ from flowzoo.baselines.learner.batch import (
     split,
     weigh_roles,
 )
-from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
 from flowzoo.baselines.learner.forward import OldLogps
 from flowzoo.baselines.learner.gradient import LossGradient
 from flowzoo.baselines.learner.gradient_stats import Coherence
 from flowzoo.baselines.learner.hidden_states import fitting_layout, prepare
 from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
-from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.loss import LossNormalizer
 from flowzoo.baselines.learner.metrics import (
     OptimizerStep,
@@ -45,16 +39,12 @@ from flowzoo.baselines.learner.weights import FullWeights, Weights, whole_tensor
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
-T = TypeVar("T")
-
 
 class Learner:
-    """Trains one causal language model in place: all its weights, or an adapter on it.
+    """Trains one causal language model in place: all its weights, or an adapter on it."""
 
-    Raises:
-        UsageError: the weights are in another number format than the settings say, or the family
-            is not supported (see `prepare`).
-    """
+    # Rows are in canonical order, and a loss is normalized by the counts of its optimizer step:
+    # neither the order of arrival nor the size of microbatches changes the result (up to rounding).
 
     def __init__(
         self,
@@ -63,15 +53,6 @@ class Learner:
         reference: PreTrainedModel | None = None,
         turn: UpdateTurn = ALONE,
     ) -> None:
-        """Take hold of a model or of its trained part, and build the optimizer.
-
-        Args:
-            model: or `weights`, which say what of it is trained.
-            config: the choices.
-            reference: what KL terms pull towards; by default the weights as they are now, for
-                which an adapter's base serves and a full model is copied.
-            turn: whose it is among the policies of a run, whose updates a schedule may count.
-        """
         self.weights = FullWeights(model) if isinstance(model, PreTrainedModel) else model
         self.model = self.weights.model
         if any(hasattr(parameter, "full_tensor") for parameter in self.model.parameters()):
@@ -110,10 +91,8 @@ class Learner:
         return self.gradient.config
 
     def join(self, learner_group: LearnerGroup) -> None:
-        """Share the work with the ranks of `learner_group`; before any update.
-
-        Every learner on the model must exist by now: a sharded model can no longer be tried.
-        """
+        """Share the work with the ranks of `learner_group`; before any update."""
+        # Every learner on the model must exist by now: a sharded model can no longer be tried.
         self.learner_group = learner_group
         learner_group.shard(self.model)
         self.gradient.join(learner_group, self.weights)
@@ -123,31 +102,11 @@ class Learner:
             self._coherence.learner_group = learner_group
 
     def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
-        """Train on `calls` with one advantage each: one iteration.
-
-        Returns the metrics (all per iteration, means over tokens, logarithms natural):
-        `learn/loss`, mean over optimizer steps; `learn/grad_norm`, before clipping, largest of the
-        steps; `learn/clip_fraction`, `learn/dual_clip_fraction`; `learn/kl`, k3 estimate of
-        KL(old || current), `old` as `old_logp` says; `learn/reference_kl` (with a KL term);
-        `learn/logp_gap_mean` and `learn/logp_gap_max`, |learner - sampler| before the first step
-        changes a weight; `learn/trained_entropy`, of the trained tokens; `learn/sampled_entropy`,
-        `sampled_entropy/ROLE`, `signal/ROLE` (see `row_counts`); `learn/update_kl` and
-        `learn/update_ratio_max`, what all the steps together did (with `update_effect`, see
-        `UpdateEffect`); `learn/ess`,
-        effective sample size of the ratios as a fraction; `learn/importance` and
-        `learn/importance_capped`, mean importance weight and fraction at the cap (`recomputed`);
-        `learn/outside_kept`, fraction of tokens that the learner would not have kept
-        (`renormalize`); `learn/coherence` and `learn/coherence_scale`;
-        `grad/` (see `gram_metrics`) and `trained_entropy/ROLE`, `kl/ROLE`, `clip/ROLE`
-        (with `role_gradients`); `learn/rows`, `learn/tokens` (all given),
-        `learn/rows_trained`, `learn/tokens_trained` (with a part in the gradient),
-        `learn/truncated` (rows), `learn/lr`, `learn/steps` and `learn/skipped` (steps without any
-        row to train on, which change nothing). Where nothing was trained the means are absent.
+        """Train on `calls` with one advantage each; the metrics of docs/metrics.md.
 
         Raises:
             UsageError: a row cannot be trained on, or the lengths differ.
-            NonFiniteError: a loss, gradient or input is not finite. It carries the rows; the step
-                in question has changed nothing.
+            NonFiniteError: a loss, gradient or input is not finite; the step changed nothing.
         """
         rows = make_rows(calls, advantages, self.config)
         lr = lr_at(self._tick(), self.config) * self.lr_scale
@@ -175,12 +134,9 @@ class Learner:
     def gradients(
         self, groups: Iterable[Sequence[TrainingRow]], totals: LossNormalizer
     ) -> Iterator[list[Tensor]]:
-        """The gradient of the loss of each group of rows, as one tensor a parameter.
-
-        The loss is normalized by `totals`, so gradients of groups add up to that of all of them.
-        The present weights are used; nothing is changed. Of a sharded model what comes is this
-        rank's part.
-        """
+        """The gradient of the loss of each group of rows, as one tensor a parameter."""
+        # Normalized by `totals`, gradients of groups add up to that of all. Of a sharded model this
+        # rank's part comes.
         for rows in groups:
             with self.gradient.nothing_left(), self.weights.active():
                 batches = role_microbatches(rows, self.config, self.layout).values()
@@ -192,10 +148,7 @@ class Learner:
 
     @torch.no_grad()
     def gaps(self, rows: Sequence[SampledTokens]) -> Tensor:
-        """|learner - sampler| of the log-prob of every output token of `rows`: (tokens,).
-
-        Every rank has separate rows.
-        """
+        """|learner - sampler| of the log-probs of this rank's output tokens: (tokens,)."""
         gaps: list[Tensor] = []
         config = self.config
         parts = cut_microbatches(
@@ -229,11 +182,7 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned.
-
-        Raises:
-            UsageError: it was made with other settings of the coherence regularizer.
-        """
+        """Take over what `state_dict` returned."""
         if (state["coherence"] is None) != (self._coherence is None):
             raise UsageError("the coherence regularizer was on in the one and off in the other.")
         self.optimizer.load_state_dict(state["optimizer"])
@@ -243,7 +192,6 @@ class Learner:
             self._coherence.load_state_dict(state["coherence"], self.parameters)
 
     def _tick(self) -> int:
-        """The schedule's time of this update, which counts from now on."""
         now = self.iteration
         self.iteration += 1
         return self._turn.tick(now) if self.config.schedule_clock == "update" else now
@@ -251,7 +199,6 @@ class Learner:
     def _effect(
         self, rows: Sequence[TrainingRow], parts: Sequence[Sequence[TrainingRow]]
     ) -> UpdateEffect | None:
-        """The measurement of this update's effect; None if disabled or if nothing will change."""
         if not self.config.update_effect:
             return None
         first = next((part for part in parts if any(row.trained for row in part)), None)
@@ -268,7 +215,6 @@ class Learner:
         before: Mapping[int, OldLogps],
         effect: UpdateEffect | None,
     ) -> OptimizerStep | None:
-        """One optimizer step; None where no row has a part in the gradient."""
         if not any(row.trained for row in rows):
             return None
         totals = LossNormalizer(len(rows), sum(len(row.call.output_ids) for row in rows))

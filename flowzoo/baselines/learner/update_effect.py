@@ -1,16 +1,4 @@
-"""Effect of an update on a policy: its divergence from the weights before, on a sample of rows.
-
-With one optimizer step an iteration the ratios to the sampler are all 1 while the loss is taken,
-independent of the step. So some rows go through the model once more after the last step. What
-their distributions were before the first is taken from that step's own forward pass, as far as it
-computes them; the others go through the model once more before it, too. In bfloat16 all of them do,
-since there a row's numbers depend on the rows beside it by more than a small step moves them.
-
-The divergence is exact over the vocabulary, KL(before || after) = sum of p (e^d - 1 - d) with d the
-difference of log-probs: every term is at least 0 and of second order, so that nothing cancels,
-however small the step. An estimate from the sampled tokens alone would come out too high: they are
-the very tokens that the step pushed. What is estimated is the mean over contexts.
-"""
+"""Effect of an update on a policy: its divergence from the weights before, on a sample of rows."""
 
 from __future__ import annotations
 
@@ -28,20 +16,12 @@ from flowzoo.baselines.learner.forward import ForwardPass
 from flowzoo.baselines.learner.vocabulary import CHUNK_ELEMENTS
 from flowzoo.seeding import key_rng
 
-MOST_ROWS, FEWEST_ROWS, SHARE = 32, 4, 32
-"""The sample is one row of `SHARE`, within these numbers."""
-_AT_ONCE = 2**22
-"""Elements of the vocabulary that are computed with in float64 at once: 32 MiB."""
+MOST_ROWS, FEWEST_ROWS, SHARE = 32, 4, 32  # the sample is one row of `SHARE`, within these numbers
+_AT_ONCE = 2**22  # elements of the vocabulary that are computed with in float64 at once: 32 MiB
 
 
 def sample(rows: Sequence[TrainingRow], iteration: int, positions: int) -> list[TrainingRow]:
-    """A sample of `rows`, by a separate key, so that no other random stream moves.
-
-    Args:
-        rows: all rows of an iteration, in canonical order, whether they are trained on or not.
-        iteration: number of the update.
-        positions: most that the rows may have together, fillers included; one row may have more.
-    """
+    """A sample of `rows` that holds at most `positions` positions, fillers included."""
     able = [row for row in rows if row.call.output_ids]
     count = min(len(able), MOST_ROWS, max(FEWEST_ROWS, math.ceil(len(able) / SHARE)))
     chosen: list[TrainingRow] = []
@@ -57,6 +37,10 @@ def sample(rows: Sequence[TrainingRow], iteration: int, positions: int) -> list[
 class UpdateEffect:
     """The distributions over a sample of rows before an update, to be held against those after."""
 
+    # With one optimizer step an iteration the ratios are all 1 while the loss is taken, so some
+    # rows go through the model once more after it. Before it, the step's own forward pass serves,
+    # but in bfloat16, where a row's numbers depend on the rows beside it.
+
     def __init__(
         self,
         forward: ForwardPass,
@@ -65,17 +49,6 @@ class UpdateEffect:
         key: int,
         pending: Collection[int] = (),
     ) -> None:
-        """Measure `rows`, at least one of which has output tokens, with the weights of now.
-
-        Args:
-            forward: how the learner computes.
-            model: with the weights before the update.
-            rows: the sample.
-            key: picks the tokens where their distributions together would take more memory than
-                one chunk of the output head.
-            coming: places of rows that the first step will compute. They need not be measured
-                here, and `take` must be given that step's forward passes.
-        """
         self._forward, self._rows = forward, rows
         vocabulary = model.config.get_text_config().vocab_size
         lengths = [len(row.call.output_ids) for row in rows]
@@ -102,14 +75,7 @@ class UpdateEffect:
         batch: Microbatch,
         states: Tensor,
     ) -> None:
-        """Keep the distributions of the `rows` that are still missing.
-
-        Args:
-            model: with the weights before the update.
-            rows: of a microbatch, in its order.
-            batch: that microbatch.
-            states: (states, hidden), the last hidden states at its `positions`.
-        """
+        """Keep the distributions of the `rows` of a microbatch that are still missing."""
         token_positions: dict[int, list[int]] = {}
         start = 0
         for row in rows:
@@ -126,11 +92,7 @@ class UpdateEffect:
         self._before |= dict(zip(token_positions, parts.split(sizes), strict=True))
 
     def metrics(self, model: PreTrainedModel) -> dict[str, float]:
-        """Divergence of the present weights from the weights before.
-
-        `learn/update_kl` is in nats per token; `learn/update_ratio_max` is the largest factor by
-        which the probability of a sampled token rose or fell.
-        """
+        """Divergence in nats per token, and the largest factor on a sampled token's probability."""
         batch = self._batch(self._rows)
         places = torch.tensor(self._places, device=batch.targets.device)
         states = self._forward.states(model, batch)[batch.sources[places]]
@@ -151,6 +113,7 @@ class UpdateEffect:
 
 
 def _divergence(before: Tensor, after: Tensor) -> Tensor:
-    """KL(before || after) of distributions given as log-probs (tokens, vocabulary): (tokens,)."""
+    # Exact over the vocabulary, since the sampled tokens are the very ones that the step pushed.
+    # Every term p (e^d - 1 - d) is at least 0 and of second order, so nothing cancels.
     gap = after.double() - before.double()
     return (before.double().exp() * (gap.expm1() - gap)).sum(-1)

@@ -1,45 +1,163 @@
-"""Log-probabilities from hidden states, without the logits of the whole batch in memory.
-
-A chunk of states at a time is multiplied with the vocabulary. Where one chunk holds them all, its
-logits are kept for the backward pass; otherwise they are computed again there, which costs a third
-more time in the output head and bounds its memory by a few chunks. The gradient is written down by
-hand, so that the weight's is summed in place.
-
-Measured forward and backward for 1024 states of 256 numbers and a vocabulary of 152 k, entropies
-included: 418 MiB at the default chunk against 1791 MiB for the plain log-softmax (the weight's
-gradient is 148 MiB of either), in 7.3 against 5.7 CPU-seconds.
-"""
+"""Log-probabilities from hidden states, without the logits of the whole batch in memory."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+import itertools
+import weakref
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from flowzoo.baselines.learner.output_head import OutputHead
+from flowzoo.agents.hf.model_fingerprint import model_fingerprint
+from flowzoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
+"""Fields of configurations that hold a factor on the logits, or its inverse."""
+_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+"""Fields of configurations that hold a cap c: logits become c * tanh(logits / c)."""
+_STRETCH = 40.0
+"""Largest logit of the comparison; caps are between 15 and 50, and far smaller logits pass them
+unchanged."""
+
+_forms: weakref.WeakKeyDictionary[PreTrainedModel, tuple[float, float | None]] = (
+    weakref.WeakKeyDictionary()
+)
+"""Model -> scale and cap."""
+_known: dict[Hashable, tuple[float, float | None]] = {}
+"""Kind of model -> the same, found once a kind."""
+
+
+class OutputHead(NamedTuple):
+    """The way from a state h to logits: z = scale * linear(h), and cap * tanh(z / cap)."""
+
+    linear: nn.Linear
+    scale: float = 1.0
+    cap: float | None = None
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """The logits of `states` (..., hidden)."""
+        logits: Tensor = self.linear(states)
+        if self.scale != 1.0:
+            logits = logits * self.scale
+        return logits if self.cap is None else self.cap * (logits / self.cap).tanh()
+
+
+def head_of(model: PreTrainedModel) -> OutputHead:
+    """The output head of `model`, whose form is found by a forward pass once a kind of model."""
+    linear = model.get_output_embeddings()
+    if not isinstance(linear, nn.Linear):
+        raise UsageError(
+            f"{type(model).__name__} has no plain linear layer as its output head, but "
+            f"{'none' if linear is None else type(linear).__name__}: the learner needs one."
+        )
+    if model not in _forms:
+        kind = model_fingerprint(model)
+        if kind not in _known:
+            _known[kind] = _find_form(model, linear)
+        _forms[model] = _known[kind]
+    return OutputHead(linear, *_forms[model])
+
+
+def body_of(model: PreTrainedModel) -> nn.Module:
+    """The part of `model` whose output holds the last hidden states."""
+    if model.base_model is not model:
+        return model.base_model
+    from transformers import PreTrainedModel  # slow to import, and a head alone needs none of it
+
+    parts = [part for part in model.children() if isinstance(part, PreTrainedModel)]
+    if len(parts) != 1:  # Llama 4 names its body otherwise than it says
+        raise UsageError(f"{type(model).__name__} has no body apart from its output head.")
+    return parts[0]
+
+
+@torch.no_grad()
+def _find_form(model: PreTrainedModel, linear: nn.Linear) -> tuple[float, float | None]:
+    # Some families scale the logits (Cohere; Granite divides by `logits_scaling`, HyperCLOVA X
+    # multiplies by it) or cap them (Gemma 2, NanoChat). What the configuration names is tried, and
+    # taken if it gives the model's own logits, on states that are stretched until a cap would show.
+    ids = torch.arange(min(8, linear.weight.shape[0]), device=model.device)[None]
+    try:
+        states: Tensor = body_of(model)(input_ids=ids, use_cache=False).last_hidden_state
+        plain: Tensor = linear(states)
+        stretch = max(1.0, _STRETCH / max(float(plain.abs().max()), 1e-6))
+        own_logits = {factor: _own_logits(model, linear, ids, factor) for factor in (1.0, stretch)}
+        for scale, cap in _candidates(model):
+            head = OutputHead(linear, scale, cap)
+            if all(_alike(head(states * factor), logits) for factor, logits in own_logits.items()):
+                return scale, cap
+    except UsageError:
+        raise
+    except Exception as error:  # families built in other ways raise anything
+        raise UsageError(
+            f"{type(model).__name__} cannot be trained: its forward pass on a row of "
+            f"{ids.shape[1]} tokens fails ({str(error).splitlines()[0][:200]})."
+        ) from error
+    raise UsageError(
+        f"{type(model).__name__} computes its logits from its last hidden states in a way that the "
+        "learner does not know (no scale or cap that its configuration names): take a model of "
+        "another family."
+    )
+
+
+def _own_logits(model: PreTrainedModel, linear: nn.Linear, ids: Tensor, stretch: float) -> Tensor:
+    def pull(_head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return args[0] * stretch, *args[1:]
+
+    handle = linear.register_forward_pre_hook(pull)
+    try:
+        logits: Tensor = model(input_ids=ids, use_cache=False).logits
+    finally:
+        handle.remove()
+    return logits
+
+
+def _candidates(model: PreTrainedModel) -> list[tuple[float, float | None]]:
+    # the plain head first
+    config = model.config.get_text_config(decoder=True)
+    scales: list[float] = [1.0]
+    caps: list[float | None] = [None]
+    for name in _SCALES:
+        value = getattr(config, name, None)
+        if isinstance(value, (int, float)) and value:
+            scales += [float(value), 1 / value]
+    if getattr(config, "dim_model_base", None):  # MiniCPM
+        scales.append(config.dim_model_base / config.hidden_size)
+    for name in _CAPS:
+        value = getattr(config, name, None)
+        if isinstance(value, (int, float)) and value:
+            caps.append(float(value))
+    return list(itertools.product(scales, caps))
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    if left.shape != right.shape:
+        return False
+    close = 2e-2 if left.dtype in (torch.bfloat16, torch.float16) else 1e-4
+    size = float(right.abs().max())
+    return torch.allclose(left.float(), right.float(), rtol=close, atol=close * max(1.0, size) / 4)
+
 
 Entropy = Literal["none", "value", "grad"]
 """`none`: not computed; `value`: as numbers; `grad`: with gradients, for an entropy bonus."""
 
-CHUNK_ELEMENTS = 2**25
-"""Logits of one chunk where nothing else is asked for: 128 MiB in float32."""
+CHUNK_ELEMENTS = 2**25  # logits of one chunk where nothing else is asked for: 128 MiB in float32
 
 
 class TargetLogps(NamedTuple):
     """Statistics of output tokens and of the distributions that they were drawn from."""
 
-    logps: Tensor
-    """(tokens,)"""
-    entropies: Tensor
-    """(states,), in nats; empty where they were not asked for."""
+    logps: Tensor  # (tokens,)
+    entropies: Tensor  # (states,), in nats; empty where they were not asked for
 
 
 class LogitForm(NamedTuple):
-    """Transformation of the products z with the vocabulary: cap * tanh(scale * z / cap) /
-    temperature with a cap, scale * z / temperature without one.
-    """
+    """Products z with the vocabulary become cap * tanh(scale * z / cap) / temperature."""
 
     temperature: float
     scale: float
@@ -60,17 +178,7 @@ def target_logps(
     entropy: Entropy,
     chunk: int,
 ) -> TargetLogps:
-    """Log-probs of `targets`, each predicted by the state that `sources` names; float32.
-
-    Args:
-        states: (states, hidden).
-        head: the output head, with its scale and cap.
-        sources: (tokens,) indices into `states`.
-        targets: (tokens,) token ids.
-        temperature: divides the logits.
-        entropy: whether entropies are wanted, and whether with gradients.
-        chunk: states per chunk; 0: as many as fit `CHUNK_ELEMENTS`.
-    """
+    """Log-probs of `targets` (tokens,), each predicted by its state in `sources`; float32."""
     lower = torch.is_autocast_enabled(states.device.type)
     dtype = torch.get_autocast_dtype(states.device.type) if lower else states.dtype
     weight, bias = head.linear.weight, head.linear.bias
@@ -85,12 +193,15 @@ def target_logps(
 class _TargetLogps(torch.autograd.Function):
     """Log-softmax at the targets, chunk by chunk; `sources` ascend."""
 
+    # The logits of a single chunk are kept for the backward pass; several are computed again, which
+    # costs a third more time in the head and bounds its memory. The gradient is written by hand, so
+    # that the weight's is summed in place (152 k words, 1024 states: 418 MiB against 1791 MiB).
+
     @staticmethod
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, sources: Tensor,
         targets: Tensor, form: LogitForm, entropy: Entropy, chunk: int,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Log-probs chunk by chunk; see `target_logps`."""
         count = states.shape[0]
         logps = torch.empty(len(targets), dtype=torch.float32, device=states.device)
         entropies = logps.new_empty(0 if entropy == "none" else count)
@@ -116,7 +227,6 @@ class _TargetLogps(torch.autograd.Function):
     def backward(  # pyrefly: ignore[bad-override]
         ctx: Any, *grad_outputs: Tensor
     ) -> tuple[Tensor | None, ...]:
-        """Gradients of states, weight and bias."""
         grad_logps, grad_entropies = grad_outputs
         states, weight, bias, sources, targets, totals, entropies, stored = ctx.saved_tensors
         wants, form = ctx.needs_input_grad, ctx.form
@@ -157,11 +267,8 @@ class _TargetLogps(torch.autograd.Function):
 def _softmax_gradient(
     scores: Tensor, mass: Tensor, bonus: tuple[Tensor, Tensor] | None, *, reuse: bool
 ) -> Tensor:
-    """Gradient of all scores, targets or not: with p the softmax, -p (mass + g (log p + H)).
-
-    `scores` are log p, and are overwritten with `reuse`; `mass` is the sum of the gradients of a
-    state's log-probs, and `bonus` is (g, H), the gradient of its entropy and the entropy.
-    """
+    # Of all scores, targets or not: with p the softmax, -p (mass + g (log p + H)). `mass` is the
+    # sum of the gradients of a state's log-probs, `bonus` is (g, H).
     if bonus is None:
         return (scores.exp_() if reuse else scores.exp()).mul_(-mass)
     gradient, entropy = bonus
@@ -170,7 +277,6 @@ def _softmax_gradient(
 
 
 def _scores(states: Tensor, weight: Tensor, bias: Tensor | None, form: LogitForm) -> Tensor:
-    """Logits over temperature in float32; `states` and `weight` are of one number format."""
     bias = None if bias is None else bias.to(states.dtype)
     scores = nn.functional.linear(states, weight, bias).float()
     if form.scale != 1.0:
@@ -181,7 +287,7 @@ def _scores(states: Tensor, weight: Tensor, bias: Tensor | None, form: LogitForm
 
 
 def _slope(logps: Tensor, totals: Tensor, form: LogitForm) -> Tensor | None:
-    """The derivative of the cap, 1 - tanh², where the log-probs are `logps`; None without a cap."""
+    # The derivative of the cap is 1 - tanh².
     if form.cap is None:
         return None
     tanh = (logps + totals).mul_(form.temperature / form.cap)
@@ -189,7 +295,7 @@ def _slope(logps: Tensor, totals: Tensor, form: LogitForm) -> Tensor | None:
 
 
 def _edges(count: int, sources: Tensor, chunk: int) -> list[tuple[int, int, int, int]]:
-    """Chunks of states [low, high) with their tokens [first, last)."""
+    # Chunks of states [low, high) with their tokens [first, last).
     lows = list(range(0, max(count, 1), chunk))
     firsts = torch.searchsorted(sources, torch.tensor(lows, device=sources.device)).tolist()
     return list(zip(lows, [*lows[1:], count], firsts, [*firsts[1:], len(sources)], strict=True))

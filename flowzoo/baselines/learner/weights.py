@@ -1,8 +1,4 @@
-"""Trained weights of one policy: a whole model, or a LoRA adapter on a base it may share.
-
-A learner, a checkpoint and an engine's sync see only `Weights`: the parameters, how to make them
-the ones the model computes with, and how to write and read them.
-"""
+"""Trained weights of one policy: a whole model, or a LoRA adapter on a base it may share."""
 
 from __future__ import annotations
 
@@ -29,54 +25,35 @@ class Weights(Protocol):
     @property
     def model(self) -> PreTrainedModel:
         """The model that computes; several adapters share one."""
-        ...
 
     @property
     def is_adapter(self) -> bool:
         """True if these are a LoRA adapter's."""
-        ...
 
     @property
     def notes(self) -> Sequence[str]:
         """Remarks about what is trained."""
-        ...
 
     def parameters(self) -> list[nn.Parameter]:
         """Parameters for an optimizer."""
-        ...
 
     def active(self) -> AbstractContextManager[None]:
         """Context in which the model computes with these weights, exclusively."""
-        ...
 
     def start(self) -> Start:
         """Keep the weights as they are now; call it before training."""
-        ...
 
     def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
-        """All of them, whole, by their names in files; collective where they are sharded.
-
-        A rank that only helps others to theirs does not `keep` them, and gets nothing.
-        """
-        ...
+        """Whole tensors by their names in files, collectively; empty without `keep`."""
 
     def save(self, folder: Path | None) -> None:
-        """Write them into `folder` in Hugging Face (an adapter: PEFT) layout.
-
-        If they are sharded, every rank must call it; ranks that write nothing pass None.
-        """
-        ...
+        """Write them in Hugging Face or PEFT layout, collectively, if `folder` is given."""
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote; raises `UsageError` where names or shapes differ."""
-        ...
 
     def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
-        """Take over what `state` gave elsewhere, tied weights under one name or all of theirs.
-
-        Raises `UsageError`, which names `source`, where names or shapes differ.
-        """
-        ...
+        """Take over what `state` gave; raises `UsageError` where names or shapes differ."""
 
 
 class FullWeights:
@@ -86,7 +63,6 @@ class FullWeights:
     notes: Sequence[str] = ()
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Keep `model`; nothing is copied."""
         self.model = model
 
     def parameters(self) -> list[nn.Parameter]:
@@ -118,7 +94,7 @@ class FullWeights:
 
     def put(self, state: Mapping[str, torch.Tensor], source: str) -> None:
         """Copy `state` into the model."""
-        put_weights(self.model, state, source)
+        _put_weights(self.model, state, source)
 
 
 class FrozenWeights:
@@ -128,7 +104,6 @@ class FrozenWeights:
     notes: Sequence[str] = ()
 
     def __init__(self, model: PreTrainedModel, start: Start | None = None) -> None:
-        """Play with `model`; `start` makes it compute with these weights, if others train on it."""
         self.model = model if start else model.eval().requires_grad_(False)
         self._start = start
 
@@ -164,25 +139,16 @@ class FrozenWeights:
 
 
 def load_weights(model: PreTrainedModel, folder: Path | str) -> None:
-    """Copy the safetensors of `folder` into `model`, all of them and nothing else.
-
-    Raises:
-        UsageError: names or shapes differ.
-    """
+    """Copy the safetensors of `folder` into `model`, all of them and nothing else."""
     tensors: dict[str, torch.Tensor] = {}
     for file in sorted(Path(folder).glob("*.safetensors")):
         tensors |= load_file(file, device="cpu")
-    put_weights(model, tensors, folder)
+    _put_weights(model, tensors, folder)
 
 
-def put_weights(
+def _put_weights(
     model: PreTrainedModel, tensors: Mapping[str, torch.Tensor], source: Path | str
 ) -> None:
-    """Copy tensors into `model`, exactly its own; tied ones may have any of their names.
-
-    Raises:
-        UsageError: names or shapes differ; names `source`.
-    """
     model_state = model.state_dict(keep_vars=True)
     # A tied weight is saved under one of its names: the others share its memory.
     loaded = {_memory(model_state[name]) for name in tensors if name in model_state}
@@ -198,11 +164,8 @@ def put_weights(
 
 
 def whole(tensors: Mapping[str, torch.Tensor], *, keep: bool = True) -> dict[str, torch.Tensor]:
-    """The tensors with what other ranks have of them, on the CPU; what is whole stays as it is.
-
-    What several names share is gathered once, and is shared again. One tensor at a time is on the
-    device. A rank that only helps others to theirs does not `keep` them, and gets nothing.
-    """
+    """The tensors with what other ranks have of them, on the CPU; what is whole stays as it is."""
+    # One tensor at a time is on the device, and what several names share is gathered once.
     by_memory: dict[int, torch.Tensor] = {}
     for value in tensors.values():
         if _memory(value) not in by_memory:
@@ -229,10 +192,7 @@ def like(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def _memory(value: torch.Tensor) -> int:
-    """Names the memory of a tensor, the same way on every rank.
-
-    Of a sharded one it is the parameter, whose part may be empty here and have no memory.
-    """
+    # Of a sharded tensor the parameter: its part may be empty here and have no memory.
     return id(value) if hasattr(value, "full_tensor") else value.data_ptr()
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs.api.registry import workflow_class
 
-CONTROL = "single"
-"""The workflow of every control."""
+CONTROL = "single"  # the workflow of every control
 
 
 def is_control(workflow: object) -> bool:
@@ -23,8 +22,7 @@ def is_control(workflow: object) -> bool:
 class Cell:
     """One configuration; `config` is that of the first seed, without a run directory."""
 
-    name: str
-    """Unique within the matrix, fit for a folder."""
+    name: str  # unique within the matrix, fit for a folder
     config: TrainConfig
     label: str = ""
     control: bool = False

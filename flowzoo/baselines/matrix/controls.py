@@ -1,12 +1,6 @@
 """Controls at equal inference: majority votes of a trained single agent.
 
-    python -m flowzoo.baselines.matrix.controls --run CONTROL_RUN --like WORKFLOW_RUN
-
-A workflow of four calls is not compared with one call. The control's last policy answers every
-held-out problem k times and the answers vote, with k such that this costs as many calls as an
-episode of the workflow at its last evaluation; and once more with k for as many output tokens. Both
-runs are finished, on the same held-out problems. The result is written into the control's run
-directory (`like_path`), unless an up-to-date file exists.
+python -m flowzoo.baselines.matrix.controls --run CONTROL_RUN --like WORKFLOW_RUN
 """
 
 from __future__ import annotations
@@ -32,24 +26,10 @@ from flowzoo.files import read_json, write_json
 def match_control(
     control: Path, workflow: Path, matches: Sequence[Match] = MATCHES
 ) -> dict[str, Any]:
-    """Measure the control at equal inference and write `like_path`, unless that is done.
-
-    Args:
-        control: run directory of the control.
-        workflow: run directory of the workflow that it is compared with.
-        matches: budgets to equalize: `calls`, output `tokens`, or each in turn.
-
-    Returns:
-        Content of the file. `control` and `workflow`: their `run`, `workflow`, `step`, and
-        `accuracy`, `calls` and output `tokens` per episode of the last evaluation. `votes`: for
-        each of `matches` the result of `flowzoo.agents.evaluation.majority.vote`, `k` (votes per
-        problem), and `gain`: the workflow's last scores minus the vote's, paired by problem, with
-        its 95 % interval. `attempts`: `avg@k` and `pass@k` of the single answers. `protocol`.
-
-    Raises:
-        UsageError: a run is not finished, their problems differ, `matches` has an unknown name, or
-            tokens should be equal and the runs report none.
-    """
+    """Measure the control at equal inference and write `like_path`, unless that is done."""
+    # A workflow of four calls is not compared with one call: the control's last policy answers
+    # every held-out problem k times and the answers vote, with k such that this costs as many calls
+    # as an episode of the workflow, and once more for as many output tokens.
     for match in matches:
         if match not in MATCHES:
             raise unknown("match", match, MATCHES)
@@ -88,7 +68,6 @@ def _protocol(run: RunData) -> Mapping[str, Any]:
 def _finished(
     path: Path, record: Mapping[str, Any], matches: Sequence[Match]
 ) -> dict[str, Any] | None:
-    """Content of the file if it is about these two evaluations and all of `matches`."""
     if not path.is_file():
         return None
     result = read_json(path)
@@ -99,7 +78,6 @@ def _finished(
 def _measured(
     run: FinishedRun, counts: Mapping[Match, int], workflow: Sequence[float]
 ) -> dict[str, Any]:
-    """Votes, attempts and protocol; `workflow` are the scores to compare with."""
     policy_map, most = run.policy_map, max(counts.values())
     records = run.evaluation.play(policy_map, most)
     return {

@@ -1,18 +1,4 @@
-"""Failures that a matrix is made to show: rules, the cells that show them, and remedies.
-
-    [[failures]]
-    name = "B"
-    title = "The evaluator that rejects everything"
-    role = "evaluator"                      # the role that fails
-    metric = "eval/share/evaluator_tpr"     # of held-out evaluations
-    at_most = 0.20                          # or: fall = 0.10, below = "start" (or "best")
-    called_by = ["rejects everything"]      # codes of findings on a run's page
-    shows = ["B"]                           # labels of cells
-    mends = ["B-role-kl"]
-
-The rule uses metrics alone, without statistics; the findings have statistics. A report counts both,
-so that each tests the other.
-"""
+"""Failures that a matrix is made to show: rules, the cells that show them, and remedies."""
 
 from __future__ import annotations
 
@@ -24,11 +10,9 @@ from typing import Any, Literal, get_args
 from flowzoo.baselines.matrix.cell import Cell
 from flowzoo.errors import UsageError, unknown
 
-FILE = "failures.json"
-"""File that `flowzoo matrix` writes for `flowzoo report`."""
+FILE = "failures.json"  # file that `flowzoo matrix` writes for `flowzoo report`
 CellPart = Literal["shows", "mends", "does_not_mend", "beside"]
-PARTS: tuple[CellPart, ...] = get_args(CellPart)
-"""Relations of a cell to a failure."""
+PARTS: tuple[CellPart, ...] = get_args(CellPart)  # relations of a cell to a failure
 _TEXTS = ("name", "title", "role", "metric")
 _FIELDS = (*_TEXTS, "at_most", "fall", "below", "called_by", *PARTS)
 
@@ -61,10 +45,8 @@ class FailureMode:
         return round(top - values[-1], 9) >= (self.fall or 0.0)
 
     def since(self, rows: Sequence[Mapping[str, Any]]) -> int | None:
-        """Index of the evaluation from which on the failure lasts to the end; None: it does not.
-
-        It is never the first evaluation, from which nothing can have fallen.
-        """
+        """Index of the evaluation from which on the failure lasts to the end; None: it does not."""
+        # Never the first evaluation, from which nothing can have fallen.
         if not self.there(rows):
             return None
         end = len(rows)
@@ -83,11 +65,7 @@ class FailureMode:
 
 
 def read_failures(table: Mapping[str, Any], cells: Iterable[Cell], where: str) -> list[FailureMode]:
-    """The failures of a matrix.
-
-    Raises:
-        UsageError: an unknown field, a value of the wrong type, or an unknown cell.
-    """
+    """The failures of a matrix."""
     names = {cell.label or cell.name: cell.name for cell in cells}
     blocks = table.get("failures", [])
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):

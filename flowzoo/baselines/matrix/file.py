@@ -50,11 +50,9 @@ class Matrix:
     """Cells times seeds."""
 
     name: str
-    cells: tuple[Cell, ...]
-    """The controls come last."""
+    cells: tuple[Cell, ...]  # the controls come last
     seeds: tuple[int, ...]
-    failures: tuple[FailureMode, ...] = ()
-    """Failures that it is made to show."""
+    failures: tuple[FailureMode, ...] = ()  # failures that it is made to show
 
 
 def matrix_names() -> list[str]:
@@ -63,22 +61,13 @@ def matrix_names() -> list[str]:
 
 
 def load_matrix(name: str) -> Matrix:
-    """A bundled matrix, or the file at a path that ends in `.toml`.
-
-    Raises:
-        UsageError: no such file, an unknown field, a value of the wrong type, or two equal cells.
-        DataError: the file is not TOML.
-    """
+    """A bundled matrix, or the file at a path that ends in `.toml`."""
     path, table = read_toml("matrix", name, FOLDER)
     return read_matrix(table, path.stem, str(path))
 
 
 def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
-    """The matrix of a TOML table in the format of this module.
-
-    Raises:
-        UsageError: see `load_matrix`.
-    """
+    """The matrix of a TOML table in the format of this module."""
     for key in table:
         if key not in _FIELDS:
             raise unknown(f"field in {where}", key, _FIELDS)
@@ -101,7 +90,6 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
 
 
 def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
-    """`seeds` of a matrix."""
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if not whole or not seeds or len(set(seeds)) < len(seeds):
         raise UsageError(
@@ -112,7 +100,6 @@ def _seeds(seeds: Any, where: str) -> tuple[int, ...]:
 
 
 def _blocks(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """The blocks of a matrix under `key`."""
     blocks = table.get(key, [])
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise UsageError(
@@ -123,7 +110,6 @@ def _blocks(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, An
 
 
 def _settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`settings` of a matrix, or of one of its blocks."""
     settings = table.get("settings", {})
     if not isinstance(settings, dict):
         raise UsageError(
@@ -139,7 +125,6 @@ def _settings(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _label(block: Mapping[str, Any], where: str) -> str:
-    """`label` of a block."""
     label = block.get("label", "")
     if not isinstance(label, str) or not re.fullmatch(r"[\w.+=-]*", label):
         raise UsageError(
@@ -152,7 +137,6 @@ def _label(block: Mapping[str, Any], where: str) -> str:
 def _block_cells(
     block: Mapping[str, Any], shared: Mapping[str, Any], where: str, control: bool
 ) -> list[Cell]:
-    """The cells of one block."""
     for key in block:
         if key not in _BLOCK:
             raise unknown(f"field of a cell in {where}", key, _BLOCK)
@@ -174,10 +158,8 @@ def _block_cells(
 
 
 def _cell_name(config: TrainConfig, label: str, control: bool) -> str:
-    """workflow-task-algorithm-sharing, with the model and the label if there are such.
-
-    A control's sharing is left out: one agent has one policy.
-    """
+    # workflow-task-algorithm-sharing, with the model and the label if there are such. A control has
+    # one policy, and its sharing is left out.
     stem = replace(config, out="", seed=0).directory.name.removesuffix("-s0")
     if control:
         stem = stem.removesuffix("-" + "-".join(config.policy_words))
@@ -186,7 +168,7 @@ def _cell_name(config: TrainConfig, label: str, control: bool) -> str:
 
 
 def _model_word(model: str) -> str:
-    """A model's part of a name: empty for the default, the scale alone for other pocket models."""
+    # empty for the default, the scale alone for other pocket models
     kind, _, which = model.partition(":")
     if kind == "pocket" and which in ("", *SCALES):
         return which

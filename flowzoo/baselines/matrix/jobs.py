@@ -6,15 +6,69 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from flowzoo.baselines.matrix.cell import Cell, cell_text
-from flowzoo.baselines.matrix.forks import Fork, RunServer, end_with
+from flowzoo.baselines.matrix.forks import Fork, end_with
 from flowzoo.baselines.run.reading import RunData, like_path, read_run
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.files import read_json, replace_text
+
+
+def _done_part(run: TrainingJob) -> float:
+    if run.state == "finished":
+        return 1.0
+    row, config = run.newest(), run.config
+    parts = [row.get("step", 0) / config.steps]
+    if config.token_budget:
+        parts.append(row.get("tokens/total", 0) / config.token_budget)
+    return min(1.0, max(parts))
+
+
+def _whole_seconds(run: TrainingJob) -> float | None:
+    row = run.newest()
+    return row["time/total"] / _done_part(run) if row.get("step", 0) > 0 else None
+
+
+def remaining_seconds(runs: Sequence[TrainingJob], workers: int) -> float | None:
+    """Seconds until all runs are finished, with `workers` at a time; None: unknown yet."""
+    measured = [(run, seconds) for run in runs if (seconds := _whole_seconds(run)) is not None]
+    if not measured:
+        return None
+    left: list[float] = []
+    for run in runs:
+        if run.state in ("finished", "failed"):
+            continue
+        whole = _whole_seconds(run)
+        if whole is None:
+            whole = _like(run, measured)
+        left.append(whole * (1 - _done_part(run)))
+    return max(max(left), sum(left) / workers) if left else 0.0
+
+
+def as_time(seconds: float) -> str:
+    """A duration for people."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _like(run: TrainingJob, measured: Sequence[tuple[TrainingJob, float]]) -> float:
+    same = [seconds for other, seconds in measured if other.cell.name == run.cell.name]
+    kind = (run.config.workflow, run.config.model)
+    near = [
+        seconds
+        for other, seconds in measured
+        if (other.config.workflow, other.config.model) == kind
+    ]
+    return float(np.mean(same or near or [seconds for _, seconds in measured]))
+
 
 JobState = Literal["waiting", "running", "finished", "failed"]
 
@@ -53,13 +107,13 @@ class MatrixJob:
         """Number of CPU threads of its process."""
         return 1
 
-    def start(self, server: RunServer | None = None) -> None:
-        """Start its process, as a fork of the server if there is one."""
+    def start(self, *, fork: bool = False) -> None:
+        """Start its process, as a `Fork` if asked to."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         threads = str(self.threads())
         environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        if server is not None:
-            self.process = server.start(self.arguments(), self.log, environment)
+        if fork:
+            self.process = Fork(self.arguments(), self.log, environment)
         else:
             with self.log.open("ab") as log:
                 self.process = subprocess.Popen(
@@ -93,8 +147,7 @@ class TrainingJob(MatrixJob):
     """The run of one cell under one seed."""
 
     cell: Cell
-    config: TrainConfig
-    """Settings; a control has no `token_budget` before it starts."""
+    config: TrainConfig  # settings; a control has no `token_budget` before it starts
     sources: list[TrainingJob] = field(default_factory=list)
     """Runs of the same seed that set the token budget of a control."""
     _seen: int = field(default=0)

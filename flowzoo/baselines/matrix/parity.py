@@ -1,10 +1,4 @@
-"""Budget parity: compared cells have the same budgets, and their real costs are printed.
-
-Two confounds of published comparisons are refused when a matrix is read: optimizer steps that
-depend on the number of rows, so that a policy shared by four agents takes four steps and one
-agent's takes one, and a schedule that ticks once for every policy's update. Training tokens cannot
-be set beforehand, since replies grow and shrink: they are printed, and flagged beyond `NEAR`.
-"""
+"""Budget parity: compared cells have the same budgets, and their real costs are printed."""
 
 from __future__ import annotations
 
@@ -18,8 +12,7 @@ from flowzoo.baselines.matrix.cell import CONTROL, Cell, is_control
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import UsageError
 
-NEAR = 0.05
-"""Ratios of budgets further from 1 than this are flagged."""
+NEAR = 0.05  # ratios of budgets further from 1 than this are flagged
 BUDGETS = (
     "steps", "updates", "problems", "samples", "candidates", "token_budget", "stop_patience",
     "stop_at", "stop_on",
@@ -35,19 +28,15 @@ EVALUATION = (
 class TrainingCost(NamedTuple):
     """Cost of a run up to one of its evaluations."""
 
-    tokens: float
-    """Training tokens."""
-    updates: float
-    """Optimizer steps per policy, mean over trained policies."""
+    tokens: float  # training tokens
+    updates: float  # optimizer steps per policy, mean over trained policies
 
 
 class BudgetRatio(NamedTuple):
     """Budget of one cell over that of another."""
 
-    tokens: float
-    """Ratio of the training tokens."""
-    updates: float
-    """Ratio of the optimizer steps per policy."""
+    tokens: float  # ratio of the training tokens
+    updates: float  # ratio of the optimizer steps per policy
 
     @property
     def flags(self) -> list[str]:
@@ -57,15 +46,12 @@ class BudgetRatio(NamedTuple):
 
 
 def check_sharing(cells: Sequence[Cell], where: str) -> None:
-    """Refuse cells that differ in sharing and in the budget at once.
-
-    Cells with different labels are no such pair.
-
-    Raises:
-        UsageError: two cells differ in a budget, or in how often a policy is updated.
-    """
+    """Refuse cells that differ in sharing and in the budget at once."""
+    # Two confounds of published comparisons: optimizer steps that depend on the number of rows, so
+    # that a policy shared by four agents takes four steps and one agent's takes one, and a schedule
+    # that ticks once for every policy's update.
     for first, second in combinations(cells, 2):
-        if first.control or second.control or not same_but_sharing(first, second):
+        if first.control or second.control or _but_sharing(first) != _but_sharing(second):
             continue
         for name in BUDGETS:
             value, other_value = getattr(first.config, name), getattr(second.config, name)
@@ -80,11 +66,7 @@ def check_sharing(cells: Sequence[Cell], where: str) -> None:
 
 
 def check_controls(cells: Sequence[Cell], where: str) -> None:
-    """Refuse controls without a cell to compare, or with another evaluation protocol.
-
-    Raises:
-        UsageError: see above; or a control has another workflow than `CONTROL`, or a token budget.
-    """
+    """Refuse controls without a cell to compare, or with another evaluation protocol."""
     for control in (cell for cell in cells if cell.control):
         if not is_control(control.config.workflow):
             raise UsageError(
@@ -113,11 +95,6 @@ def check_controls(cells: Sequence[Cell], where: str) -> None:
                     )
 
 
-def same_but_sharing(first: Cell, second: Cell) -> bool:
-    """True if two cells differ at most in the roles that share a policy."""
-    return _but_sharing(first) == _but_sharing(second)
-
-
 def policy_updates(run: RunData, step: int) -> dict[str, int]:
     """Optimizer steps of every trained policy of a finished run after `step`."""
     for row in run.rows:  # a row has the counts from before its own iteration
@@ -132,10 +109,7 @@ def policy_updates(run: RunData, step: int) -> dict[str, int]:
 
 
 def equal_tokens(control: RunData, tokens: float) -> int | None:
-    """Index of a run's first evaluation after `tokens` training tokens or more; None: never.
-
-    With it a control never has less than the run that it is compared with.
-    """
+    """Index of a run's first evaluation after `tokens` training tokens or more; None: never."""
     rows = enumerate(control.evaluations)
     return next((index for index, row in rows if row["tokens/total"] >= tokens), None)
 

@@ -1,18 +1,7 @@
-"""Running the cells of a matrix in worker processes; a killed matrix resumes.
-
-Every run is a separate process `flowzoo train --config DIR/cell.toml` with one CPU thread (or
-`threads`), so runs neither share a crash nor slow one another down by oversubscription. If its
-engine allows it, it is a fork of a process that has imported torch (see `forks`). A finished run is
-never repeated; an unfinished one resumes from its last checkpoint. A run that fails leaves its
-`log.txt`; the others continue, and the matrix reports at its end which failed.
-
-A control starts when the runs that it is compared with are finished. Then it is evaluated once for
-each of them with majority votes at equal inference; see `flowzoo.baselines.matrix.controls`.
-"""
+"""Running the cells of a matrix in worker processes; a killed matrix resumes."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -22,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.matrix.file import Matrix
-from flowzoo.baselines.matrix.forks import RunServer
 from flowzoo.baselines.matrix.jobs import ControlJob, MatrixJob, TrainingJob
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.settings.file import load_config
@@ -31,16 +19,11 @@ from flowzoo.errors import DataError, UsageError
 POLL_S = 0.5
 MIN_FORKED_RUNS = 2
 """Number of runs from which on one process that imports for all of them saves time."""
-GRACE_S = 10.0
-"""Seconds between the interrupt and the kill of a worker."""
+GRACE_S = 10.0  # seconds between the interrupt and the kill of a worker
 
 
 def training_jobs(matrix: Matrix, out: Path) -> list[TrainingJob]:
-    """All runs of a matrix below `out`, finished ones marked.
-
-    Raises:
-        UsageError: a run there has other settings.
-    """
+    """All runs of a matrix below `out`, finished ones marked."""
     runs: list[TrainingJob] = []
     for seed in matrix.seeds:  # seed by seed: every cell has a result early
         jobs = [TrainingJob(cell, cell.run(seed, out)) for cell in matrix.cells]
@@ -65,18 +48,12 @@ def control_jobs(runs: Sequence[TrainingJob]) -> list[ControlJob]:
 def execute(
     jobs: Sequence[MatrixJob], workers: int, on_poll: Callable[[], None] = lambda: None
 ) -> None:
-    """Run unfinished jobs, `workers` at a time; `on_poll` is called a few times a second.
-
-    Jobs start in order, once the runs that they wait for are finished. No worker outlives the call,
-    Ctrl-C included.
-
-    Raises:
-        UsageError: fewer than one worker.
-    """
+    """Run unfinished jobs, `workers` at a time; `on_poll` is called a few times a second."""
+    # Jobs start in order, once the runs that they wait for are finished: a control after the runs
+    # that it is compared with. No worker outlives the call, Ctrl-C included.
     if workers < 1:
         raise UsageError(f"`jobs` must be at least 1, got {workers}")
-    forking = [job for job in jobs if job.forks and job.state == "waiting"]
-    server = RunServer(os.environ) if len(forking) >= MIN_FORKED_RUNS else None
+    forking = sum(job.forks and job.state == "waiting" for job in jobs) >= MIN_FORKED_RUNS
     try:
         while True:
             for job in jobs:
@@ -85,23 +62,16 @@ def execute(
             busy = sum(job.state == "running" for job in jobs)
             ready = [job for job in jobs if job.state == "waiting" and not job.waits()]
             for job in ready[: workers - busy]:
-                job.start(server if job.forks else None)
+                job.start(fork=forking and job.forks)
             on_poll()
             if not any(job.state == "running" for job in jobs):
                 return
             time.sleep(POLL_S)
     finally:
         _stop([job for job in jobs if job.state == "running"])
-        if server is not None:
-            server.close()
 
 
 def _adopt(run: TrainingJob) -> None:
-    """Adopt settings and state of a run that an earlier process began.
-
-    Raises:
-        UsageError: the run has other settings.
-    """
     path = run.folder / "cell.toml"
     if path.exists():
         # The folder may have moved, so its path is not compared. Settings that both leave open keep
@@ -124,10 +94,7 @@ def _adopt(run: TrainingJob) -> None:
 
 
 def _begun(folder: Path) -> Mapping[str, Any]:
-    """Settings of the run in `folder`; empty if it has not begun or is damaged.
-
-    Its own process reports the damage.
-    """
+    # Its own process reports a damaged folder.
     try:
         earlier = earlier_run(folder)
     except DataError:
@@ -136,7 +103,7 @@ def _begun(folder: Path) -> Mapping[str, Any]:
 
 
 def _stop(jobs: Sequence[MatrixJob]) -> None:
-    """Interrupt all workers, and kill any that does not end; saved files stay."""
+    # Saved files stay, so an interrupted run resumes.
     for job in jobs:
         if job.process is not None and job.process.poll() is None:
             job.process.send_signal(signal.SIGINT)

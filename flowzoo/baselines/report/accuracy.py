@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flowzoo.agents.evaluation.intervals import Z, interval
+from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import (
     EARLIEST,
     FALLING,
@@ -28,13 +29,11 @@ from flowzoo.baselines.report.findings import (
     percent,
     points,
 )
-from flowzoo.baselines.run.reading import Floats, RunData
+from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import MeanUncertainty, paired_gain
 
-MIN_ITEMS = 30
-"""Items below which a bootstrap over them is unreliable."""
-ENOUGH = LAST + 2
-"""Evaluations of a run that has a terminal accuracy and can have a cliff."""
+MIN_ITEMS = 30  # items below which a bootstrap over them is unreliable
+ENOUGH = LAST + 2  # evaluations of a run that has a terminal accuracy and can have a cliff
 GOOD_COVERAGE = 10
 """Evaluations after step 0 that a remedy asks for: a missed peak is then a tenth of the run."""
 
@@ -72,13 +71,7 @@ def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
 
 
 def cliff_facts(verdict: Cliff | None, reason: str, remedy: str = "") -> dict[str, Any]:
-    """The verdict as plain values.
-
-    Args:
-        verdict: of the cell; None: there is none.
-        reason: why there is none.
-        remedy: settings that would allow one.
-    """
+    """The verdict as plain values; `reason` and `remedy` say why there is none."""
     if verdict is None:
         return {"verdict": None, "why": reason}
     return asdict(verdict) | {"why": "", "items_needed": items_needed(verdict), "remedy": remedy}
@@ -207,7 +200,6 @@ def cliff_finding(facts: Facts) -> Finding:
 
 
 def _measured_drop(facts: Facts) -> str:
-    """Peak, end and their difference in one sentence."""
     sizes = f"{facts['items']} held-out problems and {facts['evaluations']} evaluations"
     if facts["seeds"] > 1:
         sizes += f" of {facts['seeds']} seeds"

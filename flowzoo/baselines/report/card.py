@@ -1,9 +1,7 @@
-"""Model card of an exported policy: its origin, its scores, and the report's findings.
+"""Model card of an exported policy: its origin, its scores, and the report's findings."""
 
-A card is the README.md of a folder for the hub: metadata in YAML (`huggingface_hub` writes them by
-the hub's specification), then Markdown. Names, paths and sentences come from run directories, which
-are untrusted text: `escaped` keeps them from becoming markup.
-"""
+# Names, paths and sentences come from run directories, which are untrusted text: `escaped` keeps
+# them from becoming markup.
 
 from __future__ import annotations
 
@@ -41,15 +39,11 @@ class CardSubject(NamedTuple):
 
     policy: str
     step: int
-    adapter: bool
-    """The folder holds a LoRA adapter alone."""
+    adapter: bool  # the folder holds a LoRA adapter alone
 
 
 def model_card(run: RunData, subject: CardSubject, name: str) -> str:
-    """The card of a policy of `run`; `name` is the model's.
-
-    Accuracies describe the whole workflow, which may include other policies.
-    """
+    """The card of a policy of `run`; `name` is the model's."""
     facts = run_facts(run)
     start = starting_model(run, subject.policy)
     lines = [
@@ -63,7 +57,7 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
         "\n".join(verdict(finding) for finding in facts["findings"]),
         "## How it was made",
         "Settings that differ from the defaults:",
-        fenced(json.dumps(redact(other_settings(run.settings)), indent=1, sort_keys=True), "json"),
+        fenced(json.dumps(redact(_other_settings(run.settings)), indent=1, sort_keys=True), "json"),
         "Versions: " + versions(run.provenance) + ".",
     ]
     return "\n\n".join(lines) + "\n"
@@ -193,8 +187,7 @@ def license_of(start: str) -> str | None:
     return name if isinstance(name, str) and re.fullmatch(r"[\w.-]+", name) else None
 
 
-def other_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that differ from the defaults."""
+def _other_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     usual = json.loads(json.dumps(vars(TrainConfig())))
     return {name: value for name, value in settings.items() if usual.get(name) != value}
 

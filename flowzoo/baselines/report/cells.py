@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import FELL, LAST, discoveries
 from flowzoo.baselines.matrix.cell import is_control
 from flowzoo.baselines.report.accuracy import (
@@ -18,20 +19,15 @@ from flowzoo.baselines.report.accuracy import (
     cliff_of,
     more_evaluations,
 )
-from flowzoo.baselines.run.reading import Floats, RunData, cell_label, sharing_words
+from flowzoo.baselines.run.reading import RunData, cell_label, sharing_words
 from flowzoo.baselines.stats import at_least, mean_over_seeds, paired_gain
 
 AXES = ("workflow", "task", "model", "sharing", "algorithm")
-_VARYING = ("seed", "out", "threads")
-"""Settings that may differ within a cell."""
-Notes = Mapping[str, Mapping[str, Any]]
-"""`run_facts` by the name of the run."""
-JUDGED = (*FELL, "no cliff")
-"""Verdicts that decide if there is a cliff."""
-RATE = 0.05
-"""False-discovery rate of the cliffs of a matrix."""
-FALSE_FALLS = 0.05
-"""Bound of the false-alarm rate of falls of single runs (docs/diagnostics.md)."""
+_VARYING = ("seed", "out", "threads")  # settings that may differ within a cell
+Notes = Mapping[str, Mapping[str, Any]]  # `run_facts` by the name of the run
+JUDGED = (*FELL, "no cliff")  # verdicts that decide if there is a cliff
+RATE = 0.05  # false-discovery rate of the cliffs of a matrix
+FALSE_FALLS = 0.05  # bound of the false-alarm rate of falls of single runs (docs/diagnostics.md)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +36,7 @@ class CellData:
 
     name: str
     settings: Mapping[str, Any]
-    runs: Sequence[RunData]
-    """Finished runs with two evaluations or more, by seed."""
+    runs: Sequence[RunData]  # finished runs with two evaluations or more, by seed
     unfinished: Sequence[RunData]
     task: str
 
@@ -65,11 +60,9 @@ class CellData:
 
 
 def group_cells(runs: Sequence[RunData]) -> list[CellData]:
-    """Runs whose settings differ in nothing but the seed, in order of first appearance.
-
-    The budgets of a control may differ, too: they come from other runs of its seeds. Only finished
-    runs count; a cell of unfinished ones stays in the list without runs.
-    """
+    """Runs whose settings differ in nothing but the seed, in order of first appearance."""
+    # The budgets of a control may differ, too: they come from other runs of its seeds. Only
+    # finished runs count; a cell of unfinished ones stays in the list without runs.
     groups: dict[str, list[RunData]] = {}
     for run in runs:
         groups.setdefault(_configuration(run), []).append(run)
@@ -83,7 +76,6 @@ def group_cells(runs: Sequence[RunData]) -> list[CellData]:
 
 
 def _configuration(run: RunData) -> str:
-    """Settings that the runs of one cell have in common, as text."""
     settings = {name: value for name, value in run.settings.items() if name not in _VARYING}
     if settings.get("token_budget") and is_control(settings.get("workflow")):
         # The budget differs by seed, so the folder tells cells apart.
@@ -92,7 +84,7 @@ def _configuration(run: RunData) -> str:
 
 
 def _name(runs: Sequence[RunData]) -> str:
-    """Name of the folder above `seed-N` folders, else the name of the run."""
+    # the folder above `seed-N` folders, else the run
     path = Path(runs[0].name)
     return path.parent.as_posix() if path.name.startswith("seed-") else path.as_posix()
 
@@ -129,7 +121,7 @@ def cell_facts(cell: CellData, notes: Notes) -> dict[str, Any]:
         "last": float(np.mean([run.scores[-1].mean() for run in cell.runs])),
         "terminal": _terminal(cell),
         "cliff": cliff_facts(cliff, reason, more_evaluations(cell.runs[0])),
-        "fell": fallen_runs(cell, notes),
+        "fell": _fallen_runs(cell, notes),
         "alarms": alarms(cell, notes),
         "captures": captures(cell, notes),
         "shares": len(set(cell.runs[0].policies.values())) < len(cell.runs[0].policies),
@@ -167,12 +159,8 @@ def cliff_counts(cell: CellData, notes: Notes) -> tuple[int, int]:
     return fell, fell + verdicts.count("no cliff")
 
 
-def fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
-    """Number of runs that fell, each tested by itself, and their `seeds`.
-
-    `of` counts all runs with a verdict, including those in which a smaller fall may be missed.
-    `p_value`: probability of as many or more false alarms at the rate `FALSE_FALLS`.
-    """
+def _fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
+    # `p_value`: probability of as many or more false alarms at the rate `FALSE_FALLS`.
     judged = [run for run in cell.runs if run.name in notes]
     judged = [run for run in judged if notes[run.name]["cliff"]["verdict"] is not None]
     fell = [run for run in judged if notes[run.name]["cliff"]["verdict"] in FELL]
@@ -185,9 +173,7 @@ def fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
 
 
 def alarms(cell: CellData, notes: Notes) -> dict[str, Any]:
-    """Problems of the cell's runs: `broken` has per title the seeds with it, `clean` counts runs
-    without any.
-    """
+    """Seeds with each problem (`broken`), and number of runs without any (`clean`)."""
     judged = [run for run in cell.runs if run.name in notes]
     broken: dict[str, list[int]] = {}
     for run in judged:
@@ -203,11 +189,7 @@ def alarms(cell: CellData, notes: Notes) -> dict[str, Any]:
 
 
 def mark_discoveries(cells: Sequence[dict[str, Any]]) -> int:
-    """Set `discovery` of every cell with a verdict: its cliff passes the false-discovery control.
-
-    Returns:
-        Number of cells that were tested together.
-    """
+    """Set `discovery` of every cell with a verdict; number of cells that were tested together."""
     judged = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] in JUDGED]
     passed = discoveries([verdict["p_value"] for verdict in judged], RATE)
     for verdict, passes in zip(judged, passed, strict=True):
@@ -222,7 +204,6 @@ def same_problems(first: CellData, second: CellData) -> bool:
 
 
 def _terminal(cell: CellData) -> float | None:
-    """Mean over the seeds of the last evaluations; None if a run has too few."""
     if min(len(run.steps) for run in cell.runs) < ENOUGH:
         return None
     return float(np.mean([run.scores[-LAST:].mean() for run in cell.runs]))

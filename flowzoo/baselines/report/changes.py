@@ -1,16 +1,4 @@
-"""Findings on roles: which role changed, and in what: its answers, its form, or its length.
-
-Every role's own accuracy, readability, truncation and length, and how the team reached its answer,
-are compared at three points: before training, at the peak, and over the last evaluations that
-follow it (nothing can be lost before the peak). The peak is the evaluation that is best for
-the team on one half of the problems; the comparison uses the other half alone, so that nothing
-falls merely because it was chosen when it was high. (Both ways and averaged, as in
-`diagnostics.cliff`, the halves choose by each other's noise: unbiased, but with tails that a normal
-interval does not cover. There the whole procedure is resampled.)
-
-Differences are paired over problems. Their intervals are Student's and hold *together* with 95 %
-(Bonferroni over all differences of the table), so that the one that stands out may be read.
-"""
+"""Findings on roles: which role changed, and in what: its answers, its form, or its length."""
 
 from __future__ import annotations
 
@@ -22,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import EARLIEST, FELL, LAST
 from flowzoo.baselines.report.findings import (
     Facts,
@@ -32,18 +21,16 @@ from flowzoo.baselines.report.findings import (
     percent,
     points,
 )
-from flowzoo.baselines.run.reading import Floats, RunData, read_episodes
+from flowzoo.baselines.run.reading import RunData, read_episodes
 
 MEASURES: tuple[str, ...] = ("role_score", "opening", "strict", "lenient", "truncated", "tokens")
-"""`role_score`: own accuracy; `opening`: own accuracy of an agent's first reply of an episode,
-whose prompt does not depend on other agents; `strict`, `lenient`: the reply could be read;
-`truncated`: cut off by the length limit; `tokens`: length of the reply."""
+"""`role_score`: own accuracy; `opening`: the same of an agent's first reply of an episode, whose
+prompt depends on no other agent; `strict`, `lenient`: the reply could be read; `tokens`: its
+length."""
 TEAM_MEASURES: tuple[str, ...] = ("any_correct", "picked", "first_correct", "kept", "repaired")
-"""Measures of an episode. `any_correct`: a candidate was right; `picked`: the team's score if one
-was; `first_correct`: the first attempt was right; `kept`, `repaired`: the team's score if the first
-attempt was right and if it was wrong."""
-CHECKERS = ("evaluator", "verifier")
-"""Roles that judge the replies of others."""
+"""`any_correct`: a candidate was right; `picked`: the team's score if one was; `kept`, `repaired`:
+the team's score if the first attempt was right and if it was wrong."""
+CHECKERS = ("evaluator", "verifier")  # roles that judge the replies of others
 
 
 Mask = npt.NDArray[np.bool_]
@@ -56,8 +43,7 @@ def roles(run: RunData, facts: Facts) -> RunFindings:
     return RunFindings({"changes": changes}, [finding])
 
 
-def call_measures(call: Mapping[str, Any]) -> tuple[float, ...]:
-    """`MEASURES` of one saved call; NaN without role score or token count."""
+def _call_measures(call: Mapping[str, Any]) -> tuple[float, ...]:
     score, tokens = call.get("role_score"), call.get("output_tokens")
     return (
         math.nan if score is None else float(score),
@@ -82,8 +68,8 @@ def team_measures(episode: Mapping[str, Any]) -> tuple[float, ...]:
     )
 
 
-def team_means(episodes: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Floats:
-    """Means over each problem's episodes, (1, problems, team measures); NaN: no episode has it."""
+def _team_means(episodes: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Floats:
+    # (1, problems, team measures); NaN: no episode has it.
     rows: dict[str, list[tuple[float, ...]]] = {problem: [] for problem in problems}
     for episode in episodes:
         if episode["problem"] in rows:
@@ -98,10 +84,10 @@ def team_means(episodes: Sequence[Mapping[str, Any]], problems: Sequence[str]) -
     return means
 
 
-def role_means(
+def _role_means(
     episodes: Sequence[Mapping[str, Any]], roles: Sequence[str], problems: Sequence[str]
 ) -> Floats:
-    """Means over each role's calls for each problem, (roles, problems, measures); NaN: no calls."""
+    # (roles, problems, measures); NaN: no calls.
     sums = np.zeros((len(roles), len(problems), len(MEASURES)))
     counts = np.zeros_like(sums)
     role_index = {role: index for index, role in enumerate(roles)}
@@ -112,7 +98,7 @@ def role_means(
             continue
         for call in episode["calls"]:
             if call["role"] in role_index:
-                values = np.array(call_measures(call))
+                values = np.array(_call_measures(call))
                 finite = np.isfinite(values)
                 sums[role_index[call["role"]], column] += np.where(finite, values, 0)
                 counts[role_index[call["role"]], column] += finite
@@ -127,10 +113,11 @@ def split_peak(scores: Floats, seed: int = 0) -> tuple[Mask, int]:
 
 
 def role_changes(run: RunData) -> dict[str, Any]:
-    """The table: per role and measure the three levels, and the changes with their intervals.
-
-    If it cannot be made, its `why` has the reason.
-    """
+    """The table: three levels per role and measure, and changes with intervals; or `why` not."""
+    # The peak is the best evaluation on one half of the problems, and the other half is compared:
+    # nothing falls merely because it was chosen when it was high. Both ways and averaged, the
+    # halves would choose by each other's noise. The intervals hold together (Bonferroni over the
+    # table), so that the largest difference may be read.
     files, steps, scores = run.transcript_files("eval"), run.steps, run.scores
     if len(steps) < EARLIEST:
         return {"rows": [], "why": f"it needs {EARLIEST} evaluations and there are {len(steps)}"}
@@ -145,8 +132,8 @@ def role_changes(run: RunData) -> dict[str, Any]:
     problems = [episode["problem"] for episode in episodes[0]]
     if len(set(problems)) != scores.shape[1]:
         return {"rows": [], "why": "the saved episodes do not match the held-out scores"}
-    role_levels = {i: role_means(rows, run.roles, problems) for i, rows in episodes.items()}
-    team_levels = {i: team_means(rows, problems) for i, rows in episodes.items()}
+    role_levels = {i: _role_means(rows, run.roles, problems) for i, rows in episodes.items()}
+    team_levels = {i: _team_means(rows, problems) for i, rows in episodes.items()}
     calls = (call for rows in episodes.values() for episode in rows for call in episode["calls"])
     repeated = {call["role"] for call in calls if call.get("turn", 0)}
     measures = [
@@ -172,10 +159,7 @@ def role_changes(run: RunData) -> dict[str, Any]:
 
 
 class RoleMeasure(NamedTuple):
-    """One measure of one role ("": the team) for each problem, (problems,), at three points.
-
-    `peak` is NaN for the problems that chose it.
-    """
+    """One measure of one role (or ""), (problems,) at three points; `peak` is NaN if it chose."""
 
     role: str
     measure: str
@@ -192,7 +176,6 @@ def _levels(
     peak: int,
     last: Sequence[int],
 ) -> list[RoleMeasure]:
-    """Measures that two problems or more have at all three points."""
     top = np.where(half[None, :, None], means[peak], np.nan)
     # A problem counts at the end by the last evaluations in which it has the measure.
     ends = np.stack([means[index] for index in last])
@@ -216,23 +199,20 @@ def _row(levels: RoleMeasure, z: float, *, rising: bool) -> dict[str, Any]:
         "peak": float(np.nanmean(levels.peak)),
         "end": float(np.nanmean(levels.end)),
         # A run that is best at its end has nothing after the peak to compare.
-        "from_peak": nothing if rising else paired_change(levels.peak, levels.end, z),
-        "from_base": paired_change(levels.base, levels.end, z),
+        "from_peak": nothing if rising else _paired_change(levels.peak, levels.end, z),
+        "from_base": _paired_change(levels.base, levels.end, z),
     }
 
 
-def paired_change(before: Floats, after: Floats, z: float) -> dict[str, Any]:
-    """Their `difference`, and both means over the problems that it is taken over."""
+def _paired_change(before: Floats, after: Floats, z: float) -> dict[str, Any]:
     both = np.isfinite(before + after)
     levels = {"before": float(before[both].mean()), "after": float(after[both].mean())}
     return difference(after - before, z) | levels
 
 
 def difference(values: Floats, z: float) -> dict[str, Any]:
-    """Mean of the finite paired differences (problems,), and its interval at `z`.
-
-    There is no interval if no problem differs: the data do not show how many would.
-    """
+    """Mean of the finite paired differences (problems,), and its interval at `z`."""
+    # No interval if no problem differs: the data do not show how many would.
     both = values[np.isfinite(values)]
     if len(both) and not both.any():
         return {"mean": 0.0, "low": None, "high": None, "n": len(both)}
@@ -263,7 +243,7 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
         "together with 95 %."
     )
     if not losses:
-        text = " ".join(["No fall of a role's own accuracy is significant.", *team_losses(rows),
+        text = " ".join(["No fall of a role's own accuracy is significant.", *_team_losses(rows),
                          scope])  # fmt: skip
         if fell:
             return Finding("unknown", "No single role explains the drop", text)
@@ -271,7 +251,7 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
     losses.sort(key=lambda row: row["from_peak"]["mean"])
     worst = losses[0]["role"]
     parts = [f"{_loss(row)} {_form(rows, row['role'])}" for row in losses]
-    parts += team_losses(rows)
+    parts += _team_losses(rows)
     parts.append(scope + " The loss shows here; this does not by itself prove a cause.")
     title = f"The loss shows in {worst}" if fell else f"{worst} lost accuracy"
     if len(losses) > 1:
@@ -280,7 +260,6 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
 
 
 def _role_losses(rows: Sequence[Facts]) -> list[Facts]:
-    """Rows of the own accuracy of roles that fell, checkers excepted."""
     # The own accuracy of a checker depends on the replies that it judges: `checkers` tests it.
     opening = {row["role"] for row in rows if row["measure"] == "opening"}
     return [
@@ -292,8 +271,7 @@ def _role_losses(rows: Sequence[Facts]) -> list[Facts]:
     ]
 
 
-def team_losses(rows: Sequence[Facts]) -> list[str]:
-    """Sentences on what became worse on the team's way to its answer."""
+def _team_losses(rows: Sequence[Facts]) -> list[str]:
     phrases = {
         "any_correct": ("A right candidate was there in", "of the episodes"),
         "picked": ("With a right candidate, the team answered right in", "of the episodes"),
@@ -333,7 +311,6 @@ def _loss(row: Facts) -> str:
 
 
 def _form(rows: Sequence[Facts], role: str) -> str:
-    """Sentence on the form of a role's replies: unreadable, cut off, or neither."""
     names = {
         "strict": "the share of its replies that the strict parser reads",
         "truncated": "the share of its replies cut off by the length limit",

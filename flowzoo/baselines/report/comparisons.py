@@ -1,16 +1,4 @@
-"""Differences of two cells at equal budgets: a workflow and its single-agent control.
-
-Items are the same for all runs of a task, so differences are paired over items (a bootstrap with
-these seeds held fixed) if the problems' ids agree; that interval covers other *problems*. Other
-*seeds* are covered by a t interval over seeds. Below `MIN_SEEDS` seeds nothing is claimed.
-
-A workflow's last evaluation is compared with the control's first one after as many training tokens
-or more, so that the control never has less; and with majority votes of the control's last policy
-that cost as many calls, or as many output tokens, as an answer of the workflow.
-`flowzoo.baselines.matrix.controls` measures those votes and writes them into the control's run
-directory. A control that never reached the tokens is compared at its last evaluation, which the row
-says.
-"""
+"""Differences of two cells at equal budgets: a workflow and its single-agent control."""
 
 from __future__ import annotations
 
@@ -21,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowzoo.agents.evaluation.majority import MATCHES
+from flowzoo.aliases import Floats
 from flowzoo.baselines.matrix.cell import is_control
 from flowzoo.baselines.matrix.parity import budget_ratio, equal_tokens, training_cost
 from flowzoo.baselines.report.cells import CellData, same_problems
-from flowzoo.baselines.run.reading import Floats, RunData, run_label
+from flowzoo.baselines.run.reading import RunData, run_label
 from flowzoo.baselines.stats import paired_gain, welch
 from flowzoo.errors import DataError
 
-MIN_SEEDS = 3
-"""Seeds on each side below which no claim is made."""
+MIN_SEEDS = 3  # seeds on each side below which no claim is made
 
 
 def sharing_pairs(cells: Sequence[CellData]) -> list[tuple[CellData, CellData]]:
@@ -47,8 +35,7 @@ class Side(NamedTuple):
     """One side of a comparison."""
 
     name: str
-    scores: Sequence[Floats]
-    """Scores of every run, (items,)."""
+    scores: Sequence[Floats]  # scores of every run, (items,)
 
 
 def difference(first: Side, second: Side, *, paired: bool) -> dict[str, Any]:
@@ -90,11 +77,11 @@ def _only_sharing(first: CellData, second: CellData) -> bool:
 
 
 def against_controls(cells: Sequence[CellData]) -> list[dict[str, Any]]:
-    """Rows of every workflow's cell and every control of its task and model, one per equal budget.
-
-    Raises:
-        DataError: a file of a control's votes is malformed.
-    """
+    """Rows of a workflow's cell and every control of its task and model, one per equal budget."""
+    # A workflow's last evaluation is compared with the control's first one after as many training
+    # tokens or more, so that the control never has less, and with majority votes of the control's
+    # last policy at equal inference. A control that never reached the tokens is compared at its
+    # end.
     rows: list[dict[str, Any]] = []
     for cell in cells:
         for control in cells:
@@ -152,7 +139,6 @@ def _at_equal_inference(
 
 
 def _votes(control: RunData) -> dict[str, Any]:
-    """Votes of a control at equal inference, by the label of the workflow's run."""
     records: dict[str, Any] = {}
     for path in sorted(control.folder.glob("like-*.json")):
         try:
@@ -174,11 +160,9 @@ def by_seed(first: CellData, second: CellData) -> list[tuple[RunData, RunData]]:
 
 
 def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> dict[str, Any] | None:
-    """Tokens and optimizer steps per policy of two cells, means over `pairs`, and their ratios.
-
-    A pair is a run of each cell and the index of the evaluation at which the first is compared; the
-    second is compared at its end. None without pairs.
-    """
+    """Tokens and optimizer steps per policy of two cells, means over `pairs`, and their ratios."""
+    # A pair is a run of each cell and the index of the evaluation at which the first is compared;
+    # the second is compared at its end.
     if not pairs:
         return None
     costs = [(training_cost(first, index), training_cost(second)) for first, second, index in pairs]
@@ -196,12 +180,8 @@ def budgets(pairs: Sequence[tuple[RunData, RunData, int]]) -> dict[str, Any] | N
 def compared_budgets(
     cells: Sequence[CellData], controls: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Budgets of every two cells that are compared: names `one`, `other`, and `budgets`.
-
-    Args:
-        cells: all cells; two cells that differ in the sharing of policies alone are a pair.
-        controls: rows of `against_controls`.
-    """
+    """Budgets of every two cells that are compared: names `one`, `other`, and `budgets`."""
+    # Two cells that differ in the sharing of policies alone are compared, too.
     rows: list[dict[str, Any]] = []
     for shared, isolated in sharing_pairs(cells):
         ends = [(left, right, -1) for left, right in by_seed(shared, isolated)]

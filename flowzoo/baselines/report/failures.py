@@ -1,9 +1,4 @@
-"""Failures that a matrix is made to show: the runs that have them, and the remedies.
-
-A failure is present by the rule of the matrix's file, which uses metrics alone, and called if the
-run's own page has one of the findings that the file names. One problem shows the moment at which
-it breaks: at the evaluation before, and at the one from which on the rule holds.
-"""
+"""Failures that a matrix is made to show: the runs that have them, and the remedies."""
 
 from __future__ import annotations
 
@@ -22,11 +17,7 @@ from flowzoo.files import read_json
 
 
 def read_failure_modes(paths: Sequence[Path]) -> list[FailureMode]:
-    """Failures that the matrices at `paths` are made to show.
-
-    Raises:
-        DataError: a file of them is malformed.
-    """
+    """Failures that the matrices at `paths` are made to show."""
     failures: list[FailureMode] = []
     for path in paths:
         file = path / FILE
@@ -39,11 +30,7 @@ def read_failure_modes(paths: Sequence[Path]) -> list[FailureMode]:
 
 
 def check_codes(failures: Sequence[FailureMode], where: str) -> None:
-    """Check that findings of a run's page have the codes in `called_by`.
-
-    Raises:
-        UsageError: an unknown code.
-    """
+    """Check that findings of a run's page have the codes in `called_by`."""
     for failure in failures:
         for code in failure.called_by:
             if code not in CODES:
@@ -58,7 +45,7 @@ def failure_facts(
     facts: list[dict[str, Any]] = []
     for failure in failures:
         rows = [
-            cell_counts(failure, by_name[name], notes) | {"label": label, "part": part}
+            _cell_counts(failure, by_name[name], notes) | {"label": label, "part": part}
             for name, label, part in failure.cells
             if name in by_name
         ]
@@ -78,8 +65,7 @@ def failure_facts(
     return facts
 
 
-def cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str, Any]:
-    """Seeds of a cell in which the failure is present, is called, both, or neither."""
+def _cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str, Any]:
     there: list[int] = []
     called: list[int] = []
     untold: list[int] = []
@@ -113,7 +99,6 @@ def cell_counts(failure: FailureMode, cell: CellData, notes: Notes) -> dict[str,
 def _moment(
     failure: FailureMode, rows: Sequence[Mapping[str, Any]], cells: Mapping[str, CellData]
 ) -> dict[str, Any] | None:
-    """One problem of the first run in which the failure is present, before it and with it."""
     for row in rows:
         if row["part"] != "shows":
             continue
@@ -121,7 +106,7 @@ def _moment(
             index = failure.since(run.evaluations)
             if index is None:
                 continue
-            moment = run_moment(failure.role, run, index)
+            moment = _run_moment(failure.role, run, index)
             if moment is not None:
                 values = [evaluation.get(failure.metric) for evaluation in run.evaluations]
                 return moment | {
@@ -132,12 +117,8 @@ def _moment(
     return None
 
 
-def run_moment(role: str, run: RunData, index: int) -> dict[str, Any] | None:
-    """The problem that shows a failure of `role` most, between evaluations `index` - 1 and `index`.
-
-    Among the problems of both evaluations the first in which the role score fell the most;
-    a fall of the team's score comes first.
-    """
+def _run_moment(role: str, run: RunData, index: int) -> dict[str, Any] | None:
+    # The first in which the role score fell the most; a fall of the team's score comes first.
     files, steps = run.transcript_files("eval"), run.steps
     if steps[index] not in files or steps[index - 1] not in files:
         return None
@@ -164,7 +145,6 @@ def run_moment(role: str, run: RunData, index: int) -> dict[str, Any] | None:
 
 
 def _role_score(episode: Mapping[str, Any], role: str) -> float:
-    """Mean score of a role's calls."""
     values = [
         float(call["role_score"])
         for call in episode["calls"]

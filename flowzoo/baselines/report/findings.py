@@ -1,13 +1,11 @@
-"""A finding of a report: its level, title and text, and the words that findings share.
+"""A finding of a report: its level, title and text, and the words that findings share."""
 
-A finding claims no more than its test. A difference whose interval includes 0 is not significant, a
-role in which a loss shows is not its cause, and a test that was not made is named.
-
-A function of `flowzoo.baselines.report.run_facts.FINDINGS` makes the findings of one question.
-"""
+# A finding claims no more than its test: a difference whose interval includes 0 is not significant,
+# a role in which a loss shows is not its cause, and a test that was not made is named.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -20,8 +18,7 @@ LEVELS: Mapping[FindingLevel, str] = {
 }  # fmt: skip
 """Label by level, the most urgent first."""
 Facts = Mapping[str, Any]
-TEAM = ""
-"""Role of a finding about the whole team."""
+TEAM = ""  # role of a finding about the whole team
 
 
 class Finding(NamedTuple):
@@ -32,8 +29,7 @@ class Finding(NamedTuple):
     text: str
     code: str = ""
     """Name by which `called_by` of a matrix's failures refers to it; empty: it has none."""
-    role: str = TEAM
-    """Role that a finding with a code is about."""
+    role: str = TEAM  # role that a finding with a code is about
 
     def as_facts(self) -> dict[str, str]:
         """Values for the page."""
@@ -51,14 +47,26 @@ class RunFindings:
 
 @dataclass(frozen=True, slots=True)
 class FindingSource:
-    """A function that answers one question about a run.
-
-    It takes the run and the facts of the sources before it.
-    """
+    """A function of a run and the facts of the sources before it, about one question."""
 
     find: Callable[[RunData, Facts], RunFindings]
-    codes: tuple[str, ...] = ()
-    """Codes that its findings may have."""
+    codes: tuple[str, ...] = ()  # codes that its findings may have
+
+
+def is_finite(value: Any) -> bool:
+    """True for a finite number."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def finite_only(value: Any) -> Any:
+    """`value` with None for every number that JSON does not have, recursively."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite_only(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [finite_only(item) for item in value]
+    return value
 
 
 def percent(value: float) -> str:

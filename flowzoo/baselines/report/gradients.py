@@ -1,10 +1,4 @@
-"""Findings on the gradients of roles: capture; facts on cosines and on amplification.
-
-Metrics are `grad/mass/ROLE` or, for a learner whose metrics carry its policy,
-`grad/mass/ROLE/POLICY` (likewise `norm`, `amplification`, and `cos/A/B`). A probe logs the Gram
-matrix of its block gradients as `gram/ROLE/POLICY`. One probe alone is noisy, so the matrices (not
-the values) of probes of one role, policy and number of slots are pooled.
-"""
+"""Findings on the gradients of roles: capture; facts on cosines and on amplification."""
 
 from __future__ import annotations
 
@@ -16,27 +10,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.amplification import amplification
 from flowzoo.baselines.diagnostics.capture import ODDS, WINDOW, find_captures
-from flowzoo.baselines.diagnostics.forms import Floats, feature_rows
-from flowzoo.baselines.report.findings import Facts, Finding, FindingLevel, RunFindings, percent
+from flowzoo.baselines.diagnostics.forms import feature_rows
+from flowzoo.baselines.report.findings import (
+    Facts,
+    Finding,
+    FindingLevel,
+    RunFindings,
+    is_finite,
+    percent,
+)
 from flowzoo.baselines.run.reading import RunData, read_episodes
 from flowzoo.envs.records import Call
 
 MOST_REPLIES = 400
 """Replies of a role in a permutation test, evenly spaced; more would only take longer."""
-CURVE_FROM = 3
-"""Probes that a third of a run must have for its own estimate."""
+CURVE_FROM = 3  # probes that a third of a run must have for its own estimate
 
 
-Series = list[tuple[int, float]]
-"""(step, value) pairs."""
+Series = list[tuple[int, float]]  # (step, value) pairs
 
 
 def captures(run: RunData, _: Facts) -> RunFindings:
     """Report capture of one role by another under a shared policy."""
     facts = capture_facts(run)
-    return RunFindings({"captures": facts}, capture_findings(facts))
+    return RunFindings({"captures": facts}, _capture_findings(facts))
 
 
 def capture_finding(capture: Facts) -> Finding:
@@ -70,8 +70,7 @@ def capture_finding(capture: Facts) -> Finding:
     return Finding("warn" if heavy or moved else "good", f"No capture found ({policy})", text)
 
 
-def capture_findings(facts: Sequence[Facts]) -> list[Finding]:
-    """One finding for each policy of several roles, or one for all if no policy has several."""
+def _capture_findings(facts: Sequence[Facts]) -> list[Finding]:
     several = [capture for capture in facts if len(capture["roles"]) > 1]
     if facts and not several:
         text = "Every policy serves one role, so no role can capture another."
@@ -103,7 +102,7 @@ def role_series(run: RunData, kind: str, arity: int = 1) -> dict[tuple[str, ...]
     start = f"grad/{kind}/"
     for row in run.rows:
         for name, value in row.items():
-            if name.startswith(start) and _finite(value):
+            if name.startswith(start) and is_finite(value):
                 roles = tuple(name.removeprefix(start).split("/")[:arity])
                 series.setdefault(roles, []).append((row["step"], float(value)))
     return series
@@ -164,10 +163,7 @@ def token_shares(
 
 
 def capture_facts(run: RunData) -> list[dict[str, Any]]:
-    """One verdict for every policy: its pairs of roles, or `why` there are none.
-
-    `top` is the role with most gradient mass over the run.
-    """
+    """One verdict for every policy: its pairs of roles, or `why` there are none."""
     verdicts: list[dict[str, Any]] = []
     policies: dict[str, list[str]] = {}
     for role, policy in run.policies.items():
@@ -178,7 +174,7 @@ def capture_facts(run: RunData) -> list[dict[str, Any]]:
         if not facts["why"]:
             facts["top"] = _heaviest(run, roles)
             facts["pairs"] = _pairs(run, roles)
-        # A policy of one role settles the question: there is no other role to capture.
+        # a policy of one role settles the question: there is no other role to capture.
         facts["settled"] = len(roles) < 2 or bool(facts["pairs"])
         verdicts.append(facts)
     return verdicts
@@ -237,7 +233,7 @@ def _evenly(calls: Sequence[Call], most: int) -> list[Call]:
 
 
 def _as_call(row: Mapping[str, Any]) -> Call:
-    """The parts of a saved call that `forms.features` needs: the reply and its token count."""
+    # what `forms.features` needs
     return Call(
         problem="", episode="", agent="", role=row["role"], slot=0, turn=0, phase=0, messages=(),
         reply=row["reply"], strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
@@ -246,13 +242,8 @@ def _as_call(row: Mapping[str, Any]) -> Call:
 
 
 def _heaviest(run: RunData, roles: Sequence[str]) -> str:
-    """The role with the largest mean share of the gradient mass over the run."""
     mass = {key[0]: series for key, series in role_series(run, "mass").items()}
     return max(roles, key=lambda role: np.mean([value for _, value in mass[role]]))
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 class GradientProbe(NamedTuple):
@@ -260,8 +251,7 @@ class GradientProbe(NamedTuple):
 
     step: int
     products: Floats
-    applied: Floats | None
-    """The same for the update of the optimizer; None before its first step."""
+    applied: Floats | None  # the same for the update of the optimizer; None before its first step
 
     def gram(self, applied: bool) -> Floats | None:
         """One of the two; None if it is missing or all zeros."""
@@ -270,12 +260,9 @@ class GradientProbe(NamedTuple):
 
 
 def probes(run: RunData) -> dict[str, list[GradientProbe]]:
-    """The probes of every parallel role of a run, in order of steps.
-
-    Agents of a role under several policies are several entries, named `ROLE under POLICY`. Probes
-    with another number of slots than usual (slots without rows in that step) cannot be pooled with
-    the others and are left out.
-    """
+    """The probes of every parallel role of a run, in order of steps, by `ROLE under POLICY`."""
+    # One probe alone is noisy, so matrices are pooled. Probes with another number of slots than
+    # usual (slots without rows in that step) cannot be.
     named: dict[str, list[GradientProbe]] = {}
     for row in run.rows:
         for name, gram in row.items():
@@ -298,12 +285,7 @@ def probes(run: RunData) -> dict[str, list[GradientProbe]]:
 
 
 def amplification_facts(run: RunData) -> list[dict[str, Any]]:
-    """Amplification of every parallel role, gradient and applied update: whole run, and its thirds.
-
-    `first` and `last` are the probes in the first and in the last third of the run's steps, if
-    there are `CURVE_FROM` or more. `low` may be 0 and `high` infinite, likewise `over_low` and
-    `over_high`: see `flowzoo.baselines.diagnostics.amplification`.
-    """
+    """Amplification of parallel roles, of gradient and update: whole run, and its thirds."""
     last = run.rows[-1]["step"] if run.rows else 0
     rows: list[dict[str, Any]] = []
     for role, series in probes(run).items():

@@ -16,6 +16,7 @@ from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
     RunFindings,
+    is_finite,
     listed,
     percent,
     points,
@@ -24,14 +25,10 @@ from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import spike
 
-NORM = "learn/grad_norm/"
-"""Prefix of the metric of a policy's gradient norm."""
-LOST = 0.2
-"""Fall of the mean training score that explains groups without variance by itself."""
-MANY = 0.5
-"""Share of groups without variance that is reported."""
-LONG = 0.1
-"""Share of truncated replies that is reported."""
+NORM = "learn/grad_norm/"  # prefix of the metric of a policy's gradient norm
+LOST = 0.2  # fall of the mean training score that explains groups without variance by itself
+MANY = 0.5  # share of groups without variance that is reported
+LONG = 0.1  # share of truncated replies that is reported
 SILENCE_TITLES = {
     "nothing": "A step changed no weight",
     "truncation": "Replies were cut off while training",
@@ -40,12 +37,9 @@ SILENCE_TITLES = {
     "unread": "Replies were unreadable",
 }
 """Title by kind of cause, see `flowzoo.baselines.diagnostics.silence`."""
-USUAL = asdict(TrainConfig())
-"""Default settings."""
-RECENT = 12
-"""Last steps over which groups are counted."""
-WINDOW = 3
-"""Steps whose mean training reward is compared with the evaluations around them."""
+USUAL = asdict(TrainConfig())  # default settings
+RECENT = 12  # last steps over which groups are counted
+WINDOW = 3  # steps whose mean training reward is compared with the evaluations around them
 MISSED = 0.15
 Z_WINDOWS = 3.5
 """Standard errors by which a missed peak exceeds the evaluations; a run has hundreds of windows."""
@@ -80,7 +74,6 @@ def health_findings(run: RunData) -> list[Finding]:
 
 
 def _silences(run: RunData) -> list[Finding]:
-    """Warnings of the run while it trained."""
     steps = run.rows[-1]["step"] if run.rows else 0
     return [
         Finding(
@@ -94,10 +87,9 @@ def _silences(run: RunData) -> list[Finding]:
 
 
 def _spikes(run: RunData) -> list[Finding]:
-    """Report spikes of the gradient norms."""
     policies: list[str] = []
     for name in sorted({name for row in run.rows for name in row if name.startswith(NORM)}):
-        norms = [(row["step"], row[name]) for row in run.rows if _number(row.get(name))]
+        norms = [(row["step"], row[name]) for row in run.rows if is_finite(row.get(name))]
         values = [norm for _, norm in norms]
         steps = [step for n, (step, norm) in enumerate(norms) if spike(norm, values[:n])]
         if steps:
@@ -121,7 +113,7 @@ def _groups(run: RunData) -> list[Finding]:
     flat = sum(row["group/zero_variance"] for row in rows) / sum(row["group/count"] for row in rows)
     if flat <= MANY:
         return []
-    scores = [row["reward/mean"] for row in rows if _number(row.get("reward/mean"))]
+    scores = [row["reward/mean"] for row in rows if is_finite(row.get("reward/mean"))]
     share = (
         f"Over the last {len(rows)} measured steps {percent(flat)} of the groups had rewards "
         "without variance and no gradient: "
@@ -137,8 +129,7 @@ def _groups(run: RunData) -> list[Finding]:
 
 
 def _lost(run: RunData, scores: Sequence[float]) -> str:
-    """Sentence if the problems became too hard for the trained policy, else nothing."""
-    earlier = [row["reward/mean"] for row in run.rows if _number(row.get("reward/mean"))]
+    earlier = [row["reward/mean"] for row in run.rows if is_finite(row.get("reward/mean"))]
     windows = [sum(earlier[end - 3 : end]) / 3 for end in range(3, len(earlier) + 1)]
     now = sum(scores[-3:]) / len(scores[-3:]) if scores else math.nan
     if not windows or not now < max(windows) / 2 or max(windows) - now < LOST:
@@ -151,7 +142,6 @@ def _lost(run: RunData, scores: Sequence[float]) -> str:
 
 
 def _difficulty(scores: Sequence[float], flat: float) -> str:
-    """Too easy, too hard, or either, as far as mean scores tell."""
     mean = sum(scores) / len(scores) if scores else math.nan
     if 1 - mean < flat / 2:  # no more of them can have been wrong throughout
         return f"too easy (mean score {percent(mean)})"
@@ -167,7 +157,7 @@ def _truncation(run: RunData) -> list[Finding]:
     parts = [
         f"{percent(last[f'eval/truncated/{role}'])} of {role}"
         for role in run.roles
-        if _number(last.get(f"eval/truncated/{role}")) and last[f"eval/truncated/{role}"] > LONG
+        if is_finite(last.get(f"eval/truncated/{role}")) and last[f"eval/truncated/{role}"] > LONG
     ]
     if not parts:
         return []
@@ -175,19 +165,13 @@ def _truncation(run: RunData) -> list[Finding]:
     return [Finding("warn", "Replies run into the length limit", text)]
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
 def missed_peak(run: RunData) -> list[Finding]:
-    """Report a training reward well above both evaluations around it.
-
-    The usual distance of training from held-out accuracy, measured at the evaluations' own steps,
-    is subtracted. The standard error is that of rewards from step to step.
-    """
+    """Report a training reward well above both evaluations around it."""
+    # The usual distance of training from held-out accuracy is subtracted; the standard error is
+    # that of rewards from step to step.
     if any(run.settings.get(name) for name in _OTHER_PROBLEMS) or len(run.evaluations) < 2:
         return []
-    steps, rewards = reward_course(run)
+    steps, rewards = _reward_course(run)
     if len(steps) < 2 * WINDOW:
         return []
     accuracy = {row["step"]: float(np.mean(row["eval/scores"])) for row in run.evaluations}
@@ -217,8 +201,7 @@ def missed_peak(run: RunData) -> list[Finding]:
     return [Finding("warn", "Evaluations missed a peak", text)]
 
 
-def reward_course(run: RunData) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Steps of training and their mean rewards."""
+def _reward_course(run: RunData) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     rows = [row for row in run.rows if isinstance(row.get("reward/mean"), (int, float))]
     return (
         np.array([row["step"] for row in rows]),
@@ -227,7 +210,6 @@ def reward_course(run: RunData) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, A
 
 
 def _offset(steps: Any, rewards: Any, accuracy: dict[int, float]) -> float:
-    """Median distance of the training reward of the steps next to an evaluation from it."""
     gaps = [
         float(rewards[near].mean()) - level
         for step, level in accuracy.items()
@@ -253,21 +235,13 @@ def distance_moved(run: RunData) -> list[Finding]:
 
 
 def distances(run: RunData) -> list[dict[str, Any]]:
-    """Divergence by an iteration, per policy, on samples of its rows; nats per token.
-
-    `median`, `largest` (at `step`) and `total` of the measured iterations' KL; `ratio`, the largest
-    factor by which a sampled token's probability changed. The sum of divergences is no distance
-    between the ends: steps that cancel add up as well.
-    """
+    """Divergence by an iteration, per policy, on samples of its rows; nats per token."""
+    # `total` is no distance between the ends: steps that cancel add up as well.
     rows: list[dict[str, Any]] = []
     names = sorted({name for row in run.rows for name in row if name.startswith(KL)})
     for name in names:
         policy = name.removeprefix(KL)
-        moved = [
-            (float(row[name]), row["step"])
-            for row in run.rows
-            if isinstance(row.get(name), (int, float)) and math.isfinite(row[name])
-        ]
+        moved = [(float(row[name]), row["step"]) for row in run.rows if is_finite(row.get(name))]
         if not moved:
             continue
         largest, step = max(moved)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.matrix.failures import FailureMode
+from flowzoo.baselines.matrix.jobs import TrainingJob
+from flowzoo.baselines.matrix.parity import NEAR, training_cost
 from flowzoo.baselines.report.cells import (
     FALSE_FALLS,
     JUDGED,
@@ -19,11 +24,162 @@ from flowzoo.baselines.report.cells import (
 )
 from flowzoo.baselines.report.comparisons import against_controls, compared_budgets
 from flowzoo.baselines.report.failures import failure_facts
-from flowzoo.baselines.report.findings import Finding, counted, points
+from flowzoo.baselines.report.findings import Finding, counted, finite_only, points
 from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.stats import paired_gain
+from flowzoo.errors import DataError
 
-MOST_NAMED = 5
-"""Cells that a sentence names; it counts more of them."""
+MOST_NAMED = 5  # cells that a sentence names; it counts more of them
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """A cell over its finished seeds. Accuracies and gains are fractions."""
+
+    cell: str
+    seeds: int
+    before: float
+    after: float
+    gain: float
+    low: float
+    high: float  # 95 % interval of the mean gain: paired bootstrap over the items, seeds together
+    se: float  # standard error of the mean gain from the spread over seeds; NaN of one seed
+    lowest: float  # smallest gain of a seed
+    items: int
+    tokens: int  # sampled training tokens of a run, mean over seeds
+    updates: float  # optimizer steps of a run per policy, mean over policies and seeds
+    minutes: float  # wall time of a run, mean over seeds
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Tables of the finished runs of a matrix."""
+
+    cells: Sequence[MatrixRow]
+    controls: Sequence[Mapping[str, Any]]  # rows of `against_controls`
+    parity: Sequence[Mapping[str, Any]]  # rows of `compared_budgets`
+    runs: int
+    minutes: float  # sum of the wall times of all runs
+
+
+def tables(runs: Sequence[TrainingJob]) -> Tables:
+    """The tables of all finished runs, in the matrix's order."""
+    finished = [run.data() for run in runs if run.state == "finished"]
+    for data in finished:
+        if len(data.evaluations) < 2:
+            raise DataError(f"{data.folder / 'metrics.jsonl'} has fewer than two evaluations")
+    order = list(dict.fromkeys(run.cell.name for run in runs))
+    cells = sorted(group_cells(finished), key=lambda cell: order.index(cell.name))
+    controls = against_controls(cells)
+    return Tables(
+        cells=[_cell_row(cell.name, cell.runs) for cell in cells],
+        controls=controls,
+        parity=compared_budgets(cells, controls),
+        runs=len(finished),
+        minutes=sum(_minutes(data) for data in finished),
+    )
+
+
+def _cell_row(name: str, runs: Sequence[RunData]) -> MatrixRow:
+    before = np.mean([run.scores[0] for run in runs], axis=0)
+    after = np.mean([run.scores[-1] for run in runs], axis=0)
+    # All seeds have the same items, so an item's mean over seeds is the paired unit.
+    gain = paired_gain(before.tolist(), after.tolist())
+    gains = [float(run.scores[-1].mean() - run.scores[0].mean()) for run in runs]
+    cost = [training_cost(run) for run in runs]
+    spread = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else float("nan")
+    return MatrixRow(
+        cell=name,
+        seeds=len(runs),
+        before=float(before.mean()),
+        after=float(after.mean()),
+        gain=gain.mean,
+        low=gain.low,
+        high=gain.high,
+        se=spread,
+        lowest=min(gains),
+        items=gain.n,
+        tokens=round(float(np.mean([run.tokens for run in cost]))),
+        updates=float(np.mean([run.updates for run in cost])),
+        minutes=float(np.mean([_minutes(run) for run in runs])),
+    )
+
+
+def as_text(tables: Tables) -> str:
+    """The tables as Markdown; percentages and points."""
+    parts = [_cell_lines(tables.cells)]
+    if tables.controls:
+        parts.append(_control_lines(tables.controls))
+    if tables.parity:
+        parts.append(parity_lines(tables.parity))
+    parts.append([f"{tables.runs} finished runs took {tables.minutes:.0f} minutes in all."])
+    return "\n".join("\n".join(lines) + "\n" for lines in parts)
+
+
+def as_json(tables: Tables) -> dict[str, Any]:
+    """The tables as plain values; a number that is not finite becomes None."""
+    return finite_only(asdict(tables))
+
+
+def parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The budgets of compared cells as Markdown."""
+    lines = [
+        f"Budgets of compared cells; ! where a ratio is further from 1 than {100 * NEAR:g} %:",
+        "",
+        "| first | second | seeds | tokens | ratio | optimizer steps per policy | ratio |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        tokens, updates = row["tokens"], row["updates"]
+        marks = [" !" if name in row["flags"] else "" for name in ("tokens", "optimizer steps")]
+        lines.append(
+            f"| {row['one']} | {row['other']} | {row['seeds']} | {tokens[0]:,.0f} / "
+            f"{tokens[1]:,.0f} | {row['ratios'][0]:.3f}{marks[0]} | {updates[0]:.1f} / "
+            f"{updates[1]:.1f} | {row['ratios'][1]:.3f}{marks[1]} |"
+        )
+    return lines
+
+
+def _cell_lines(rows: Sequence[MatrixRow]) -> list[str]:
+    return [
+        "| cell | seeds | before | after | gain | 95 % interval | s.e. over seeds | lowest | items "
+        "| tokens | optimizer steps per policy | minutes |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|",
+        *(
+            f"| {row.cell} | {row.seeds} | {100 * row.before:.1f} % | {100 * row.after:.1f} % | "
+            f"{100 * row.gain:+.1f} | {_interval(row.low, row.high)} | "
+            f"{100 * row.se:.1f} | {100 * row.lowest:+.1f} | {row.items} | {row.tokens:,} | "
+            f"{row.updates:.1f} | {row.minutes:.1f} |"
+            for row in rows
+        ),
+    ]
+
+
+def _control_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [
+        "Workflow minus control at the last evaluation, in points:",
+        "",
+        "| cell | control | equal | seeds | cell | control | difference | 95 % interval | votes |",
+        "|---|---|---|---:|---:|---:|---:|---|---:|",
+    ]
+    for row in rows:
+        control, cell = row["levels"]
+        votes = "" if row["votes"] is None else f"{row['votes']:g}"
+        interval = "" if row["low"] is None else _interval(row["low"], row["high"])
+        lines.append(
+            f"| {row['other']} | {row['one']} | {row['equal']} | {row['seeds'][1]} | "
+            f"{100 * cell:.1f} % | {100 * control:.1f} % | {100 * row['mean']:+.1f} | "
+            f"{interval} | {votes} |"
+        )
+    return lines
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{100 * low:+.1f} to {100 * high:+.1f}"
+
+
+def _minutes(run: RunData) -> float:
+    return run.rows[-1]["time/total"] / 60
 
 
 def matrix_facts(
@@ -32,14 +188,7 @@ def matrix_facts(
     notes: Notes,
     failures: Sequence[FailureMode] = (),
 ) -> dict[str, Any]:
-    """The facts of several runs.
-
-    Args:
-        runs: all runs.
-        pages: address of a run's own page by its name.
-        notes: facts of the runs by name.
-        failures: of the matrix, if it is made to show some.
-    """
+    """The facts of several runs; `pages` and `notes` have addresses and facts by name."""
     cells = group_cells(runs)
     facts = [cell_facts(cell, notes) for cell in cells]
     for cell, fact in zip(cells, facts, strict=True):
@@ -112,7 +261,6 @@ def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
 
 
 def _single_falls(cells: Sequence[dict[str, Any]]) -> tuple[str, bool]:
-    """Sentences on falls of single runs; True if a cell has more than false alarms would give."""
     fell = [cell for cell in cells if cell["fell"]["runs"]]
     if not fell:
         return "", False
@@ -132,12 +280,10 @@ def _single_falls(cells: Sequence[dict[str, Any]]) -> tuple[str, bool]:
 
 
 def _named(names: Sequence[str]) -> str:
-    """The names of cells, or their number if there are many."""
     return ", ".join(names) if len(names) <= MOST_NAMED else counted(len(names), "cell")
 
 
 def _failures(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Number of runs with the failures that the matrix is made to show, and the remedies."""
     if not failures:
         return []
     rows = [(failure["name"], row) for failure in failures for row in failure["cells"]]
@@ -197,7 +343,7 @@ def _unfinished(cells: Sequence[dict[str, Any]]) -> list[Finding]:
 
 
 def _protocols(cells: Sequence[CellData]) -> list[str]:
-    """Protocols in use; with more than one, not all cells are comparable."""
+    # With more than one, not all cells are comparable.
     protocols: dict[str, None] = {}
     for cell in cells:
         take = cell.settings.get

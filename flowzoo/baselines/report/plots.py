@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, HEIGHT = 5.5, 3.2
-"""Size in inches: one column of a paper."""
+WIDTH, HEIGHT = 5.5, 3.2  # size in inches: one column of a paper
 DPI = 200
 COLORS = ("#1f5ebe", "#c9540f", "#0f7f5b", "#8a3db6", "#b3204f", "#6a6a00", "#00778f", "#7a4a21")
 
@@ -33,19 +32,11 @@ def check_matplotlib() -> None:
 
 
 def draw_plots(paths: Sequence[Path], out: Path) -> list[Path]:
-    """Draw the figures of the runs at `paths` into the folder `out` and return the files.
-
-    For one run: accuracy, own accuracy of the roles, gradient mass, cosines. For several: gains,
-    peak and terminal, and the accuracy of every cell.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        UsageError: there is no run at a path.
-    """
+    """Draw the figures of the runs at `paths` into the folder `out` and return the files."""
     check_matplotlib()
     runs = read_runs(paths)
     out.mkdir(parents=True, exist_ok=True)
-    figures = run_figures(runs[0]) if len(runs) == 1 else matrix_figures(runs)
+    figures = _run_figures(runs[0]) if len(runs) == 1 else _matrix_figures(runs)
     files: list[Path] = []
     for name, figure in figures.items():
         files.append(out / f"{name}.png")
@@ -53,8 +44,7 @@ def draw_plots(paths: Sequence[Path], out: Path) -> list[Path]:
     return files
 
 
-def run_figures(run: RunData) -> dict[str, Figure]:
-    """The figures of one run by file name; those without data are left out."""
+def _run_figures(run: RunData) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     if run.evaluations:
         figures["accuracy"] = _accuracy(run)
@@ -73,8 +63,7 @@ def run_figures(run: RunData) -> dict[str, Figure]:
     return figures
 
 
-def matrix_figures(runs: Sequence[RunData]) -> dict[str, Figure]:
-    """The figures of several runs by file name."""
+def _matrix_figures(runs: Sequence[RunData]) -> dict[str, Figure]:
     cells = [cell_facts(cell, {}) for cell in group_cells(runs)]
     cells = [cell for cell in cells if cell["gain"] is not None]
     if not cells:
@@ -93,7 +82,7 @@ def matrix_figures(runs: Sequence[RunData]) -> dict[str, Figure]:
 
 
 def _figure(width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """A figure and its axes, without the global state of pyplot."""
+    # without the global state of pyplot
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -129,7 +118,7 @@ def _lines(series: Mapping[str, Sequence[Sequence[float]]], label: str) -> Figur
 
 
 def _stack(mass: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
-    """Stacked shares over the steps that all roles have."""
+    # Shares are stacked over the steps that all roles have.
     figure, axes = _figure()
     tables = {name: dict(series) for name, series in mass.items()}
     steps = sorted(set.intersection(*(set(table) for table in tables.values())))
@@ -198,5 +187,5 @@ def _series(run: RunData, metric: str) -> list[tuple[int, float]]:
 
 
 def _text(name: str) -> str:
-    """`name` with the dollar signs escaped that start mathematics in matplotlib."""
+    # A dollar sign starts mathematics in matplotlib.
     return name.replace("$", r"\$")

@@ -10,16 +10,11 @@ from flowzoo.agents.evaluation.summary import is_evaluation, refuse_evaluation
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.errors import UsageError
 
-MAX_DEPTH = 3
-"""Levels of folders below a given one that are searched for runs."""
+MAX_DEPTH = 3  # levels of folders below a given one that are searched for runs
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """Run directories at or below `paths`, sorted below each; evaluations are left out.
-
-    Raises:
-        UsageError: a path is not a folder, is an evaluation, or holds no run.
-    """
+    """Run directories at or below `paths`, sorted below each; evaluations are left out."""
     folders: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
@@ -60,7 +55,7 @@ def read_runs(paths: Iterable[Path]) -> list[RunData]:
 
 
 def _below(folder: Path, levels: int) -> Iterator[Path]:
-    """Run directories in `folder`, itself included; a run holds no other."""
+    # A run holds no other.
     if (folder / "run.json").is_file():
         yield folder
     elif levels:

@@ -74,10 +74,7 @@ def swaps(run: RunData, _: Facts) -> RunFindings:
 
 
 def role_health(run: RunData) -> dict[str, Any]:
-    """Tests of checking and of dead roles.
-
-    `why` names what is missing if the saved episodes do not allow them; judges need metrics alone.
-    """
+    """Tests of checking and of dead roles; `why` names what is missing for them."""
     evaluations = run.evaluations
     facts: dict[str, Any] = {
         "judges": judges(evaluations), "chooser": None, "values": [], "deaths": [], "why": "",
@@ -118,18 +115,17 @@ def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[Rol
 
 def role_findings(facts: Mapping[str, Any], team_gained: bool) -> list[Finding]:
     """The findings of `role_health`; `team_gained`: the team ended above step 0."""
-    findings = [judge_finding(judge) for judge in facts["judges"]]
+    findings = [_judge_finding(judge) for judge in facts["judges"]]
     if facts["chooser"] is not None:
-        findings.append(chooser_finding(facts["chooser"]))
+        findings.append(_chooser_finding(facts["chooser"]))
     if facts["values"]:
-        findings.append(value_finding(facts["values"]))
+        findings.append(_value_finding(facts["values"]))
     if facts["deaths"]:
-        findings += death_findings(facts["deaths"], team_gained)
+        findings += _death_findings(facts["deaths"], team_gained)
     return findings
 
 
-def judge_finding(judge: JudgeShares) -> Finding:
-    """State how a judging role treats right and wrong things."""
+def _judge_finding(judge: JudgeShares) -> Finding:
     names = JUDGES[judge.role]
     parts = [
         f"{names[verb]} {_course(best, now)} of the {names[what]}"
@@ -177,8 +173,7 @@ def _course(best: ShareInterval | None, now: ShareInterval) -> str:
     )
 
 
-def chooser_finding(choices: Chooser) -> Finding:
-    """State if choices go to one position regardless of the candidates."""
+def _chooser_finding(choices: Chooser) -> Finding:
     text = (
         f"Position {choices.position} of {choices.candidates} has "
         f"{percent(choices.after.share)} of the choices at the last evaluation (95\u00a0% interval "
@@ -198,8 +193,7 @@ def chooser_finding(choices: Chooser) -> Finding:
     return Finding("good", "Choices depend on the candidates", text)
 
 
-def value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
-    """State the accuracy that the workflow adds to one of its members."""
+def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
     step, last = values[-1]
     alone = "its own first attempts" if last.over == "first attempt" else "a candidate at random"
     text = (
@@ -221,8 +215,7 @@ def value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
     return Finding("unknown", f"The workflow is no better than {alone}", text)
 
 
-def death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Finding]:
-    """One finding for every positive test, or one that lists the tests."""
+def _death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Finding]:
     deaths = [_death_finding(test, team_gained) for test in tests if test.positive]
     if deaths:
         return deaths
@@ -246,7 +239,6 @@ def _death_finding(test: RoleDeath, team_gained: bool) -> Finding:
 
 
 def _death_texts(test: RoleDeath) -> tuple[str, str]:
-    """Title and text of a positive test."""
     levels = f"{percent(test.before)} to {percent(test.after)}"
     change = (
         f"{points(test.change, sign=True)} points, interval {points(test.low, sign=True)} to "
@@ -279,15 +271,7 @@ def _death_texts(test: RoleDeath) -> tuple[str, str]:
 
 
 def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
-    """Blame for the loss of the last evaluation.
-
-    Args:
-        run: of several roles.
-        fell: the loss counts from the peak, else from step 0.
-
-    Returns:
-        `step` to which the last evaluation is compared, `blame` or None, and `why` there is none.
-    """
+    """Blame for the loss of the last evaluation, since the peak if `fell`; or `why` not."""
     steps, scores = run.steps, run.scores
     index = int(scores[:-1].mean(axis=1).argmax()) if fell else 0
     facts: dict[str, Any] = {"step": steps[index], "blame": None, "why": ""}
@@ -315,11 +299,7 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
 
 
 def bundled_workflow(settings: Mapping[str, Any]) -> Workflow:
-    """The workflow of a run's record, if making it runs no code of users.
-
-    Raises:
-        UsageError: it is not bundled, names functions of users, or runs programs.
-    """
+    """The workflow of a run's record; raises `UsageError` if making it runs code of users."""
     name, options = str(settings.get("workflow")), list(settings.get("options") or ())
     bundled = {full.rsplit("_v", 1)[0] for full in WORKFLOWS} | WORKFLOWS.keys()
     task = settings.get("task")

@@ -1,12 +1,8 @@
-"""Facts and findings of one run, as plain values for its page.
-
-A new finding is a function in a module of this package and its entry in `FINDINGS`.
-"""
+"""Facts and findings of one run, as plain values for its page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from flowzoo.agents.evaluation.intervals import interval
@@ -29,8 +25,7 @@ CODES = tuple(code for source in FINDINGS for code in source.codes)
 """Codes by which the failures of a matrix refer to findings."""
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 SHARE = "eval/share/"
-ORDER = [*LEVELS]
-"""Levels, the most urgent first."""
+ORDER = [*LEVELS]  # levels, the most urgent first
 
 
 def run_facts(run: RunData) -> dict[str, Any]:
@@ -41,6 +36,8 @@ def run_facts(run: RunData) -> dict[str, Any]:
         result = source.find(run, facts)
         facts |= result.facts
         findings += result.findings
+    # Findings of one level keep the order of `FINDINGS`.
+    urgent_first = sorted(findings, key=lambda finding: ORDER.index(finding.level))
     return facts | {
         "name": run.name,
         "task": run.task,
@@ -52,7 +49,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "protocol": protocol(run),
         "roles": run.roles,
         "policies": run.policies,
-        "findings": [finding.as_facts() for finding in _sorted(findings)],
+        "findings": [finding.as_facts() for finding in urgent_first],
         "grams": gram_tables(run),
         "amplification": amplification_facts(run),
         "course": course(run),
@@ -80,10 +77,7 @@ def protocol(run: RunData) -> dict[str, Any]:
 
 
 def course(run: RunData) -> dict[str, Any]:
-    """All metrics over steps: `steps`, and per metric one value a step, None if there is none.
-
-    Item scores are left out.
-    """
+    """All metrics over steps but item scores: `steps`, and per metric one value a step or None."""
     names: dict[str, None] = {}
     for row in run.rows:
         for name, value in row.items():
@@ -116,17 +110,12 @@ def shares(run: RunData) -> dict[str, list[list[float]]]:
     return series
 
 
-def _sorted(findings: Sequence[Finding]) -> list[Finding]:
-    """The most urgent first; findings of one level keep the order of `FINDINGS`."""
-    return sorted(findings, key=lambda finding: ORDER.index(finding.level))
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _value(value: Any) -> float | None:
-    """A number with six digits, enough for a curve; None if it is not finite."""
+    # Six digits are enough for a curve.
     if not _is_number(value) or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

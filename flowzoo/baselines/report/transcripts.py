@@ -1,29 +1,27 @@
-"""Packing episodes for the page, every text once.
+"""Packing episodes for the page, every text once."""
 
-Prompts repeat over evaluations, and ballots quote replies; so texts are in one table and everything
-else refers to it by index. Layout of the packed value:
-
-    texts     all different texts
-    episodes  [kind, step, problem, text, gold, answer, score, truncated, facts, calls]
-    calls     [role, agent, phase, turn, reply, strict, lenient, role_score, reward, finish, tokens,
-               messages, policy]
-    messages  [speaker, text, speaker, text, ...]
-
-Texts are indices into `texts`, except in facts, which are an object.
-"""
+# Prompts repeat over evaluations, and ballots quote replies: texts are in one table and the rest
+# refers to it by index. Layout of the packed value:
+#
+# texts     all different texts
+# episodes  [kind, step, problem, text, gold, answer, score, truncated, facts, calls]
+# calls     [role, agent, phase, turn, reply, strict, lenient, role_score, reward, finish, tokens,
+#            messages, policy]
+# messages  [speaker, text, speaker, text, ...]
+#
+# Texts are indices into `texts`, except in facts, which are an object.
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from flowzoo.baselines.report.findings import is_finite
 from flowzoo.baselines.run.reading import RunData, read_episodes
 
-LONGEST = 200_000
-"""Characters of one text; a note replaces the middle of a longer one."""
+LONGEST = 200_000  # characters of one text; a note replaces the middle of a longer one
 MOST_CHARACTERS = 60_000_000
 """Characters of all texts of a page beyond which no more episodes are added."""
 
@@ -32,7 +30,6 @@ class Texts:
     """The table of texts."""
 
     def __init__(self) -> None:
-        """Create an empty table."""
         self.all: list[str] = []
         self.characters = 0
         self._indices: dict[str, int] = {}
@@ -57,11 +54,9 @@ def shortened(text: str) -> str:
 
 
 def pack(run: RunData, most: int) -> dict[str, Any]:
-    """At most `most` episodes of a run, from the most informative files first.
-
-    These are the last and the first evaluation, the best one, then the last and the first saved
-    training step, then the others from the newest on. `total` counts the saved episodes.
-    """
+    """At most `most` episodes of a run, from the most informative files first."""
+    # These are the last and the first evaluation, the best one, then the last and the first saved
+    # training step, then the others from the newest on.
     texts, episodes, total = Texts(), [], 0
     for kind, step, path in _in_order(run):
         rows = read_episodes(path) if len(episodes) < most else ()
@@ -69,13 +64,12 @@ def pack(run: RunData, most: int) -> dict[str, Any]:
         for episode in rows:
             if len(episodes) >= most or texts.characters > MOST_CHARACTERS:
                 break
-            episodes.append(pack_episode(episode, kind, step, texts))
+            episodes.append(_pack_episode(episode, kind, step, texts))
     episodes.sort(key=lambda episode: (-episode[1], texts.all[episode[0]]))
     return {"texts": texts.all, "episodes": episodes, "total": total}
 
 
-def pack_episode(episode: Mapping[str, Any], kind: str, step: int, texts: Texts) -> list[Any]:
-    """One episode in the page's layout."""
+def _pack_episode(episode: Mapping[str, Any], kind: str, step: int, texts: Texts) -> list[Any]:
     answer = episode.get("answer")
     return [
         texts.add(kind),
@@ -86,7 +80,7 @@ def pack_episode(episode: Mapping[str, Any], kind: str, step: int, texts: Texts)
         None if answer is None else texts.add(str(answer)),
         _finite(episode.get("score")),
         bool(episode.get("truncated")),
-        _plain(episode.get("facts", {})),
+        {str(name): _fact(value) for name, value in episode.get("facts", {}).items()},
         [_call(call, texts) for call in episode["calls"]],
     ]
 
@@ -134,13 +128,7 @@ def _lines(path: Path) -> int:
 
 
 def _finite(value: Any) -> float | None:
-    finite = isinstance(value, (int, float)) and math.isfinite(value)
-    return round(float(value), 6) if finite else None
-
-
-def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts as JSON values; other types become text."""
-    return {str(name): _fact(value) for name, value in facts.items()}
+    return round(float(value), 6) if is_finite(value) else None
 
 
 def _fact(value: Any) -> Any:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from flowzoo import __version__
 from flowzoo.baselines.report.failures import read_failure_modes
+from flowzoo.baselines.report.findings import finite_only
 from flowzoo.baselines.report.matrix_facts import matrix_facts
-from flowzoo.baselines.report.page import render
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.transcripts import pack
@@ -20,10 +26,61 @@ from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import UsageError
 from flowzoo.files import replace_text
 
-EPISODES = 10_000
-"""Most episodes in the page of a single run."""
-EPISODES_EACH = 1_000
-"""Most episodes in each page where there are several runs."""
+EPISODES = 10_000  # most episodes in the page of a single run
+EPISODES_EACH = 1_000  # most episodes in each page where there are several runs
+SCRIPTS = ("chart.js", "dom.js", "theme.js", "plots.js", "tables.js", "run.js", "failures.js",
+           "matrix.js", "search.js", "browser.js", "main.js")  # fmt: skip
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def as_json(value: Any) -> str:
+    """`value` as ASCII JSON for a script element; NaN and infinities become null."""
+    text = json.dumps(finite_only(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&]", lambda match: _ESCAPES[match.group()], text)
+
+
+def render(
+    title: str,
+    facts: Mapping[str, Any],
+    episodes: Mapping[str, Any] | None,
+    extra_script: str = "",
+) -> str:
+    """Build the page of facts (`run` or `matrix`) and packed `episodes`."""
+    # The page's script writes text as text only, from two blocks of JSON that are ASCII without
+    # `<`, `>` and `&`, so no reply can end them. A content security policy admits the page's own
+    # script and style by their hashes and nothing else.
+    script, style = _script(extra_script), _part("page.css")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    values = {
+        "title": html.escape(title),
+        "policy": policy,
+        "style": style,
+        "facts": as_json(facts),
+        "episodes": as_json(episodes),
+        "script": script,
+    }
+    # One pass, so that a value that contains a placeholder is not replaced.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match.group(1)], _part("page.html"))
+
+
+@lru_cache
+def _part(name: str) -> str:
+    return (files("flowzoo.baselines.report") / "page" / name).read_text(encoding="utf-8")
+
+
+@lru_cache
+def _script(extra: str) -> str:
+    # Chart.js's link to its source map would be a request.
+    library, *parts, main = (_part(name) for name in SCRIPTS)
+    library = re.sub(r"(?m)^//# sourceMappingURL=.*$", "", library)
+    return f'{library}\n(() => {{\n"use strict";\n{"".join(parts)}{extra}{main}}})();\n'
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def write_report(
@@ -34,27 +91,12 @@ def write_report(
     overview: bool = False,
     on_run: Callable[[str], None] = lambda folder: None,
 ) -> list[Path]:
-    """Write the page `out` and, for several runs, one page a run in a folder beside it.
-
-    Args:
-        paths: run directories, or directories that hold some.
-        out: the page.
-        episodes: most episodes of a page; None: `EPISODES`, or `EPISODES_EACH` for several runs.
-        overview: of several runs, write only the page that compares them.
-        on_run: called with the folder of every run before it is read.
-
-    Returns:
-        The files, `out` first.
-
-    Raises:
-        UsageError: there is no run at one of the paths, or the folder of the pages is a file.
-        DataError: a file of a run cannot be read.
-    """
+    """Write the page `out` and, for several runs, one page a run in a folder beside it."""
     runs = read_runs(paths)
     out.parent.mkdir(parents=True, exist_ok=True)
     if len(runs) == 1:
         on_run(str(runs[0].folder))
-        write_run(runs[0], out, EPISODES if episodes is None else episodes)
+        _write_run(runs[0], out, EPISODES if episodes is None else episodes)
         return [out]
     folder = out.with_name(f"{out.stem}-runs")
     if not overview and folder.exists() and not folder.is_dir():
@@ -74,15 +116,14 @@ def write_report(
             continue
         folder.mkdir(exist_ok=True)
         most = EPISODES_EACH if episodes is None else episodes
-        notes[run.name] = write_run(run, folder / names[index], most, f"../{quote(out.name)}")
+        notes[run.name] = _write_run(run, folder / names[index], most, f"../{quote(out.name)}")
     title = f"{paths[0].resolve().name}: {len(runs)} runs"
     facts = matrix_facts(runs, links, notes, read_failure_modes(paths))
     replace_text(out, render(title, stamped(title, matrix=facts), None))
     return [out, *(folder / name for name in names)]
 
 
-def write_run(run: RunData, out: Path, episodes: int, index: str | None = None) -> dict[str, Any]:
-    """Write the page of one run and return its facts; `index` is the page that lists it."""
+def _write_run(run: RunData, out: Path, episodes: int, index: str | None = None) -> dict[str, Any]:
     facts = run_facts(run)
     page = stamped(run.name, run=facts, index=index)
     replace_text(out, render(run.name, page, pack(run, episodes)))

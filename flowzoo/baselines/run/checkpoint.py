@@ -36,8 +36,12 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from flowzoo.baselines.backends.backend import LearnersLostError, LocalRunBackend, RunBackend
-from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
+from flowzoo.baselines.backends.backend import (
+    LearnerProtocol,
+    LearnersLostError,
+    LocalRunBackend,
+    RunBackend,
+)
 from flowzoo.baselines.learner.saved import load_learner, save_learner, save_tensors
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
-from flowzoo.baselines.learner.literals import Aggregation, Clipping, Ratio
+from flowzoo.baselines.learner.config import Aggregation, Clipping, Ratio
 from flowzoo.errors import unknown
 
 SamplerName = Literal["episodes", "tree", "joint"]

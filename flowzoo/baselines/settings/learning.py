@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowzoo.baselines.learner.literals import (
+from flowzoo.baselines.learner.config import (
     Aggregation,
     Compute,
     Correction,

@@ -16,7 +16,7 @@ from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
 from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.agents.vllm.settings import Placement, WeightTransfer
-from flowzoo.baselines.learner.literals import LoraTargets, Truncated
+from flowzoo.baselines.learner.config import LoraTargets, Truncated
 from flowzoo.sandbox.tier import SandboxName
 
 StopOn = Literal["collapse"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from flowzoo.baselines.learner.literals import LrSchedule
+from flowzoo.baselines.learner.config import LrSchedule
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learning import ComputeOptions
 from flowzoo.baselines.settings.options import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.weights import Weights
 from flowzoo.baselines.settings.sft import SftConfig
 

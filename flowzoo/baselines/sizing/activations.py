@@ -26,9 +26,8 @@ from torch.nn import ModuleList
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from flowzoo.baselines.learner.batch import Microbatch, tensors
-from flowzoo.baselines.learner.gradient_checkpointing import layers_of
-from flowzoo.baselines.learner.hidden_states import last_hidden
-from flowzoo.baselines.learner.literals import Compute, RowLayout
+from flowzoo.baselines.learner.config import Compute, RowLayout
+from flowzoo.baselines.learner.hidden_states import last_hidden, layers_of
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.packing import use_packed_attention
 from flowzoo.baselines.sizing.shape import UncountedError, bare_model

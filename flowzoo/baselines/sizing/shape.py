@@ -11,8 +11,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from flowzoo.agents.vllm.settings import cache_numbers
-from flowzoo.baselines.learner.gradient_checkpointing import layers_of
-from flowzoo.baselines.learner.literals import LoraTargets
+from flowzoo.baselines.learner.config import LoraTargets
+from flowzoo.baselines.learner.hidden_states import layers_of
 from flowzoo.baselines.learner.lora import adaptable, linears_of
 from flowzoo.errors import UsageError
 

@@ -8,14 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.baselines.advantages.compute import (
-    Advantages,
-    AdvantageSpec,
-    RunningMean,
-    compute,
-    episode_returns,
-)
+from flowzoo.baselines.advantages.compute import Advantages, RunningMean, compute, episode_returns
 from flowzoo.baselines.advantages.segments import Floats
+from flowzoo.baselines.advantages.spec import AdvantageSpec
 from flowzoo.baselines.learner.batch import learns
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.settings.hooks import AdvantageFunction

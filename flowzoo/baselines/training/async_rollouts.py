@@ -29,7 +29,7 @@ from flowzoo.agents.evaluation.evaluate import call_from_json, record_from_json
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.advantages.running import RunningMean
+from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.engines.hf import Engines

@@ -11,9 +11,14 @@ from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import Rollout, Sampler
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
-from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
-from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
-from flowzoo.baselines.engines.hf import Engines, LoadedPolicy, PolicyModel, TransformersEngines
+from flowzoo.baselines.backends.backend import LearnerProtocol
+from flowzoo.baselines.engines.hf import (
+    Engines,
+    EnginesElsewhere,
+    LoadedPolicy,
+    PolicyModel,
+    TransformersEngines,
+)
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.optimizers import UpdateTurn
 from flowzoo.baselines.learner.update import Learner

@@ -11,8 +11,7 @@ from typing import Any
 
 from flowzoo.agents import Policy, PolicyMap
 from flowzoo.agents.policy_map import Lengths, read_lengths, with_default
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import (

@@ -8,8 +8,7 @@ from typing import Any
 
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
+from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
 from flowzoo.baselines.diagnostics.silence import silence_record
 from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.run import checkpoint

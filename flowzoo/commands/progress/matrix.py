@@ -30,8 +30,8 @@ def progress_of(run: TrainingJob) -> str:
 def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int) -> str:
     """The cells as Markdown: budgets, what is finished, what waits, and what the settings lack."""
     # Every cell's workflow and algorithm are made, so that mistakes show before the first run.
-    from flowzoo.baselines.matrix.time import as_time, remaining_seconds
-    from flowzoo.baselines.report.matrix_table import parity_lines, tables
+    from flowzoo.baselines.matrix.jobs import as_time, remaining_seconds
+    from flowzoo.baselines.report.matrix_facts import parity_lines, tables
 
     lines = [
         "| cell | model | policies | steps | optimiser steps per policy | problems x samples | "
@@ -76,7 +76,7 @@ def drawn(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
     """The runs as a rich table, a row a cell and a column a seed."""
     from rich.table import Table
 
-    from flowzoo.baselines.matrix.time import as_time, remaining_seconds
+    from flowzoo.baselines.matrix.jobs import as_time, remaining_seconds
 
     seeds = sorted({run.config.seed for run in runs})
     done = sum(run.state == "finished" for run in runs)
@@ -134,8 +134,7 @@ def _trouble(run: TrainingJob) -> str:
 def _teller(
     console: Any, runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 ) -> Callable[[], None]:
-    from flowzoo.baselines.matrix.jobs import TrainingJob
-    from flowzoo.baselines.matrix.time import as_time, remaining_seconds
+    from flowzoo.baselines.matrix.jobs import TrainingJob, as_time, remaining_seconds
 
     jobs: list[MatrixJob] = [*runs, *votes]
     printed = {id(job) for job in jobs if job.state != "waiting"}

@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from flowzoo.baselines.advantages.columns import CallColumns, Groups, encode
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 
 def make_call(problem: Any, episode: Any, role: Any, turn: Any) -> Call:
-    return Call(
-        problem=problem, episode=episode, agent=f"{role}_0", role=role, slot=0, turn=turn, phase=0,
-        messages=(), reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
-        state_hash="", prompts="",
-    )  # fmt: skip
+    return new_call(problem=problem, episode=episode, role=role, turn=turn)
 
 
 # "1" then "11" and "11" then "1"; separators; ids of other types; ints of one hash (-1 and -2;
@@ -42,7 +39,6 @@ def test_lookalike_ids_never_share_a_group(keys: list[tuple[Any, Any, Any, Any]]
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 40)] * 4), min_size=60, max_size=200))
 def test_more_possible_pairs_than_rows(keys: list[tuple[int, int, int, int]]) -> None:
-    """Many distinct ids in each column: pairs are found by hash, not by table."""
     codes, found = encode([make_call(*key) for key in keys], ("problem", "episode", "role", "turn"))
     assert [found[code] for code in codes] == keys
     assert len(set(codes.tolist())) == len(set(keys))

@@ -6,17 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from flowzoo.baselines.advantages.compute import AdvantageSpec, compute
+from flowzoo.baselines.advantages.compute import compute
+from flowzoo.baselines.advantages.spec import AdvantageSpec
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 
 def make_call(agent: str, turn: int, immediate: float, share: float) -> Call:
-    return Call(
-        problem="p", episode="e", agent=agent, role=agent[:-2], slot=0, turn=turn, phase=turn,
-        messages=(), reply="", strict=True, lenient=True, role_score=None, parts={"team": share},
-        reward=immediate + share, state_hash="", prompts="", immediate=immediate,
-    )  # fmt: skip
+    return new_call(
+        agent=agent,
+        role=agent[:-2],
+        turn=turn,
+        phase=turn,
+        parts={"team": share},
+        reward=immediate + share,
+        immediate=immediate,
+    )
 
 
 def to_go(calls: list[Call], gamma: float) -> list[float]:

@@ -14,27 +14,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowzoo.baselines.advantages.compute import (
-    PRESETS,
-    AdvantageSpec,
-    CallColumns,
-    RunningMean,
-    compute,
-    episode_returns,
-)
+from flowzoo.baselines.advantages.columns import CallColumns
+from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
+from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
 from flowzoo.envs.records import Call, EpisodeRecord
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 ROLES = {"V": "verifier", "S": "searcher", "A": "answerer"}
 GOLDEN = [(1.0, "VSVA"), (1.0, "VA"), (1.0, "VSVA"), (0.0, "VSVSVSV"), (0.0, "VSVSVA")]
 
 
 def make_call(episode: str, role: str, reward: float, **changes: Any) -> Call:
-    call = Call(
-        problem="p", episode=episode, agent=f"{role}_0", role=role, slot=0, turn=0, phase=0,
-        messages=(), reply="", strict=True, lenient=True, role_score=None, parts={"team": reward},
-        reward=reward, state_hash="", prompts="", name=f"{role}_0",
-    )  # fmt: skip
+    call = new_call(
+        episode=episode, role=role, parts={"team": reward}, reward=reward, name=f"{role}_0"
+    )
     return replace(call, **changes)
 
 
@@ -262,7 +256,6 @@ def test_an_abstaining_reply_is_not_paid_for_its_teams_success() -> None:
 
 
 def test_returns_are_those_of_the_replies_that_did_not_abstain() -> None:
-    """Without `returns`: a reply that abstained says nothing about its episode's outcome."""
     mute = make_call("a", "aggregator", 0.0, strict=False, abstained=True)
     calls = [mute, make_call("a", "generator", 1.0), make_call("b", "generator", 0.0)]
     assert compute(calls, "dr_grpo").values.tolist() == [-0.5, 0.5, -0.5]
@@ -536,7 +529,6 @@ def test_rounding_changes_no_advantage(
     power: int,
     shift: int,
 ) -> None:
-    """Noisy rewards of any size have the advantages of the exact ones, computed with fractions."""
     exact: list[Call] = []
     noisy: list[Call] = []
     for turn, (problem, episode, role, reward, noise) in enumerate(rows):

@@ -17,8 +17,8 @@ from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.advantages.columns import CallColumns, Groups
-from flowzoo.baselines.advantages.compute import AdvantageSpec, RunningMean, compute
-from flowzoo.baselines.advantages.spec import PRESETS
+from flowzoo.baselines.advantages.compute import RunningMean, compute
+from flowzoo.baselines.advantages.spec import PRESETS, AdvantageSpec
 from flowzoo.baselines.advantages.targets import own_rewards
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
 from flowzoo.baselines.training.advantage_computer import AdvantageComputer
@@ -26,6 +26,7 @@ from flowzoo.envs import Ask, Call, Outcome, Problem, Script, Workflow, make_wor
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.seeding import key_rng
+from tests.baselines.rows import new_call
 
 SHIFTS = (-10.0, -1.0, 0.5, 5.0, 100.0)
 SCALES = (0.01, 3.0, 50.0)
@@ -96,7 +97,6 @@ def test_a_constant_in_the_reward_changes_no_advantage(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_factor_of_the_reward_is_a_factor_of_advantages_without_a_scale(name: str) -> None:
-    """Where it is the whole reward; with a scale it cancels, up to eps over the deviation."""
     algorithm = ALGORITHMS[name]
     spec, judge = algorithm.advantage, AdvantageComputer(algorithm.advantage, origin=None)
     plain = judge(played(algorithm.sampling, None), RunningMean()).values
@@ -138,16 +138,18 @@ def test_what_abstained_is_never_better_than_the_worst_that_was_read(
 
 
 def make_call(episode: str, role: str, team: float, *, abstained: bool = False) -> Call:
-    return Call(
-        problem="p", episode=episode, agent=f"{role}_0", role=role, slot=0, turn=0, phase=0,
-        messages=(), reply="", strict=not abstained, lenient=True, role_score=None,
-        parts={"team": team}, reward=team, state_hash="", prompts="", abstained=abstained,
-    )  # fmt: skip
+    return new_call(
+        episode=episode,
+        role=role,
+        strict=not abstained,
+        parts={"team": team},
+        reward=team,
+        abstained=abstained,
+    )
 
 
 @pytest.mark.parametrize("shift", [0.0, *SHIFTS])
 def test_the_lowest_outcome_of_the_group_bounds_what_abstaining_pays(shift: float) -> None:
-    """Calls by hand: what no answer is paid is above what another episode got."""
     scores = {"a": 1.0, "b": -2.0, "c": 0.0}
     calls = [make_call(name, "generator", score + shift) for name, score in scores.items()]
     calls += [make_call(name, "judge", scores[name] + shift) for name in "bc"]

@@ -131,7 +131,6 @@ def test_returns_to_go_are_the_discounted_sums(gamma: float) -> None:
 
 
 def test_interleaving_groups_changes_no_bit() -> None:
-    """Sums run in each group's own order, so only that order could change them."""
     rng = np.random.default_rng(1)
     codes, values = numbered(rng.integers(0, 30, 500)).codes, rng.normal(size=500)
     order = np.lexsort((np.arange(500), rng.permutation(30)[codes]))

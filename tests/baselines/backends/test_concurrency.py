@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="learners need flowzoo[train]")
 
 from flowzoo.baselines.backends.backend import LearnersLostError
-from flowzoo.baselines.backends.concurrency import run_concurrently
+from flowzoo.baselines.backends.ray.learners import run_concurrently
 from flowzoo.errors import UsageError
 
 SOON = 20.0
@@ -26,7 +26,6 @@ def unused() -> None:
 
 
 def test_lines_work_at_the_same_time_and_each_in_order() -> None:
-    """Each of two works waits for the other to have begun."""
     meeting, seen = threading.Barrier(2), []
 
     def meet(name: str) -> Callable[[], str]:

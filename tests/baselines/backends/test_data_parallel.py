@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.baselines.rows import new_call
+
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.envs.records import Call
@@ -31,14 +33,16 @@ def rows_of(count: int = 36) -> list[Call]:
         role, slot = "abc"[number % 3], number // 3 % 2
         output = tuple(rng.randrange(23) for _ in range(rng.choice((1, 2, 5, 9))))
         calls.append(
-            Call(
-                problem=f"p{number // 6}", episode=f"e{number:03d}", agent=f"{role}_{slot}",
-                role=role, slot=slot, turn=0, phase=0, messages=(), reply="", strict=True,
-                lenient=True, role_score=None, parts={}, reward=0.0, state_hash="", prompts="",
-                policy="shared", output_ids=output, logps=(-3.0,) * len(output),
+            new_call(
+                problem=f"p{number // 6}",
+                episode=f"e{number:03d}",
+                role=role,
+                slot=slot,
+                policy="shared",
+                output_ids=output,
                 prompt_ids=tuple(rng.randrange(1, 23) for _ in range(rng.randint(1, 7))),
             )
-        )  # fmt: skip
+        )
     return calls
 
 
@@ -80,7 +84,6 @@ def check(case: Case, ranks: Sequence[dict[str, float]]) -> None:
 
 
 def test_two_ranks_are_one_process(world: World) -> None:
-    """The usual case of either learner group, and a rank that fails: nobody waits for it."""
     cases = [
         {
             "kind": "full",
@@ -114,7 +117,6 @@ def test_two_ranks_are_one_process(world: World) -> None:
 
 @pytest.mark.full
 def test_every_kind_of_policy_layout_and_term(world: World) -> None:
-    """And the traps of sharding: without its mending each of them shows."""
     again: Case = {"kl": False, "steps": 2, "again": True}
     cases: list[Case] = [
         {"kind": kind, "group": group, "layout": layout, "kl": True, "coherence": True, **further}
@@ -149,7 +151,6 @@ def test_every_kind_of_policy_layout_and_term(world: World) -> None:
 
 @pytest.mark.full
 def test_a_learner_goes_on_with_any_number_of_ranks(world: World, tmp_path: Path) -> None:
-    """One saves, two go on and save, three and one go on: the same next update everywhere."""
     alone = runpy.run_path(str(WORLD), run_name="world")
     one, two = tmp_path / "one", tmp_path / "two"
     base: Case = {"group": FSDP, "coherence": True}

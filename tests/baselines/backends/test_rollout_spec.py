@@ -21,7 +21,7 @@ from flowzoo.envs import make_workflow
 
 PACKAGE = Path(flowzoo.__file__).parent
 APART = {"torch.distributed", "ray"}
-"""What one process needs none of."""
+"""Modules that a single process does not import."""
 
 
 def test_shards_are_cut_by_size_alone() -> None:
@@ -35,7 +35,6 @@ def test_shards_are_cut_by_size_alone() -> None:
 
 
 def test_a_shard_is_a_batch_of_its_own(tmp_path: Path) -> None:
-    """The same tokens whatever the shards; each batch is that of its own jobs played alone."""
     small = {
         "workflow": "single", "model": "pocket:xs", "problems": 2, "samples": 3, "steps": 1,
         "eval_problems": 2, "threads": 1, "max_tokens": 12,
@@ -72,14 +71,13 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def at_start(path: Path) -> Iterator[str]:
-    """What a module imports when it is imported itself, but for the sake of types."""
+    """Imports of a module when it is imported, without those for types."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.Import, ast.ImportFrom, ast.Try, ast.With)):
             yield from imports(node)
 
 
 def test_one_process_imports_neither_ray_nor_torch_distributed() -> None:
-    """Only modules that nobody imports at the start do; `local` and the loop never import them."""
     starts = {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): set(at_start(path))
         for path in PACKAGE.rglob("*.py")

@@ -156,7 +156,6 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
     hold_before: Callable[[Path], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other rank ends by itself; one process goes on from the checkpoint before."""
     root = tmp_path / "killed"
     held = hold_before(root / "checkpoints" / "step-00000004")
     ranks = two_ranks(words_of(root, steps=4, backend="torchrun"), warm, monkeypatch)

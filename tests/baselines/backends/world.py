@@ -30,8 +30,7 @@ from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.backends.torchrun import TorchrunBackend
 from flowzoo.baselines.diagnostics.probe import slot_grams
 from flowzoo.baselines.learner.batch import make_rows
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import LossNormalizer, NonFiniteError
 from flowzoo.baselines.learner.saved import load_learner, save_learner
@@ -196,7 +195,7 @@ def broken(name: str) -> Any:
 
 
 def agree() -> list[str]:
-    """What one rank alone makes, or raises, all have."""
+    """All ranks have the result or error of one."""
     backend = TorchrunBackend(data_parallel.DataParallel())
     rank = distributed.get_rank()
     shards = [Shard(number, ()) for number in range(3)]
@@ -218,7 +217,7 @@ def agree() -> list[str]:
 
 
 def traps() -> dict[str, str]:
-    """What FSDP2 does to a model that is not handled as the learner group handles it."""
+    """FSDP2 on a model without the learner group's care."""
     found: dict[str, str] = {}
     register = data_parallel.register_fsdp_forward_method
     data_parallel.register_fsdp_forward_method = lambda *given: None

@@ -109,7 +109,6 @@ def test_more_than_orthogonal_is_told_at_any_lengths(lengths: tuple[int, ...]) -
 
 
 def test_runs_may_differ_in_the_slot_that_counts_most() -> None:
-    """Aligned slots whose lengths rotate over runs: N, where one weight for all would say less."""
     rng = np.random.default_rng(10)
     found = []
     for _ in range(60):
@@ -125,14 +124,12 @@ def test_runs_may_differ_in_the_slot_that_counts_most() -> None:
 
 
 def test_a_negative_denominator_bounds_nothing() -> None:
-    """Norms estimated as surely below zero say that there is no signal."""
     assert _fieller(-0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
     assert _fieller(0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
     assert _fieller(4.0, 1.0, np.zeros((2, 2)), 2.0) == (4.0, 4.0)
 
 
 def test_without_noise_and_with_an_idle_slot_the_value_is_exact() -> None:
-    """No standard error and a norm of zero: nothing is divided by zero."""
     means = aligned() * np.array([1, 0.5, 0])[:, None]
     found = amplification([probe(means, 0.0, np.random.default_rng(0))], shuffles=0)
     assert (found.value, found.low, found.high) == pytest.approx((3, 3, 3), abs=1e-3)
@@ -146,14 +143,12 @@ def test_more_confidence_is_a_wider_interval() -> None:
 
 
 def test_no_signal_gives_no_bound() -> None:
-    """Pure noise: the interval says that nothing is known."""
     rng = np.random.default_rng(3)
     found = amplification([probe(np.zeros((SLOTS, SIZE)), 1.0, rng)])
     assert found.high == math.inf
 
 
 def test_probes_of_other_scales_count_alike() -> None:
-    """A gradient a thousand times larger does not decide alone."""
     rng = np.random.default_rng(4)
     two = [probe(aligned(), 0.05, rng), probe(np.eye(SLOTS, SIZE), 0.05, rng)]
     scaled = [two[0] * 1e6, two[1]]
@@ -161,7 +156,6 @@ def test_probes_of_other_scales_count_alike() -> None:
 
 
 def test_cross_products_are_unbiased() -> None:
-    """Their mean over many noisy probes is the product of the expected gradients."""
     rng = np.random.default_rng(5)
     means = np.stack([np.eye(1, SIZE)[0], 0.5 * np.eye(1, SIZE)[0]])
     found = np.mean([_products_left_out(probe(means, 1.0, rng))[0] for _ in range(300)], axis=0)
@@ -170,7 +164,6 @@ def test_cross_products_are_unbiased() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 8, 1, 8), (2, FEWEST - 1, 2, FEWEST - 1), (2, 8, 3, 8)])
 def test_mistakes_are_named(shape: tuple[int, ...]) -> None:
-    """Too few slots or blocks, or no square."""
     with pytest.raises(UsageError, match="a probe must be"):
         amplification([np.ones(shape)])
     with pytest.raises(UsageError, match="at least one"):

@@ -18,19 +18,15 @@ from flowzoo.baselines.diagnostics.forms import (
 )
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 
 def call(reply: str, role: str = "generator", slot: int = 0, episode: str = "e") -> Call:
     """A call that says `reply`."""
-    return Call(
-        problem="p", episode=episode, agent=f"{role}_{slot}", role=role, slot=slot, turn=0, phase=0,
-        messages=(), reply=reply, strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
-        state_hash="", prompts="",
-    )  # fmt: skip
+    return new_call(episode=episode, role=role, slot=slot, reply=reply)
 
 
 def test_features_of_typical_replies() -> None:
-    """By name, in order."""
     assert dict(zip(FEATURES, features(call("so \\boxed{7}")), strict=True)) == {
         "boxed": 1.0, "fence": 0.0, "verdict": 0.0, "terse": 1.0, "length": math.log1p(2),
     }  # fmt: skip
@@ -55,7 +51,6 @@ def test_features_of_typical_replies() -> None:
     ],
 )
 def test_surface_classes(reply: str, kind: str) -> None:
-    """What an evaluator's reply is."""
     assert surface(reply) == kind
 
 
@@ -69,7 +64,6 @@ def test_likeness_is_the_mean_over_pairs() -> None:
 
 
 def test_form_metrics_compare_only_replies_of_one_phase() -> None:
-    """Equal replies in different episodes do not make voters alike."""
     calls = [
         call("a b c", slot=0, episode="1"), call("x y z", slot=1, episode="1"),
         call("a b c", slot=0, episode="2"), call("u v w", slot=1, episode="2"),
@@ -83,7 +77,6 @@ def test_form_metrics_compare_only_replies_of_one_phase() -> None:
 
 
 def test_dominance_needs_a_window_above_both_shares() -> None:
-    """Odds of three times both; a few steps are no window; a high share from the start no rise."""
     steps = list(range(1, 16))
     rises = [0.5] + [0.8] * 14
     assert dominance(rises, [0.5] * 15, steps) == (True, 1)
@@ -97,7 +90,6 @@ def test_dominance_needs_a_window_above_both_shares() -> None:
 
 @pytest.mark.parametrize("voters", [1, 3, 6, 12, 50])
 def test_any_number_of_agents_can_dominate(voters: int) -> None:
-    """From the mass that noise gives N voters beside one aggregator to all of it."""
     noise, tokens = voters**0.5 / (1 + voters**0.5), voters / (1 + voters)
     steps = list(range(20))
     assert dominance([noise] * 5 + [0.999] * 15, [tokens] * 20, steps)[0]
@@ -116,7 +108,6 @@ def replies(mean: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def test_planted_capture_is_found_and_only_that() -> None:
-    """Role b ends where a began, and a has the mass: a captured b, b not a."""
     rng = np.random.default_rng(0)
     steps = list(range(1, 16))
     mass = {"a": [0.5] + [0.8] * 14, "b": [0.5] + [0.2] * 14}
@@ -136,7 +127,6 @@ def test_planted_capture_is_found_and_only_that() -> None:
 
 
 def test_a_role_that_always_sounded_like_another_has_no_form_to_lose() -> None:
-    """Their distance is noise, and half of it is soon crossed."""
     steps = list(range(1, 16))
     mass, tokens = {"a": [0.5] + [0.8] * 14, "b": [0.5] + [0.2] * 14}, {"a": [0.5] * 15}
     tokens["b"] = tokens["a"]
@@ -153,7 +143,6 @@ def test_a_role_that_always_sounded_like_another_has_no_form_to_lose() -> None:
 
 
 def test_movement_of_noise_is_not_significant() -> None:
-    """Replies that did not change: p-values are not small more often than they should."""
     rng = np.random.default_rng(1)
     scale = np.ones(len(FEATURES))
     values = [
@@ -164,5 +153,4 @@ def test_movement_of_noise_is_not_significant() -> None:
 
 
 def test_feature_rows_of_nothing_are_empty() -> None:
-    """No calls: no rows, but the columns are there."""
     assert feature_rows([]).shape == (0, len(FEATURES))

@@ -35,7 +35,6 @@ def test_fall_below_the_start_is_told() -> None:
 
 
 def test_steady_run_is_no_cliff() -> None:
-    """A run that only rises."""
     scores = simulate(np.linspace(0.4, 0.7, 20), 500, np.random.default_rng(2))
     found = find_cliff([scores], STEPS)
     assert found.verdict == "no cliff"
@@ -124,13 +123,11 @@ def test_seeds_that_disagree_are_no_cliff() -> None:
 
 
 def test_power_grows_with_the_fall_and_the_items() -> None:
-    """More to find, or more to find it with: found more often."""
     assert power(0.1, 500, 20, simulations=20) > power(0.03, 500, 20, simulations=20)
     assert power(0.1, 500, 20, simulations=20) > power(0.1, 60, 20, simulations=20)
 
 
 def test_seeds_are_blocks() -> None:
-    """Seeds that disagree widen the interval beyond what their items alone would say."""
     rng = np.random.default_rng(6)
     same = [simulate(course(0.2), 300, rng) for _ in range(3)]
     mixed = [simulate(course(fall), 300, rng) for fall in (0.0, 0.2, 0.4)]
@@ -146,13 +143,11 @@ def test_more_items_do_not_help_seeds_that_differ() -> None:
 
 
 def test_verdict_repeats_and_does_not_depend_on_the_order_of_seeds() -> None:
-    """The same scores give the same verdict."""
     scores = simulate(course(0.2), 200, np.random.default_rng(7))
     assert find_cliff([scores], STEPS) == find_cliff([scores], STEPS)
 
 
 def test_change_point_lies_after_the_peak() -> None:
-    """The rise before the peak is no change that counts."""
     assert change_point([0.0, 0.0, 0.9, 0.9, 0.8, 0.2, 0.2]) == 5
 
 
@@ -175,6 +170,5 @@ def test_false_discoveries_are_controlled() -> None:
     ],
 )
 def test_mistakes_are_named(scores: list[np.ndarray], steps: range, said: str) -> None:
-    """Shapes and values that cannot be judged."""
     with pytest.raises(UsageError, match=said.replace("(", r"\(").replace(")", r"\)")):
         find_cliff(scores, steps)

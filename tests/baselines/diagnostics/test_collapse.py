@@ -1,4 +1,4 @@
-"""What a run's own metrics say of its collapse, on rows with planted courses."""
+"""Collapses in a run's own metrics, on rows with planted courses."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ import torch
 
 from flowzoo.baselines.diagnostics.probe import SlotGramMatrix, probe_metrics, slot_grams
 from flowzoo.baselines.learner.batch import make_rows
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.loss import LossNormalizer
 from flowzoo.baselines.learner.update import Learner
 

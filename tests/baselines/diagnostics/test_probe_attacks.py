@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
@@ -188,7 +187,6 @@ def test_a_slot_without_rows_in_some_blocks_has_no_gradient_there(
 def test_weights_that_adam_has_not_moved_have_no_scale(
     tiny_model: Make, batch: Callable[..., Batch]
 ) -> None:
-    """After one update LoRA's first factor has gradients but a second moment of zero."""
     calls, advantages = batch(8)
     fresh = LoraBase(tiny_model(), "tiny", LoraSettings(rank=2, alpha=4)).add("one", 0)
     learner = Learner(fresh, settings())
@@ -285,7 +283,7 @@ def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
     without, whole, halves = (tmp_path / name for name in ("without", "whole", "halves"))
 
     def stop(row: MetricRow) -> None:
-        """What would be on the disk if this process were killed now."""
+        """Copy the files of a process that is killed now."""
         if row["step"] == 1:
             shutil.copytree(whole, halves)
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 import torch
 
-from flowzoo.baselines.diagnostics.sketch import LARGEST, sketch
+from flowzoo.baselines.diagnostics.probe import LARGEST, sketch
 
 
 def parts(seed: int, scale: float = 1.0) -> list[torch.Tensor]:

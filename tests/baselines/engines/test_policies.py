@@ -1,4 +1,4 @@
-"""Which weights each policy gets: full or adapter, own base or shared, trained or frozen."""
+"""Weights of each policy: full or adapter, own base or shared, trained or frozen."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.baselines.rows import new_call
 
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
@@ -49,11 +51,7 @@ def play(engines: Any, name: str) -> Any:
 
 
 def row_of(reply: Any) -> Call:
-    return Call(
-        problem="p", episode="e", agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(),
-        reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0, state_hash="",
-        prompts="", prompt_ids=reply.prompt_ids, output_ids=reply.output_ids, logps=reply.logps,
-    )  # fmt: skip
+    return new_call(prompt_ids=reply.prompt_ids, output_ids=reply.output_ids, logps=reply.logps)
 
 
 def logits(weights: Any) -> Any:
@@ -107,7 +105,6 @@ def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_frozen_policy_samples_from_a_vllm_engine(rank: int) -> None:
-    """Beside a trained one: with adapters in the same engine, with full weights in its own."""
     config = TrainConfig(lora_rank=rank, **HERE, engine="vllm", max_batch=8,
                          engine_memory=0.125)  # fmt: skip
     trained = load_policies(config, ["judge", "solver"], "math", frozen=["judge"])

@@ -19,8 +19,12 @@ from flowzoo.baselines.backends.ray.weights import ReplicaProof
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.baselines.backends.rollout_spec import policies_of
 from flowzoo.baselines.backends.sync_check import SyncError
-from flowzoo.baselines.engines.elsewhere import EnginesElsewhere
-from flowzoo.baselines.engines.hf import TransformersEngines, load_policies, policy_models
+from flowzoo.baselines.engines.hf import (
+    EnginesElsewhere,
+    TransformersEngines,
+    load_policies,
+    policy_models,
+)
 from flowzoo.baselines.engines.vllm import engine_keys, share_of_bundle
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner

@@ -1,4 +1,4 @@
-"""What an engine and a learner may differ by after a sync; the syncs are in test_vllm_training."""
+"""Allowed differences of engine and learner after a sync; the syncs are in test_vllm_training."""
 
 from __future__ import annotations
 

@@ -86,7 +86,6 @@ def one_layer_left(tensors: Any) -> Any:
 def test_between_probes_the_rows_show_a_stale_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
-    """Weights of an old version, a sync that left a layer out, an adapter that was not replaced."""
     rank = 8 if left == "an adapter" else 0
     changes = {"sync_check_every": 0, "eval_at": (3,), "eval_every": 0, "lora_rank": rank}
     trainer = Trainer(config(tmp_path, **changes, problems=4, lr=1e-3 if rank else 2e-4))
@@ -206,12 +205,11 @@ def test_too_many_deaths_and_lack_of_memory_stop_the_run(
 def test_a_resumed_run_has_the_same_numbers(
     tmp_path: Path, lora_rank: int, repeated_rows: Callable[[Path], Any]
 ) -> None:
-    """And engine and learner agree, for adapters that move far, too."""
     changes: dict[str, Any] = {"lora_rank": lora_rank, "sharing": ("isolated",), "eval_every": 2}
     changes |= {"lr": 5e-3, "problems": 4} if lora_rank else {}
 
     def stop(row: MetricRow) -> None:
-        """What would be on the disk if this process were killed now."""
+        """Copy the files of a process that is killed now."""
         if row["step"] == 2:
             shutil.copytree(tmp_path / "whole", tmp_path / "parts")
 
@@ -233,7 +231,6 @@ def test_requests_may_leave_as_they_come(
 def test_the_engine_of_a_rank_that_has_a_part_of_the_weights_is_not_started_again(
     tmp_path: Path,
 ) -> None:
-    """To get them whole it would need ranks that are not there."""
     engines = VLLMEngines.__new__(VLLMEngines)  # nothing is started: it is refused before
     engines._config = config(tmp_path, backend="torchrun", ranks=2, shard="full")
     with pytest.raises(EngineDeadError, match="gone") as caught:

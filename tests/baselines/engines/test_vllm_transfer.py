@@ -169,7 +169,6 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
 
 
 def test_caches_wake_when_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU's engine cannot sleep, so it is only told to wake up; the weights are real."""
     engines, learner = open_engines()
     try:
         backend, order = engines._of["solver"].backend, []

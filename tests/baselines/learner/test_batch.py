@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flowzoo.baselines.learner.batch import collate, cut, cut_microbatches, pack, tensors
-from flowzoo.baselines.learner.literals import RowLayout
+from flowzoo.baselines.learner.config import RowLayout
 from flowzoo.errors import UsageError
 
 EOS = PAD = 0
@@ -45,7 +45,6 @@ ROWS = [Row((3, EOS, 4), (PAD, 5, EOS)), Row((3,), (7, EOS)), Row((3, EOS), ())]
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_masks_come_from_the_sampler(layout: RowLayout) -> None:
-    """EOS is trained, the pad id inside a reply is trained, prompts and fillers are not."""
     batch = tensors(ROWS, [1.0, 2.0, 3.0], layout)
     assert batch.targets.tolist() == [PAD, 5, EOS, 7, EOS]
     assert batch.mask.tolist() == [[True] * 3, [True, True, False], [False] * 3]
@@ -80,7 +79,6 @@ def test_samples_of_a_prompt_share_the_position_of_their_first_token() -> None:
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize(("max_tokens", "max_rows"), [(1, 0), (40, 0), (100, 0), (10**6, 5)])
 def test_cut_microbatches(layout: RowLayout, max_tokens: int, max_rows: int) -> None:
-    """Every row is in one; none is larger than allowed, unless a single row is."""
     rows = group_rows()
     batches = cut_microbatches(rows, layout, max_tokens, max_rows)
     assert sorted(idx for batch in batches for idx in batch) == list(range(len(rows)))
@@ -99,7 +97,6 @@ def test_packed_microbatches_keep_groups_together() -> None:
 
 
 def test_microbatches_do_not_depend_on_the_order_of_arrival() -> None:
-    """Up to rows that the model cannot tell apart."""
     rows = group_rows()
     cuts = []
     for order in (rows, rows[::-1]):

@@ -22,14 +22,14 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from flowzoo.agents.hf.decode import DecodeRequest, check_decoding, decode
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import tensors
-from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
 from flowzoo.baselines.learner.hidden_states import prepare, token_logps
-from flowzoo.baselines.learner.literals import RowLayout
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
-from flowzoo.baselines.learner.output_head import head_of
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.learner.vocabulary import head_of
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 TEMPERATURE, CLOSE = 0.7, 2e-5
 """Log-probs in float32 may differ by `CLOSE`; those of tokens are between -1 and -10 here."""
@@ -64,7 +64,7 @@ LATENT: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Family:
-    """What is expected of one."""
+    """Expectations of one family."""
 
     packed: bool = True
     samples: bool = True
@@ -201,14 +201,9 @@ def _is_read_only(kind: type, name: str) -> bool:
 
 def make_calls() -> list[Call]:
     return [
-        Call(
-            problem="p", episode=f"e{number}", agent="a_0", role="a", slot=0, turn=0, phase=0,
-            messages=(), reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
-            state_hash="", prompts="", prompt_ids=prompt, output_ids=output,
-            logps=(-3.0,) * len(output),
-        )
+        new_call(episode=f"e{number}", prompt_ids=prompt, output_ids=output)
         for number, (prompt, output) in enumerate(ROWS)
-    ]  # fmt: skip
+    ]
 
 
 @torch.no_grad()
@@ -341,7 +336,6 @@ def test_families_with_traits_of_their_own(name: str) -> None:
 
 @pytest.mark.full
 def test_families(capsys: pytest.CaptureFixture[str]) -> None:
-    """The table; every entry is an assertion that held."""
     rows = [examine(name) for name in FAMILIES]
     assert len(rows) >= 28
     head = ["family", "packed", "padded", "fallback", "sampled", "checkpointing", "logits", "LoRA"]

@@ -11,34 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
-from flowzoo.baselines.learner.batch import collate, cut
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.hidden_states import token_logps
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.batch import cut
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.rows import VOCAB, new_call, tiny_model
 
-VOCAB = 23
-EOS = PAD = 0
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-def tiny_model(seed: int = 0) -> Qwen3ForCausalLM:
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=False,
-        max_position_embeddings=64, pad_token_id=PAD, eos_token_id=EOS, initializer_range=0.3,
-    )  # fmt: skip
-    return Qwen3ForCausalLM(config)
+EOS = 0
 
 
 def make_calls(count: int = 11, seed: int = 0) -> list[Call]:
@@ -50,13 +33,14 @@ def make_calls(count: int = 11, seed: int = 0) -> list[Call]:
         output = () if number == 4 else (*output, EOS) if number % 2 else output
         prompt = tuple(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 7)))
         calls.append(
-            Call(
-                problem=f"p{number % 3}", episode=f"e{number}", agent="a_0", role="a", slot=0,
-                turn=0, phase=0, messages=(), reply="", strict=True, lenient=True, role_score=None,
-                parts={}, reward=0.0, state_hash="", prompts="", prompt_ids=prompt,
-                output_ids=output, logps=tuple(rng.uniform(-4, -2) for _ in output),
+            new_call(
+                problem=f"p{number % 3}",
+                episode=f"e{number}",
+                prompt_ids=prompt,
+                output_ids=output,
+                logps=tuple(rng.uniform(-4, -2) for _ in output),
             )
-        )  # fmt: skip
+        )
     return calls
 
 
@@ -96,33 +80,6 @@ def weights_after(
     learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
     learner.update(calls, advantages)
     return torch.cat([p.detach().flatten() for p in learner.parameters])
-
-
-def test_logps_equal_those_of_single_rows() -> None:
-    model, calls = tiny_model(), make_calls()
-    batch = collate(calls, [0.0] * len(calls))
-    logps, entropies = token_logps(model, batch, 0.7, entropy="value")
-    for row, call in enumerate(calls):
-        length = len(call.output_ids)
-        assert logps[row, :length].tolist() == pytest.approx(
-            plain_logps(model, call, 0.7).tolist(), abs=1e-5
-        )
-        assert bool((logps[row, length:] == 0).all())
-        assert bool((entropies[row, :length] > 0).all())
-
-
-def test_masks_come_from_the_sampler() -> None:
-    """EOS is trained, the pad id inside a reply is trained, prompts and fillers are not."""
-    calls = [
-        replace(
-            make_calls(1)[0], prompt_ids=(3, EOS, 4), output_ids=(PAD, 5, EOS), logps=(-1,) * 3
-        ),
-        replace(make_calls(1)[0], prompt_ids=(3,), output_ids=(7, EOS), logps=(-1,) * 2),
-    ]
-    batch = collate(calls, [1.0, 1.0])
-    assert batch.targets.tolist() == [PAD, 5, EOS, 7, EOS]
-    assert batch.positions.tolist() == [2, 3, 4, 5, 6], "the last token of a row is no input"
-    assert batch.mask.tolist() == [[True] * 3, [True, True, False]]
 
 
 @pytest.mark.parametrize(
@@ -322,8 +279,11 @@ def test_cut() -> None:
         (lambda: LearnerConfig(temperature=0.0), "temperature"),
         (lambda: LearnerConfig(updates_per_iteration=0), "updates_per_iteration"),
         (lambda: LearnerConfig(warmup=-1), "warmup"),
+        (lambda: LearnerConfig(weights="bfloat16"), "set `compute` to bfloat16 too"),
+        (lambda: LearnerConfig(beta1=1.0), r"`beta1` must be in \[0, 1\)"),
+        (lambda: LearnerConfig(adam_eps=0.0), "`adam_eps` must be greater than 0"),
+        (lambda: LearnerConfig(optimizer="adam"), "unknown choice of `optimizer`"),  # type: ignore[arg-type]
         (lambda: cut([1], 0), "max_tokens"),
-        (lambda: Learner(tiny_model().bfloat16(), LearnerConfig()), "float32"),
     ],
 )
 def test_mistakes_raise(action: Callable[[], Any], text: str) -> None:

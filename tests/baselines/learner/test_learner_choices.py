@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.baselines.rows import new_call
+
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 import torch
@@ -16,8 +18,7 @@ from torch import Tensor
 
 from flowzoo.agents.hf.decode import draw
 from flowzoo.agents.policy import Sampling
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
@@ -164,7 +165,6 @@ def test_recomputed_old_logps_are_corrected_by_capped_weights(
 def test_old_logps_of_later_steps_are_those_before_the_first(
     tiny_model: Make, role_rows: Make, own_logps: Make
 ) -> None:
-    """With the sampler's own weights, recomputing changes nothing but rounding."""
     calls = own_logps(tiny_model(), role_rows())
     ends = []
     for source in ("sampler", "recomputed"):
@@ -192,13 +192,13 @@ def sampled(model: Any, row_logps: Make, sampling: Sampling, count: int = 8) -> 
             ids.append(int(token))
             logps.append(float(logp))
         calls.append(
-            Call(
-                problem="p", episode=f"e{number}", agent="a_0", role="a", slot=0, turn=0, phase=0,
-                messages=(), reply="", strict=True, lenient=True, role_score=None, parts={},
-                reward=0.0, state_hash="", prompts="", prompt_ids=tuple(ids[:3]),
-                output_ids=tuple(ids[3:]), logps=tuple(logps),
+            new_call(
+                episode=f"e{number}",
+                prompt_ids=tuple(ids[:3]),
+                output_ids=tuple(ids[3:]),
+                logps=tuple(logps),
             )
-        )  # fmt: skip
+        )
     return calls
 
 
@@ -223,7 +223,6 @@ def test_renormalized_logps_are_the_samplers(
 
 
 def test_renormalized_gradient(tiny_model: Make, row_logps: Make) -> None:
-    """The gradient is that of log-probs over the sampler's kept set, held fixed."""
     model = tiny_model()
     calls = sampled(model, row_logps, Sampling(top_k=4))
     advantages = [1.0, -1.0] * 4

@@ -25,8 +25,8 @@ from transformers import (
 )
 
 from flowzoo.baselines.learner.batch import cut_microbatches, tensors
+from flowzoo.baselines.learner.config import LossConfig, RowLayout
 from flowzoo.baselines.learner.hidden_states import last_hidden, prepare, scatter, token_logps
-from flowzoo.baselines.learner.literals import LossConfig, RowLayout
 from flowzoo.baselines.learner.loss import LossNormalizer, policy_loss
 from flowzoo.errors import UsageError
 
@@ -159,7 +159,6 @@ def test_gradients_are_equal_packed_and_padded_for_any_microbatch(family: str) -
 
 
 def test_gradient_equals_that_of_single_rows_through_the_whole_model() -> None:
-    """Against nothing of this package but the loss."""
     model, rows = model_of("qwen3"), make_rows()
     model.zero_grad()
     tokens = sum(len(row.output_ids) for row in rows)
@@ -180,7 +179,6 @@ def test_chunks_do_not_change_the_gradient() -> None:
 
 
 def test_long_whole_rows() -> None:
-    """They go without a bias; a row that branches off one has one."""
     torch.manual_seed(0)
     config = Qwen3Config(**{**SHAPE, "max_position_embeddings": 1024}, num_key_value_heads=2)
     model = prepare(Qwen3ForCausalLM(config))
@@ -193,7 +191,6 @@ def test_long_whole_rows() -> None:
 
 
 def test_lower_precision() -> None:
-    """Under autocast the packed bias follows the number format."""
     model, rows = model_of("qwen3"), make_rows()
     exact = gradient(model, rows, "packed", 0)
     with torch.autocast("cpu", torch.bfloat16):
@@ -202,7 +199,6 @@ def test_lower_precision() -> None:
 
 
 def test_adapters() -> None:
-    """LoRA on a frozen base: gradients of the adapter, equal in both layouts."""
     from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 
     base = LoraBase(FAMILIES["qwen3"](), "", LoraSettings(rank=2))
@@ -223,7 +219,6 @@ def test_adapters() -> None:
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_gradient_checkpointing(layout: RowLayout) -> None:
-    """The same gradient from fewer saved tensors, with dropout off before and after."""
     model, rows = model_of("qwen3"), make_rows()
     sizes = []
 
@@ -278,7 +273,6 @@ def test_compiled_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_prepared_model_decodes_as_before(tmp_path: Any) -> None:
-    """Sampling, generation and saved files know nothing of the learner's attention."""
     from flowzoo.agents.hf.attention import decoding
 
     plain = FAMILIES["qwen3"]()
@@ -317,8 +311,6 @@ def test_families_that_cannot_be_packed_are_refused() -> None:
 
 
 def test_a_layer_with_memory_of_its_own_is_refused() -> None:
-    """A layer that mixes neighbors, as convolutions and recurrent layers do, is noticed."""
-
     class Mixing(Qwen3ForCausalLM):
         pass
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LossConfig
 from flowzoo.baselines.learner.loss import LossNormalizer, LossStats, NonFiniteError, policy_loss
 from flowzoo.errors import UsageError
 
@@ -43,7 +43,7 @@ def tensors(seed: int = 0, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]
 
 
 class Token(NamedTuple):
-    """What the reference knows of one token."""
+    """Values of one token for the reference."""
 
     logp: float
     log_ratio: float
@@ -160,7 +160,6 @@ def test_value_and_gradient_equal_the_reference(
 
 
 def test_the_reference_differentiates_rightly() -> None:
-    """Its gradient is that of its value, by finite differences."""
     for config in CONFIGS[:7]:  # the last has a constant in it that depends on logp
         data = tensors()
         _, gradient = reference_loss(data, config)
@@ -181,7 +180,6 @@ def test_no_constant_of_a_row_gets_a_gradient() -> None:
 
 
 def test_row_weights_leave_the_counts_alone() -> None:
-    """A weight scales a row; it does not make the others count for more."""
     for config in CONFIGS:
         data = tensors()
         parts = []

@@ -84,7 +84,6 @@ def test_a_resumed_learner_goes_on_bit_by_bit(
 
 
 def test_muon_steps_are_orthogonal_and_the_rest_is_adamw(tiny_model: Make) -> None:
-    """Against the plain update: momentum, the nearest orthogonal matrix, the size of AdamW's."""
     learner = learner_of(tiny_model, optimizer="muon", weight_decay=0.1)
     model, lr = learner.model, 1e-2
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -178,8 +177,6 @@ def test_norms_and_biases_do_not_decay_and_embeddings_do(tiny_model: Make) -> No
 
 
 def test_names_and_marks_of_what_does_not_decay() -> None:
-    """A bias of two dimensions, as experts have, and what a family marks itself."""
-
     class Odd(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -258,7 +255,6 @@ def test_large_weights_are_moved_in_parts(
 
 
 def test_in_bfloat16_a_learner_goes_where_float32_goes(tiny_model: Make, role_rows: Make) -> None:
-    """The loss of the same rows, with and without; and the memory, a half of it."""
     calls, ends = role_rows(), []
     for choices in ({}, LOWER):
         learner = learner_of(tiny_model, **choices)
@@ -291,20 +287,6 @@ def test_a_frozen_base_in_bfloat16_holds_adapters_in_float32(
     assert all(map(torch.equal, rest, before))
 
 
-@pytest.mark.parametrize(
-    ("choices", "message"),
-    [
-        ({"weights": "bfloat16"}, "set `compute` to bfloat16 too"),
-        ({"beta1": 1.0}, r"`beta1` must be in \[0, 1\)"),
-        ({"adam_eps": 0.0}, "`adam_eps` must be greater than 0"),
-        ({"optimizer": "adam"}, "unknown choice of `optimizer`"),
-    ],
-)
-def test_wrong_choices_are_refused(choices: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        LearnerConfig(**choices)
-
-
 def test_a_model_of_another_number_format_is_refused(tiny_model: Make) -> None:
     with pytest.raises(UsageError, match=r"trains parameters in torch\.bfloat16"):
         Learner(tiny_model(), LearnerConfig(**LOWER))
@@ -330,7 +312,7 @@ def test_runs_in_lower_precision_repeat_and_resume(choices: dict[str, Any], tmp_
     }  # fmt: skip
 
     def crash(row: dict[str, Any]) -> None:
-        """What would be on the disk if this process were killed after step 1."""
+        """Copy the files of a process that is killed after step 1."""
         if row["step"] == 1 and not (tmp_path / "parts").exists():
             shutil.copytree(tmp_path / "whole", tmp_path / "parts")
 

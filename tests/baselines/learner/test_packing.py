@@ -60,7 +60,6 @@ def test_equal_rows_are_one() -> None:
 
 
 def test_segments_of_like_shape_share_a_bucket() -> None:
-    """A short segment is not padded to a long one, and many equal ones are one bucket."""
     rng = np.random.default_rng(0)
     short = [[1, *rng.integers(2, 1000, 20).tolist()] for _ in range(50)]
     long = [[0, *rng.integers(2, 1000, 400).tolist()] for _ in range(3)]

@@ -1,4 +1,4 @@
-"""What scales a role's part of a step: weights, rates, counts; and which optimizers see it."""
+"""Factors of a role's part of a step: weights, rates, counts; and which optimizers see it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from flowzoo.baselines.learner.batch import role_factors
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.loss import LossNormalizer, token_weights
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
@@ -44,7 +43,7 @@ def config(**changes: Any) -> LearnerConfig:
 
 
 def moved(learner: Learner, calls: list[Call], advantages: list[float]) -> Tensor:
-    """What an update adds to the weights."""
+    """Change of the weights by an update."""
     before = [p.detach().clone() for p in learner.parameters]
     learner.update(calls, advantages)
     gaps = [p.detach() - b for p, b in zip(learner.parameters, before, strict=True)]
@@ -56,7 +55,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 
 def row_weights(calls: list[Any], aggregation: Any, kind: Any) -> list[float]:
-    """What every row weighs in the loss, by the weights of its tokens."""
+    """Weight of every row in the loss, by the weights of its tokens."""
     loss = LossConfig(aggregation=aggregation)
     longest = max(len(call.output_ids) for call in calls)
     mask = torch.tensor([[t < len(call.output_ids) for t in range(longest)] for call in calls])

@@ -31,7 +31,6 @@ def test_shapes() -> None:
 
 
 def test_clocks(tiny_model: Callable[..., Any], role_rows: Callable[..., Any]) -> None:
-    """By iterations each policy has its own time; by updates those of both count."""
     rows = role_rows(3)
     rates: dict[str, list[float]] = {}
     for kind in ("iteration", "update"):

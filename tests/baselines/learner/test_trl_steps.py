@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
+from tests.baselines.rows import new_call
+
 pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
 
 import torch
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 
@@ -56,16 +57,16 @@ def make_model() -> Qwen3ForCausalLM:
 def calls(case: str) -> list[Call]:
     """The rows, with TRL's log-probs before the first step as the sampler's."""
     return [
-        Call(
-            problem="p", episode=f"e{number}", agent="a_0", role="a", slot=0, turn=0, phase=0,
-            messages=(), reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
-            state_hash="", prompts="", prompt_ids=tuple(row["prompt"]),
-            output_ids=tuple(row["output"]), logps=tuple(logps),
+        new_call(
+            episode=f"e{number}",
+            prompt_ids=tuple(row["prompt"]),
+            output_ids=tuple(row["output"]),
+            logps=tuple(logps),
         )
         for number, (row, logps) in enumerate(
             zip(TRL["rows"], TRL["cases"][case]["logps_before"], strict=True)
         )
-    ]  # fmt: skip
+    ]
 
 
 ADVANTAGES = [row["advantage"] for row in TRL["rows"]]

@@ -1,4 +1,4 @@
-"""What an update did: the divergence is exact, and measuring it changes nothing."""
+"""Effect of an update: the divergence is exact, and measuring it changes nothing."""
 
 from __future__ import annotations
 

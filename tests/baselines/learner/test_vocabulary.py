@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flowzoo.baselines.learner.output_head import OutputHead
-from flowzoo.baselines.learner.vocabulary import Entropy, chunk_of, target_logps
+from flowzoo.baselines.learner.vocabulary import Entropy, OutputHead, chunk_of, target_logps
 
 STATES, HIDDEN, VOCAB, TOKENS = 11, 6, 17, 15
 
@@ -47,7 +46,6 @@ def gradients(
 def test_values_and_gradients(
     chunk: int, entropy: Entropy, temperature: float, bias: bool, scale: float, cap: float | None
 ) -> None:
-    """For heads that scale and cap their logits too."""
     states, head, sources, targets = problem(bias)
     whole = OutputHead(head, scale, cap)
     found = target_logps(states, whole, sources, targets, temperature, entropy, chunk)
@@ -113,7 +111,7 @@ import re, torch
 def peak_kib():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 torch.set_num_threads(1)
-from flowzoo.baselines.learner.output_head import OutputHead
+from flowzoo.baselines.learner.vocabulary import OutputHead
 from flowzoo.baselines.learner.vocabulary import target_logps
 states, head = torch.randn(4096, 16, requires_grad=True), torch.nn.Linear(16, 4096, bias=False)
 which, targets = torch.arange(4096), torch.randint(0, 4096, (4096,))

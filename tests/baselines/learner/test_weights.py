@@ -126,7 +126,7 @@ def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
         return TrainConfig(**SMALL, sharing=("isolated",), out=str(tmp_path / name))
 
     def crash(row: dict[str, Any]) -> None:
-        """What would be on the disk if this process were killed now."""
+        """Copy the files of a process that is killed now."""
         if row["step"] == 1:
             shutil.copytree(tmp_path / "whole", tmp_path / "parts")
 

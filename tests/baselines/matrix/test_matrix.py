@@ -20,7 +20,7 @@ from flowzoo.baselines.matrix.cell import cell_text
 from flowzoo.baselines.matrix.file import load_matrix, matrix_names, read_matrix
 from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.run import execute, training_jobs
-from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
+from flowzoo.baselines.report.matrix_facts import as_json, as_text, tables
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import config_names, load_config
 from flowzoo.baselines.training.plan import resolve
@@ -271,7 +271,6 @@ def test_what_was_begun_under_older_defaults_is_taken_up(tmp_path: Path) -> None
 
 
 def test_a_damaged_run_is_left_to_its_own_process(tmp_path: Path) -> None:
-    """Which mends it, or says in its log what is damaged; the other runs go on."""
     matrix = read_matrix({"seeds": [0, 1], "cells": [{"workflow": ["single"]}]}, "m", "here")
     for job, summary in zip(training_jobs(matrix, tmp_path), ("{}", '{"steps": 4}'), strict=True):
         job.folder.mkdir(parents=True)
@@ -308,7 +307,7 @@ def test_restart_keeps_the_runs_of_the_cells_that_are_named(tmp_path: Path, caps
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a process trains in `folder`, whose lock ends with it."""
+    """True if a process trains in `folder`, whose lock ends with it."""
     with (folder / ".lock").open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -325,7 +324,6 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
     warm: Callable[..., Any],
     repeated_rows: Callable[[Path], Any],
 ) -> None:
-    """A worker, started as people do, is killed, then the whole matrix, which leaves no worker."""
     (tmp_path / "two.toml").write_text(TABLE)
     matrix = load_matrix(str(tmp_path / "two.toml"))
     out = tmp_path / "out"

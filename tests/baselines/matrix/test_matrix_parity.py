@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.matrix.cell import cell_text, is_control
 from flowzoo.baselines.matrix.file import Matrix, load_matrix, read_matrix
-from flowzoo.baselines.matrix.jobs import TrainingJob
+from flowzoo.baselines.matrix.jobs import TrainingJob, as_time, remaining_seconds
 from flowzoo.baselines.matrix.parity import (
     TrainingCost,
     budget_ratio,
@@ -25,8 +25,7 @@ from flowzoo.baselines.matrix.parity import (
     training_cost,
 )
 from flowzoo.baselines.matrix.run import control_jobs, training_jobs
-from flowzoo.baselines.matrix.time import as_time, remaining_seconds
-from flowzoo.baselines.report.matrix_table import as_json, as_text, tables
+from flowzoo.baselines.report.matrix_facts import as_json, as_text, tables
 from flowzoo.baselines.run.reading import like_path
 from flowzoo.commands.matrix import Options
 from flowzoo.commands.matrix import run as matrix_command

@@ -22,7 +22,7 @@ FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
 
 @dataclass(frozen=True)
 class Plan:
-    """What a planted run is like; accuracies are those of the team at each evaluation."""
+    """A planted run; accuracies are those of the team at each evaluation."""
 
     workflow: str = "voting"
     task: str = "math"
@@ -144,7 +144,7 @@ def _role_row(
 
 
 def _gradients(plan: Plan, step: int, rng: np.random.Generator) -> dict[str, Any]:
-    """What a learner logs of its roles' gradients, with the policy's name behind it."""
+    """A learner's metrics of its roles' gradients, with the policy's name behind."""
     last = plan.every * (len(plan.course) - 1)
     share = 0.5 + (0.45 * min(1.0, 2 * step / last) if plan.captured else 0.0)
     masses = {"aggregator": 1 - share, "generator": share, "solver": 1.0}

@@ -28,7 +28,7 @@ SHOWN = [
         "cells": [["cell-0", "one", "shows"], ["cell-1", HOSTILE[1], "mends"]],
     }
 ]  # fmt: skip
-"""What the matrix is said to show: it is there in every run."""
+"""A failure that is there in every run of the matrix."""
 
 
 Pages = Callable[[str], Path]
@@ -116,7 +116,7 @@ def chosen(browser: Any) -> int:
 
 
 def wait_for(browser: Any, script: str, *arguments: Any) -> Any:
-    """What `script` returns as soon as that is something true."""
+    """Result of `script` as soon as it is true."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     return WebDriverWait(browser, WAIT_S, 0.05).until(

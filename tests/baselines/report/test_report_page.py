@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from flowzoo.baselines.report.page import as_json, render
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.transcripts import LONGEST, Texts, pack, shortened
-from flowzoo.baselines.report.write import page_names, write_report
+from flowzoo.baselines.report.write import as_json, page_names, render, write_report
 
 MakeRun = Callable[..., Path]
 HOSTILE = (

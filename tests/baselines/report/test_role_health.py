@@ -1,4 +1,4 @@
-"""What the report says of roles, of falls in progress and of peaks that were missed."""
+"""Findings on roles, on falls in progress and on peaks that were missed."""
 
 from __future__ import annotations
 

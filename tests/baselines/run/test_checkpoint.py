@@ -35,6 +35,7 @@ from flowzoo.baselines.run.retention import CheckpointRetention
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import sealed
+from tests.baselines.rows import new_call
 
 VOCAB = 23
 SHAPE: dict[str, Any] = {
@@ -59,14 +60,9 @@ def make_learner(seed: int = 0, tied: bool = False) -> Learner:
 def batch(seed: int) -> tuple[list[Call], list[float]]:
     rng = random.Random(seed)
     calls = [
-        Call(
-            problem="p", episode=f"e{number}", agent="a_0", role="a", slot=0, turn=0, phase=0,
-            messages=(), reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0,
-            state_hash="", prompts="", prompt_ids=(1, 2, number), output_ids=(3, 4 + number, 0),
-            logps=(-3.0, -3.0, -3.0),
-        )
+        new_call(episode=f"e{number}", prompt_ids=(1, 2, number), output_ids=(3, 4 + number, 0))
         for number in range(5)
-    ]  # fmt: skip
+    ]
     return calls, [rng.uniform(-1, 1) for _ in calls]
 
 

@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 
 from flowzoo import cli
-from flowzoo.baselines.advantages.compute import PRESETS
-from flowzoo.baselines.learner.literals import Aggregation, LossConfig
+from flowzoo.baselines.advantages.spec import PRESETS
+from flowzoo.baselines.learner.config import Aggregation, LossConfig
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 from flowzoo.errors import UsageError
 

@@ -24,8 +24,7 @@ from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import save_clock
 from flowzoo.baselines.run.directory import plain

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import RolloutBatch, concat_batches
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.advantages.running import RunningMean
+from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import LocalRunBackend
 from flowzoo.baselines.backends.ray.weights import (
     PublishedWeights,

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.baselines.rows import new_call
+
 pytest.importorskip("torch", reason="what is learnt from is the learner's to say")
 
 from flowzoo.agents import PolicyMap
@@ -16,16 +18,16 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.baselines.advantages.compute import PRESETS, RunningMean
-from flowzoo.baselines.learner.config import LearnerConfig
-from flowzoo.baselines.learner.literals import LossConfig
+from flowzoo.baselines.advantages.compute import RunningMean
+from flowzoo.baselines.advantages.spec import PRESETS
+from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.training.advantage_computer import (
     AdvantageComputer,
     LengthShaping,
     informative_jobs,
 )
 from flowzoo.baselines.training.filters import FilterConfig, gather, job_of, needed
-from flowzoo.envs import Call, EpisodeRecord, make_workflow
+from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError
 
 WORKFLOW = make_workflow("voting_v0", "math")
@@ -147,11 +149,7 @@ def batch(*rows: dict[str, Any]) -> RolloutBatch:
         usual = {
             "policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}
         }  # fmt: skip
-        call = Call(
-            episode=key, agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(), reply="",
-            strict=True, lenient=True, role_score=None, state_hash="", prompts="",
-            **usual | changes,
-        )  # fmt: skip
+        call = new_call(episode=key, **usual | changes)
         calls.append(call)
         records.append(
             EpisodeRecord("w", "t", call.problem, key, "", "", score, None, False, {}, {}, (call,))

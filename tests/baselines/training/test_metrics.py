@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.summary import role_summary
-from flowzoo.baselines.advantages.compute import PRESETS, compute
+from flowzoo.baselines.advantages.compute import compute
+from flowzoo.baselines.advantages.spec import PRESETS
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.metrics import (
     advantage_metrics,

@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 import torch
 
 from flowzoo.agents import Request
-from flowzoo.baselines.backends.concurrency import run_concurrently
+from flowzoo.baselines.backends.ray.learners import run_concurrently
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run import directory
 from flowzoo.baselines.settings.config import TrainConfig

@@ -8,17 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
-from flowzoo.baselines.backends.backend import LocalRunBackend
-from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
-from flowzoo.baselines.backends.ray.cluster import connect, place
+from flowzoo.aliases import T
+from flowzoo.baselines.backends.backend import LearnerProtocol, LocalRunBackend
+from flowzoo.baselines.backends.ray.cluster import connect, start_actors
 from flowzoo.baselines.backends.ray.graders import Graders, start_graders
 from flowzoo.baselines.backends.ray.learners import RemoteLearner, RemoteLearnerGroups, WeightsFile
 from flowzoo.baselines.backends.ray.pool import RolloutPool
@@ -35,14 +34,11 @@ from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 
-T = TypeVar("T")
-
 _OF_A_NODE = ("VLLM_HOST_IP", "VLLM_PORT", "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT")
 """Variables of vLLM that say where, and not how."""
 
 
-def engine_variables() -> dict[str, str]:
-    """This environment's variables of vLLM, which are to hold for all engines of the run."""
+def _engine_variables() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
@@ -53,30 +49,14 @@ def engine_variables() -> dict[str, str]:
 def start_workers(
     count: int, open_player: OpenPlayer, cores: int, gpus: float
 ) -> tuple[list[Any], PlacementGroup]:
-    """Actors that play, one to a bundle of a placement group.
-
-    Raises:
-        UsageError: the cluster has no room for them.
-    """
-    bundle = {"CPU": float(cores), **({"GPU": gpus} if gpus else {})}
-    group = place([bundle] * count)
-    actor = ray.remote(RolloutWorker)
-    workers = [
-        actor.options(
-            num_cpus=cores,
-            num_gpus=gpus,
-            max_restarts=-1,
-            max_task_retries=0,  # see `pool`
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
-        ).remote(number, open_player, os.getcwd(), cores, engine_variables())
-        for number in range(count)
-    ]
-    return workers, group
+    """Actors that play, one to a bundle of a placement group."""
+    given = (open_player, os.getcwd(), cores, _engine_variables())
+    numbered = [(number, *given) for number in range(count)]
+    return start_actors("rollout", RolloutWorker, numbered, cores=cores, gpus=gpus)
 
 
 @contextmanager
-def token_in(folder: Path) -> Iterator[Path]:
-    """A file in `folder` while the block runs; what had to be made for it is taken away again."""
+def _token_in(folder: Path) -> Iterator[Path]:
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     token = folder / f".seen-by-all-{secrets.token_hex(8)}"
@@ -100,21 +80,6 @@ class RayRunBackend(LocalRunBackend):
         open_grader: OpenPlayer | None = None,
         learner_groups: Sequence[LearnerGroupPlan] = (),
     ) -> None:
-        """Join the cluster and start the workers, which load their models in the background.
-
-        Args:
-            config: the settings of the run.
-            open_player: makes the player of a rollout worker; its last argument is the graders, if
-                there are any.
-            open_learners: makes the learners of a learner worker; its last argument is the
-                policies of the learner group.
-            open_grader: makes the grader of a grading actor.
-            learner_groups: policies that learn together in learner workers.
-
-        Raises:
-            UsageError: no cluster, too little room in it, or nodes that differ.
-            WorkerError: a worker or a grader cannot be started.
-        """
         count, cores, gpus = config.rollout_workers, config.threads or 1, config.rollout_gpus
         learning = sum(group.workers for group in learner_groups)
         connect(config.ray_address, {
@@ -135,7 +100,7 @@ class RayRunBackend(LocalRunBackend):
                     learner_groups, open_learners, cores, config.learner_gpus
                 )
             if config.graders and open_grader is not None:
-                with token_in(folder) as token:
+                with _token_in(folder) as token:
                     self._graders, group = start_graders(
                         config.graders, open_grader, cores, str(token), str(config.directory)
                     )
@@ -148,7 +113,7 @@ class RayRunBackend(LocalRunBackend):
                 tolerance=config.sync_tolerance,
             )
             self._pool = RolloutPool(workers, config.max_staleness, self._proof)
-            with token_in(folder) as token:
+            with _token_in(folder) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
                 self.pids = [node.pid for node in facts]
                 if self._learner_groups is not None:
@@ -190,11 +155,9 @@ class RayRunBackend(LocalRunBackend):
         return here() if self._graders is None else self._graders.grading
 
     def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
-        """Send one file per changed policy, once per node, and check the loads.
-
-        With `max_staleness` above 1 workers have their hands full from the first step on: the proof
-        waits for the first batch that is played with these weights.
-        """
+        """Send one file per changed policy, once per node, and check the loads."""
+        # With `max_staleness` above 1 workers are busy from the first step on: the proof waits for
+        # the first batch that is played with these weights.
         began, later = time.perf_counter(), self._due_later and not self._opening
         if self._opening:
             self._opening = []
@@ -239,7 +202,6 @@ class RayRunBackend(LocalRunBackend):
             ray.shutdown()
 
     def _file(self, learner: LearnerProtocol) -> WeightsFile:
-        """The weights of a learner in the object store."""
         if isinstance(learner, RemoteLearner):
             return learner.file()
         file, digest = weights_file(cast("Learner", learner))

@@ -24,12 +24,13 @@ try:
     import ray
     from ray.exceptions import ActorDiedError, RayError, RayTaskError
     from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 except ImportError as error:
     raise missing_extra(error.name or "ray", "scale", "`backend` ray") from error
 
 LOCAL = "local"
-PLACED_WITHIN_S = 60.0
-"""Time limit for a placement group, in seconds."""
+ActorKind = Literal["rollout", "learner", "grader"]
+PLACED_WITHIN_S = 60.0  # time limit for a placement group, in seconds
 
 
 class _Kind(NamedTuple):
@@ -37,11 +38,10 @@ class _Kind(NamedTuple):
 
     strategy: str
     called: str
-    settings: str
-    """Settings of their number and size."""
+    settings: str  # settings of their number and size
 
 
-_KINDS = {
+_KINDS: Mapping[ActorKind, _Kind] = {
     "rollout": _Kind("SPREAD", "rollout workers", "`rollout_workers` or `rollout_gpus`"),
     "learner": _Kind("PACK", "learner workers", "`learner_workers` or `learner_gpus`"),
     "grader": _Kind("SPREAD", "graders", "`graders`"),
@@ -50,18 +50,8 @@ _ANSWERS_WITHIN_S = 10.0
 
 
 def connect(address: str, needed: Mapping[str, float]) -> None:
-    """Join the cluster at `address`, or start one on this machine where that is `local`.
-
-    Never any other: a bare `ray.init()` joins any cluster that it finds on the host.
-
-    Args:
-        address: `local`, or HOST:PORT of a cluster's head.
-        needed: CPU and GPU that this machine must have where the cluster is of it alone.
-
-    Raises:
-        UsageError: there is none, another version of Ray or Python runs there, or this machine has
-            too little.
-    """
+    """Join the cluster at `address`, or start one on this machine where that is `local`."""
+    # Never any other: a bare `ray.init()` joins any cluster that it finds on the host.
     if ray.is_initialized():
         raise UsageError(
             "this process is in a Ray cluster already, and a run joins its own: call "
@@ -79,7 +69,7 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
                 )
         options = {"include_dashboard": False, "num_cpus": have["CPU"], "num_gpus": have["GPU"]}
     else:
-        look_for(address)
+        _look_for(address)
     try:
         ray.init(
             address=address, log_to_driver=False, configure_logging=False,
@@ -93,12 +83,7 @@ def connect(address: str, needed: Mapping[str, float]) -> None:
         ) from error
 
 
-def look_for(address: str) -> None:
-    """Refuse an address where nothing answers, before Ray tries for a minute.
-
-    Raises:
-        UsageError: no such cluster, or an address of another form.
-    """
+def _look_for(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or "/" in address:
         raise UsageError(
@@ -116,18 +101,12 @@ def look_for(address: str) -> None:
 
 def place(
     bundles: Sequence[Mapping[str, float]],
-    kind: Literal["rollout", "learner", "grader"] = "rollout",
+    kind: ActorKind = "rollout",
     within: float = PLACED_WITHIN_S,
     of: str = "",
 ) -> PlacementGroup:
-    """A place for every bundle; all of them or none.
-
-    Rollout workers and graders are spread over the nodes, learner workers packed on few.
-    `of` follows the kind in error messages.
-
-    Raises:
-        NoRoomError: the cluster has not had them within the time; says what it has free.
-    """
+    """A place for every bundle, all of them or none; raises `NoRoomError`."""
+    # Rollout workers and graders are spread over the nodes, learner workers packed on few.
     labels = _KINDS[kind]
     group = placement_group([dict(bundle) for bundle in bundles], strategy=labels.strategy)
     deadline = time.monotonic() + within
@@ -144,19 +123,37 @@ def place(
     return group
 
 
+def start_actors(
+    kind: ActorKind, worker: type, given: Sequence[tuple[Any, ...]], *,
+    cores: int, gpus: float = 0.0, restarts: int = -1, names: Sequence[str] = (), of: str = "",
+) -> tuple[list[Any], PlacementGroup]:  # fmt: skip
+    """An actor for each of the arguments `given`, one to a bundle of a placement group."""
+    bundle = {"CPU": float(cores), **({"GPU": gpus} if gpus else {})}
+    group = place([bundle] * len(given), kind, of=of)
+    actor = ray.remote(worker)
+    actors = [
+        actor.options(
+            num_cpus=cores,
+            num_gpus=gpus,
+            max_restarts=restarts,
+            max_task_retries=0,  # see `pool`
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
+            **({"name": names[number]} if names else {}),
+        ).remote(*arguments)
+        for number, arguments in enumerate(given)
+    ]
+    return actors, group
+
+
 def _words(resources: Mapping[str, float]) -> str:
-    """`1 CPU, 0 GPU`."""
+    # `1 CPU, 0 GPU`
     return ", ".join(f"{resources.get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
 
 
-STARTED_WITHIN_S = 600.0
-"""Time limit for an actor to start and load, in seconds."""
-BACK_WITHIN_S = 300.0
-"""Time limit for the return of lost actors, in seconds."""
-PAUSE_S = 0.5
-"""After which one that was lost is tried again."""
-LOOK_S = 1.0
-"""Interval between checks for a reply, in seconds."""
+STARTED_WITHIN_S = 600.0  # time limit for an actor to start and load, in seconds
+BACK_WITHIN_S = 300.0  # time limit for the return of lost actors, in seconds
+PAUSE_S = 0.5  # after which one that was lost is tried again
+LOOK_S = 1.0  # interval between checks for a reply, in seconds
 
 
 class WorkerError(FlowzooError, RuntimeError):
@@ -169,12 +166,7 @@ def ask_all(
     call: Callable[[Any], Any],
     within: float = STARTED_WITHIN_S,
 ) -> list[Any]:
-    """Replies of all `actors`, in their order; `call` makes the reference.
-
-    Raises:
-        WorkerError: one cannot be started, or does not answer in time; `who` is their kind.
-        FlowzooError: what one raised.
-    """
+    """Replies of all `actors`, in their order; `call` makes the reference."""
     waiting = {call(actor): number for number, actor in enumerate(actors)}
     replies: dict[int, Any] = {}
     deadline = time.monotonic() + within
@@ -199,7 +191,6 @@ def ask_all(
 
 
 def _heard(reply: Any) -> Any:
-    """An answer that is no error; raises what an actor raised."""
     if isinstance(reply, Failed):
         raise deserialize_error(reply.error, WorkerError)
     return reply

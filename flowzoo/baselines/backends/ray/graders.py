@@ -1,8 +1,4 @@
-"""A grader: an actor that carries out effects for rollout workers. It needs no Ray to exist.
-
-A request names its grading settings, as a rollout worker's request names its weights: a
-grader that Ray has started again on a node with another sandbox refuses.
-"""
+"""A grader: an actor that carries out effects for rollout workers. It needs no Ray to exist."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from typing import Any, NamedTuple, Protocol, cast
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from flowzoo.agents.rollout.engine import CHUNK, Resolver
 from flowzoo.baselines.backends.errors_wire import deserialize_error
@@ -27,7 +22,7 @@ from flowzoo.baselines.backends.ray.cluster import (
     WorkerError,
     ask_all,
     last_line,
-    place,
+    start_actors,
 )
 from flowzoo.baselines.backends.ray.worker import (
     AnsweringActor,
@@ -47,11 +42,9 @@ class Grader(Protocol):
 
     def grading(self) -> Mapping[str, Any]:
         """Settings that answers are graded with, equal in all processes."""
-        ...
 
     def resolve(self, plan: RolloutSpec, effects: Sequence[PendingEffect]) -> list[EffectResult]:
         """Results of `effects`, in their order."""
-        ...
 
 
 class Ready(NamedTuple):
@@ -73,14 +66,6 @@ class GraderWorker(AnsweringActor):
     """The actor."""
 
     def __init__(self, number: int, open_grader: OpenPlayer, folder: str, cores: int) -> None:
-        """Store the arguments; heavy parts are made on first use, and again after a restart.
-
-        Args:
-            number: names it.
-            open_grader: makes what grades.
-            folder: the driver's working directory.
-            cores: CPU cores of this grader; a sandbox starts as many boxes.
-        """
         super().__init__(f"grader {number}", folder)
         self._open = open_grader
         self._grader: Grader | None = None
@@ -116,10 +101,8 @@ class GraderWorker(AnsweringActor):
         return self._grader
 
 
-FEWEST = 4
-"""Effects that are not spread over graders: the boxes that a sandbox has for one core."""
-_DEADLY = 10
-"""Number of times that the same effects may be lost with their grader."""
+FEWEST = 4  # effects that are not spread over graders: the boxes that a sandbox has for one core
+_DEADLY = 10  # number of times that the same effects may be lost with their grader
 
 _log = logging.getLogger("flowzoo")
 
@@ -127,32 +110,10 @@ _log = logging.getLogger("flowzoo")
 def start_graders(
     count: int, open_grader: OpenPlayer, cores: int, token: str, out: str
 ) -> tuple[Graders, PlacementGroup]:
-    """Actors that grade, one to a bundle of a placement group, with their tasks made.
-
-    Args:
-        count: how many.
-        open_grader: makes what grades.
-        cores: of each.
-        token: a file in the folder of the run.
-        out: that folder.
-
-    Raises:
-        UsageError: the cluster has no room for them, or their nodes differ.
-        WorkerError: one cannot be started.
-    """
-    group = place([{"CPU": float(cores)}] * count, "grader")
-    actor = ray.remote(GraderWorker)
+    """Actors that grade, one to a bundle of a placement group, with their tasks made."""
     names = [f"grader-{number}" for number in range(count)]  # in a namespace of this driver's own
-    actors = [
-        actor.options(
-            name=names[number],
-            num_cpus=cores,
-            max_restarts=-1,
-            max_task_retries=0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, number),
-        ).remote(number, open_grader, os.getcwd(), cores)
-        for number in range(count)
-    ]
+    numbered = [(number, open_grader, os.getcwd(), cores) for number in range(count)]
+    actors, group = start_actors("grader", GraderWorker, numbered, cores=cores, names=names)
     facts = ask_all("grader", actors, lambda grader: grader.facts.remote(token))
     check_nodes(facts, os.getcwd(), out)
     settings = [
@@ -168,10 +129,6 @@ class Graders:
     def __init__(
         self, names: Sequence[str], grading: Mapping[str, Any], actors: Sequence[Any] = ()
     ) -> None:
-        """Use the actors of these names, which have the methods of `GraderWorker`.
-
-        All of them grade with `grading`. They live as long as `actors`, their first handles.
-        """
         self._names, self.grading = list(names), grading
         self._actors = list(actors)
         self._busy = [0] * len(self._names)
@@ -181,19 +138,12 @@ class Graders:
         self._last: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Plain values: Ray keeps handles among an actor's arguments in its object store.
-
-        From there they may be gone when the actor is to be started again (ray #53727).
-        """
+        # Plain values: Ray keeps handles among an actor's arguments in its object store, from where
+        # they may be gone when the actor is to be started again (ray #53727).
         return Graders, (self._names, self.grading)
 
     def __call__(self, plan: RolloutSpec) -> Resolver:
-        """Resolver of the effects of `plan`; graders make its task themselves.
-
-        Raises:
-            WorkerError: all graders are gone for long, or the same effects end every one they meet.
-            FlowzooError: what a grader raised.
-        """
+        """Resolver of the effects of `plan`; graders make its task themselves."""
 
         async def resolver(task: Task, effects: Sequence[PendingEffect]) -> list[EffectResult]:
             if not self._actors:
@@ -210,7 +160,6 @@ class Graders:
     async def _resolve(
         self, plan: RolloutSpec, chunk: Sequence[PendingEffect]
     ) -> Sequence[EffectResult]:
-        """Results of a chunk, from whichever grader lives."""
         losses = 0
         while True:
             grader = await self._choose()
@@ -241,7 +190,7 @@ class Graders:
                 self._busy[grader] -= 1
 
     async def _choose(self) -> int:
-        """The grader with the fewest calls of this process; of several the next in turn."""
+        # the fewest calls of this process; of several the next in turn
         count, began = len(self._actors), time.monotonic()
         while True:
             self._look()
@@ -262,7 +211,6 @@ class Graders:
             await asyncio.sleep(PAUSE_S)
 
     def _lose(self, grader: int, error: RayError) -> None:
-        """Give a grader nothing until it answers again."""
         if grader not in self._lost.values():
             _log.warning(
                 "grader %d is gone (%s); what it was doing is repeated",
@@ -271,7 +219,6 @@ class Graders:
             self._lost[self._actors[grader].open.remote()] = grader
 
     def _look(self) -> None:
-        """See which of the lost have answered, and ask the others again."""
         if not self._lost:
             return
         answered, _ = ray.wait(list(self._lost), num_returns=len(self._lost), timeout=0)
@@ -287,6 +234,6 @@ class Graders:
 
 
 def _bare(pending: PendingEffect) -> PendingEffect:
-    """Without the reply that a grade is recorded for: graders do not look at it."""
+    # Graders do not look at the reply that a grade is recorded for.
     problem, effect = pending
     return (problem, effect._replace(of=None)) if isinstance(effect, Grade) else pending

@@ -1,9 +1,4 @@
-"""Learner workers: actors that are ranks of a learner group, which trains some of the policies.
-
-It makes the learner group's learners from the settings, as a rank of torchrun does for the
-run, and adapters of one base share it. Policies of a learner group learn one after another, on the
-same cores and GPUs.
-"""
+"""Learner workers: actors that are ranks of a learner group, which trains some of the policies."""
 
 from __future__ import annotations
 
@@ -69,15 +64,6 @@ class LearnerWorker(AnsweringActor):
     def __init__(
         self, rank: int, world: int, open_learners: OpenPlayer, folder: str, of: str = ""
     ) -> None:
-        """Cheap: models are loaded by `join`.
-
-        Args:
-            rank: which of the learner group it is, from 0.
-            world: how many there are.
-            open_learners: makes the learners, by policy.
-            folder: the driver's working directory.
-            of: what errors call its learner group by, if there are others: ` of POLICY`.
-        """
         super().__init__(f"learner worker {rank}{of}", folder)
         self._rank, self._world, self._open = rank, world, open_learners
         self._learners: Mapping[str, Learner] = {}
@@ -97,12 +83,7 @@ class LearnerWorker(AnsweringActor):
         return self._answer(listen)
 
     def join(self, shard: str, meeting: Meeting | None) -> LearnerReply:
-        """Make the learners, meet the others, and share the work with them.
-
-        Args:
-            shard: what is spread over the ranks, as the settings say it.
-            meeting: address of the group; None: this worker is the only one.
-        """
+        """Make the learners, meet the others at `meeting` (None: alone), and share the work."""
 
         def meet() -> Joined:
             with uncollected(freeze=True):

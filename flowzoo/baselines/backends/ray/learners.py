@@ -1,30 +1,24 @@
-"""A run's learners as a learner group of actors, and what speaks for them in the driver.
-
-Every rank of the learner group is asked for the same at the same time, since what a learner does is
-collective. Rows are put into Ray's object store once, however many ranks read them there. A rank
-that raises while others wait for it, that dies, or that does not answer in time, ends the learner
-group: nothing of it can be used again, and all that it had is in the last checkpoint.
-"""
+"""A run's learners as a learner group of actors, and their proxies in the driver."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch import Tensor
 
+from flowzoo.aliases import T
 from flowzoo.baselines.backends.backend import LearnersLostError
-from flowzoo.baselines.backends.concurrency import run_concurrently
 from flowzoo.baselines.backends.data_parallel import RankError
 from flowzoo.baselines.backends.errors_wire import deserialize_error
-from flowzoo.baselines.backends.ray.cluster import place
+from flowzoo.baselines.backends.ray.cluster import start_actors
 from flowzoo.baselines.backends.ray.learner_worker import (
     Done,
     Joined,
@@ -41,15 +35,46 @@ from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.envs.records import Call
 from flowzoo.errors import FlowzooError
 
-JOINED_WITHIN_S = 600.0
-"""Time limit for ranks to start, load their models and meet, in seconds."""
+
+def run_concurrently(
+    lines: Sequence[Mapping[str, Callable[[], T]]], stop: Callable[[], None]
+) -> dict[str, T]:
+    """Run `lines` concurrently, the works of a line in order; return results by name."""
+    # `stop` ends what is waited for, soon, with an error; it may be called more than once and from
+    # any thread. What other works raise after the first error comes of `stop`, and is dropped.
+    results: dict[str, T] = {}
+    raised: list[Exception] = []
+
+    def do(line: Mapping[str, Callable[[], T]]) -> None:
+        for name, work in line.items():
+            if raised:
+                return
+            try:
+                results[name] = work()
+            except Exception as error:
+                raised.append(error)
+                stop()
+                return
+
+    if len(lines) < 2:
+        return {name: work() for line in lines for name, work in line.items()}
+    with ThreadPoolExecutor(len(lines), "flowzoo-at-once") as threads:
+        try:
+            for done in [threads.submit(do, line) for line in lines]:
+                done.result()
+        except BaseException:  # an interruption, or `stop` has failed
+            stop()
+            raise
+    if raised:
+        raise raised[0]
+    return {name: results[name] for line in lines for name in line}
+
+
+JOINED_WITHIN_S = 600.0  # time limit for ranks to start, load their models and meet, in seconds
 DONE_WITHIN_S = WAIT.total_seconds() + 60.0
 """Time limit for any other call, in seconds; ranks give one another up before."""
-GRACE_S = 20.0
-"""Time limit for the other ranks once one has failed, in seconds."""
+GRACE_S = 20.0  # time limit for the other ranks once one has failed, in seconds
 _LOOK_S = 1.0
-
-T = TypeVar("T")
 
 
 class LearnerError(FlowzooError, RuntimeError):
@@ -59,37 +84,21 @@ class LearnerError(FlowzooError, RuntimeError):
 class WeightsFile(NamedTuple):
     """Weights of a policy in the object store."""
 
-    file: Any
-    """Reference to a safetensors file, as bytes in an array."""
-    digest: str
-    """Digest of the tensors in the file."""
-    size: int
-    """Size of the file, in bytes."""
+    file: Any  # reference to a safetensors file, as bytes in an array
+    digest: str  # digest of the tensors in the file
+    size: int  # size of the file, in bytes
 
 
 def start_learners(
     count: int, open_learners: OpenPlayer, cores: int, gpus: float, of: str = ""
 ) -> tuple[RemoteLearnerGroup, PlacementGroup]:
-    """Actors that learn together, on as few nodes as there can be; their models come later.
-
-    `of` is what errors call the learner group by, if there are others: ` of POLICY`.
-
-    Raises:
-        UsageError: the cluster has no room for them.
-    """
-    bundle = {"CPU": float(cores), **({"GPU": gpus} if gpus else {})}
-    group = place([bundle] * count, "learner", of=of)
-    actor = ray.remote(LearnerWorker)
-    workers = [
-        actor.options(
-            num_cpus=cores,
-            num_gpus=gpus,
-            max_restarts=0,  # one that came back would know nothing that the others know
-            max_task_retries=0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
-        ).remote(rank, count, open_learners, os.getcwd(), of)
-        for rank in range(count)
-    ]
+    """Actors that learn together, on as few nodes as there can be; their models come later."""
+    workers, group = start_actors(
+        "learner", LearnerWorker,
+        [(rank, count, open_learners, os.getcwd(), of) for rank in range(count)],
+        cores=cores, gpus=gpus, of=of,
+        restarts=0,  # one that came back would know nothing that the others know
+    )  # fmt: skip
     return RemoteLearnerGroup(workers, of), group
 
 
@@ -97,20 +106,12 @@ class RemoteLearnerGroup:
     """The ranks. Not for several threads at a time, but for `end`."""
 
     def __init__(self, workers: Sequence[Any], of: str = "") -> None:
-        """Use `workers`: handles of actors with the methods of `LearnerWorker`, by rank.
-
-        For `of` see `start_learners`.
-        """
         self._workers, self._of = list(workers), of
         self.pids: list[int] = []
         """Process ids, known after `facts`."""
 
     def facts(self, token: str) -> list[NodeFacts]:
-        """Facts about every rank's node.
-
-        Raises:
-            LearnersLostError: a rank cannot be started.
-        """
+        """Facts about every rank's node."""
         try:
             facts: list[NodeFacts] = self._ask(lambda node: node.facts.remote(token))
         except LearnersLostError as lost:
@@ -123,12 +124,7 @@ class RemoteLearnerGroup:
         return facts
 
     def join(self, shard: str) -> dict[str, RemoteLearner]:
-        """Let the ranks make their learners and meet; what speaks for these, by policy.
-
-        Raises:
-            FlowzooError: what a rank raised, or `LearnerError`.
-            LearnersLostError: a rank died.
-        """
+        """Let the ranks make their learners and meet; proxies of the learners, by policy."""
         meeting: Meeting | None = None
         if len(self._workers) > 1 or shard == "full":
             (meeting,) = self._wait([self._workers[0].meeting.remote()], JOINED_WITHIN_S)
@@ -155,11 +151,13 @@ class RemoteLearnerGroup:
             ray.kill(worker)
 
     def _ask(self, call: Callable[[Any], Any], within: float = JOINED_WITHIN_S) -> list[Any]:
-        """Replies of all ranks, by rank; `call` makes the reference."""
+        # What a learner does is collective, so every rank is asked at the same time. Arguments are
+        # in Ray's object store once, however many ranks read them there.
         return self._wait([call(worker) for worker in self._workers], within)
 
     def _wait(self, refs: Sequence[Any], within: float) -> list[Any]:
-        """Results of `refs`, one of each of the first ranks; an error ends the group."""
+        # A rank that raises while others wait for it, dies, or does not answer in time ends the
+        # group: nothing of it can be used again, and all that it had is in the last checkpoint.
         waiting = {ref: rank for rank, ref in enumerate(refs)}
         deadline, replies = time.monotonic() + within, dict[int, Any]()
         failed, lost = dict[int, FlowzooError](), dict[int, RayError]()
@@ -205,7 +203,6 @@ class RemoteLearner:
     def __init__(
         self, learner_group: RemoteLearnerGroup, policy: str, notes: list[str], state: LearnerState
     ) -> None:
-        """Proxy of `policy`'s learner; created by `RemoteLearnerGroup.join`."""
         self._learner_group, self._policy = learner_group, policy
         self.notes = notes
         self.steps, self.lr_scale = state
@@ -219,12 +216,7 @@ class RemoteLearner:
         return self.apply(Learner.gaps, rows)
 
     def apply(self, work: Callable[..., T], *given: Any) -> T:
-        """Call `work` on all ranks; return the first rank's result.
-
-        Raises:
-            FlowzooError: what a rank raised; `LearnerError` in place of what is not the package's.
-            LearnersLostError: a rank died.
-        """
+        """Call `work` on all ranks; return the first rank's result."""
         done = self._learner_group.work(self._policy, self.lr_scale, work, given)
         self.steps, self.lr_scale = done.state
         return done.result
@@ -235,7 +227,7 @@ class RemoteLearner:
 
 
 def _cause(failed: Mapping[int, FlowzooError]) -> FlowzooError:
-    """The error to raise: preferably not the loss of another rank."""
+    # preferably not the loss of another rank
     causes = [error for error in failed.values() if not isinstance(error, RankError)]
     kinds = [error for error in causes if not isinstance(error, LearnerError)]
     return [*kinds, *causes, *failed.values()][0]
@@ -247,11 +239,6 @@ class RemoteLearnerGroups:
     def __init__(
         self, plans: Sequence[LearnerGroupPlan], open_learners: OpenPlayer, cores: int, gpus: float
     ) -> None:
-        """Start the actors of all; their models come later.
-
-        Raises:
-            UsageError: the cluster has no room for a learner group.
-        """
         self.groups: list[PlacementGroup] = []
         self._learner_groups: dict[tuple[str, ...], RemoteLearnerGroup] = {}
         """Learner groups by their policies."""
@@ -271,10 +258,7 @@ class RemoteLearnerGroups:
         return [node for group in self._learner_groups.values() for node in group.facts(token)]
 
     def join(self, shard: str) -> dict[str, RemoteLearner]:
-        """Make the learners on all ranks; see `RemoteLearnerGroup.join`.
-
-        What speaks for the learners comes back by policy, in the order of their names.
-        """
+        """Make the learners on all ranks; proxies by policy, in the order of their names."""
         works = [
             {str(names): partial(group.join, shard)}
             for names, group in self._learner_groups.items()
@@ -286,11 +270,7 @@ class RemoteLearnerGroups:
         return {name: learners[name] for name in sorted(learners)}
 
     def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """Results of `works`, by policy; policies of one learner group take turns.
-
-        Raises:
-            Exception: the first of any learner group's; then all of them have ended.
-        """
+        """Results of `works`, by policy; policies of one learner group take turns."""
         lines = [
             {name: works[name] for name in names if name in works} for names in self._learner_groups
         ]

@@ -1,11 +1,4 @@
-"""Sending shards and weights to workers and collecting results, tolerating actor deaths.
-
-Ray starts a dead worker again, elsewhere if its node is gone, and that is all that is asked of it:
-with its own retries (`max_task_retries`) a call would run again on the new actor with its starting
-weights without any notice. Here a lost call is given to a free worker, and a
-worker that came back says so itself (`Stale`) and is given the weights. The driver owns them
-(`weights.WeightVersions`), so they outlive every worker.
-"""
+"""Sending shards and weights to workers and collecting results, tolerating actor deaths."""
 
 from __future__ import annotations
 
@@ -35,10 +28,8 @@ from flowzoo.baselines.backends.ray.weights import PublishedWeights, WeightVersi
 from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply, Stale
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 
-PROVED_WITHIN_S = 600.0
-"""Time limit for workers to prove that they have new weights, in seconds."""
-_DEADLY = 10
-"""Number of times that the same shard may be lost with its worker."""
+PROVED_WITHIN_S = 600.0  # time limit for workers to prove that they have new weights, in seconds
+_DEADLY = 10  # number of times that the same shard may be lost with its worker
 
 _log = logging.getLogger("flowzoo")
 
@@ -60,17 +51,16 @@ class CalledOff(NamedTuple):
 class RolloutPool:
     """Workers that play together. Not for several threads at a time, but for `publish`."""
 
+    # Ray starts a dead worker again. With its own retries (`max_task_retries`) a call would run on
+    # the new actor with its starting weights, so a lost call is given to a free worker, and a
+    # worker that came back answers `Stale` and is given the weights.
+
     def __init__(
         self,
         workers: Sequence[Any],
         ahead: int = 0,
         proof: Callable[[int, str, Loaded], None] = lambda worker, policy, loaded: None,
     ) -> None:
-        """Use `workers`: handles of actors with the methods of `RolloutWorker`.
-
-        Shards may be played with weights up to `ahead` publications before the newest;
-        `proof` raises where what a worker says it has loaded, for a policy, is not what was sent.
-        """
         self._workers, self._proof = list(workers), proof
         self._weights = WeightVersions(ahead)
         self._calls: dict[Any, _Call] = {}
@@ -83,22 +73,11 @@ class RolloutPool:
         """Calls that were lost with their workers so far."""
 
     def ask(self, call: Callable[[Any], Any], within: float = STARTED_WITHIN_S) -> list[Any]:
-        """Replies of all workers, by worker; `call` makes the reference.
-
-        Raises:
-            WorkerError: one cannot be started, or does not answer in time.
-            FlowzooError: what a worker raised.
-        """
+        """Replies of all workers, by worker; `call` makes the reference."""
         return ask_all("rollout worker", self._workers, call, within)
 
     def play(self, plan: RolloutSpec, work: Iterable[Sequence[Any]]) -> Iterator[Any]:
-        """Results of all items of `work`, in order, played with the versions of `plan`.
-
-        Raises:
-            VersionError: they are older than what was played with last.
-            WorkerError: all workers are gone for long, or one shard ends every worker it meets.
-            FlowzooError: what a worker raised.
-        """
+        """Results of all items of `work`, in order, played with the versions of `plan`."""
         versions = self._weights.newest() if plan.versions is None else plan.versions
         self._prove(self._weights.choose(versions), PROVED_WITHIN_S)
         plan = replace(plan, versions=self._weights.versions)
@@ -144,22 +123,12 @@ class RolloutPool:
             yield from schedule.ready()
 
     def publish(self, policy: str, version: int, file: Any, digest: str) -> None:
-        """Make weights the newest of `policy`; `prove` sends them, or `play` when they are due.
-
-        `file` is a reference to a safetensors file, as bytes in an array.
-        """
+        """Make weights the newest of `policy`; `prove` sends them, or `play` when they are due."""
         self._weights.add(policy, PublishedWeights(version, file, digest))
 
     def prove(self, policies: Sequence[str], within: float = PROVED_WITHIN_S) -> int:
-        """Send the newest weights of `policies` to every worker; how many have proved them.
-
-        They are played with from now on. A worker that is gone is left out: it will answer `Stale`
-        once it is back.
-
-        Raises:
-            WorkerError: one has other weights after loading, does not answer in time, or all are
-                gone for long.
-        """
+        """Send the newest weights of `policies` to all workers; number that proved them."""
+        # A worker that is gone is left out: it will answer `Stale` once it is back.
         self._weights.choose(self._weights.newest(policies))
         self._prove(policies, within)
         return self.proved
@@ -171,7 +140,6 @@ class RolloutPool:
     # -- parts ---------------------------------------------------------------------------------
 
     def _prove(self, policies: Sequence[str], within: float) -> None:
-        """Send the weights of `policies` that are to be played with; see `prove`."""
         if not policies:
             return
         deadline = time.monotonic() + within
@@ -208,7 +176,6 @@ class RolloutPool:
         )
 
     def _landed(self) -> list[Any]:
-        """References that have an answer, or none after a moment."""
         if not self._calls:
             time.sleep(PAUSE_S / 4)
             return []
@@ -216,11 +183,7 @@ class RolloutPool:
         return ready
 
     def _reply(self, ref: Any, call: _Call) -> Reply | CalledOff | None:
-        """The answer; None where it was lost with its worker.
-
-        Raises:
-            WorkerError: weights were not loaded, or are others than were sent.
-        """
+        # None: lost with its worker.
         try:
             reply: Reply = ray.get(ref)
         except TaskCancelledError:
@@ -252,10 +215,7 @@ class RolloutPool:
         return reply
 
     def _load(self, worker: int, policies: Iterable[str] | None = None) -> None:
-        """Send the weights that are played with, unless they are on their way.
-
-        A lost worker has one load waiting for it at most: each holds on to its weights.
-        """
+        # A lost worker has one load waiting for it at most: each holds on to its weights.
         under_way = {
             call.digest if worker not in self._lost else call.policy
             for call in self._calls.values()
@@ -268,7 +228,6 @@ class RolloutPool:
                 self._calls[ref] = _Call(worker, policy, due.digest)
 
     def _try_again(self, schedule: Schedule[Any, Any], again: dict[int, float]) -> None:
-        """Send lost workers the weights, or wake them where there are none."""
         now = time.monotonic()
         for worker in [lost_worker for lost_worker, then in again.items() if then <= now]:
             del again[worker]
@@ -278,7 +237,6 @@ class RolloutPool:
                 schedule.wake(worker)
 
     def _cancel(self, worker: int, index: int) -> None:
-        """Cancel a redundant copy that has not begun."""
         for ref, call in self._calls.items():
             if (call.worker, call.index) == (worker, index):
                 ray.cancel(ref)

@@ -1,11 +1,4 @@
-"""Assignment of shards to workers. No I/O and no clock: `pool` carries it out.
-
-Every worker has at most two shards, so that it need not wait for the driver between them, and what
-is finished out of order waits in a bounded buffer. Who has nothing to do takes what waits behind
-another shard, or plays a copy of one that takes much longer than others did; the first answer
-counts, and copies are equal, since a shard is a function of its jobs and of the weights. So a slow
-or lost worker costs time and changes no number.
-"""
+"""Assignment of shards to workers. No I/O and no clock: `pool` carries it out."""
 
 from __future__ import annotations
 
@@ -15,10 +8,8 @@ from typing import Generic, NamedTuple, TypeVar
 W = TypeVar("W")
 R = TypeVar("R")
 
-DEPTH = 2
-"""Shards of a worker: the one it plays, and the next."""
-LONG = 2.0
-"""Times the mean of the others, from which on a shard is played a second time."""
+DEPTH = 2  # shards of a worker: the one it plays, and the next
+LONG = 2.0  # times the mean of the others, from which on a shard is played a second time
 
 
 class Assignment(NamedTuple, Generic[W]):
@@ -32,8 +23,11 @@ class Assignment(NamedTuple, Generic[W]):
 class Schedule(Generic[W, R]):
     """The state of playing `work`, results in its order. Times are seconds of any one clock."""
 
+    # A worker has at most two shards, so that it need not wait for the driver between them. A
+    # worker without shards takes one that waits behind another, or plays a copy of a slow one; a
+    # shard is a function of its jobs and the weights, so copies are equal and change no number.
+
     def __init__(self, work: Iterable[W], workers: int) -> None:
-        """Start without assignments; `work` is read as needed."""
         self._more: Iterator[tuple[int, W]] | None = enumerate(work)
         self._window = 2 * DEPTH * workers
         self._open: dict[int, W] = {}
@@ -70,10 +64,7 @@ class Schedule(Generic[W, R]):
         return assignments
 
     def finish(self, worker: int, index: int, result: R, now: float) -> set[int]:
-        """The answer of a worker; only the first one to a place is kept.
-
-        Returns the workers that have a copy of it, which is redundant now.
-        """
+        """Take the first answer for a shard; return the workers whose copy is redundant now."""
         if index not in self._open:
             self._drop(worker, index, now)
             return set()
@@ -102,7 +93,7 @@ class Schedule(Generic[W, R]):
             yield self._done.pop(self._next - 1)
 
     def _untaken(self) -> int | None:
-        """The first unassigned index, returned ones before new ones."""
+        # returned ones before new ones
         for index, holders in self._holders.items():
             if not holders:
                 return index
@@ -116,7 +107,7 @@ class Schedule(Generic[W, R]):
         return item[0]
 
     def _second(self, worker: int, now: float) -> int | None:
-        """A place that one other worker has and has not begun with, or is slow with."""
+        # A shard that one other worker has and has not begun with, or is slow with.
         slow = None
         for index, holders in self._holders.items():
             if len(holders) != 1 or worker in holders:

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from flowzoo.agents.policy import Completion
-from flowzoo.baselines.backends.learner_protocol import LearnerProtocol
+from flowzoo.baselines.backends.backend import LearnerProtocol
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.baselines.backends.sync_check import LogprobGap, SyncError, check
 from flowzoo.baselines.learner.update import Learner
@@ -49,10 +49,7 @@ def to_file(state: Mapping[str, torch.Tensor]) -> bytes:
 
 
 def weights_file(learner: Learner, *, keep: bool = True) -> tuple[bytes, str]:
-    """A learner's weights as a file, and their digest.
-
-    Every rank of its learner group must call it; ranks that do not `keep` them get nothing.
-    """
+    """A learner's weights as a file, and their digest; collective, None where not to `keep`."""
     state = learner.weights.state(keep=keep)
     if not keep:
         return b"", ""
@@ -76,20 +73,16 @@ class PublishedWeights(NamedTuple):
     """The weights of a policy after a number of optimizer steps, owned by the driver."""
 
     version: int
-    file: Any
-    """Reference to the safetensors file, as bytes in an array."""
-    digest: str
-    """Digest of the tensors in the file."""
+    file: Any  # reference to the safetensors file, as bytes in an array
+    digest: str  # digest of the tensors in the file
 
 
 class WeightVersions:
-    """The weights that are played with, by policy, and those after them.
+    """The weights that are played with, by policy, and those after them."""
 
-    One thread may add while another chooses.
-    """
+    # One thread may add while another chooses.
 
     def __init__(self, ahead: int = 0) -> None:
-        """Start without versions; batches start at most `ahead` steps before their own."""
         self._most = ahead + 1
         self._kept: dict[str, dict[int, PublishedWeights]] = {}
         self._now: dict[str, PublishedWeights] = {}
@@ -100,7 +93,6 @@ class WeightVersions:
         return self._now[policy]
 
     def __len__(self) -> int:
-        """Number of stored versions of all policies together."""
         with self._lock:
             return sum(map(len, self._kept.values()))
 
@@ -129,11 +121,7 @@ class WeightVersions:
             return {policy: next(reversed(self._kept[policy])) for policy in names}
 
     def choose(self, versions: Mapping[str, int]) -> list[str]:
-        """Play with these versions from now on and forget older ones; the policies that change.
-
-        Raises:
-            VersionError: one is not kept.
-        """
+        """Play with these versions from now on and forget older ones; the policies that change."""
         with self._lock:
             for policy, version in versions.items():
                 if version not in self._kept.get(policy, {}):
@@ -152,8 +140,7 @@ class WeightVersions:
             return changed
 
 
-KEPT = 256
-"""Versions of a policy whose log-probs are kept: many more than a run is ahead."""
+KEPT = 256  # versions of a policy whose log-probs are kept: many more than a run is ahead
 
 
 def plain_logps(learner: Learner, rows: Sequence[Completion]) -> list[list[float]]:
@@ -165,7 +152,6 @@ class ReplicaProof:
     """Compares log-probs of rollout workers' engines with the learners'."""
 
     def __init__(self, *, exact: bool, tolerance: float) -> None:
-        """Start without log-probs; both arguments are as for `check`."""
         self._exact, self._tolerance = exact, tolerance
         self._learners: dict[str, dict[int, list[list[float]]]] = {}
         self._gaps: dict[str, list[LogprobGap]] = {}
@@ -182,11 +168,7 @@ class ReplicaProof:
                 del versions[next(iter(versions))]
 
     def __call__(self, worker: int, policy: str, loaded: Loaded) -> None:
-        """Check the log-probs that a worker reports after it has loaded weights.
-
-        Raises:
-            SyncError: its engine has others, or not all was said.
-        """
+        """Check the log-probs that a worker reports after it has loaded weights."""
         if policy not in self.probes:
             return
         want = self._learners[policy].get(loaded.version, [])

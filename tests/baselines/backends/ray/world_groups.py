@@ -17,7 +17,7 @@ from flowzoo.errors import UsageError
 
 
 class TinyLearner:
-    """What a learner worker needs of a learner."""
+    """The part of a learner that a learner worker uses."""
 
     notes = ("a note",)
     model = SimpleNamespace(device=SimpleNamespace(type="cpu"))
