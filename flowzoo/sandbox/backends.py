@@ -20,6 +20,7 @@ READ_BYTES = 1 << 16
 LEAST_MEMORY_MB = 32
 STDERR_BYTES = 4096  # bytes kept of what a box says on stderr; it says nothing unless it breaks
 
+# All that a box finds in its environment: nothing of the caller's, which may be secret.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONUTF8": "1",
@@ -27,7 +28,7 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "MALLOC_ARENA_MAX": "1",
     "LD_BIND_NOW": "1",  # once in the runner, not in each process forked from it
-}  # all that a box finds in its environment: nothing of the caller's, which may be secret
+}
 
 
 class BoxError(FlowzooError):

@@ -20,6 +20,7 @@ from flowzoo.sandbox.program import CallTest, CheckTest, Limits, Program, Status
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import BackendSpec, TierCheck, backend_spec
 
+# Program, test and expected verdict.
 CASES: tuple[tuple[Program, Test, Status], ...] = (
     (Program("print(int(input()) + 1)"), StdinTest("41\n", "42\n"), "AC"),
     (Program("print(int(input()) + 2)"), StdinTest("41\n", "42\n"), "WA"),
@@ -32,7 +33,7 @@ CASES: tuple[tuple[Program, Test, Status], ...] = (
     (Program("def f(n):\n    return n + 2", "f"), CallTest((41,), 42), "WA"),
     (Program("def f(n):\n    return n + 1", "f"), CheckTest("assert f(41) == 42"), "AC"),
     (Program("def f(n):\n    return n + 2", "f"), CheckTest("assert f(41) == 42"), "WA"),
-)  # program, test and expected verdict
+)
 LIMITS = Limits(cpu_s=2.0, wall_s=20.0, memory_mb=256)
 
 

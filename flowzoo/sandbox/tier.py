@@ -299,6 +299,7 @@ _TIMING = Limitation("programs can measure how busy the machine is")
 _MEMORY = Limitation("memory is bounded per process and by watching, not by a separate cgroup")
 _LOCAL = "flowzoo.sandbox.local:LocalBackend"
 
+# Backends by name, the one that `auto` prefers first.
 BACKENDS: dict[str, BackendSpec] = {
     spec.name: spec
     for spec in (
@@ -377,4 +378,4 @@ BACKENDS: dict[str, BackendSpec] = {
             ),
         ),
     )
-}  # backends by name, the one that `auto` prefers first
+}

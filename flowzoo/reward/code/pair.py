@@ -30,14 +30,13 @@ from collections.abc import Iterator, Sequence
 
 from flowzoo.reward.listed import names
 
-HIGHEST = 4.0
-"""The most that `pair_reward` adds up to."""
+HIGHEST = 4.0  # the most that `pair_reward` adds up to
 AUX = "aux"
+# Names by which a program can look at itself.
 INTROSPECTION = names(
     "globals locals vars dir eval exec compile getattr modules _getframe settrace setprofile "
     "inspect dis gc traceback importlib builtins ctypes"
 )
-"""Names by which a program can look at itself."""
 Parts = dict[str, float]
 
 _WRAP = """
@@ -56,6 +55,7 @@ _RAISES = """
 def aux(*args, **kwargs):
     raise RuntimeError("aux was called")
 """
+# Two ways to change a result without changing its type, so that using it need not fail.
 _CHANGES = (
     """
 def _aux_changed(value):
@@ -92,7 +92,6 @@ def _aux_changed(value):
     return 1 if value is None else 0
 """,
 )
-"""Two ways to change a result without changing its type, so that using it need not fail."""
 
 
 def parsed(code: str | None) -> ast.Module | None:

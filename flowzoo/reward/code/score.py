@@ -30,15 +30,14 @@ from flowzoo.sandbox.tier import SandboxName
 if TYPE_CHECKING:
     from flowzoo.sandbox.sandbox import Sandbox
 
+# Characters of the longest program that is read without a fence: it has to be parsed.
 LONGEST_BARE = 20_000
-"""Characters of the longest program that is read without a fence: it has to be parsed."""
-_DEEPEST = 150
-"""Brackets within brackets; no program that a person writes comes near it."""
+_DEEPEST = 150  # brackets within brackets; no program that a person writes comes near it
+# Beginnings of programs; most prose is turned away here without being parsed.
 _STARTS = re.compile(
     r"(?:\s*+(?:#[^\n]*+(?:\n|\Z)|\"\"\"|'''|@\w|(?:def|class|import|from|async|for|while|if|with)\s"
     r"|try:|[A-Za-z_][\w.]*+(?:\s*+,\s*+\w++)*+\s*+(?:[(=:]|[-+*/]=)))"
 )
-"""Beginnings of programs; most prose is turned away here without being parsed."""
 _SAYS = re.compile(
     r"(?m)^(?:[ \t]*+(?:async )?(?:def|class|import|from)\s|.*\bprint\(|.*\blambda\b)"
 )
@@ -76,12 +75,11 @@ def bare_program(text: str) -> str | None:
 
 
 def _is_remark(statement: ast.stmt) -> bool:
-    """Return True if a statement is one to the parser only: `Output: 3` reads as an annotation."""
+    # True if a statement is one to the parser only: `Output: 3` reads as an annotation.
     return isinstance(statement, ast.AnnAssign) and statement.value is None
 
 
 def _does_something(statement: ast.stmt) -> bool:
-    """Return True if a statement, or one inside it, defines or imports a name or prints."""
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return True
@@ -97,7 +95,6 @@ def _does_something(statement: ast.stmt) -> bool:
 
 
 def _depth(text: str) -> int:
-    """The most brackets that are open at once, those in strings and comments included."""
     deepest = level = 0
     for match in re.finditer(r"[()\[\]{}]", text):
         level = level + 1 if match[0] in "([{" else max(0, level - 1)
@@ -107,22 +104,20 @@ def _depth(text: str) -> int:
 
 _log = logging.getLogger(__name__)
 
-LONGEST = 65_536
-"""Characters of the longest program that is read; a longer one counts as no answer."""
-TAIL = 2 * LONGEST
-"""Characters at the end of a reply that are searched."""
+LONGEST = 65_536  # characters of the longest program that is read; a longer one counts as no answer
+TAIL = 2 * LONGEST  # characters at the end of a reply that are searched
 
+# Verdicts that are remembered by program, tests and limits; those on time are not.
 REMEMBERED = 2048
-"""Verdicts that are remembered by program, tests and limits; those on time are not."""
 
 CodeReading = Literal["strict", "lenient"]
 Scoring = Literal["all", "fraction"]
 
 _LABELS = ("python", "py", "python3")
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`\n]*$", re.MULTILINE)
+# Blanks by which the fence inside or at the end of a block may stand further in than its start:
+# what stands deeper belongs to the program, e.g. to a docstring.
 _DEEPER = 3
-"""Blanks by which the fence inside or at the end of a block may stand further in than its start:
-what stands deeper belongs to the program, e.g. to a docstring."""
 _CODE = re.compile(
     r"^(?:(?:def|class|import|from|async[ ]def|@)[ \w].*|print\(.*|for[ ].*:|while[ ].*:"
     r"|[a-z_]\w*(?:,[ ]?\w+)*[ ]*=[ ]*\S.*)$",

@@ -1,8 +1,6 @@
 r"""Reader of extracted answers: a scalar, a container of answers, a relation or a text.
 
-Containers and relations are split here, by tokens outside every bracket; the rest goes to
-the expression parser. Nothing is evaluated beyond exact rational arithmetic of bounded size: an
-answer of more than 2,000 characters, 64 levels of brackets or 256 digits in a row is too big.
+Containers and relations are split here, by tokens outside every bracket; the parser reads the rest.
 """
 
 from __future__ import annotations
@@ -50,16 +48,7 @@ def split_relations(
     is_name: Callable[[int, int], bool],
     is_closed: Callable[[int, int], bool],
 ) -> list[tuple[int, int]]:
-    """The slices of the relations that stand side by side; one slice if it is a chain.
-
-    Args:
-        tokens: all tokens.
-        top: indices of those outside every bracket.
-        relations: indices of the relation signs among them.
-        bounds: where the answer starts and ends.
-        is_name: whether a slice only names something.
-        is_closed: whether a slice is an expression without symbols.
-    """
+    """The slices of the relations that stand side by side; one slice if it is a chain."""
     start, end = bounds
     slices: list[tuple[int, int]] = []
     begin = start
@@ -82,7 +71,6 @@ def _text(tokens: Sequence[MathToken], start: int, end: int) -> str:
 
 
 def _hard_cut(tokens: Sequence[MathToken], inside: Sequence[int]) -> tuple[int, int] | None:
-    """A row end, a bar or a wide space between two sides."""
     for idx in inside[1:-1]:
         if tokens[idx].text == "\\\\":
             return idx, idx + 1
@@ -99,7 +87,6 @@ def _soft_cut(
     tokens: Sequence[MathToken], inside: Sequence[int], right: int, seen: set[str],
     is_name: Callable[[int, int], bool], is_closed: Callable[[int, int], bool],
 ) -> tuple[int, int] | None:  # fmt: skip
-    """A plain space between a value and the name that the next equation begins with."""
     if not inside:
         return None
     start = inside[0]
@@ -113,33 +100,32 @@ def _soft_cut(
     return None
 
 
+# Relative difference up to which two numbers may be joined by an approximate sign.
 _ROUGHLY: Final = 0.05
-"""Relative difference up to which two numbers may be joined by an approximate sign."""
 
+# Relation signs, by what they mean.
 RELATIONS: Final = {
     "=": "=", ":=": "=", "==": "=", "equiv": "mod", "<": "<", ">": ">", "<=": "<=", ">=": ">=",
     "=<": "<=", "=>": ">=", "leq": "<=", "geq": ">=", "!=": "!=", "neq": "!=", "in": "in",
     "approx": "~", "sim": "~",
 }  # fmt: skip
-"""Relation signs, by what they mean."""
+# Label of a chain that computes a number, `5! = 120`: it says nothing about any name.
 CLOSED: Final = "#"
-"""Label of a chain that computes a number, `5! = 120`: it says nothing about any name."""
 _NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infinity")
 _FIGURES: Final = names("angle triangle overline overrightarrow vec widehat")
 _MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank max min")
 _UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
+# Letters that are functions before a bracket in what names a quantity.
 _VALUED: Final = frozenset("fghEFGHPV")
-"""Letters that are functions before a bracket in what names a quantity."""
 _OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
 
 def _is_computable(node: ExprNode) -> bool:
-    """Return True if a left-hand side has a value, so that it names nothing."""
     return not symbols(node) and "@" not in node.key and node.key not in ("#e", "#i")
 
 
 def _consistent(nodes: Sequence[ExprNode | None], tolerance: float = 0.0) -> bool:
-    """Return True if all sides without symbols are equal; within `tolerance` if there is one."""
+    # True if all sides without symbols are equal; within `tolerance` if there is one.
     closed = [node for node in nodes if node is not None and not symbols(node)]
     for node in closed[1:]:
         if not tolerance:
@@ -165,10 +151,8 @@ _SET_OPS: Final = {"cup": "union", "cap": "cap", "setminus": "setminus"}
 
 
 def read_answer(answer: str) -> ParsedAnswer | None:
-    """The meaning of an extracted answer, or None where it is over one of the bounds.
-
-    Never raises on any text; time grows with its length only, which is bounded.
-    """
+    """The meaning of an extracted answer, or None where it is over one of the bounds."""
+    # Never raises on any text; time grows with its length only, which is bounded.
     if len(answer) > _CACHED_CHARS:
         return _read(answer)
     return _read_cached(answer)
@@ -254,12 +238,11 @@ def decimal_comma(answer: str) -> ParsedAnswer | None:
 
 
 def _both(value: str, condition: str) -> tuple[ParsedAnswer, ParsedAnswer]:
-    """Value and condition of a piece of a function."""
     return tuple(_read(part) or ParsedAnswer("text", part) for part in (value, condition))  # type: ignore[return-value]
 
 
 def _separator(token: MathToken) -> str:
-    """Return `,`, `;` or `and` for a token that separates items; `or` counts as `and`."""
+    # Return `,`, `;` or `and` for a token that separates items; `or` counts as `and`.
     if token.kind == "p" and token.text in (",", ";"):
         return token.text
     if token.kind in "wt":
@@ -270,7 +253,6 @@ def _separator(token: MathToken) -> str:
 
 
 def _is_condition(item: ParsedAnswer) -> bool:
-    """Return True if an item was written as a condition on one letter."""
     return item.is_range or (item.kind in ("setminus", "cap", "union") and bool(item.label))
 
 
@@ -279,7 +261,7 @@ def _leaves(answers: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
 
 
 def _listed(parts: list[ParsedAnswer], flat: bool) -> ParsedAnswer:
-    """A list; `n = 1, 2, 3` labels the whole, and `±` inside adds two items."""
+    # A list; `n = 1, 2, 3` labels the whole, and `±` inside adds two items.
     if flat:
         parts = [
             leaf
@@ -297,7 +279,6 @@ def _listed(parts: list[ParsedAnswer], flat: bool) -> ParsedAnswer:
 
 
 def _finite_union(left: ParsedAnswer, right: ParsedAnswer) -> ParsedAnswer | None:
-    """The union of two finite sets of scalars."""
     if left.kind not in ("set", "list") or right.kind not in ("set", "list"):
         return None
     if any(item.node is None for item in (*left.items, *right.items)):
@@ -312,11 +293,10 @@ class _Reader:
     """Reader of slices of one token sequence: lists, containers, relations, scalars."""
 
     def __init__(self, source: MathTokens) -> None:
-        """Read from `source`."""
         self.source, self.tokens, self.partner = source, source.tokens, source.partner
 
     def related(self, start: int, end: int, at: list[int]) -> ParsedAnswer:
-        """The meaning of a slice with relation signs at the indices `at`."""
+        # The meaning of a slice with relation signs at the indices `at`.
         ops = [RELATIONS[self.tokens[idx].text] for idx in at]
         sides = self._sides(start, end, at)
         if "in" in ops:
@@ -342,7 +322,7 @@ class _Reader:
         return self._inequality(sides, ops)
 
     def _congruence(self, left: tuple[int, int], right: tuple[int, int]) -> ParsedAnswer:
-        r"""`x \equiv 3 \pmod 5`: the residue and the modulus."""
+        # `x \equiv 3 \pmod 5`: the residue and the modulus.
         start, end = right
         at = next((i for i in range(start, end) if self.tokens[i].text in ("bmod", "mod")), end)
         stop = at
@@ -366,7 +346,6 @@ class _Reader:
         return sides
 
     def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        """A side without the row ends of an aligned chain."""
         while start < end and self.tokens[start].text == "\\\\":
             start += 1
         while start < end and self.tokens[end - 1].text == "\\\\":
@@ -374,7 +353,7 @@ class _Reader:
         return start, end
 
     def _label(self, start: int, end: int) -> str:
-        """The text of a slice that only names something, such as `x_1`, `f(x)`, `(p,q)`."""
+        # The text of a slice that only names something, such as `x_1`, `f(x)`, `(p,q)`.
         text = "".join(token.text for token in self.tokens[start:end])
         first = self.tokens[start]
         if end == start + 1 and first.text in ("e", "i") and first.kind == "w":
@@ -416,7 +395,7 @@ class _Reader:
         return text
 
     def _is_of_matrix(self, idx: int) -> bool:
-        """Return True if the power at `idx` inverts or transposes a named matrix."""
+        # True if the power at `idx` inverts or transposes a named matrix.
         exponent = (
             "".join(t.text for t in self.tokens[idx + 1 : idx + 5]).partition("}")[0].strip("{")
         )
@@ -430,21 +409,18 @@ class _Reader:
             return None
 
     def is_name(self, start: int, end: int) -> bool:
-        r"""Return True if a slice is one plain name, such as `x`, `x_1` or `\theta`."""
+        # True if a slice is one plain name, such as `x`, `x_1` or `\theta`.
         name = self._label(start, end)
         return bool(name) and not any(token.spaced for token in self.tokens[start + 1 : end])
 
     def is_closed(self, start: int, end: int) -> bool:
-        """Return True if a slice is an expression without symbols."""
         node = self._node(start, end)
         return node is not None and not symbols(node)
 
     def _equality(self, sides: list[tuple[int, int]]) -> ParsedAnswer:
-        r"""`x = value`, `value = x`, a chain that computes a value, or an equation.
-
-        A chain has a value only if all its sides can be read, the ones without symbols are equal
-        and none repeats its name: `10^{400} = 3`, `x = 1 | x = 3` and `1 = 1` have none.
-        """
+        # `x = value`, `value = x`, a chain that computes a value, or an equation.
+        # A chain has a value only if all its sides can be read, the ones without symbols are equal
+        # and none repeats its name: `10^{400} = 3`, `x = 1 | x = 3` and `1 = 1` have none.
         nodes = [self._node(*side) for side in sides]
         relation = None
         if len(sides) == 2 and nodes[0] is not None and nodes[1] is not None:
@@ -475,16 +451,14 @@ class _Reader:
         return ParsedAnswer("relation", items=items, relation=relation)
 
     def _is_echo(self, sides: Sequence[tuple[int, int]]) -> bool:
-        """Return True if a side is repeated, as in `1 = 1`."""
+        # True if a side is repeated, as in `1 = 1`.
         texts = ["".join(t.text for t in self.tokens[start:end]) for start, end in sides]
         return len(set(texts)) < len(texts)
 
     def measure(self, start: int, end: int) -> str:
-        r"""The text of a slice that names a quantity without being a symbol: `|AB|`, `\cos A`.
-
-        Values of functions, and lengths, angles and areas between points in capitals, with
-        operations between them; not expressions of unknowns, whose equation is to be solved.
-        """
+        # The text of a slice that names a quantity without being a symbol: `|AB|`, `\cos A`.
+        # Values of functions, and lengths, angles and areas between points in capitals, with
+        # operations between them; not expressions of unknowns, whose equation is to be solved.
         idx, has_quantity = start, False
         while idx < end:
             token = self.tokens[idx]
@@ -518,7 +492,6 @@ class _Reader:
         return text if has_quantity and end - start <= 60 else ""
 
     def _behind_argument(self, idx: int, end: int) -> int:
-        """Index behind the argument of a function that starts here."""
         while idx < end and self.tokens[idx].text in ("^", "_"):
             idx = max(self.partner[idx + 1], idx + 1) + 1 if idx + 1 < end else end
         if idx < end and self.partner[idx] > idx:
@@ -545,11 +518,7 @@ class _Reader:
         return ParsedAnswer("seq", items=(low, high), shape=shape, label=name, is_range=True)
 
     def inequalities(self, start: int, end: int) -> list[tuple[str, ExprNode]]:
-        """Return the steps of a slice that is a chain of inequalities between expressions.
-
-        Raises:
-            AnswerSyntaxError: it is something else.
-        """
+        # Return the steps of a slice that is a chain of inequalities between expressions.
         relations = [idx for idx in self.top(start, end) if self.is_operator(idx, RELATIONS)]
         steps: list[tuple[str, ExprNode]] = []
         for idx, (left, right) in zip(
@@ -594,7 +563,7 @@ class _Reader:
         return ParsedAnswer("relation", relation=relation)
 
     def top(self, start: int, end: int) -> list[int]:
-        """Indices of the tokens from `start` to `end` that stand outside every bracket."""
+        # Indices of the tokens from `start` to `end` that stand outside every bracket.
         indices, idx, depth = [], start, 0
         while idx < end:
             token = self.tokens[idx]
@@ -611,7 +580,7 @@ class _Reader:
         return indices
 
     def read(self, start: int, end: int) -> ParsedAnswer:
-        """The meaning of a slice: a list, or one item."""
+        # The meaning of a slice: a list, or one item.
         while end > start and self.tokens[end - 1].text in (".", ",", ";") and end - start > 1:
             if self.tokens[end - 2].text == "." == self.tokens[end - 1].text:
                 raise AnswerSyntaxError  # `7, ...` goes on
@@ -644,7 +613,7 @@ class _Reader:
         return answer
 
     def parts(self, start: int, end: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
-        """Non-empty slices between cuts; only an Oxford comma may leave an empty one."""
+        # Non-empty slices between cuts; only an Oxford comma may leave an empty one.
         bounds = [start - 1, *cuts, end]
         slices = [(a + 1, b) for a, b in pairwise(bounds) if b > a + 1]
         if not slices:
@@ -678,7 +647,7 @@ class _Reader:
         return self.scalar(start, end)
 
     def derived(self, start: int, end: int, arrows: Sequence[int]) -> ParsedAnswer:
-        r"""`2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it."""
+        # `2x = 6 \Rightarrow x = 3`: the last part, if the ones before it hold with it.
         parts = [self.read(a, b) for a, b in self.parts(start, end, arrows)]
         result = parts[-1]
         for part in parts[:-1]:
@@ -722,13 +691,13 @@ class _Reader:
         return ParsedAnswer("seq", items=tuple(self.read(a, b) for a, b in parts), shape=shape)
 
     def such_that(self, top: Sequence[int]) -> int:
-        r"""Index of the bar or colon of `\{x \mid ...\}` among the tokens `top`; 0 for none."""
+        # Index of the bar or colon of `\{x \mid ...\}` among the tokens `top`; 0 for none.
         bars = [idx for idx in top[1:] if self.tokens[idx].text in ("|", ":")]
         is_one = len(bars) == 1 or (bars and bars[0] == top[1]) or (len(bars) % 2 == 1)
         return bars[0] if is_one else 0
 
     def built(self, start: int, bar: int, end: int) -> ParsedAnswer:
-        r"""`\{x \mid x > 1\}` as its condition, `\{2k \mid k \in \mathbb{Z}\}` as a family."""
+        # `\{x \mid x > 1\}` as its condition, `\{2k \mid k \in \mathbb{Z}\}` as a family.
         condition = self.read(bar + 1, end)
         parts = condition.items if condition.kind == "list" else (condition,)
         head = self.read(start, bar)

@@ -22,12 +22,12 @@ _JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
 
 
 def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
-    r"""Return True if `text` has a balanced box, and the content of the last one (None if blank).
+    """True if `text` has a balanced box, and the content of the last one (None if blank).
 
-    With `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one line
-    give the list of their contents. Where a box is open to the end of the scanned text, an earlier
-    box that contains it is open too, so only the text before it has to be scanned for the next
-    candidate: linear in all.
+    With `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one
+    line give the list of their contents. Where a box is open to the end of the scanned text, an
+    earlier box that contains it is open too, so only the text before it has to be scanned for the
+    next candidate: linear in all.
     """
     box = text.rfind("\\boxed{")
     if box >= 0:  # the plain case, without the loop: the last box, and no brace or command in it
@@ -49,13 +49,12 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
 
 
 def _percent(text: str, end: int, inside: str) -> str:
-    r"""The content, with the percent sign that may stand right behind the box."""
     following = PERCENT_AFTER.match(text, end, end + 12)
     return f"{inside}\\%" if following and inside and inside[-1].isdigit() else inside
 
 
 def _last_box(text: str, end: int) -> tuple[int, int, str] | None:
-    """Start, closing brace and content of the last balanced box before `end`."""
+    # Start, closing brace and content of the last balanced box before `end`.
     while True:
         box = text.rfind("boxed", 0, end)
         frame = text.rfind("\\fbox", max(box, 0), end)
@@ -74,12 +73,12 @@ def _last_box(text: str, end: int) -> tuple[int, int, str] | None:
 
 
 def _is_command(text: str, start: int) -> bool:
-    r"""Return True if `boxed` at `start` is `\boxed`, or `\beginboxed`, which some models write."""
+    # True if `boxed` at `start` is `\boxed`, or `\beginboxed`, which some models write.
     return text[start - 1 : start] == "\\" or text[max(start - 6, 0) : start] == "\\begin"
 
 
 def _joined_boxes(text: str, start: int, inside: str) -> str | None:
-    """The list of the boxes joined to the one at `start`, or None if it stands alone."""
+    # The list of the boxes joined to the one at `start`, or None if it stands alone.
     boxes = [(start, inside)]
     while len(boxes) < _MAX_JOINED:
         close_at = text.rfind("}", max(start - _JOINT, 0), start)
@@ -97,14 +96,14 @@ def _joined_boxes(text: str, start: int, inside: str) -> str | None:
 
 
 def _labeled(text: str, start: int, inside: str) -> str:
-    r"""The content of the box at `start` with the left-hand side that stands before it."""
+    # The content of the box at `start` with the left-hand side that stands before it.
     begin = text.rfind("\\", max(start - 6, 0), start + 1)
     label = _LABEL_BEFORE.search(text, max(begin - 30, 0), max(begin, 0))
     return f"{label[0].strip()} {inside}" if label and inside and "=" not in inside else inside
 
 
 def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | None:
-    """The box before `start` if nothing but a joint stands between."""
+    # The box before `start` if nothing but a joint stands between.
     box = _last_box(text, start)
     if box is None:
         return None
@@ -122,7 +121,7 @@ def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | No
 
 
 def _closing(text: str, open_at: int, end: int) -> int:
-    """Index of the brace that closes the one at `open_at`, or -1. Escaped braces do not count."""
+    # Index of the brace that closes the one at `open_at`, or -1. Escaped braces do not count.
     first = text.find("}", open_at, end)
     if first < 0:
         return -1

@@ -106,7 +106,7 @@ def respelled(text: str) -> str:
 
 
 def _introduced(text: str) -> str:
-    r"""`text` without words such as `\text{The total is}` in front of its value."""
+    # `text` without words such as `\text{The total is}` in front of its value.
     match = _INTRODUCTION.match(text)
     if match is None or _RESERVED.search(match["words"] or ""):
         return text
@@ -134,7 +134,7 @@ def _commands(text: str) -> str:
 
 
 def _family(text: str) -> str:
-    r"""A family with the condition on its letter as `, k \in \mathbb{Z}`."""
+    # A family with the condition on its letter as `, k \in \mathbb{Z}`.
     for pattern in _FAMILY:
         match = pattern.search(text)
         if match and match.start() > 0:
@@ -143,7 +143,7 @@ def _family(text: str) -> str:
 
 
 def _is_outside(text: str) -> bool:
-    r"""Return True if an `\over` stands outside all braces."""
+    # True if an `\over` stands outside all braces.
     at = _OVER.search(text)
     while at:
         if text.count("{", 0, at.start()) == text.count("}", 0, at.start()):
@@ -153,7 +153,6 @@ def _is_outside(text: str) -> bool:
 
 
 def _decimals(text: str) -> str:
-    """Repeating decimals with a bar over their period."""
     if "overline" in text or "bar" in text or "dot" in text:
         text = _DOTTED.sub(r"\1\\overline{\2\3\4}", text)
         text = _BARRED.sub(lambda m: f"{m[1]}\\overline{{{m[2] or m[3]}}}", text)
@@ -165,13 +164,12 @@ def _decimals(text: str) -> str:
 
 
 def _in_base(match: re.Match[str]) -> str:
-    """A number in a base without brackets, its letters in capitals."""
     digits, base = match[1].upper(), int(match[2])
     return f"{digits}_{{{base}}}" if digits.isdigit() or base > 10 else match[0]
 
 
 def _inward(text: str) -> str:
-    """Intervals in outward brackets, `]2, 5[`, in round ones."""
+    # Intervals in outward brackets, `]2, 5[`, in round ones.
     if _OUTWARDS.fullmatch(text) is None:
         return text
     parts = list(_OUTWARD.finditer(text))
@@ -212,8 +210,8 @@ _RENAMED = table(
 )
 _PLAIN_CHARACTERS = frozenset("<>[](){}|:€£")
 _SPACES = ("enspace", "enskip", "thinspace", "space", "hspace", *",;: \n")
+# Wide spaces, kept as line ends are: several equations may stand beside one another.
 _GAPS = ("quad", "qquad")
-"""Wide spaces, kept as line ends are: several equations may stand beside one another."""
 _COMMANDS: dict[str, str] = {
     **{
         f"\\{name}": (other[1:] if other.startswith("\\") else other)
@@ -278,11 +276,9 @@ TEXT_COMMANDS = names(
 
 
 def clean(text: str) -> str:
-    r"""`text` with its wrappers removed and every command in one spelling.
-
-    Outer boxes, `$...$`, `**...**`, `\text{...}` and a final full stop go; `\left`, `\!`,
-    `\displaystyle` go; `\dfrac` becomes `\frac`, `−` becomes `-`, `²` becomes `^{2}`.
-    """
+    r"""`text` with its wrappers removed and every command in one spelling."""
+    # Outer boxes, `$...$`, `**...**`, `\text{...}` and a final full stop go; `\left`, `\!`,
+    # `\displaystyle` go; `\dfrac` becomes `\frac`, `−` becomes `-`, `²` becomes `^{2}`.
     if not text.isascii():
         text = plain_width(text)
     text = unwrap(text.strip())
@@ -309,7 +305,7 @@ def clean(text: str) -> str:
 
 
 def _undouble(text: str) -> str:
-    r"""Commands whose backslash was doubled on the way (`\\frac`), where that is no row end."""
+    # Commands whose backslash was doubled on the way (`\\frac`), where that is no row end.
     if "\\\\begin" in text:
         return text.replace("\\\\", "\\")
     if "\\begin" in text:
@@ -386,10 +382,8 @@ _LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
 
 
 def text_form(cleaned: str) -> str:
-    """The form of a clean text in which texts, and formulas that cannot be read, are compared.
-
-    Words lose their case; white space stays only between words and numbers.
-    """
+    """The form of a clean text in which texts, and formulas that cannot be read, are compared."""
+    # Words lose their case; white space stays only between words and numbers.
     text = _TEXT.sub(r" \1 ", cleaned).replace("$", "")
     text = _SPACE_RUN.sub(" ", _SPACE_COMMAND.sub(" ", text)).strip(' "')
     if not text.endswith(".."):

@@ -1,10 +1,6 @@
 r"""Comparison of two answers, and the conventions of the math reward.
 
-`same(answer, gold)` is True, False, or None where neither can be shown. Conventions:
-a unit or a left-hand side that only one of the two has is ignored, different ones differ; `50%` is
-1/2; a decimal of at least `digits` significant digits equals an exact number that rounds to it,
-other decimals are exact; `(a, b)` is ordered, `\{a, b\}` and a bare list are not, and a bare list
-in the same order may be a tuple; an interval may be written as an inequality.
+`same(answer, gold)` is True, False, or None where neither can be shown.
 """
 
 from __future__ import annotations
@@ -103,7 +99,6 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
 
 
 def _in_cents(money: ParsedAnswer) -> ParsedAnswer:
-    """An amount of dollars or cents in cents."""
     if money.unit == "cent" or money.node is None:
         return money
     return money._replace(unit="cent", node=mul((num(100), money.node)), digits=0)
@@ -113,7 +108,7 @@ _FREE_CONSTANTS: Final = frozenset({"C", "c", "K", "C_1", "C_0", "c_1", "const",
 
 
 def _renamed_constant(node: ExprNode, like: ExprNode) -> ExprNode:
-    """`node` with the constant of integration that it ends in called as the one of `like`."""
+    # `node` with the constant of integration that it ends in called as the one of `like`.
     letter, other = _free_constant(node), _free_constant(like)
     if not letter or not other or letter == other or other in symbols(node):
         return node
@@ -121,7 +116,7 @@ def _renamed_constant(node: ExprNode, like: ExprNode) -> ExprNode:
 
 
 def _free_constant(node: ExprNode) -> str:
-    """Return the letter of a free constant: a term that is one letter and occurs once."""
+    # Return the letter of a free constant: a term that is one letter and occurs once.
     if node.op != "add":
         return ""
     letters = [term.args[0] for term in node.args if term.op == "sym"]
@@ -132,7 +127,7 @@ def _free_constant(node: ExprNode) -> str:
 
 
 def _same_angle(a: ExprNode, b: ExprNode, unit: str) -> bool | None:
-    """Return True if degrees and a multiple of pi are one angle; `unit` is that of `a`."""
+    # True if degrees and a multiple of pi are one angle; `unit` is that of `a`.
     degrees, radians = (a, b) if unit else (b, a)
     if "#pi" not in radians.key:
         return False
@@ -155,7 +150,6 @@ def _same_matrix(a: Sequence[Sequence[ExprNode]], b: Sequence[Sequence[ExprNode]
 
 
 def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
-    """Return True if one is a decimal of enough digits and the other a number that rounds to it."""
     for written, exact in ((a, b), (b, a)):
         if written.digits < digits or written.node is None or exact.node is None:
             continue
@@ -179,17 +173,14 @@ def _is_rounding(a: ParsedAnswer, b: ParsedAnswer, digits: int) -> bool:
 
 
 def _is_nearest_double(decimal_value: Fraction, exact_value: Fraction, digits: int) -> bool:
-    """Return True if 16 or 17 digits are the shortest form of the double nearest to a number.
-
-    One more zero than that form has claims a digit more than a double holds.
-    """
+    # True if 16 or 17 digits are the shortest form of the double nearest to a number.
+    # One more zero than that form has claims a digit more than a double holds.
     form = repr(float(exact_value))
     form_digits = sum(char.isdigit() for char in form.partition("e")[0].lstrip("-0."))
     return digits in (16, 17) and digits == form_digits and decimal_value == Fraction(form)
 
 
 def _is_short(value: Fraction) -> bool:
-    """Return True if a number has a finite decimal form, which needs no rounding."""
     bottom = value.denominator
     for prime in (2, 5):
         while bottom % prime == 0:
@@ -206,7 +197,6 @@ class _Family(NamedTuple):
 
 
 def _family(answer: ParsedAnswer) -> _Family | None:
-    """The letter over the whole numbers and the members, or None."""
     if answer.kind != "list":
         return None
     letters = [item.label for item in answer.items if is_over_integers(item)]
@@ -224,10 +214,8 @@ def is_over_integers(item: ParsedAnswer) -> bool:
 
 
 def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    """Return True if two answers are one family; None where not both are families.
-
-    One of them may leave out that its letter is a whole number, if the letter is one by custom.
-    """
+    """Return True if two answers are one family; None where not both are families."""
+    # One of them may leave out that its letter is a whole number, if the letter is one by custom.
     first, second = _family(a), _family(b)
     if first is None and second is None:
         return None
@@ -244,7 +232,6 @@ def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
 
 
 def _implied(answer: ParsedAnswer) -> _Family | None:
-    """A family whose letter is not said to be whole."""
     members = answer.items if answer.kind == "list" else (answer,)
     nodes = [item.node for item in members if item.node is not None]
     letters = frozenset[str]().union(*(symbols(node) for node in nodes))
@@ -335,13 +322,13 @@ def _labels(answer: ParsedAnswer) -> bool:
 
 
 def _are_named(items: Sequence[ParsedAnswer]) -> bool:
-    """Return True if the items are values of different letters, unlike roots `x_1, x_2`."""
+    # True if the items are values of different letters, unlike roots `x_1, x_2`.
     letters = {item.label[:1] for item in items}
     return len(items) > 1 and "" not in letters and len(letters) == len(items)
 
 
 def _by_name(items: Sequence[ParsedAnswer], label: str = "") -> Sequence[ParsedAnswer]:
-    """Values of different variables in the order of `label`, such as `(y,x)`, or the alphabet's."""
+    # Values of different variables in the order of `label`, such as `(y,x)`, or the alphabet's.
     if not _are_named(items):
         return items
     named = {item.label: item for item in items}
@@ -350,7 +337,7 @@ def _by_name(items: Sequence[ParsedAnswer], label: str = "") -> Sequence[ParsedA
 
 
 def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
-    """A scalar beside a container: a set of one, a ratio of two, a column beside a tuple."""
+    # A scalar beside a container: a set of one, a ratio of two, a column beside a tuple.
     if other.kind == "list" and other.items:  # one value spelled twice is one value
         return all_same(same(scalar, item, rules) for item in other.items)
     if other.kind == "set" and len(other.items) == 1:
@@ -372,7 +359,7 @@ def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -
 
 
 def _same_rows(matrix: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
-    """A matrix beside rows in brackets, `[[1, 2], [3, 4]]`."""
+    # A matrix beside rows in brackets, `[[1, 2], [3, 4]]`.
     rows = [item.items for item in other.items]
     if any(item.kind != "seq" or item.shape != "[]" for item in other.items):
         return False
@@ -403,7 +390,7 @@ def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
 
 
 def _is_clock(ratio: ParsedAnswer) -> bool:
-    """Return True if `a:b` or `a:b:c` may be a time, which no factor may be taken out of."""
+    # True if `a:b` or `a:b:c` may be a time, which no factor may be taken out of.
     values = [None if item.node is None else rational(item.node) for item in ratio.items]
     if len(values) == 3:
         return all(v is not None and 0 <= v < 60 for v in values) and all(
@@ -422,7 +409,6 @@ def _in_order(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules
 
 
 def _unordered(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
-    """Each item of one is matched with its own item of the other, exact matches first."""
     if len(a) != len(b):
         a, b = _distinct(a), _distinct(b)
         if len(a) != len(b):
@@ -442,7 +428,7 @@ def _unordered(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rule
 
 
 def _distinct(items: Sequence[ParsedAnswer]) -> Sequence[ParsedAnswer]:
-    """The items without repeated tuples: a solution that is named twice is one solution."""
+    # The items without repeated tuples: a solution that is named twice is one solution.
     if any(item.kind != "seq" for item in items):
         return items
     return list(dict.fromkeys(items))
@@ -451,7 +437,7 @@ def _distinct(items: Sequence[ParsedAnswer]) -> Sequence[ParsedAnswer]:
 def _verdicts(
     item: ParsedAnswer, others: Sequence[ParsedAnswer], rules: Rules
 ) -> list[bool | None]:
-    """Compare `item` with each; a bare 5 must not be matched instead of a labeled x = 5."""
+    # Compare `item` with each; a bare 5 must not be matched instead of a labeled x = 5.
     if item.node is not None:
         exact = [
             other.node is not None
@@ -469,7 +455,6 @@ _SIGNED = ("<", "<=")
 
 
 def _same_relation(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    """Return True if two relations have the same operator and proportional differences."""
     if a.relation is None or b.relation is None:
         return False
     (op, left), (other, right) = a.relation, b.relation

@@ -1,8 +1,7 @@
 r"""Answers that copy a formula of their problem and leave its operations undone.
 
-`\binom{31}{28}` is the number that a problem asks for when it says "Compute `\binom{31}{28}`", and
-no answer to it. Expressions are compared as they are written: numbers are symbols there, so that
-nothing is computed, while order, brackets, `+ 0` and `1 \cdot` do not matter.
+Expressions are compared as written: numbers are symbols, so that nothing is computed, while order,
+brackets, `+ 0` and `1 \cdot` do not matter.
 """
 
 from __future__ import annotations
@@ -54,15 +53,13 @@ _SIGN = re.compile(r"[-+*/^!=<>|%×÷·√]")
 class Formulas(NamedTuple):
     """The formulas of a problem, as written."""
 
+    # Keys of the expressions with operations left, of the parts of such, and of fractions and
+    # decimals that stand by themselves.
     parts: frozenset[str]
-    """Keys of the expressions with operations left, of the parts of such, and of fractions and
-    decimals that stand by themselves."""
+    # `add` or `mul` with the members of sums and products, of which several may be copied.
     joined: tuple[tuple[str, Counter[ExprNode]], ...]
-    """`add` or `mul` with the members of sums and products, of which several may be copied."""
-    wholes: frozenset[str]
-    """Keys of what stands by itself: relations, sets, fractions and decimals."""
-    numbers: frozenset[str]
-    """Keys of all numbers."""
+    wholes: frozenset[str]  # keys of what stands by itself: relations, sets, fractions and decimals
+    numbers: frozenset[str]  # keys of all numbers
 
 
 @lru_cache(maxsize=1024)
@@ -91,7 +88,6 @@ def formulas_in(problem: str) -> Formulas:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Formulas, what stands between the relations in them, and runs of signs outside."""
     for formula in formulas_of(text):
         yield formula
         yield from (piece.strip() for piece in _BOUNDS.split(formula) if piece.strip())
@@ -129,7 +125,6 @@ def is_value(node: ExprNode) -> bool:
 
 
 def _written_value(node: ExprNode) -> Fraction | None:
-    """The number that is written at a node."""
     if is_written_number(node):
         return Fraction(node.args[0].removeprefix(WRITTEN))
     return rational(node)
@@ -176,17 +171,15 @@ def subtrees(node: ExprNode) -> Iterator[ExprNode]:
             yield from subtrees(arg)
 
 
+# An answer without it is not looked at further.
 _OPERATION = re.compile(r"[-+*/^!|()_]|\\(?!text|mathrm|\$|%)[A-Za-z]|[^\x00-\x7f]|\d\.\d|mod")
-"""An answer without it is not looked at further."""
 
 
 def is_copied(answer: str, gold: str, problem: str) -> bool:
-    """Return True if an answer that is equal to `gold` is only a formula of the text `problem`.
-
-    Such an answer is an expression of the problem with its operations left to be done, which is
-    not how the gold is written, perhaps with something around it that changes nothing. Numbers,
-    letters and choices are answers wherever they come from.
-    """
+    """Return True if an answer that is equal to `gold` is only a formula of the text `problem`."""
+    # Such an answer is an expression of the problem with its operations left to be done, which is
+    # not how the gold is written, perhaps with something around it that changes nothing. Numbers,
+    # letters and choices are answers wherever they come from.
     if answer == gold or _OPERATION.search(answer) is None:
         return False
     written, reference, value = read_as_written(answer), read_as_written(gold), read_answer(gold)
@@ -210,7 +203,7 @@ def is_copied(answer: str, gold: str, problem: str) -> bool:
 
 
 def _sides(answer: str, written: ParsedAnswer) -> list[ParsedAnswer]:
-    """The sides of an equation except names; an answer that is no equation is its own side."""
+    # The sides of an equation except names; an answer that is no equation is its own side.
     if "=" not in answer or not (written.kind == "relation" or written.label):
         return [written]
     text = clean(answer)
@@ -225,7 +218,6 @@ def _sides(answer: str, written: ParsedAnswer) -> list[ParsedAnswer]:
 
 
 def _is_named(side: ParsedAnswer) -> bool:
-    """Return True if a side only names something, or cannot be read."""
     node = side.node
     if node is None:
         return side.kind == "text"
@@ -237,7 +229,6 @@ def _is_named(side: ParsedAnswer) -> bool:
 def _is_copy(
     leaf: ParsedAnswer, spelled: set[str], golds: list[ExprNode], formulas: Formulas
 ) -> bool:
-    """Return True if a scalar has a part of the problem that equals a gold and is not its text."""
     node = leaf.node
     if node is None or node.key in spelled:
         return False
@@ -252,7 +243,6 @@ def _is_copy(
 
 
 def _copied_parts(node: ExprNode, formulas: Formulas) -> Iterator[ExprNode]:
-    """The parts of a tree that are parts of the problem's, and members of sums and products."""
     for part in subtrees(node):
         if part.key in formulas.parts or _is_worded(part, formulas):
             yield part
@@ -266,20 +256,18 @@ def _copied_parts(node: ExprNode, formulas: Formulas) -> Iterator[ExprNode]:
 
 
 def _is_worded(node: ExprNode, formulas: Formulas) -> bool:
-    """Return True if a node is a sign for words of the problem: `gcd(12, 18)`, `2^{10} mod 7`."""
+    # True if a node is a sign for words of the problem: `gcd(12, 18)`, `2^{10} mod 7`.
     keys = formulas.parts | formulas.numbers
     is_sign = node.op == "call" and node.args[0] in ("gcd", "lcm", "mod")
     return is_sign and all(arg.key in keys for arg in node.args[1:])
 
 
 def _computed(node: ExprNode) -> ExprNode:
-    """The expression that is written, computed where it can be."""
     numbers = [name for name in symbols(node) if name.startswith(WRITTEN)]
     return substitute(node, {name: num(Fraction(name.removeprefix(WRITTEN))) for name in numbers})
 
 
 def _is_operation(answer: ParsedAnswer) -> bool:
-    """Return True if an answer that is no single expression leaves something to be done."""
     if answer.kind in ("text", "union", "cap", "setminus"):
         return True
     if answer.relation is not None and not answer.items:

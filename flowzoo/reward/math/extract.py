@@ -1,14 +1,7 @@
-r"""Extraction of the answer from a reply.
+r"""Extraction of the answer from a reply, by sources that scan it backward.
 
-Sources, each a backward scan of bounded work per character: the last balanced `\boxed{...}` or
-`\fbox{...}` (`box`), what follows "answer is" or "answer:" (`phrase`), what follows `####`
-(`hashes`), the last formula or number of the last sentence or line (`span`), a text that is nothing
-but an answer (`whole`), the last number anywhere (`number`).
-
-Strict reading is the box alone: the reading for training, because every fallback is a way to be
-paid for an answer that was not given. A box that is empty is an answer that is missing: no other
-source is asked then. Only what follows the last `</think>` counts, and a `<think>` that never ends
-gives no answer. Boxes side by side on one line, joined by commas or and/or only, are one list.
+Strict reading, for training, is the last box alone: every fallback is a way to be paid for an
+answer that was not given. A box that is empty is an answer that is missing.
 """
 
 from __future__ import annotations
@@ -25,16 +18,17 @@ from flowzoo.reward.math.boxes import PERCENT_AFTER, last_box
 ExtractMode = Literal["strict", "lenient", "auto"]
 AnswerSource = Literal["box", "phrase", "hashes", "span", "whole", "number"]
 
+# The sources of each mode, in the order in which they are asked.
+# `box` is the last balanced `\boxed{...}` or `\fbox{...}`, `phrase` what follows "answer is" or
+# "answer:", `hashes` what follows `####`, `span` the last formula or number of the last sentence or
+# line, `whole` a text that is nothing but an answer, `number` the last number anywhere.
 ORDERS: Final[dict[ExtractMode, tuple[AnswerSource, ...]]] = {
     "strict": ("box",),
     "lenient": ("box", "hashes", "phrase", "number"),
     "auto": ("box", "hashes", "phrase", "whole", "span"),
 }
-"""The sources of each mode, in the order in which they are asked."""
-TAIL: Final = 50_000
-"""Characters at the end of a reply that are looked at."""
-_SHORT: Final = 200
-"""A text up to this long may be a bare answer."""
+TAIL: Final = 50_000  # characters at the end of a reply that are looked at
+_SHORT: Final = 200  # a text up to this long may be a bare answer
 
 _PHRASE = re.compile(
     r"(?:answer|réponse|respuesta|antwort|odpowiedź|risposta|resposta|ответ)"
@@ -60,11 +54,11 @@ _CHAT_MARK = re.compile(r"(?:<\|[a-z_]{2,20}\|>\s*(?:user|assistant|system)?\s*)
 _MATH = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$((?:[^$\\]|\\.)+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
+# A last sentence that rejects its number.
 _DENIED = re.compile(
     r"(?:\bnot|n't)(?: equal to| be)?\s[$\\(\s]*-?[\d.,/]+[$\\)\s.]*$"
     r"|\d[$\\)\s]*(?:is|are) (?:wrong|incorrect|false|not (?:right|correct))\b"
 )
-"""A last sentence that rejects its number."""
 _INTRODUCTION = re.compile(r"[^\W\d_]\s*:")
 _LEAD = re.compile(
     r"\s*(?:(?:[A-Za-z]|ans|answer|sol|solution|result|total)\b\s?[.:]\s|=+>?|-+>|→|⇒|\*\*?:)\s*"
@@ -130,10 +124,8 @@ def extract(
 
 
 def _stated(tail: str) -> str | None:
-    """The last `<answer>`, or what the last `"answer"` of an object says; else the text itself.
-
-    None where an object has no such entry, or nothing in it.
-    """
+    # The last `<answer>`, or what the last `"answer"` of an object says; else the text itself.
+    # None where an object has no such entry, or nothing in it.
     close_at = tail.rfind("</answer>")
     open_at = tail.rfind(_TAG, 0, close_at) if close_at >= 0 else -1
     if open_at >= 0:
@@ -178,7 +170,7 @@ def without_thinking(text: str) -> str | None:
 
 
 def _without_marks(text: str) -> str:
-    """`text` without chat-template tokens and a customary last sentence at its end."""
+    # `text` without chat-template tokens and a customary last sentence at its end.
     text = text.rstrip()
     if text.endswith((">", "user", "assistant")):
         text = _CHAT_MARK.sub("", text).rstrip()
@@ -211,7 +203,7 @@ def answer_phrase(text: str) -> str | None:
 
 
 def _after_hashes(text: str) -> str | None:
-    """The rest of the line after the last `####`, GSM8K's mark."""
+    # The rest of the line after the last `####`, GSM8K's mark.
     at = text.rfind("####")
     if at < 0:
         return None
@@ -226,7 +218,7 @@ def _first_line(text: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    """The last line, or the last sentence where that is shorter; a display is part of its line."""
+    # The last line, or the last sentence where that is shorter; a display is part of its line.
     text = text[-8 * _SHORT :].strip()
     if text.endswith(("$$", "\\]", "\\)")) or "\\end{" in text[-20:]:
         opening = {"$$": "$$", "\\]": "\\[", "\\)": "\\("}.get(text[-2:], "\\begin{")
@@ -243,7 +235,7 @@ def _last_line(text: str) -> str:
 
 
 def _introduced(line: str) -> str:
-    """A last line without what introduces its value: `A: 18`, `Ans. 18`, `= 18`, `-> 18`."""
+    # A last line without what introduces its value: `A: 18`, `Ans. 18`, `= 18`, `-> 18`.
     lead = _LEAD.match(line)
     if lead is None or ":" in line[lead.end() :] or "=" in line[lead.end() :]:
         return line
@@ -251,7 +243,7 @@ def _introduced(line: str) -> str:
 
 
 def _whole(text: str) -> str | None:
-    """`text` if it is short and nothing but an answer, with few words that are not mathematics."""
+    # `text` if it is short and nothing but an answer, with few words that are not mathematics.
     if not 0 < len(text) <= _SHORT * 2:
         return None
     opens_math = text.startswith(("$", "\\(", "\\[", "\\begin"))
@@ -273,7 +265,6 @@ def _whole(text: str) -> str | None:
 
 
 def _last_item(sentence: str) -> str | None:
-    """The last formula or number of a sentence, whichever comes last."""
     spans = [match for match in _MATH.finditer(sentence) if _is_formula(match)]
     last = spans[-1] if spans else None
     start = last.end() if last is not None else 0
@@ -296,13 +287,12 @@ def formulas_of(text: str) -> list[str]:
 
 
 def _is_aside(sentence: str, start: int, match: re.Match[str]) -> bool:
-    """Return True if a number behind a formula belongs to the word before it, as in `part 2`."""
+    # True if a number behind a formula belongs to the word before it, as in `part 2`.
     before = _WORDS.findall(sentence[start : match.start()])
     return bool(before) and before[-1].lower() in _NUMBERED
 
 
 def _is_formula(match: re.Match[str]) -> bool:
-    """Return True if a span between dollar signs is no prose."""
     body = next(group for group in match.groups() if group is not None)
     if "?" in body:
         return False

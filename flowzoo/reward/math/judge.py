@@ -1,10 +1,6 @@
 r"""Sympy's verdict on pairs that the fast comparison leaves open, in killable workers.
 
-A gold that is an inequality in one letter, such as `1 \le z^2 \le 49`, is solved over the real
-numbers and compared with the set that the answer is; sets are compared as sets; expressions whose
-bars nest, such as `||x||y||`, are simplified. Sympy objects are built from the trees of our own
-parser: no text reaches sympy's parser or `eval`. A screen keeps out what computer algebra
-could compute forever: nested powers, factorials, sums, integrals, big exponents, long texts.
+Sympy objects are built from the trees of our own parser: no text reaches sympy's parser or `eval`.
 """
 
 from __future__ import annotations
@@ -44,6 +40,8 @@ _verdicts: dict[tuple[str, str], JudgeStatus] = {}
 
 def is_light(text: str) -> bool:
     """Return True if a text may be given to sympy."""
+    # Computer algebra could compute nested powers, factorials, sums, integrals, big exponents and
+    # long texts forever.
     if len(text) > _MAX_CHARS or _HEAVY.search(text) or _is_tower(text):
         return False
     if text.count("(") + text.count("{") + text.count("[") > 80:
@@ -52,7 +50,6 @@ def is_light(text: str) -> bool:
 
 
 def _is_tower(text: str) -> bool:
-    """Return True if an exponent contains a power."""
     for match in _POWER.finditer(text):
         depth, idx = 0, match.end()
         while idx < len(text):
@@ -75,12 +72,7 @@ def _is_tower(text: str) -> bool:
 
 
 def judge(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
-    """Return the statuses of (answer, gold) pairs; verdicts and timeouts are cached by content.
-
-    Args:
-        pairs: extracted answers with their gold answers.
-        deadline: seconds of processor time for each pair.
-    """
+    """Return the statuses of (answer, gold) pairs; verdicts and timeouts are cached by content."""
     distinct = dict.fromkeys(pairs)
     statuses = {pair: _verdicts[pair] for pair in distinct if pair in _verdicts}
     light = [p for p in distinct if p not in statuses and is_light(p[0]) and is_light(p[1])]
@@ -143,10 +135,8 @@ def agree(answer: str, gold: str) -> bool:
 
 
 def _same_set(answer: str, gold: str) -> bool:
-    """Compare the answer's set of real numbers with the gold's, or with the gold's solutions.
-
-    Only the gold is solved: an answer that leaves an inequality to be solved is not an answer.
-    """
+    # Compare the answer's set of real numbers with the gold's, or with the gold's solutions.
+    # Only the gold is solved: an answer that leaves an inequality to be solved is not an answer.
     written, reference = read_answer(answer), read_answer(gold)
     if written is None or reference is None or not _is_interval_like(written):
         return False
@@ -163,14 +153,12 @@ def _same_set(answer: str, gold: str) -> bool:
 
 
 def _is_interval_like(answer: ParsedAnswer) -> bool:
-    """Return True if an answer is a set of reals or a pair that may be an open interval."""
     if answer.kind == "relation" or answer.shape == ",":
         return False
     return is_real_set(answer) or answer.kind in ("seq", "set")
 
 
 def _solved(inequalities: Sequence[tuple[str, ExprNode]]) -> tuple[str, Any]:
-    """Return the letter of inequalities in one letter and the set of their real solutions."""
     import sympy
 
     solutions: Any = sympy.S.Reals
@@ -188,7 +176,6 @@ def _solved(inequalities: Sequence[tuple[str, ExprNode]]) -> tuple[str, Any]:
 
 
 def _set(answer: ParsedAnswer) -> Any:
-    """Convert a set of real numbers to sympy."""
     import sympy
 
     if answer.kind == "scalar" and answer.node is not None and not answer.unit:
@@ -212,7 +199,6 @@ def _set(answer: ParsedAnswer) -> Any:
 
 
 def _same_expression(answer: str, gold: str) -> bool:
-    """Compare two expressions, at least one of which has nested bars."""
     import sympy
 
     return any(
@@ -222,7 +208,7 @@ def _same_expression(answer: str, gold: str) -> bool:
 
 
 def _readings(text: str) -> Iterator[ExprNode]:
-    """Yield the expression that a text is; where bars nest, one for each way to pair them."""
+    # Yield the expression that a text is; where bars nest, one for each way to pair them.
     answer = read_answer(text)
     if answer is not None and answer.node is not None and not answer.unit:
         yield answer.node
@@ -252,11 +238,7 @@ _SYMPY_NAMES: Final = {
 
 
 def _expression(node: ExprNode) -> Any:
-    """Convert a tree to sympy, with real symbols.
-
-    Raises:
-        _NotConvertibleError: it has a function that is not listed, a sum or an integral.
-    """
+    # Convert a tree to sympy, with real symbols.
     import sympy
 
     op, args = node.op, node.args

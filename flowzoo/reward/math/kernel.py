@@ -1,10 +1,7 @@
 r"""The plain case of a large batch in one compiled pass: a last box that holds a plain number.
 
-The tails of the replies are joined into one byte buffer; the kernel looks for the last box of each,
-parses a decimal of at most 14 digits and compares it with the gold's. Every row that is not of this
-form is left to the Python path, and the verdicts of the others are the ones that path gives
-(a test compares them). Numba is imported and the kernel compiled, or loaded from the cache beside
-this file, at the first use only: not in processes that score small batches.
+Every other row is left to the Python path, which gives the same verdicts (a test compares them).
+Numba is imported at the first use only.
 """
 
 from __future__ import annotations
@@ -17,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_ROWS: Final = 2_000
-"""Batches with fewer rows are not worth the loading of the kernel."""
-TAIL_BYTES: Final = 256
-"""Most bytes from the start of a box to the end of the reply."""
+MIN_ROWS: Final = 2_000  # batches with fewer rows are not worth the loading of the kernel
+TAIL_BYTES: Final = 256  # most bytes from the start of a box to the end of the reply
 _MARGIN: Final = 80
 _MAX_DIGITS: Final = 14
 _PLAIN_GOLD = re.compile(rf"-?\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})?", re.ASCII)
@@ -39,12 +34,7 @@ def plain_gold(gold: str) -> tuple[int, int] | None:
 
 
 def judge_plain(preds: Sequence[str], golds: Sequence[tuple[int, int]]) -> list[int]:
-    """For each row 2 (equal), 1 (different) or 0 (left to the Python path).
-
-    Args:
-        preds: ASCII replies without a `think` tag.
-        golds: what `plain_gold` returned for each.
-    """
+    """For each row 2 (equal), 1 (different) or 0 (left to the Python path)."""
     import numpy as np
 
     tails = [pred[-TAIL_BYTES:] for pred in preds]
@@ -70,7 +60,7 @@ def _kernel() -> Callable[[Any, Any, Any, Any, Any], None]:
 
 
 def _find_box(buffer: np.ndarray, start: int, end: int) -> int:
-    r"""Index behind the last `\boxed{` if it is the last `box` by a margin, else -1."""
+    # Index behind the last `\boxed{` if it is the last `box` by a margin, else -1.
     i = end - 2
     first = -1
     while i > start:
@@ -90,7 +80,7 @@ def _find_box(buffer: np.ndarray, start: int, end: int) -> int:
 
 
 def _parse(buffer: np.ndarray, at: int, end: int) -> tuple[int, int]:
-    """Mantissa and decimals of the number before the next `}`; decimals -1 if there is none."""
+    # Mantissa and decimals of the number before the next `}`; decimals -1 if there is none.
     sign = 1
     if at < end and buffer[at] == 45:
         sign, at = -1, at + 1

@@ -15,21 +15,15 @@ class ParsedAnswer(NamedTuple):
     """The meaning of an answer."""
 
     kind: AnswerKind
-    text: str = ""
-    """Normal form as a text, of the whole answer only; a text's meaning."""
-    node: ExprNode | None = None
-    """The expression of a scalar."""
-    items: tuple[ParsedAnswer, ...] = ()
-    """Members of a container, in order."""
+    text: str = ""  # normal form as a text, of the whole answer only; a text's meaning
+    node: ExprNode | None = None  # the expression of a scalar
+    items: tuple[ParsedAnswer, ...] = ()  # members of a container, in order
+    # Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it was in braces.
     shape: str = ""
-    """Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it was in braces."""
-    unit: str = ""
-    """Unit of a scalar; `%` means that the value was divided by 100."""
-    label: str = ""
-    """Left-hand side, such as `x` in `x = 5`."""
+    unit: str = ""  # unit of a scalar; `%` means that the value was divided by 100
+    label: str = ""  # left-hand side, such as `x` in `x = 5`
+    # True if a `seq` was written as an inequality or a membership, so that it is no tuple.
     is_range: bool = False
-    """True if a `seq` was written as an inequality or a membership, so that it is no tuple."""
-    digits: int = 0
-    """Significant digits of a scalar written as one decimal; 0 for everything else."""
+    digits: int = 0  # significant digits of a scalar written as one decimal; 0 for everything else
+    # `(op, difference)` with op `=`, `<`, `<=` or `!=`, for a single relation.
     relation: tuple[str, ExprNode] | None = None
-    """`(op, difference)` with op `=`, `<`, `<=` or `!=`, for a single relation."""

@@ -65,10 +65,8 @@ def chosen(answer: str) -> str:
 
 
 def spoken_choice(text: str) -> str:
-    """The letter that a sentence chooses, such as `D` in `The answer: D, not A`; empty if open.
-
-    The letter right behind the last "answer" counts; else the only letter that stands alone.
-    """
+    """The letter that a sentence chooses, such as `D` in `The answer: D, not A`; empty if open."""
+    # The letter right behind the last "answer" counts; else the only letter that stands alone.
     tail = text[-_SCANNED:]
     is_negated = _NEGATION.search(tail) is not None
     for match in reversed(list(_MARKER.finditer(tail))):
@@ -85,7 +83,7 @@ def spoken_choice(text: str) -> str:
 
 
 def _affirmed(tail: str) -> str:
-    """The one letter of the clauses that deny nothing: `D` in `for sure D, it can't be A`."""
+    # The one letter of the clauses that deny nothing: `D` in `for sure D, it can't be A`.
     clauses = _CLAUSE.split(tail)
     plain = [clause for clause in clauses if not _NEGATION.search(clause)]
     denied = [clause for clause in clauses if _NEGATION.search(clause)]
@@ -103,14 +101,11 @@ _SHORT: Final = 250
 class ParsedGold(NamedTuple):
     """A gold that was read once for all its predictions."""
 
-    source: str
-    """The extracted gold answer."""
-    answer: ParsedAnswer | None
-    """None if it is blank or over the bounds."""
-    choice: str
-    """Letter of a gold that is a choice, else empty."""
+    source: str  # the extracted gold answer
+    answer: ParsedAnswer | None  # None if it is blank or over the bounds
+    choice: str  # letter of a gold that is a choice, else empty
+    # A percent sign follows the box of the gold, so that both 20 and 20% are right.
     is_loose_percent: bool = False
-    """A percent sign follows the box of the gold, so that both 20 and 20% are right."""
 
 
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
@@ -126,7 +121,6 @@ def read_gold(gold: str, as_given: bool) -> ParsedGold:
 
 
 def _is_chain(answer: ParsedAnswer) -> bool:
-    """Return True if a relation is a chain of more than two sides, which ends in the answer."""
     return answer.relation is None and not answer.label
 
 
@@ -185,7 +179,7 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
 
 
 def _in_percent(parsed: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
-    """`20%` for a gold of 20, which data sets write without the sign; not `0.5%` for 0.5."""
+    # `20%` for a gold of 20, which data sets write without the sign; not `0.5%` for 0.5.
     value = None if gold.node is None else rational(gold.node)
     if parsed.node is None or gold.unit or value is None or abs(value) < 1:
         return False
@@ -195,7 +189,7 @@ def _in_percent(parsed: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool 
 def _other_readings(
     answer: str, parsed: ParsedAnswer, gold: ParsedGold, rules: Rules
 ) -> bool | None:
-    """Commas that group thousands on one side and separate items on the other; decimal commas."""
+    # Commas that group thousands on one side and separate items on the other; decimal commas.
     assert gold.answer is not None
     if parsed.kind in ("list", "set") and is_list_like(gold.source):
         other = read_as_list(gold.source)
@@ -211,12 +205,12 @@ def _other_readings(
     return False
 
 
+# The letter in front of the value of a choice.
 _LETTERED = re.compile(
     r"\s*(?:\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{\s*)?\([A-J]\)[:.]?\s*\}?"
     r"(?:\\[ ,;:]|\s|~|:)*"
     r"(?=[\d$\\.(\[{-])"
 )
-"""The letter in front of the value of a choice."""
 _EQUATION = re.compile(r"[^=]{1,40}=[^=.]{1,80}")
 
 # What the parser here does not read and the judge might: bars inside bars, relations, set notation.
@@ -232,10 +226,8 @@ _COMMANDS = re.compile(r"\\[A-Za-z]+")
 
 
 def _is_open(parsed: ParsedAnswer, gold: ParsedAnswer) -> bool:
-    """Return True if the judge could see more: a formula on both sides that one side's parser left.
-
-    A relation beside an interval or a set may be solved; everything else was compared in full.
-    """
+    # True if the judge could see more: a formula on both sides that one side's parser left.
+    # A relation beside an interval or a set may be solved; everything else was compared in full.
     kinds = {parsed.kind, gold.kind}
     if is_real_set(parsed) and is_real_set(gold) and same_real_set(parsed, gold) is not None:
         return False

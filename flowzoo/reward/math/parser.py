@@ -1,9 +1,6 @@
 r"""Recursive-descent parser of one scalar expression, LaTeX or plain, to a tree.
 
-Grammar, loosest first: sum, product (also by juxtaposition, `mod`), sign, power and postfix,
-atom. Every call consumes a token or ends, and brackets nest at most 64 deep, so it cannot hang.
-Conventions: `\sin 2x` takes the product that follows, `\log` without a base is decimal, `1/2x` is
-`(1/2)x`, `2\frac{1}{3}` is a mixed number.
+Every call consumes a token or ends, and brackets nest at most 64 deep, so it cannot hang.
 """
 
 from __future__ import annotations
@@ -55,8 +52,8 @@ from flowzoo.reward.math.vocabulary import (
     number_in_words,
 )
 
+# First character of the symbol that a number is in a tree as written; 0 and 1 stay numbers.
 WRITTEN: Final = "="
-"""First character of the symbol that a number is in a tree as written; 0 and 1 stay numbers."""
 _MAX_CELLS: Final = 256
 _ATOM_ENDS: Final = frozenset(("+", "-", ",", ";", ")", "]", "}", "\\}", "=", "<", ">", "&", "/"))
 _TIMES: Final = frozenset(("*", "cdot", "times"))
@@ -69,12 +66,7 @@ _SHORT_KEY: Final = 300
 
 
 def parse_scalar(source: MathTokens, start: int, end: int, sign: int = 1) -> ExprNode:
-    r"""Return the tree of the tokens from `start` to `end`, with `\pm` read as `sign` (1 or -1).
-
-    Raises:
-        AnswerSyntaxError: they are no expression.
-        AnswerTooLargeError: a number or the nesting is over the bounds.
-    """
+    r"""Return the tree of the tokens from `start` to `end`, with `\pm` read as `sign` (1 or -1)."""
     parser = _Parser(source, start, end, sign)
     node = parser.sum()
     if parser.at < end:
@@ -84,6 +76,9 @@ def parse_scalar(source: MathTokens, start: int, end: int, sign: int = 1) -> Exp
     return node
 
 
+# Grammar, loosest first: sum, product (also by juxtaposition, `mod`), sign, power and postfix,
+# atom. `\sin 2x` takes the product that follows, `\log` without a base is decimal, `1/2x` is
+# `(1/2)x`, `2\frac{1}{3}` is a mixed number.
 class _Parser:
     """Parser of one slice of tokens.
 
@@ -101,18 +96,18 @@ class _Parser:
         return self.literal(number_value(text))
 
     def literal(self, value: Fraction) -> ExprNode:
-        """The node of a number that is written: itself, or a symbol in a tree as written."""
+        # The node of a number that is written: itself, or a symbol in a tree as written.
         return sym(f"{WRITTEN}{value}") if self.as_written and value not in (0, 1) else num(value)
 
     def peek(self, ahead: int = 0) -> MathToken | None:
-        """The token `ahead` of the next one, if the bracket does not end before."""
+        # The token `ahead` of the next one, if the bracket does not end before.
         return self.tokens[self.at + ahead] if self.at + ahead < self.end else None
 
     def next_text(self) -> str:
         return self.tokens[self.at].text if self.at < self.end else ""
 
     def accept(self, *texts: str) -> str:
-        """Step over the next token if it is one of `texts`; its text, or an empty string."""
+        # Step over the next token if it is one of `texts`; its text, or an empty string.
         if self.at < self.end:
             token = self.tokens[self.at]
             if token.kind in "pc" and token.text in texts:
@@ -121,7 +116,7 @@ class _Parser:
         return ""
 
     def inside(self, close_at: int) -> ExprNode:
-        """Parse from here to the bracket at `close_at`, and step over it."""
+        # Parse from here to the bracket at `close_at`, and step over it.
         outer, bars = self.end, self.bars
         self.end, self.bars = close_at, 0
         self.depth += 1
@@ -133,23 +128,18 @@ class _Parser:
         return node
 
     def signum(self, sign: str) -> int:
-        """1 or -1 for a sign, by the reading of `±` that was asked for."""
+        # 1 or -1 for a sign, by the reading of `±` that was asked for.
         if sign in ("+", "-"):
             return 1 if sign == "+" else -1
         return self.plus_minus if sign == "pm" else -self.plus_minus
 
     def deeper(self) -> None:
-        """Count one more level of nesting.
-
-        Raises:
-            AnswerTooLargeError: there are too many.
-        """
+        # Count one more level of nesting.
         self.depth += 1
         if self.depth > 64:
             raise AnswerTooLargeError
 
     def group(self) -> ExprNode:
-        """The bracket that starts here."""
         close_at = self.partner[self.at]
         if close_at < 0 or close_at >= self.end:
             raise AnswerSyntaxError
@@ -157,7 +147,6 @@ class _Parser:
         return self.inside(close_at)
 
     def commas(self, start: int, end: int) -> list[int]:
-        """Indices of the commas between two indices, outside inner brackets."""
         indices, idx = [], start
         while idx < end:
             token = self.tokens[idx]
@@ -173,7 +162,7 @@ class _Parser:
         return self.subscripted(self.single(char), char)
 
     def subscripted(self, node: ExprNode, name: str) -> ExprNode:
-        """`node`, or the symbol that `name` with the subscript that follows is."""
+        # `node`, or the symbol that `name` with the subscript that follows is.
         if self.next_text() != "_" or self.tokens[self.at].kind != "p":
             return node
         self.at += 1
@@ -182,7 +171,7 @@ class _Parser:
         return sym(f"{name}_{below if base is None else base}")
 
     def subscript(self) -> str:
-        """Text of a subscript: one token or a group, without white space."""
+        # Text of a subscript: one token or a group, without white space.
         if self.at >= self.end:
             raise AnswerSyntaxError
         start = self.at
@@ -194,7 +183,6 @@ class _Parser:
         return "".join(token.text for token in parts)
 
     def binder(self, name: str) -> ExprNode:
-        """A sum, product, integral or limit, whose command was just read."""
         self.deeper()
         low = high = None
         variable = ""
@@ -220,14 +208,14 @@ class _Parser:
         return bind(name, variable, [body, *parts])
 
     def integrand(self, body: ExprNode) -> tuple[str, ExprNode]:
-        """Return the variable of integration and the integrand of a body with `dx` as a factor."""
+        # Return the variable of integration and the integrand of a body with `dx` as a factor.
         differentials = [name for name in symbols(body) if name.startswith("d:")]
         if len(differentials) != 1:
             raise AnswerSyntaxError
         return differentials[0][2:], replace(body, differentials[0], ONE)
 
     def index(self) -> tuple[str, ExprNode]:
-        r"""`{k=1}` below a sum or `{x \to 0}` below a limit: the variable and its start."""
+        # `{k=1}` below a sum or `{x \to 0}` below a limit: the variable and its start.
         if self.next_text() != "{":
             raise AnswerSyntaxError
         close_at = self.partner[self.at]
@@ -240,7 +228,7 @@ class _Parser:
         return name.text, self.inside(close_at)
 
     def matrix(self) -> ExprNode:
-        """A matrix; a `vmatrix` is a determinant."""
+        # A matrix; a `vmatrix` is a determinant.
         kind, cells = self.cells()
         if kind == "Vmatrix":  # a norm
             raise AnswerSyntaxError
@@ -250,7 +238,7 @@ class _Parser:
         return call("matrix", rows)
 
     def cells(self) -> tuple[str, list[list[ExprNode]]]:
-        r"""Rows of the environment whose `\begin` was just read."""
+        # Rows of the environment whose `\begin` was just read.
         kind = self.subscript()
         rows: list[list[ExprNode]] = [[]]
         if kind == "array":
@@ -276,7 +264,6 @@ class _Parser:
         return kind, rows
 
     def cell_end(self) -> int:
-        """Index of the token that ends the cell that begins here."""
         idx = self.at
         while idx < self.end:
             token = self.tokens[idx]
@@ -288,7 +275,7 @@ class _Parser:
         raise AnswerSyntaxError
 
     def derivative(self) -> ExprNode | None:
-        r"""`\frac{d}{dx}`, as a symbol in front of what is differentiated."""
+        # `\frac{d}{dx}`, as a symbol in front of what is differentiated.
         start = self.at
         if self.next_text() != "{" or self.partner[start] < 0:
             return None
@@ -304,7 +291,7 @@ class _Parser:
         return sym(f"d/{bottom}")
 
     def root(self) -> ExprNode:
-        """A root: its degree in brackets, then the radicand."""
+        # A root: its degree in brackets, then the radicand.
         degree: ExprNode | None = None
         token = self.peek()
         if token and token.text == "[" and token.kind == "p":
@@ -313,7 +300,6 @@ class _Parser:
         return power(radicand, HALF if degree is None else power(degree, MINUS_ONE))
 
     def function(self, name: str) -> ExprNode:
-        """A function by name, with its power and its argument."""
         if name == "sqrt":
             return self.root()
         self.deeper()
@@ -332,7 +318,6 @@ class _Parser:
         return node if exponent is None else power(node, exponent)
 
     def arguments(self) -> list[ExprNode]:
-        """The arguments of a function, in brackets or loose."""
         token = self.peek()
         if token is None:
             raise AnswerSyntaxError
@@ -346,7 +331,7 @@ class _Parser:
         return [self.loose_argument()]
 
     def loose_argument(self) -> ExprNode:
-        r"""The argument of a function without brackets: `2x` in `\sin 2x`."""
+        # The argument of a function without brackets: `2x` in `\sin 2x`.
         factors: list[ExprNode] = []
         while self.at < self.end:
             token = self.tokens[self.at]
@@ -366,7 +351,6 @@ class _Parser:
         return mul(factors)
 
     def is_loose(self, token: MathToken) -> bool:
-        """Return True if a token goes on in the argument of a function without brackets."""
         name = SAME.get(token.text, token.text)
         if token.kind == "w":
             return name not in FUNCTIONS
@@ -375,11 +359,9 @@ class _Parser:
         return False
 
     def is_applied(self, node: ExprNode) -> bool:
-        """Return True if the bracket that comes next holds the arguments of the letter `node`.
-
-        `f(x)`, `P(A)` and `y(0)` are values of functions; `n(n + 1)`, whose letter also stands
-        alone, `a(x + 1)` and `C(x - 1)(x - 2)` are products.
-        """
+        # True if the bracket that comes next holds the arguments of the letter `node`.
+        # `f(x)`, `P(A)` and `y(0)` are values of functions; `n(n + 1)`, whose letter also stands
+        # alone, `a(x + 1)` and `C(x - 1)(x - 2)` are products.
         symbol = node.args[0] if node.op == "pow" else node
         if symbol.op != "sym" or (node.op == "pow" and self.tokens[self.at - 1].text == "'"):
             return False
@@ -412,11 +394,9 @@ class _Parser:
         return not self.stands_alone(letter)
 
     def is_followed_by_bracket(self, close_at: int) -> bool:
-        """Return True if another bracket stands right behind the one that closes here."""
         return close_at + 1 < self.end and self.tokens[close_at + 1].text == "("
 
     def stands_alone(self, letter: str) -> bool:
-        """Return True if a letter occurs anywhere without arguments."""
         for idx, token in enumerate(self.tokens):
             is_here = token.text == letter or (
                 token.kind == "w" and len(token.text) < 4 and letter in token.text
@@ -434,7 +414,6 @@ class _Parser:
         return False
 
     def applied_to(self, node: ExprNode) -> ExprNode:
-        """The value of a letter as a function, at the arguments in the bracket that comes next."""
         exponent = None
         if node.op == "pow":
             node, exponent = node.args
@@ -451,7 +430,7 @@ class _Parser:
         return call(f"@{name}", args)
 
     def applied(self, name: str, args: list[ExprNode], base: ExprNode | None) -> ExprNode:
-        """The function `name` of its arguments; `base` is the subscript of a logarithm."""
+        # The function `name` of its arguments; `base` is the subscript of a logarithm.
         if name in ("max", "min", "gcd", "lcm"):
             return call(name, args)
         if name == "binom" and len(args) == 2:
@@ -508,7 +487,7 @@ class _Parser:
         raise AnswerSyntaxError
 
     def choose(self) -> ExprNode | None:
-        r"""`{n \choose k}` or `{a \over b}`."""
+        # `{n \choose k}` or `{a \over b}`.
         close_at = self.partner[self.at]
         idx = self.at + 1
         while idx < close_at:
@@ -524,7 +503,6 @@ class _Parser:
         return None
 
     def absolute(self) -> ExprNode:
-        """An absolute value, whose bar is next."""
         self.at += 1
         self.bars += 1
         self.deeper()
@@ -536,7 +514,7 @@ class _Parser:
         return call("abs", [node])
 
     def word(self, text: str) -> ExprNode:
-        """A run of letters: a function, a name, or single letters that multiply."""
+        # A run of letters: a function, a name, or single letters that multiply.
         self.at += 1
         name = SAME.get(text, text)
         if is_function(name):
@@ -561,7 +539,7 @@ class _Parser:
         return self.subscripted(sym(text), text)
 
     def differential(self, text: str) -> str:
-        r"""The variable of `dx`, `d x` or `d\theta`."""
+        # The variable of `dx`, `d x` or `d\theta`.
         if len(text) == 2:
             return text[1]
         token = self.peek()
@@ -573,7 +551,6 @@ class _Parser:
         return token.text
 
     def text(self, content: str) -> ExprNode:
-        """The content of a text command as a function or a symbol."""
         self.at += 1
         name = SAME.get(content, content)
         if name in FUNCTIONS or name in CALLED:
@@ -585,7 +562,6 @@ class _Parser:
         raise AnswerSyntaxError
 
     def command(self, name: str) -> ExprNode:
-        """The operand that a command, just read, begins."""
         same = SAME.get(name, name)
         if same in FUNCTIONS or same in CALLED or name == "sqrt":
             return self.fraction("binom") if same == "binom" else self.function(same)
@@ -603,7 +579,7 @@ class _Parser:
         return self.subscripted(sym(name), name)
 
     def special(self, name: str) -> ExprNode | None:
-        """Read the operand of a command with a special syntax; None for other commands."""
+        # Read the operand of a command with a special syntax; None for other commands.
         if name == "frac":
             return self.derivative() or self.fraction("frac")
         if name in ("lfloor", "lceil", "langle"):
@@ -617,7 +593,7 @@ class _Parser:
         return None
 
     def enclosed(self, name: str) -> ExprNode:
-        r"""Read the operand between `\lfloor` or `\lceil` and its partner."""
+        # Read the operand between `\lfloor` or `\lceil` and its partner.
         close = {"lfloor": "rfloor", "lceil": "rceil", "langle": "rangle"}[name]
         self.deeper()
         node = self.sum()
@@ -629,13 +605,12 @@ class _Parser:
         return call("floor" if name == "lfloor" else "ceil", [node])
 
     def accented(self, name: str) -> ExprNode:
-        """Read a letter under an accent, which is a symbol."""
         if name != "angle" and self.next_text() != "{":
             raise AnswerSyntaxError
         return self.subscripted(sym(f"{name}({self.subscript()})"), name)
 
     def argument(self) -> ExprNode:
-        """One argument of a command: a group, one digit of a number, or one atom."""
+        # One argument of a command: a group, one digit of a number, or one atom.
         token = self.peek()
         if token is None:
             raise AnswerSyntaxError
@@ -650,7 +625,6 @@ class _Parser:
         return self.atom()
 
     def argument_whole(self) -> ExprNode:
-        """One argument, in which a number is not split into digits."""
         token = self.peek()
         if token is not None and token.kind == "n":
             self.at += 1
@@ -693,7 +667,7 @@ class _Parser:
         return node if minus > 0 else negative(node)
 
     def signed(self) -> ExprNode:
-        """A factor that may have a sign, as after `*` and `^`."""
+        # A factor that may have a sign, as after `*` and `^`.
         minus = 1
         while sign := self.accept("+", "-", "pm", "mp"):
             minus *= self.signum(sign)
@@ -710,7 +684,7 @@ class _Parser:
         return False
 
     def is_split_number(self, first: int) -> bool:
-        """Two numbers side by side are no product: `4 2` is neither 8 nor 42, but `2^6 3^5` is."""
+        # Two numbers side by side are no product: `4 2` is neither 8 nor 42, but `2^6 3^5` is.
         token = self.tokens[self.at]
         if token.spaced == 2:
             raise AnswerSyntaxError  # another line
@@ -724,7 +698,7 @@ class _Parser:
         return False
 
     def mixed(self) -> ExprNode | None:
-        r"""A mixed number: a whole number, then a proper fraction of whole numbers."""
+        # A mixed number: a whole number, then a proper fraction of whole numbers.
         whole = self.peek()
         if whole is None or whole.kind != "n" or not whole.text.isdigit():
             return None
@@ -782,7 +756,7 @@ class _Parser:
         return node
 
     def script(self) -> ExprNode:
-        """Read an exponent: a group, or one signed factor (right to left)."""
+        # Read an exponent: a group, or one signed factor (right to left).
         self.deeper()
         minus = 1
         while sign := self.accept("+", "-"):

@@ -21,19 +21,19 @@ from flowzoo.reward.math.judge import judge, warm
 from flowzoo.reward.math.kernel import MIN_ROWS, judge_plain, plain_gold
 from flowzoo.reward.math.pairs import ParsedGold, compare, read_gold, sentence_choice
 
+# `too_big`: the answer is over the bounds of the reader. `bad_gold`: the gold answer is blank or
+# over them, so that the row says nothing about the reply and can be masked. `timeout`, `crashed`:
+# the judge ran out of time or memory, or died; the score is 0. `copied`: equal, but only a formula
+# copied from the problem; the score is 0.
 MathStatus = Literal[
     "equal", "different", "copied", "no_answer", "too_big", "timeout", "crashed", "bad_gold"
 ]
-"""`too_big`: the answer is over the bounds of the reader. `bad_gold`: the gold answer is blank
-or over them, so that the row says nothing about the reply and can be masked. `timeout`, `crashed`:
-the judge ran out of time or memory, or died; the score is 0. `copied`: equal, but only a formula
-copied from the problem; the score is 0."""
 MathReading = Literal["auto", "answer", "strict", "lenient"]
 Judging = Literal["pool", "none"]
 
 
+# From this many rows on, with a gold that is no whole number, the judge starts beforehand.
 _WARM_ROWS: Final = 32
-"""From this many rows on, with a gold that is no whole number, the judge starts beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,6 @@ class MathOptions:
     """Seconds of processor time for a pair that is judged, at most 1.5; see `WorkerPool.run`."""
 
     def __post_init__(self) -> None:
-        """Check the choices."""
         check_choice("reading", self.read, MathReading)
         check_choice("percent rule", self.percent, PercentRule)
         check_choice("unit rule", self.units, UnitRule)
@@ -138,7 +137,6 @@ def score_batch(
 
 
 def _is_digits(gold: str) -> bool:
-    """Return True if a gold is a whole number, about which no pair stays open."""
     return gold.isdigit()
 
 
@@ -224,7 +222,6 @@ class _Scorer:
         self.copies: dict[tuple[str, str, str], bool] = {}
 
     def add(self, pred: str | None, gold_text: str) -> None:
-        """Add a row."""
         gold = self.golds.get(gold_text)
         if gold is None:
             gold = self.golds[gold_text] = read_gold(gold_text, self.options.read == "answer")
@@ -241,7 +238,6 @@ class _Scorer:
         self.rows.append(pair)
 
     def read(self, pred: str, gold: ParsedGold) -> str | None:
-        """The answer in a prediction."""
         read, order = self.options.read, self.options.order
         if read == "answer" and order is None:
             return pred
@@ -259,7 +255,6 @@ class _Scorer:
         return extract(pred, "auto")
 
     def finish(self, problems: Sequence[str] | None) -> list[MathStatus]:
-        """The statuses of all rows, after the judge was asked about the open pairs."""
         open_pairs = [pair for pair, status in self.pairs.items() if status == "open"]
         if open_pairs and self.options.judge == "pool":
             verdicts = judge(open_pairs, self.options.deadline)
@@ -278,7 +273,7 @@ class _Scorer:
     def uncopied(
         self, status: MathStatus, row: MathStatus | tuple[str, str], problem: str
     ) -> MathStatus:
-        """`copied` where an answer that is equal is only a formula of its problem."""
+        # `copied` where an answer that is equal is only a formula of its problem.
         if status != "equal" or not isinstance(row, tuple) or row[0] == row[1]:
             return status
         key = (*row, problem)

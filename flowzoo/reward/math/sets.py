@@ -1,8 +1,7 @@
 r"""Comparison of sets of real numbers: intervals, unions, points, exclusions.
 
-The ends that occur in either are put in order; between two of them, and on each, both sets must
-have the same members. That decides `x \ne 0`, `|x| > 1`, `(0, 1) \cup (1, 2)` and
-`[0, 2] \setminus \{1\}` without algebra.
+The ends of both are put in order; on each, and between two of them, both sets must have the same
+members. That decides `x \ne 0`, `|x| > 1` and `(0, 1) \cup (1, 2)` without algebra.
 """
 
 from __future__ import annotations
@@ -156,7 +155,6 @@ def has_interval(answer: ParsedAnswer) -> bool:
 
 
 def _ends(answer: ParsedAnswer) -> list[ExprNode]:
-    """The finite ends of all parts."""
     if answer.kind == "scalar" and answer.node is not None:
         if "#inf" in answer.node.key:
             return []
@@ -174,7 +172,7 @@ _SHAPES: Final = ("()", "[]", "[)", "(]")
 
 
 def _ordered(ends: Sequence[ExprNode]) -> list[ExprNode] | None:
-    """Distinct ends by size; None if two cannot be told apart."""
+    # Distinct ends by size; None if two cannot be told apart.
     if len(ends) > _MOST_ENDS:
         raise _NoRealSet
     sized: list[tuple[float, ExprNode]] = []
@@ -197,7 +195,7 @@ def _ordered(ends: Sequence[ExprNode]) -> list[ExprNode] | None:
 
 
 def _place(node: ExprNode, ends: Sequence[ExprNode]) -> int:
-    """Return the position of an end: `2 i + 1` for the i-th, beyond all for the infinities."""
+    # Return the position of an end: `2 i + 1` for the i-th, beyond all for the infinities.
     if "#inf" in node.key:
         return -1 if node.key != "#inf" and "-1" in node.key else 2 * len(ends) + 1
     for idx, end in enumerate(ends):
@@ -207,7 +205,7 @@ def _place(node: ExprNode, ends: Sequence[ExprNode]) -> int:
 
 
 def _holds(answer: ParsedAnswer, position: int, ends: Sequence[ExprNode]) -> bool:
-    """Return True if the set has the point (odd) or the gap (even) at `position`."""
+    # True if the set has the point (odd) or the gap (even) at `position`.
     if answer.kind == "scalar" and answer.node is not None:
         return position == _place(answer.node, ends)
     if answer.kind == "seq":

@@ -1,9 +1,4 @@
-r"""Splitting a clean answer into tokens, with the partner of every bracket.
-
-A token is (kind, text, spaced): kind `n` number, `c` LaTeX command (without its backslash), `w` run
-of letters, `t` content of a text command, `p` any other character; `spaced` is the
-width of the white space before it.
-"""
+r"""Splitting a clean answer into tokens, with the partner of every bracket."""
 
 from __future__ import annotations
 
@@ -36,10 +31,11 @@ _MIXED: Final = frozenset({("round", "square"), ("square", "round")})
 class MathToken(NamedTuple):
     """One token of an answer."""
 
+    # `n` number, `c` LaTeX command without its backslash, `w` run of letters, `t` content of a text
+    # command, `p` any other character.
     kind: str
     text: str
-    spaced: int
-    """0, 1 behind white space, 2 behind a line end or a wide space."""
+    spaced: int  # 0, 1 behind white space, 2 behind a line end or a wide space
 
 
 class MathTokens(NamedTuple):
@@ -47,20 +43,12 @@ class MathTokens(NamedTuple):
 
     tokens: list[MathToken]
     partner: list[int]
+    # Numbers are read as symbols, so that no operation between them is carried out.
     as_written: bool = False
-    """Numbers are read as symbols, so that no operation between them is carried out."""
 
 
 def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
-    """Tokens of a clean text, or None where brackets do not match.
-
-    Args:
-        text: what `clean` returned.
-        thousands: whether `1,234` outside brackets is one number.
-
-    Raises:
-        AnswerTooLargeError: too many tokens or brackets too deep.
-    """
+    """Tokens of a clean text, or None where brackets do not match."""
     tokens: list[MathToken] = []
     position, spaced, depth = 0, 0, 0
     while position < len(text):
@@ -95,7 +83,7 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
 
 
 def _group_text(text: str, position: int) -> tuple[str, int] | None:
-    """The letter or the content of the plain brace group at `position`, and where it ends."""
+    # The letter or the content of the plain brace group at `position`, and where it ends.
     while text[position : position + 1] == " ":
         position += 1
     first = text[position : position + 1]
@@ -144,18 +132,13 @@ def significant(tokens: Sequence[MathToken]) -> int:
 
 
 def _is_ten_to(tokens: Sequence[MathToken]) -> bool:
-    """Return True if tokens are a whole power of ten."""
     exponent = [token.text for token in tokens[2:] if token.text not in ("{", "}", "-", "+")]
     is_power = tokens[0].text == "10" and tokens[1].text in ("^", "**")
     return is_power and len(exponent) == 1 and exponent[0].isdigit()
 
 
 def number_value(text: str) -> Fraction:
-    r"""The value of a number token: digits, separators, `e` notation, `\overline` for a period.
-
-    Raises:
-        AnswerTooLargeError: the exponent is.
-    """
+    r"""The value of a number token: digits, separators, `e` notation, `\overline` for a period."""
     if "overline" in text:
         head, _, period = text.partition("\\overline")
         period = period.strip("{} ")

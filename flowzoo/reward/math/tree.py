@@ -19,11 +19,10 @@ class ExprNode(NamedTuple):
     """One node. `op` is num, sym, const, add, mul, pow, call or bind."""
 
     op: str
+    # num: a Fraction; sym, const: a name; call: the name, then nodes; bind (sum, product,
+    # integral): the name, the bound variable, then nodes; else nodes.
     args: tuple[Any, ...]
-    """num: a Fraction; sym, const: a name; call: the name, then nodes; bind (sum, product,
-    integral): the name, the bound variable, then nodes; else nodes."""
-    key: str
-    """Text that is equal exactly for structurally equal trees."""
+    key: str  # text that is equal exactly for structurally equal trees
 
 
 class AnswerSyntaxError(Exception):
@@ -197,7 +196,7 @@ def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
 
 
 def _rebuilt(op: str, args: list[Any], node: ExprNode) -> ExprNode:
-    """A node of the same kind with other parts; `node` itself where it has none."""
+    # A node of the same kind with other parts; `node` itself where it has none.
     if op == "add":
         return add(args)
     if op == "mul":
@@ -296,7 +295,7 @@ def _exact_power(base: ExprNode, exponent: Fraction) -> ExprNode | None:
 
 
 def _exact_root(value: Fraction, degree: int) -> Fraction | None:
-    """The `degree`-th root of a non-negative rational number where it is rational."""
+    # The `degree`-th root of a non-negative rational number where it is rational.
     if value < 0 or degree > 64:
         return None
     top, bottom = _integer_root(value.numerator, degree), _integer_root(value.denominator, degree)

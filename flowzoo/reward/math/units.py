@@ -25,8 +25,7 @@ _SHORT: Final = names(
 )
 _GLUED: Final = names("cm mm km kg mg ml lb lbs hr hrs mph cents pct")
 _OVER: Final = names("m km cm mi ft g kg mg L l")
-_UNDER: Final = names("s h hr min sec m cm L kg g day")
-"""Units below a fraction stroke."""
+_UNDER: Final = names("s h hr min sec m cm L kg g day")  # units below a fraction stroke
 _MARKS: Final = {'"': "in", "'": "ft"}
 _NO_UNITS: Final = names(
     "pi sin cos tan cot sec csc log ln exp sqrt mod and or but not nor plus minus times over "
@@ -43,10 +42,10 @@ _PERCENT: Final = names("percent pct percentage percents")
 _CURRENCY: Final = {"\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound", "¥": "yen"}
 _WORD = re.compile(r"[^\W\d_]+(?:[.\-'][^\W\d_]*)*")
 _ORDINALS = re.compile(r"(?:ten|hundred|thousand|million|f?if|six|seven|eigh|nin|twelf)ths?")
+# Single letters that are units where they are set as text; `\mathrm{i}` is a number.
 _LETTERS: Final = frozenset("mgslLhJNWVACKFTt")
-"""Single letters that are units where they are set as text; `\\mathrm{i}` is a number."""
+# A digit in a text that is no power of a unit, as in `m2`.
 _COUNT = re.compile(r"(?<![mtn])\d|\d(?!\b)|[014-9]")
-"""A digit in a text that is no power of a unit, as in `m2`."""
 _VARIABLES = re.compile(r"[abcxyzpqr]{3}")
 
 
@@ -90,7 +89,7 @@ def _after(
 
 
 def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
-    """Index at which the trailing unit begins; `end` if there is none."""
+    # Index at which the trailing unit begins; `end` if there is none.
     cut = end
     while cut > start + 1:
         token = tokens[cut - 1]
@@ -109,7 +108,7 @@ def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
 
 
 def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) -> bool:
-    """Return True if the token before `cut` belongs to the unit at `cut`, or begins one."""
+    # True if the token before `cut` belongs to the unit at `cut`, or begins one.
     token, before = tokens[cut - 1], tokens[cut - 2]
     if token.kind == "t" and len(token.text) == 1 and token.text not in _LETTERS:
         return False
@@ -130,7 +129,7 @@ def _is_unit_token(tokens: Sequence[MathToken], cut: int, start: int, end: int) 
 
 
 def _fraction_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
-    r"""Return the start of a fraction of units, as `\frac{m}{s^2}`, that ends at `cut`, else -1."""
+    # Return the start of a fraction of units, as `\frac{m}{s^2}`, that ends at `cut`, else -1.
     begin = next(
         (i for i in range(cut - 1, max(cut - 16, start), -1) if tokens[i].text == "frac"), -1
     )
@@ -143,7 +142,7 @@ def _fraction_start(tokens: Sequence[MathToken], cut: int, start: int) -> int:
 
 
 def _is_power(tokens: Sequence[MathToken], cut: int, start: int) -> bool:
-    """Return True if `^2`, `^{2}` or `^3` of a unit ends before `cut`."""
+    # True if `^2`, `^{2}` or `^3` of a unit ends before `cut`.
     braced = tokens[cut - 1].text == "}"
     caret = cut - 4 if braced else cut - 2
     if caret - 1 <= start or tokens[caret].text != "^":
@@ -158,7 +157,7 @@ def _is_power(tokens: Sequence[MathToken], cut: int, start: int) -> bool:
 
 
 def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
-    """Return True if what begins at `cut` reads as a unit behind a number."""
+    # True if what begins at `cut` reads as a unit behind a number.
     unit_words = _words(tokens[cut:end])
     if not 0 < len(unit_words) <= 5 or any(
         w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in unit_words
@@ -181,12 +180,10 @@ def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
 
 
 def _is_known(word: str) -> bool:
-    """Return True if a word is one of the units listed here."""
     return word in _SHORT or word in _PERCENT or word.removesuffix("s") in _NAMES
 
 
 def _is_unit_word(token: MathToken, before: MathToken) -> bool:
-    """Return True if a bare word can be (part of) a unit rather than a product of variables."""
     word = token.text
     if token.kind != "w":
         return False
@@ -212,7 +209,7 @@ def _words(tokens: Sequence[MathToken]) -> list[str]:
 
 
 def _name(unit_words: list[str]) -> str:
-    """One spelling of a unit: singular, `square centimeters` as `cm 2`."""
+    # One spelling of a unit: singular, `square centimeters` as `cm 2`.
     parts: list[str] = []
     power = ""
     for word in unit_words:

@@ -19,30 +19,30 @@ SAME: Final = {
     "trace": "tr",
 }  # fmt: skip
 CALLED: Final = names("abs floor ceil max min gcd lcm det binom sign tr rank dim arg cis Re Im")
+# Letters that are functions with values where a bracket follows at once.
 KNOWN: Final = {"Gamma": "gamma", "zeta": "zeta", "Phi": "normal"}
-"""Letters that are functions with values where a bracket follows at once."""
 GREEK: Final = names(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu "
     "nu xi rho sigma tau phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi "
     "Psi Omega ell hbar aleph wp"
 )
+# Commands whose backslash is doubled on some ways; `\\x` is the end of a row.
 COMMANDS: Final = (FUNCTIONS | CALLED | GREEK) | names(
     "frac sqrt text mathrm mathbf mathbb mathcal operatorname boxed cdot times div pi infty pm mp "
     "circ leq geq neq in notin cup cap approx equiv sum prod int lim begin end overline angle "
     "triangle binom choose bmod quad qquad left right langle rangle lfloor rfloor lceil rceil "
     "prime ldots"
 )
-"""Commands whose backslash is doubled on some ways; `\\\\x` is the end of a row."""
 CONSTANTS: Final = {"pi": "pi", "infty": "inf", "infinity": "inf", "inf": "inf", "oo": "inf"}
 INVERSE: Final = {
     "sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec",
     "csc": "arccsc", "sinh": "arsinh", "cosh": "arcosh", "tanh": "artanh",
 }  # fmt: skip
 ALWAYS_APPLIED: Final = frozenset("fgh")
+# Letters that are functions before any bracket.
 FUNCTION_LETTERS: Final = frozenset("fghpqABCDEFGHIJKLMNOPQRSTUVWXYZ") | names(
     "Phi Psi phi varphi psi sigma tau mu pi chi zeta eta Gamma Lambda Theta ell"
 )
-"""Letters that are functions before any bracket."""
 ACCENTS: Final = names("overline vec hat bar tilde dot ddot widehat overrightarrow angle")
 
 NO_OPERAND: Final = names(

@@ -37,18 +37,14 @@ from flowzoo.reward.text.writing import (
     words,
 )
 
-MOST_WORDS = 1_000
-"""Words of a text that are looked at."""
-_RUN = 4
-"""Words in a row that count as copied; likewise content words with anything in between."""
-_PART = 60
-"""About how many words of a text are compared with the source's order at a time."""
-_REACH = 2
-"""Most content words between two words that count as used together."""
+MOST_WORDS = 1_000  # words of a text that are looked at
+_RUN = 4  # words in a row that count as copied; likewise content words with anything in between
+_PART = 60  # about how many words of a text are compared with the source's order at a time
+_REACH = 2  # most content words between two words that count as used together
+# Words in a row of a text, and of the source, that are compared in any order.
 _WINDOW, _WITHIN = 8, 12
-"""Words in a row of a text, and of the source, that are compared in any order."""
+# Share of the different words of such a piece of text that makes it a piece of the source.
 _SAME = 0.85
-"""Share of the different words of such a piece of text that makes it a piece of the source."""
 
 
 def ramp(value: float, empty: float, full: float) -> float:
@@ -112,7 +108,7 @@ def read_source(text: str) -> SourceText:
 
 
 def _windows(tokens: list[str], size: int) -> Iterator[list[str]]:
-    """All pieces of `size` words in a row; the whole if there are fewer."""
+    # All pieces of `size` words in a row; the whole if there are fewer.
     for start in range(max(1, len(tokens) - size + 1)):
         yield tokens[start : start + size]
 
@@ -199,10 +195,8 @@ def _subsequence(tokens: list[str], source: list[str]) -> int:
 
 
 def _followed(tokens: list[str], source: SourceText) -> float:
-    """Return the share of the words of the source that follow each other as they do there.
-
-    Taken part by part: the source told twice over is followed twice.
-    """
+    # Return the share of the words of the source that follow each other as they do there.
+    # Taken part by part: the source told twice over is followed twice.
     followed = pairs_in_source = 0
     for words_of_part in _parts(tokens, max(1, round(len(tokens) / _PART))):
         part = [word for word in words_of_part if word in source.vocabulary]
@@ -212,7 +206,6 @@ def _followed(tokens: list[str], source: SourceText) -> float:
 
 
 def _moved_about(tokens: list[str], source: SourceText) -> float:
-    """Share of the pieces of a text whose words stand close together in the source, moved about."""
     pieces = moved = 0
     for window in _windows(tokens, _WINDOW):
         pieces += 1
@@ -223,7 +216,6 @@ def _moved_about(tokens: list[str], source: SourceText) -> float:
 
 
 def _related(content_words: list[str], source: SourceText) -> float:
-    """Share of neighbouring content words of the source that share a sentence there."""
     pairs = together = 0
     for reach in range(1, _REACH + 1):
         for word, next_word in zip(content_words, content_words[reach:], strict=False):
@@ -236,7 +228,7 @@ def _related(content_words: list[str], source: SourceText) -> float:
 
 
 def _copied(items: list[str], grams: frozenset[tuple[str, ...]]) -> float:
-    """Share of the items that lie in a run of `_RUN` items of the source."""
+    # Share of the items that lie in a run of `_RUN` items of the source.
     covered = [False] * len(items)
     for start, run in enumerate(_runs(items)):
         if run in grams:
@@ -245,7 +237,6 @@ def _copied(items: list[str], grams: frozenset[tuple[str, ...]]) -> float:
 
 
 def _function_words(tokens: list[str]) -> float:
-    """Low for a text without function words, and for one that is padded with a single one."""
     used = Counter(word for word in tokens if word in FUNCTION_WORDS)
     if not used:
         return 0.0
@@ -254,7 +245,6 @@ def _function_words(tokens: list[str]) -> float:
 
 
 def _variety(tokens: list[str], content_words: list[str]) -> float:
-    """Low where pairs of words, or one content word, come again and again."""
     pairs = list(pairwise(tokens))
     distinct = len(set(pairs)) / len(pairs)
     commonest = Counter(content_words).most_common(1)[0][1] / len(content_words)
@@ -262,7 +252,6 @@ def _variety(tokens: list[str], content_words: list[str]) -> float:
 
 
 def _misplaced(tokens: list[str]) -> float:
-    """Share of articles, possessives and prepositions before a word that cannot follow one."""
     wrong = total = 0
     for word, after in zip(tokens, [*tokens[1:], "of"], strict=True):
         if word in ARTICLES:

@@ -26,22 +26,23 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _ENDINGS = ("ing", "ies", "ed", "es", "ly", "s", "e", "y")
 
+# Words that a noun or an adjective has to follow.
 ARTICLES = names("a an the my your his our their its")
-"""Words that a noun or an adjective has to follow."""
 
+# Function words that may nevertheless stand right after an article.
 AFTER_ARTICLES = names(
     "same other more most few many own very only such two three first last next less least "
     "once much all both up on down off over out just even still not so"
 )
-"""Function words that may nevertheless stand right after an article."""
 
 PREPOSITIONS = names("of at from with into by for")
+# Words that do not stand right after one of `PREPOSITIONS`.
 NEVER_AFTER_PREPOSITIONS = names(
     "of at from with into by for is am are was were be had has have do did will would could should "
     "i he she we they or but if because"
 )
-"""Words that do not stand right after one of `PREPOSITIONS`."""
 
+# Words that make sentences and say nothing of their subject.
 FUNCTION_WORDS = (
     ARTICLES
     | AFTER_ARTICLES
@@ -56,7 +57,6 @@ FUNCTION_WORDS = (
         "don't didn't can't couldn't wasn't isn't"
     )
 )
-"""Words that make sentences and say nothing of their subject."""
 
 
 def words(text: str) -> list[str]:
@@ -121,8 +121,7 @@ def transition_score(text: str, whole_words: bool = True) -> float:
 
 
 Form = Literal["tldr", "expansion"]
-HIGHEST = 3.0
-"""The most that `structure` adds up to."""
+HIGHEST = 3.0  # the most that `structure` adds up to
 
 
 class ScoreBand(NamedTuple):

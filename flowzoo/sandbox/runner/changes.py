@@ -21,11 +21,12 @@ from wire import CHANGED, LENGTH
 # is compared with (`assert f(row) == sorted(row)`).
 CHANGEABLE = frozenset((list, dict, set, bytearray, deque))
 _MAY_HOLD = CHANGEABLE | {tuple}
+# Instructions that do nothing with a call's result but compare it with None.
 _USELESS = frozenset(
     number
     for name, number in opmap.items()
     if name == "POP_TOP" or (name.startswith("POP_JUMP") and name.endswith("_NONE"))
-)  # instructions that do nothing with a call's result but compare it with None
+)
 _CACHE = 0  # stands between an instruction and the next one
 # By the code's id and the place of the call in it; the code is kept, so that its id is its own.
 _known: dict[tuple[int, int], tuple[types.CodeType, bool]] = {}

@@ -33,9 +33,10 @@ _MOST = 2**32 - 1
 _CONSTANTS = {b"N": None, b"T": True, b"F": False}
 _SEQUENCES = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z", deque: b"K"}
 _MAKERS: dict[bytes, Any] = {b"L": list, b"U": tuple, b"E": set, b"Z": frozenset, b"K": deque}
+# Builtin types that are values themselves.
 TYPES = frozenset(
     (bool, bytes, complex, dict, float, frozenset, int, list, object, set, str, tuple, type(None))
-)  # builtin types that are values themselves
+)
 _TYPES = {cls.__name__: cls for cls in TYPES}
 # Bits of a Fraction's parts, and characters of a Decimal: their arithmetic takes the square.
 LONGEST_FRACTION, LONGEST_DECIMAL = 32_768, 400

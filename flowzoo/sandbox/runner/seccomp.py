@@ -31,16 +31,18 @@ FILES: dict[str, tuple[int, int]] = {
     "fadvise64": (221, 223), "sendfile": (40, 71), "copy_file_range": (326, 285),
     "umask": (95, 166),
 }
+# Only if programs have files; otherwise they are of no use.
 CHANGES: dict[str, tuple[int, int]] = {
     "creat": (85, -1), "truncate": (76, 45), "ftruncate": (77, 46), "fallocate": (285, 47),
     "mkdir": (83, -1), "mkdirat": (258, 34), "rmdir": (84, -1), "unlink": (87, -1),
     "unlinkat": (263, 35), "rename": (82, -1), "renameat": (264, 38), "renameat2": (316, 276),
     "link": (86, -1), "linkat": (265, 37), "symlink": (88, -1), "symlinkat": (266, 36),
-}  # only if programs have files; otherwise they are of no use
+}
+# As `CHANGES`: Landlock, which may be the only wall elsewhere, knows nothing of these.
 MODES_AND_TIMES: dict[str, tuple[int, int]] = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "utime": (132, -1),
     "utimes": (235, -1), "utimensat": (280, 88), "futimesat": (261, -1),
-}  # as `CHANGES`: Landlock, which may be the only wall elsewhere, knows nothing of these
+}
 MEMORY: dict[str, tuple[int, int]] = {
     "mmap": (9, 222), "munmap": (11, 215), "mprotect": (10, 226), "mremap": (25, 216),
     "madvise": (28, 233), "brk": (12, 214), "msync": (26, 227), "membarrier": (324, 283),
@@ -80,17 +82,19 @@ WAITING: dict[str, tuple[int, int]] = {
     "sendmsg": (46, 211), "recvmsg": (47, 212), "shutdown": (48, 210), "getsockopt": (55, 209),
     "getsockname": (51, 204), "getpeername": (52, 205),
 }
+# Extended attributes: refused as unsupported, which `shutil` takes for an answer.
 ATTRIBUTES: dict[str, tuple[int, int]] = {
     "getxattr": (191, 8), "lgetxattr": (192, 9), "fgetxattr": (193, 10), "listxattr": (194, 11),
     "llistxattr": (195, 12), "flistxattr": (196, 13), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
-}  # extended attributes: refused as unsupported, which `shutil` takes for an answer
+}
+# Allowed with some arguments only: see `seccomp`.
 CONDITIONAL: dict[str, tuple[int, int]] = {
     "clone": (56, 220), "clone3": (435, 435), "kill": (62, 129), "tgkill": (234, 131),
     "prlimit64": (302, 261), "prctl": (157, 167), "ioctl": (16, 29), "fcntl": (72, 25),
     "socketpair": (53, 199), "open": (2, -1), "openat": (257, 56),
-}  # allowed with some arguments only: see `seccomp`
+}
 # fmt: on
 
 ALLOWED = FILES | MEMORY | THREADS | SIGNALS | CLOCKS | FACTS | WAITING

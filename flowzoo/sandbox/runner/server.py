@@ -211,6 +211,7 @@ COMMON = (
     "typing",
 )  # fmt: skip
 
+# Code that has the compiler and the interpreter touch what they set up at first use.
 _SAMPLE = """
 import sys
 class Sample:
@@ -223,7 +224,7 @@ def loop(n):
         except (AssertionError, KeyError) as error: continue
     return lambda x: x ** 2 // 3
 loop(3)(4), Sample().method(3)
-"""  # code that has the compiler and the interpreter touch what they set up at first use
+"""
 _ROUNDS = 12  # the interpreter specializes code that it has seen eight times
 _INPUT = b"41\n1 2 3\n4 5\n6\n"
 _SOURCE = b"""

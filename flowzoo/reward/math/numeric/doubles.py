@@ -20,8 +20,7 @@ from typing import Any, Final, NamedTuple
 from flowzoo.reward.math.numeric.points import ProbePoint
 from flowzoo.reward.math.tree import ExprNode, rational
 
-_BUDGET: Final = 150_000
-"""Nodes in doubles; a node at many digits costs a dozen and more."""
+_BUDGET: Final = 150_000  # nodes in doubles; a node at many digits costs a dozen and more
 
 
 class UnreliableValueError(Exception):
@@ -39,7 +38,6 @@ class Bounded:
     """`with Bounded():` gives what is compared inside one budget."""
 
     def __enter__(self) -> None:
-        """Begin, unless a budget is there already."""
         self.is_first = _state.left is None
         if self.is_first:
             _state.left = _BUDGET
@@ -50,17 +48,12 @@ class Bounded:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End."""
         if self.is_first:
             _state.left = None
 
 
 def spend(units: int) -> None:
-    """Count work.
-
-    Raises:
-        UnreliableValueError: the budget is used up.
-    """
+    """Count work."""
     if _state.left is not None:
         _state.left -= units
         if _state.left < 0:
@@ -99,16 +92,7 @@ def _terms(name: str, arity: int) -> tuple[_Term, ...]:
 
 
 def modelled(name: str, values: list[Any], number: Any) -> Any:
-    """The stand-in's value: a sum of `(w + s u) / ((u - c)^2 + d)`, `u` linear in the arguments.
-
-    Args:
-        name: the function.
-        values: its arguments, numbers of one arithmetic.
-        number: makes such a number of a `Fraction`.
-
-    Raises:
-        ZeroDivisionError: an argument is a pole.
-    """
+    """The stand-in's value: a sum of `(w + s u) / ((u - c)^2 + d)`, `u` linear in the arguments."""
     total = number(Fraction(0))
     for weight, slope, shift, width, *factors in _terms(name, len(values)):
         inner = number(Fraction(0))
@@ -129,8 +113,8 @@ _EPS: Final = 4e-16
 _LARGE: Final = 1e90
 _SUM_TERMS: Final = 200
 _NESTED_TERMS: Final = 400
+# Key beside the bound variables: how often the innermost body is evaluated for one value.
 _WORK: Final = "#terms"
-"""Key beside the bound variables: how often the innermost body is evaluated for one value."""
 
 
 class OffRealsError(UnreliableValueError):
@@ -144,6 +128,7 @@ class Approx(NamedTuple):
     error: float
 
 
+# Functions of one argument.
 FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
     "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "sinh": cmath.sinh, "cosh": cmath.cosh,
     "tanh": cmath.tanh, "arcsin": cmath.asin, "arccos": cmath.acos, "arctan": cmath.atan,
@@ -154,7 +139,6 @@ FUNCTIONS: Final[dict[str, Callable[[complex], complex]]] = {
     "arccot": lambda z: cmath.atan(1 / z), "arcsec": lambda z: cmath.acos(1 / z),
     "arccsc": lambda z: cmath.asin(1 / z),
 }  # fmt: skip
-"""Functions of one argument."""
 _CONSTANTS: Final = {"pi": complex(math.pi), "e": complex(math.e), "i": 1j}
 _PRECISE_ONLY: Final = frozenset({"gamma", "zeta", "erf", "erfc", "normal", "floor", "ceil", "mod"})
 
@@ -162,12 +146,7 @@ _PRECISE_ONLY: Final = frozenset({"gamma", "zeta", "erf", "erfc", "normal", "flo
 def approximate(
     node: ExprNode, point: ProbePoint, bound: Mapping[str, float] | None = None
 ) -> Approx:
-    """The value of a tree at a probe point.
-
-    Raises:
-        OffRealsError: it leaves the reals at a real point.
-        UnreliableValueError: it is not finite, beyond 1e90, below 1e-90, or not for doubles.
-    """
+    """The value of a tree at a probe point."""
     spend(1)
     try:
         result = _value(node, point, bound or {})
@@ -218,7 +197,6 @@ def _times(a: Approx, b: Approx) -> Approx:
 
 
 def _on_reals(result: Approx, point: ProbePoint) -> Approx:
-    """At a real point a function that leaves the reals says nothing."""
     if not point.is_real or result.value.imag == 0:
         return result
     if abs(result.value.imag) > max(1e-9 * abs(result.value), result.error):
@@ -275,7 +253,7 @@ def _called(
 
 
 def _through(function: Callable[[complex], complex], item: Approx) -> Approx:
-    """A function of an uncertain argument: the error grows with the slope."""
+    # A function of an uncertain argument: the error grows with the slope.
     z = complex(item.value.real, item.value.imag or 0.0)
     value = function(z)
     step = max(item.error, 1e-7 * abs(z), 1e-12)
@@ -302,11 +280,7 @@ def _extreme(name: str, values: list[Approx]) -> Approx:
 
 
 def deeper(bound: Mapping[str, float], terms: int) -> dict[str, float]:
-    """`bound` one binder deeper.
-
-    Raises:
-        UnreliableValueError: nested binders multiply to too many terms.
-    """
+    """`bound` one binder deeper."""
     work = bound.get(_WORK, 1) * terms
     if work > _NESTED_TERMS:
         raise UnreliableValueError
@@ -314,11 +288,7 @@ def deeper(bound: Mapping[str, float], terms: int) -> dict[str, float]:
 
 
 def span(first: Fraction | None, last: Fraction | None) -> range:
-    """The whole numbers from `first` to `last`.
-
-    Raises:
-        UnreliableValueError: they are no whole numbers, or too many.
-    """
+    """The whole numbers from `first` to `last`."""
     if first is None or last is None or first.denominator != 1 or last.denominator != 1:
         raise UnreliableValueError
     if not -1 <= last - first < _SUM_TERMS or abs(first) > 10**9:
@@ -327,7 +297,6 @@ def span(first: Fraction | None, last: Fraction | None) -> range:
 
 
 def _finite(node: ExprNode, point: ProbePoint, bound: Mapping[str, float]) -> Approx:
-    """A short finite sum or product."""
     name, variable, body, *limits = node.args
     if name not in ("sum", "prod") or len(limits) != 2:
         raise UnreliableValueError

@@ -19,8 +19,8 @@ from flowzoo.reward.listed import names
 
 Signs = Literal["complex", "plus", "minus", "mixed"]
 
+# Letters that are whole numbers by custom, with or without a subscript.
 _INTEGERS: Final = names("n k m j l N M K")
-"""Letters that are whole numbers by custom, with or without a subscript."""
 _STEPS: Final = 1024
 
 
@@ -60,7 +60,7 @@ def _drawn(name: str, salt: int, signs: Signs, size: float) -> tuple[Fraction, F
 
 
 def _dyadic(value: float) -> Fraction:
-    """A fraction close to `value`, odd in its last place, so that it is never whole."""
+    # A fraction close to `value`, odd in its last place, so that it is never whole.
     return Fraction(2 * round(value * _STEPS / 2) + 1, _STEPS)
 
 
@@ -68,10 +68,10 @@ COMPLEX: Final = tuple(ProbePoint(salt, "complex") for salt in range(3))
 NEAR: Final = (ProbePoint(3, "plus"), ProbePoint(4, "mixed"), ProbePoint(5, "minus"))
 _SIGNS: Final[tuple[Signs, ...]] = ("plus", "minus", "mixed")
 _SIZES: Final = (3.0, 16.0, 140.0, 5e3, 1e6, 0.02)
+# Real points of either sign at many magnitudes, for what is put together from pieces.
 WIDE: Final = tuple(
     ProbePoint(6 + idx, signs, size) for idx, (size, signs) in enumerate(product(_SIZES, _SIGNS))
 )
-"""Real points of either sign at many magnitudes, for what is put together from pieces."""
 
 _WHOLE: Final = (*range(1, 13), 0, -1, -2, -3, -4, -7, 15, 24, 37, 60, 100, 101, 1000, 1001, -60)
 _PAIRS: Final = 44
@@ -83,12 +83,7 @@ def is_whole(name: str) -> bool:
 
 
 def whole_points(chosen: frozenset[str], near: frozenset[int]) -> Iterator[ProbePoint]:
-    """Points at which the symbols `chosen` are whole numbers, small ones first.
-
-    Args:
-        chosen: the symbols; others take real values of either sign.
-        near: further whole numbers to try for each.
-    """
+    """Points at which the symbols `chosen` are whole numbers, small ones first."""
     ordered = sorted(chosen)
     values = [*_WHOLE, *(n for n in sorted(near) if n not in _WHOLE)]
     if len(ordered) == 1:

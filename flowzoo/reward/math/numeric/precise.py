@@ -39,8 +39,7 @@ from flowzoo.reward.math.tree import (
 )
 
 _MOST_TERMS: Final = 380
-_QUADRATURE: Final = 100
-"""Digits up to which quadrature is tried."""
+_QUADRATURE: Final = 100  # digits up to which quadrature is tried
 _QUADRATURE_WORK: Final = 15_000
 _SIDES: Final = (1, -1)
 
@@ -120,7 +119,6 @@ def _primitive(
     body: ExprNode, variable: str, of: TreeEvaluation, limits: Sequence[ExprNode],
     bound: Mapping[str, Any],
 ) -> ExprNode | None:  # fmt: skip
-    """An antiderivative of a sum of powers, exponentials, sines and cosines of linear arguments."""
     terms: list[ExprNode] = []
     for term in body.args if body.op == "add" else (body,):
         factors = term.args if term.op == "mul" else (term,)
@@ -139,7 +137,6 @@ def _is_regular(
     factor: ExprNode, variable: str, of: TreeEvaluation, limits: Sequence[ExprNode],
     bound: Mapping[str, Any],
 ) -> bool:  # fmt: skip
-    """Return True if a power that is not a polynomial has a positive base between the limits."""
     if factor.op != "pow" or variable not in symbols(factor.args[0]):
         return True
     exponent = rational(factor.args[1])
@@ -152,7 +149,6 @@ def _is_regular(
 
 
 def _primitive_of(factor: ExprNode, variable: str) -> ExprNode | None:
-    """An antiderivative of one function of a linear argument."""
     if factor.op == "sym":
         return mul((HALF, power(factor, num(2))))
     if factor.op == "pow":
@@ -178,7 +174,7 @@ def _primitive_of(factor: ExprNode, variable: str) -> ExprNode | None:
 
 
 def _slope(node: ExprNode, variable: str) -> ExprNode | None:
-    """The coefficient of `variable` in a linear expression."""
+    # The coefficient of `variable` in a linear expression.
     terms: list[ExprNode] = []
     for term in node.args if node.op == "add" else (node,):
         factors = list(term.args if term.op == "mul" else (term,))
@@ -195,10 +191,7 @@ def _slope(node: ExprNode, variable: str) -> ExprNode | None:
 def limit(
     of: TreeEvaluation, variable: str, body: ExprNode, end: ExprNode, bound: Mapping[str, Any]
 ) -> Any:
-    """A limit, from values ever nearer to the point, from both sides; None if they do not settle.
-
-    `of` has to hold enough digits for the cancellation of a step of `10^-2d`, `d` its digits.
-    """
+    """A limit, from values ever nearer to the point, from both sides; None if they diverge."""
     context, digits = of.context, of.digits
     inner = deeper(bound, 4)
     ten = context.mpf(10)
@@ -232,10 +225,9 @@ def limit(
 
 
 _GUARD: Final = 20
+# Additional cost of slow functions, in nodes.
 _COSTS: Final = {"binom": 150, "zeta": 150, "gamma": 60, "factorial": 60, "normal": 60, "erf": 60}
-"""Additional cost of slow functions, in nodes."""
-_WORK: Final = 6_000
-"""Nodes that one evaluation may visit."""
+_WORK: Final = 6_000  # nodes that one evaluation may visit
 _MP_NAMES: Final = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh", "arcosh": "acosh",
     "artanh": "atanh", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc", "normal": "ncdf",
@@ -243,8 +235,8 @@ _MP_NAMES: Final = {
 _FLAT_AT_ZERO: Final = frozenset({"exp", "cos", "cosh", "sec", "sech"})
 _FLAT_FAR_OUT: Final = {"tanh": 1.0, "coth": 1.0, "erf": 0.5, "erfc": 0.5, "normal": 0.5}
 _KNOWN: Final = frozenset({*FUNCTIONS, "gamma", "zeta", "erf", "erfc", "normal"})
+# Largest arguments of functions that are slow or out of range beyond.
 _MOST: Final = {"zeta": 60, "gamma": 1e7, "erf": 200, "erfc": 200, "normal": 200}
-"""Largest arguments of functions that are slow or out of range beyond."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -257,12 +249,7 @@ def _context(digits: int) -> Any:
 
 
 def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
-    """The value of a tree at a probe point, rounded near `digits` digits.
-
-    Raises:
-        OffRealsError: it leaves the reals at a real point.
-        UnreliableValueError: it has no value, or it is out of reach.
-    """
+    """The value of a tree at a probe point, rounded near `digits` digits."""
     try:
         return TreeEvaluation(point, digits).value(node, {})
     except (OverflowError, ZeroDivisionError, ValueError, TypeError, RecursionError):
@@ -279,7 +266,6 @@ class TreeEvaluation:
     """One evaluation of a tree."""
 
     def __init__(self, point: ProbePoint, digits: int, held: int = 0) -> None:
-        """With `digits` digits to rely on; more are `held` where a computation loses many."""
         self.point, self.digits, self.context = point, digits, _context(held or digits)
         self.held = held or digits
         self.left = _WORK
@@ -395,11 +381,7 @@ class TreeEvaluation:
         return modelled(name, values, self.number)
 
     def check_level(self, name: str, at: Any) -> None:
-        """Check that a function is not too flat at `at` for the digits held.
-
-        Raises:
-            UnreliableValueError: it is.
-        """
+        """Check that a function is not too flat at `at` for the digits held."""
         if at == 0:
             return
         size = abs(at)

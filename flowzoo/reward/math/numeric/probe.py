@@ -1,12 +1,7 @@
 r"""Comparison of two expressions as functions, by values at points.
 
 Values in doubles that lie further apart than their own rounding reject; agreement is confirmed at
-growing precision, where a difference that is zero shrinks with every digit and one that is not
-stays: there is no tolerance. Points are complex with positive real part (every analytic identity
-that holds for positive numbers holds there: `\sqrt{1/n} = 1/\sqrt{n}`) and real of either sign and
-many magnitudes, also on every piece of `|x|`, `\max`, roots and steps; what leaves the reals at a
-real point says nothing there. Letters of whole numbers (n, k, m, ...) are whole where
-that matters: floors, parities, sums to n, `\cos(\pi n)`. What cannot be computed is undecided.
+growing precision, where a difference that is zero shrinks with every digit: there is no tolerance.
 """
 
 from __future__ import annotations
@@ -107,13 +102,11 @@ def kink_points(all_edges: list[ExprNode], base: ProbePoint) -> Iterator[ProbePo
 
 
 def _fraction(value: float) -> Fraction:
-    """A fraction near a point, of few digits where that is near enough."""
     short = Fraction(value).limit_denominator(1024)
     return short if abs(float(short) - value) <= 1e-4 * abs(value) else Fraction(value)
 
 
 def _between(roots: list[float]) -> list[float]:
-    """A point in every gap between roots, and two outside, one of them far."""
     if not roots:
         return []
     width = max(roots[-1] - roots[0], abs(roots[0]), abs(roots[-1]), 1.0)
@@ -124,8 +117,7 @@ def _between(roots: list[float]) -> list[float]:
 
 
 def _zeros(edge: ExprNode, name: str, base: ProbePoint) -> list[float]:
-    """Zeros of `edge` along one symbol, and where it touches zero without crossing."""
-
+    # Zeros of `edge` along one symbol, and where it touches zero without crossing.
     def at(value: float) -> float:
         point = ProbePoint(base.salt, base.signs, base.size, {**base.fixed, name: Fraction(value)})
         return approximate(edge, point).value.real
@@ -151,7 +143,6 @@ def _zeros(edge: ExprNode, name: str, base: ProbePoint) -> list[float]:
 
 
 def _scan(at: Callable[[float], float]) -> list[float]:
-    """Changes of sign over all magnitudes, by bisection, and the lowest places between them."""
     values: list[tuple[float, float]] = []
     for t in _SCAN:
         try:
@@ -179,8 +170,8 @@ def _scan(at: Callable[[float], float]) -> list[float]:
     return zeros[:12]
 
 
+# Numbers from this size on, or with such a denominator, may move a function out of reach.
 _FAR: Final = 50
-"""Numbers from this size on, or with such a denominator, may move a function out of reach."""
 _NOTABLE = re.compile(r"\d\d|\(\^ 0 ")
 _BENT: Final = names("max min abs floor ceil sign mod binom factorial gamma")
 
@@ -203,7 +194,7 @@ def points_beyond(a: ExprNode, b: ExprNode) -> list[ProbePoint]:
 
 
 def _far(a: ExprNode, b: ExprNode) -> Fraction:
-    """The largest of the numbers that bend `a` alone; 0 for none."""
+    # The largest of the numbers that bend `a` alone; 0 for none.
     other = {name for name, _ in _bends(b)}
     bends = [part for name, part in _bends(a) if name not in other]
     numbers = {n for part in bends for n in _numbers(part) if _is_far(n)}
@@ -223,7 +214,7 @@ def _is_far(number: Fraction) -> bool:
 
 
 def _bends(node: ExprNode) -> Iterator[tuple[str, ExprNode]]:
-    """The functions in a tree that have edges or steps, by name; roots and powers of 0 too."""
+    # The functions in a tree that have edges or steps, by name; roots and powers of 0 too.
     if node.op == "call" and node.args[0] in _BENT and symbols(node):
         yield node.args[0], node
     if node.op == "pow":
@@ -238,7 +229,6 @@ def _bends(node: ExprNode) -> Iterator[tuple[str, ExprNode]]:
 
 
 def _numbers(node: ExprNode) -> Iterator[Fraction]:
-    """The sizes of the numbers in a tree."""
     if node.op == "num":
         yield abs(node.args[0])
     for arg in node.args:
@@ -247,10 +237,9 @@ def _numbers(node: ExprNode) -> Iterator[Fraction]:
 
 
 _DIGITS: Final = (20, 50, 120, 450, 900, 1300)
+# Powers of ten by which a difference that is zero shrinks at least from one precision to next.
 _SHRINKS: Final = -25
-"""Powers of ten by which a difference that is zero shrinks at least from one precision to next."""
-_SLACK: Final = 5
-"""Last digits of a precision that rounding may touch."""
+_SLACK: Final = 5  # last digits of a precision that rounding may touch
 _ENOUGH: Final = 3
 _STEPPED: Final = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "sign"})
 _KINKED: Final = frozenset({"abs", "max", "min"}) | _STEPPED
@@ -294,7 +283,6 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
 
 
 def _agree_beyond(a: ExprNode, b: ExprNode) -> bool | None:
-    """Agreement of functions that agree within the reach of the probes, beyond it."""
     if not may_reach_far(a.key + b.key):
         return True
     if is_nothing(a, b):
@@ -326,15 +314,12 @@ def _same_cells(a: ExprNode, b: ExprNode) -> bool | None:
 
 
 def _same_constant(a: ExprNode, b: ExprNode) -> bool | None:
-    """Return True if two expressions without symbols have one value."""
     return _at(a, b, COMPLEX[0])
 
 
 def proportional(a: ExprNode, b: ExprNode) -> float | None:
-    """The constant `c` with `a = c * b` everywhere, or None. Both must not vanish.
-
-    `c` is the ratio at one point; the sign is what a caller may rely on.
-    """
+    """The constant `c` with `a = c * b` everywhere, or None. Both must not vanish."""
+    # `c` is the ratio at one point; the sign is what a caller may rely on.
     for point in (*NEAR[:1], *WIDE[:3], *COMPLEX[:1]):
         try:
             x, y = approximate(a, point), approximate(b, point)
@@ -387,7 +372,9 @@ def decimal(node: ExprNode, digits: int) -> Fraction | None:
 
 
 def _points(a: ExprNode, b: ExprNode) -> Iterable[ProbePoint]:
-    """Points for a pair with symbols, the most telling first."""
+    # Complex points have a positive real part, where every analytic identity holds that holds for
+    # positive numbers. Real ones are of either sign and many magnitudes, also on every piece of
+    # `|x|`, `\max`, roots and steps; what leaves the reals there says nothing.
     kinked = mentions(a, _KINKED) or mentions(b, _KINKED)
     if not kinked and not _has_branches(a) and not _has_branches(b):
         return (*COMPLEX, *NEAR)
@@ -397,7 +384,6 @@ def _points(a: ExprNode, b: ExprNode) -> Iterable[ProbePoint]:
 
 
 def _has_branches(node: ExprNode) -> bool:
-    """Return True if roots, logarithms or inverse functions of expressions with symbols occur."""
     if node.op == "call" and node.args[0] in _BRANCHED:
         return bool(symbols(node))
     if node.op == "pow" and symbols(node.args[0]):
@@ -408,7 +394,7 @@ def _has_branches(node: ExprNode) -> bool:
 
 
 def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | None:
-    """Agreement at `points`: in doubles at all, precisely at a few of them."""
+    # Agreement at `points`: in doubles at all, precisely at a few of them.
     close: list[ProbePoint] = []
     unclear: list[ProbePoint] = []
     for point in points:
@@ -440,12 +426,11 @@ def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | Non
 
 
 def _is_next(point: ProbePoint, unclear: Sequence[ProbePoint]) -> bool:
-    """Return True if unclear points are still to be looked at."""
     return bool(unclear) and point is not unclear[-1]
 
 
 def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
-    """Return True if the two have one value at a point: exactly, or at growing precision."""
+    # True if the two have one value at a point: exactly, or at growing precision.
     if point.is_real:
         fixed = {name: num(point.real(name)) for name in symbols(a) | symbols(b)}
         a, b = substitute(a, fixed), substitute(b, fixed)
@@ -482,7 +467,6 @@ def _has_value(node: ExprNode, point: ProbePoint) -> bool | None:
 
 
 def _settled(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool | None:
-    """Return True if a difference went away with the rounding (True), or stayed (False)."""
     (before, _, _), (after, size, digits) = coarse, fine
     if after <= before * 10.0**_SHRINKS or after < size * 10.0 ** (_SLACK - digits):
         return True
@@ -490,14 +474,14 @@ def _settled(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool |
 
 
 def _is_counted(node: ExprNode) -> bool:
-    """Return True if it matters that a letter is whole: counts, steps, parities, periods."""
+    # True if it matters that a letter is whole: counts, steps, parities, periods.
     if mentions(node, _COUNTED | _PERIODIC):
         return True
     return _has_parity(node)
 
 
 def _has_parity(node: ExprNode) -> bool:
-    r"""Return True if a negative or complex constant has a symbolic exponent, as in `(-1)^n`."""
+    # True if a negative or complex constant has a symbolic exponent, as in `(-1)^n`.
     if node.op == "pow" and symbols(node.args[1]):
         base = rational(node.args[0])
         if (base is not None and base < 0) or "#i" in node.key:
@@ -508,7 +492,7 @@ def _has_parity(node: ExprNode) -> bool:
 def _agree_in_steps(
     a: ExprNode, b: ExprNode, letters: frozenset[str], whole: frozenset[str]
 ) -> bool | None:
-    """Agreement where the letters `whole` are whole numbers, and, for other letters, everywhere."""
+    # Agreement where the letters `whole` are whole numbers, and, for other letters, everywhere.
     decided = 0
     tested: Iterator[ProbePoint]
     all_edges = list({edge.key: edge for edge in chain(edges(a), edges(b))}.values())
