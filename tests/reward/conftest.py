@@ -8,8 +8,8 @@ from types import FrameType
 
 import pytest
 
+# Of CPU time. What takes less than one here would take minutes or for ever if it went wrong.
 SECONDS = 30
-"""Of CPU time. What takes less than one here would take minutes or for ever if it went wrong."""
 
 
 @pytest.fixture

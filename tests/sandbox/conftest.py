@@ -17,8 +17,7 @@ from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import SandboxName, Tier, probe
 
-PATIENCE = 120.0
-"""Seconds on the wall that any process may be held up by a machine that stalls."""
+PATIENCE = 120.0  # seconds on the wall that any process may be held up by a machine that stalls
 FOLDER = Path(__file__).parent
 
 
@@ -48,7 +47,7 @@ def patient_host() -> Iterator[None]:
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> bool:
-    """Whether the condition comes true; returns as soon as it does."""
+    """True if the condition comes true; returns as soon as it does."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -81,7 +80,7 @@ def replace_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bytes], lis
 
 @pytest.fixture(scope="session")
 def soon() -> Callable[[Callable[[], object]], bool]:
-    """Whether a condition comes true within a minute."""
+    """A function: true if a condition comes true within a minute."""
     return wait_for
 
 
@@ -105,12 +104,12 @@ def first_tier() -> str:
     return next(name for name in (*CONFINING, "unsafe") if not refusal(name))
 
 
+# Backends that confine programs, the fastest first.
 CONFINING = ("namespaces", "landlock", "docker")
-"""Backends that confine programs, the fastest first."""
 
 
+# Fixtures whose parameter is a backend, or a box of one.
 OF_BACKENDS = ("backend", "confining", "box", "walled")
-"""Fixtures whose parameter is a backend, or a box of one."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -164,8 +163,14 @@ def sandbox_of() -> Iterator[Callable[[SandboxName], Sandbox]]:
 
 
 @pytest.fixture(scope="module")
+def sandbox(backend: SandboxName, sandbox_of: Callable[[SandboxName], Sandbox]) -> Sandbox:
+    """The sandbox of a backend that the tests of a process share."""
+    return sandbox_of(backend)
+
+
+@pytest.fixture(scope="module")
 def is_first(backend: str) -> bool:
-    """Whether it is the backend that meets whole tables."""
+    """True if it is the backend that meets whole tables."""
     return backend == first_tier()
 
 

@@ -33,10 +33,8 @@ from tests.sandbox.probes import PROBES
 FIRST_TIER_ONLY = True
 
 CONTROLLED = [probe for probe in PROBES if probe.control]
-LANES = 3
-"""Sandboxes that take the probes of a tier, each with one box."""
-QUICK_CATEGORIES = ("escape", "network", "state")
-"""Those that `make test` runs on every tier."""
+LANES = 3  # sandboxes that take the probes of a tier, each with one box
+QUICK_CATEGORIES = ("escape", "network", "state")  # those that `make test` runs on every tier
 # Files of probes on this machine would be taken for those of another run's.
 pytestmark = pytest.mark.xdist_group("attacks")
 
@@ -57,7 +55,7 @@ def patient(probe: AttackProbe) -> AttackProbe:
 
 @pytest.fixture(autouse=True, scope="module")
 def _patient_suite() -> Iterator[None]:
-    """A box that hangs still shows: it costs the program after it more than this."""
+    # A box that hangs still shows: it costs the program after it more than this.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suite, "HONEST_S", 60.0)
         patch.setattr(suite, "SLACK_S", 60.0)
@@ -81,7 +79,7 @@ class Lanes:
             ThreadPoolExecutor(len(self.sandboxes)) as threads,
         ):
             patch.setattr(suite, "Canaries", lambda: contextlib.nullcontext(canaries))
-            for done in [threads.submit(self._take, one, left) for one in self.sandboxes]:
+            for done in [threads.submit(self._take, sandbox, left) for sandbox in self.sandboxes]:
                 done.result()
 
     def _take(self, sandbox: Sandbox, left: Iterator[AttackProbe]) -> None:
@@ -105,15 +103,15 @@ def findings(
     _patient_suite: None,
     request: pytest.FixtureRequest,
 ) -> list[ProbeResult]:
-    """What became of all probes of the categories that are asked for, and of the load."""
-    asked = {
+    """Results of all probes of the chosen categories, and of the load."""
+    categories = {
         item.callspec.params["category"]
         for item in request.session.items
         if isinstance(item, pytest.Function)
         and item.originalname == "test_every_promise_of_the_tier_holds"
         and item.callspec.params["backend"] == backend
     }
-    chosen = [patient(probe) for probe in PROBES if probe.category in asked]
+    chosen = [patient(probe) for probe in PROBES if probe.category in categories]
     before = count_resources()
     with contextlib.ExitStack() as stack:
         sandboxes = [stack.enter_context(Sandbox(backend, workers=1)) for _ in range(LANES)]
@@ -146,10 +144,10 @@ def category_params() -> list[Any]:
 @pytest.mark.parametrize("category", category_params())
 def test_every_promise_of_the_tier_holds(findings: list[ProbeResult], category: str) -> None:
     names = {probe.name for probe in PROBES if probe.category == category}
-    assert {one.name for one in findings if one.category == category} == names
-    shown = [one for one in findings if one.category in (category, "load")]
+    assert {finding.name for finding in findings if finding.category == category} == names
+    shown = [finding for finding in findings if finding.category in (category, "load")]
     assert len(shown) == len(names) + 6  # of the load: with the boxes and without them
-    assert not [one for one in shown if one.promised and not one.ok]
+    assert not [finding for finding in shown if finding.promised and not finding.ok]
 
 
 def test_the_suite_finds_what_nothing_stops():

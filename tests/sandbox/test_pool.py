@@ -23,10 +23,8 @@ from flowzoo.sandbox.pool import MOST_WALL
 pytestmark = pytest.mark.xdist_group("pool")  # one pool for most of its tests
 
 SETUP = "pool_handlers:setup"
-DEADLINE = 0.2
-"""For jobs that never end."""
-PATIENT = 60.0
-"""For jobs that must have their answer, however the machine stalls."""
+DEADLINE = 0.2  # for jobs that never end
+PATIENT = 60.0  # for jobs that must have their answer, however the machine stalls
 HERE = Path(__file__).parent
 ROOT = Path(flowzoo.__file__).parents[1]
 

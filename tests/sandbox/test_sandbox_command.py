@@ -27,8 +27,8 @@ def test_build_without_an_engine(monkeypatch: pytest.MonkeyPatch, capsys):
 
 
 def test_docker_options_need_docker(capsys: pytest.CaptureFixture[str]):
-    words = ["sandbox", "check", "--backend", "landlock", "--runtime", "runsc", "--user", "nonroot"]
-    assert main(words) == 2
+    args = ["sandbox", "check", "--backend", "landlock", "--runtime", "runsc", "--user", "nonroot"]
+    assert main(args) == 2
     message = " ".join(capsys.readouterr().err.split())
     assert "--runtime, --user: only with --backend docker" in message
 

@@ -102,13 +102,13 @@ def test_an_engine_on_a_tcp_socket_answers():
 def test_an_engine_that_answers_an_error_is_not_ok(tmp_path):
     server = socketserver.ThreadingUnixStreamServer(str(tmp_path / "s"), Broken)
     with serve(server):
-        found = tier.ping_engine(f"unix://{tmp_path / 's'}", timeout=60)
-        assert not found.ok
-        assert "500" in found.detail
+        check = tier.ping_engine(f"unix://{tmp_path / 's'}", timeout=60)
+        assert not check.ok
+        assert "500" in check.detail
 
 
 @pytest.mark.parametrize(
-    ("host", "words"),
+    ("host", "reason"),
     [
         ("unix:///nowhere/engine.sock", "No such file"),
         ("tcp://127.0.0.1:1", "refused"),
@@ -117,10 +117,10 @@ def test_an_engine_that_answers_an_error_is_not_ok(tmp_path):
         ("", remedy("docker")),
     ],
 )
-def test_an_absent_engine_is_a_reason_and_no_exception(host, words):
-    found = tier.ping_engine(host)
-    assert not found.ok
-    assert words in found.detail
+def test_an_absent_engine_is_a_reason_and_no_exception(host, reason):
+    check = tier.ping_engine(host)
+    assert not check.ok
+    assert reason in check.detail
 
 
 def test_a_silent_engine_is_given_up_on(tmp_path):
@@ -135,20 +135,20 @@ def test_an_engine_without_the_python_client_is_not_enough(engine, monkeypatch):
     monkeypatch.setitem(sys.modules, "docker", None)
     ping = tier.ping_engine
     monkeypatch.setattr(tier, "ping_engine", lambda host: ping(host, timeout=60))
-    found = tier.probe_docker()
-    assert not found.ok
-    assert remedy("docker") in found.detail
+    check = tier.probe_docker()
+    assert not check.ok
+    assert remedy("docker") in check.detail
 
 
 @linux
 def test_probe_agrees_with_its_parts_and_leaves_this_process_where_it_was():
     namespaces = [(path.name, path.readlink()) for path in Path("/proc/self/ns").iterdir()]
-    found = tier.probe()
+    best = tier.probe()
     assert [(path.name, path.readlink()) for path in Path("/proc/self/ns").iterdir()] == namespaces
-    assert found.name == next((name for name, check in found.checks.items() if check.ok), "none")
-    assert found.trust.startswith(f"{found.name}: ")
-    assert "\n" not in found.trust
-    assert found.checks["namespaces"].detail
+    assert best.name == next((name for name, check in best.checks.items() if check.ok), "none")
+    assert best.trust.startswith(f"{best.name}: ")
+    assert "\n" not in best.trust
+    assert best.checks["namespaces"].detail
 
 
 @linux
@@ -169,8 +169,8 @@ def test_landlock_and_seccomp_agree_with_what_the_kernel_says():
 def test_off_linux_only_docker_counts(monkeypatch):
     monkeypatch.setattr(tier.platform, "system", lambda: "Darwin")
     monkeypatch.setattr(tier, "probe_docker", lambda: tier.TierCheck(False, "no engine"))
-    found = tier.probe()
-    assert found.name == "none"
-    assert "Darwin" in found.checks["namespaces"].detail
+    best = tier.probe()
+    assert best.name == "none"
+    assert "Darwin" in best.checks["namespaces"].detail
     monkeypatch.setattr(tier, "probe_docker", lambda: tier.TierCheck(True, "engine 27"))
     assert tier.probe().name == "docker"

@@ -1,4 +1,4 @@
-"""Which verdicts are remembered, and for how long."""
+"""Verdicts that are remembered, and for how long."""
 
 from __future__ import annotations
 

@@ -88,8 +88,8 @@ def test_a_program_has_a_bounded_size() -> None:
 def test_hostile_texts_are_read_in_linear_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code, "TAIL", len(text) + 1)  # or most of it would not be read at all
     for reading in ("strict", "lenient"):
-        found = extract_code(text, reading)
-        assert found is None or 0 < len(found) <= LONGEST
+        program = extract_code(text, reading)
+        assert program is None or 0 < len(program) <= LONGEST
 
 
 @given(st.lists(st.sampled_from(["```", "python", "\n", "a = 1", " ", "<think>", "</think>", "`"])))

@@ -1,4 +1,4 @@
-"""What is read off the texts of a code pair, without running them."""
+"""The texts of a code pair, read without running them."""
 
 import warnings
 
@@ -23,7 +23,7 @@ def main(*lines):
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "definition"),
     [
         (HELPER, True),
         ("def aux(x):\n    if x:\n        return 1", True),
@@ -40,8 +40,8 @@ def main(*lines):
         (None, False),
     ],
 )
-def test_a_definition_has_to_return_something(code, found):
-    assert (defined(parsed(code), "aux") is not None) == found
+def test_a_definition_has_to_return_something(code, definition):
+    assert (defined(parsed(code), "aux") is not None) == definition
 
 
 def test_parts_without_cooperation():
@@ -54,8 +54,7 @@ def test_parts_without_cooperation():
     assert sum(pair_reward(None, None, "f", 0.0).values()) == 0.0
 
 
-VALUES = ["5", "6"]
-"""What aux alone returns."""
+VALUES = ["5", "6"]  # values that `aux` alone returns
 
 
 @pytest.mark.parametrize(

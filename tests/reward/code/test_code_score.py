@@ -1,4 +1,4 @@
-"""What programs are worth, in a real sandbox."""
+"""Scores of programs in a real sandbox."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_programs_that_print_are_compared_by_words() -> None:
 
 def test_limits_count() -> None:
     looping = Program("while True:\n    pass")
-    found = score_programs([looping], [[StdinTest("", "")]], limits=Limits(cpu_s=0.2, wall_s=2.0))
-    assert found == [CodeScore(0.0, "TLE")]
+    scores = score_programs([looping], [[StdinTest("", "")]], limits=Limits(cpu_s=0.2, wall_s=2.0))
+    assert scores == [CodeScore(0.0, "TLE")]
 
 
 def test_no_programs_need_no_sandbox() -> None:

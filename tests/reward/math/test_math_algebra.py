@@ -79,18 +79,8 @@ DIFFERENT = [
 ]
 UNDECIDED = [("9**9**9**9", "42"), ("1/0", "2/0")]
 UNREADABLE = [
-    "4 2",
-    "x +",
-    "\\frac{1}",
-    "3.14.15",
-    "(1",
-    "1 < 2",
-    "\\sqrt",
-    "|x",
-    "\\cup",
-    "a^",
-    "_",
-]
+    "4 2", "x +", "\\frac{1}", "3.14.15", "(1", "1 < 2", "\\sqrt", "|x", "\\cup", "a^", "_",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("a", "b"), SAME)

@@ -10,7 +10,7 @@ BARE = MathOptions(read="answer", judge="none")
 
 
 def is_equal(gold: str, answer: str) -> bool:
-    """Whether an extracted answer is equal to a gold, judged without the pool."""
+    """True if an extracted answer is equal to a gold, judged without the pool."""
     return score_batch([answer], [gold], BARE).scores == [1.0]
 
 

@@ -61,8 +61,8 @@ DECORATED = [
 @pytest.mark.parametrize(("problem", "gold", "answer"), COPIED)
 def test_a_copied_formula_is_not_paid(problem: str, gold: str, answer: str) -> None:
     assert score_batch([rf"\boxed{{{answer}}}"], [gold]).statuses == ["equal"]
-    found = score_batch([rf"\boxed{{{answer}}}"], [gold], problems=[problem])
-    assert found == ([0.0], ["copied"])
+    statuses = score_batch([rf"\boxed{{{answer}}}"], [gold], problems=[problem])
+    assert statuses == ([0.0], ["copied"])
 
 
 @pytest.mark.parametrize(("problem", "gold", "answer"), ANSWERED)
@@ -103,11 +103,11 @@ def test_formulas_of_math_500_are_paid_where_they_are_the_gold() -> None:
         pytest.skip(f"{path} is not here")
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     pairs = [(r, f) for r in rows for f in formulas_of(r["problem"]) if len(f) > 2]
-    found = score_batch(
+    statuses = score_batch(
         [rf"\boxed{{{formula}}}" for _, formula in pairs],
         [row["answer"] for row, _ in pairs],
         problems=[row["problem"] for row, _ in pairs],
     )
-    paid = [(row["answer"], f) for (row, f), s in zip(pairs, found.scores, strict=True) if s]
-    assert found.statuses.count("copied") > 35
+    paid = [(row["answer"], f) for (row, f), s in zip(pairs, statuses.scores, strict=True) if s]
+    assert statuses.statuses.count("copied") > 35
     assert [pair for pair in paid if pair[0] != pair[1]] == []

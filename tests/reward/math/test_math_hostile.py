@@ -56,7 +56,7 @@ ROWS = [
 
 
 def check(rows: list[tuple[object, str, bool]]) -> list[str]:
-    """What went wrong, one line a row: also what the judge, patient as it is here, gave up on."""
+    """Failures, a line each, with pairs that the judge, patient as it is here, gave up on."""
     faults = []
     for pred, gold, expected in rows:
         result = score_batch([pred], [gold])  # type: ignore[list-item]

@@ -11,28 +11,11 @@ from flowzoo.reward.math.judge import agree, is_light, judge, setup
 from flowzoo.sandbox import JobResult
 
 HEAVY = [
-    "2^{2^{2}}",
-    "x^{x^x}",
-    "9**9**9",
-    "(-3)^{(-3)^{27}}",
-    "a^b^c",
-    "100!",
-    "\\Gamma(3)",
-    "\\binom{100}{50}",
-    "\\sum_{n=1}^9 n",
-    "\\int x dx",
-    "\\lim_{x\\to0} x",
-    "\\prod p",
-    "2^{1000}",
-    "10**1000",
-    "1" * 16,
-    "\\frac{d}{dx} x",
-    "x" * 401,
-    "&" * 64,
-    "(" * 81,
-    "__import__('os')",
+    "2^{2^{2}}", "x^{x^x}", "9**9**9", "(-3)^{(-3)^{27}}", "a^b^c", "100!", "\\Gamma(3)",
+    "\\binom{100}{50}", "\\sum_{n=1}^9 n", "\\int x dx", "\\lim_{x\\to0} x", "\\prod p", "2^{1000}",
+    "10**1000", "1" * 16, "\\frac{d}{dx} x", "x" * 401, "&" * 64, "(" * 81, "__import__('os')",
     "x\x00y",
-]
+]  # fmt: skip
 LIGHT = ["x^2-2<0", "|z| \\le 3/2", "e^{2x}+1", "x^{10} \\cdot y^{2}", "\\frac{a}{b}"]
 
 

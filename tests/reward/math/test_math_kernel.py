@@ -55,11 +55,11 @@ def test_both_paths_give_the_same_verdicts(rows: list[tuple[str, str]]) -> None:
         patch.setattr(scoring, "MIN_ROWS", 1)
         for read in ("auto", "strict", "lenient"):
             options = MathOptions(read=read, judge="none")  # type: ignore[arg-type]
-            found = scoring.plain_statuses(preds, golds, options)
+            statuses = scoring.plain_statuses(preds, golds, options)
             patch.setattr(scoring, "MIN_ROWS", 10**9)
             plain = score_batch(preds, golds, options).statuses
             patch.setattr(scoring, "MIN_ROWS", 1)
-            assert {idx: plain[idx] for idx in found} == found
+            assert {idx: plain[idx] for idx in statuses} == statuses
             assert score_batch(preds, golds, options).statuses == plain
 
 
@@ -92,7 +92,7 @@ def test_large_batches_take_the_kernel_and_small_ones_do_not(
     monkeypatch.setattr(
         scoring,
         "judge_plain",
-        lambda texts, wanted: calls.append(len(texts)) or whole(texts, wanted),
+        lambda texts, expected: calls.append(len(texts)) or whole(texts, expected),
     )
     assert score_batch(preds, golds).scores == expected
     assert score_batch(preds[:100], golds[:100]).scores == expected[:100]

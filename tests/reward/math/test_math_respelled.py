@@ -48,13 +48,13 @@ def test_identity_is_paid_and_one_changed_character_is_noticed() -> None:
     rng, options = random.Random(3), MathOptions(judge="none")
     given = golds()
     assert len(given) > 9_000
-    own = score_batch([rf"so \boxed{{{gold}}}." for gold in given], given, options)
-    assert [g for g, s in zip(given, own.scores, strict=True) if not s] == []
+    same = score_batch([rf"so \boxed{{{gold}}}." for gold in given], given, options)
+    assert [g for g, s in zip(given, same.scores, strict=True) if not s] == []
     for change in (another_digit, another_sign):
         rows = [(change(gold, rng), gold) for gold in given]
         rows = [(pred, gold) for pred, gold in rows if pred != gold]
         assert len(rows) > 9_000
-        found = score_batch(
+        statuses = score_batch(
             [rf"so \boxed{{{pred}}}." for pred, _ in rows], [gold for _, gold in rows], options
         )
-        assert [row for row, s in zip(rows, found.scores, strict=True) if s] == []
+        assert [row for row, s in zip(rows, statuses.scores, strict=True) if s] == []

@@ -90,22 +90,18 @@ EQUATIONS = [
     ("y-3=2(x-1)", "y=2x+1"),
 ]
 MATRICES = [
-    (
-        r"\begin{pmatrix}4&6\\4&6\end{pmatrix}",
-        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}+\begin{pmatrix}3&4\\1&2\end{pmatrix}",
-    ),
+    (r"\begin{pmatrix}4&6\\4&6\end{pmatrix}",
+     r"\begin{pmatrix}1&2\\3&4\end{pmatrix}+\begin{pmatrix}3&4\\1&2\end{pmatrix}"),
     (r"\begin{pmatrix}2&4\\6&8\end{pmatrix}", r"2\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", "[[1,2],[3,4]]"),
-    (
-        r"\begin{pmatrix}19&22\\43&50\end{pmatrix}",
-        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}\begin{pmatrix}5&6\\7&8\end{pmatrix}",
-    ),
+    (r"\begin{pmatrix}19&22\\43&50\end{pmatrix}",
+     r"\begin{pmatrix}1&2\\3&4\end{pmatrix}\begin{pmatrix}5&6\\7&8\end{pmatrix}"),
     (r"\begin{pmatrix}-1&-2\end{pmatrix}", r"-\begin{pmatrix}1&2\end{pmatrix}"),
     (r"\begin{pmatrix}\frac12&1\end{pmatrix}", r"\frac12\begin{pmatrix}1&2\end{pmatrix}"),
     (r"\begin{pmatrix}1&2\\0&1\end{pmatrix}", r"\begin{pmatrix}1&1\\0&1\end{pmatrix}^2"),
     (r"\begin{bmatrix}1&0\\0&1\end{bmatrix}", "[[1,0],[0,1]]"),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", "[[1],[2]]"),
-]
+]  # fmt: skip
 ANALYSIS = [
     (r"\frac13", r"\int_0^1x^2dx"),
     ("1", r"\lim_{x\to0}\frac{\sin x}{x}"),

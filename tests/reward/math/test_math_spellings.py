@@ -17,7 +17,7 @@ Row = tuple[str, str, str, bool]
 
 def rows(turn: int) -> list[Row]:
     """Kind, gold, reply and label of the golds whose turn it is."""
-    kind, gold, found = "", "", []
+    kind, gold, cases = "", "", []
     golds: dict[str, int] = defaultdict(int)
     text = Path(__file__).with_name("spellings.txt").read_text(encoding="utf-8")
     for line in text.splitlines():
@@ -29,8 +29,8 @@ def rows(turn: int) -> list[Row]:
         elif golds[kind] % 2 == turn:
             is_reply = content.startswith("!")
             reply = content[1:].replace("⏎", "\n") if is_reply else rf"So $\boxed{{{content}}}$."
-            found.append((kind, gold, reply, mark == "+"))
-    return found
+            cases.append((kind, gold, reply, mark == "+"))
+    return cases
 
 
 @pytest.mark.parametrize(("turn", "least"), [(1, 0.99), (0, 0.98)])

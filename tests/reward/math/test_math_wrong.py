@@ -92,15 +92,11 @@ FUNCTIONS = [
     ("P(A)+P(B)", "P(A+B)+P(0)"),
     (r"\Gamma(3)-\Gamma(2)", r"\Gamma(2)-\Gamma(1)"),
     (r"\det(A)+\det(B)", r"\det(A+B)+\det(0)"),
-    (
-        r"\operatorname{erf}(2)-\operatorname{erf}(1)",
-        r"\operatorname{erf}(1)-\operatorname{erf}(0)",
-    ),
+    (r"\operatorname{erf}(2)-\operatorname{erf}(1)",
+     r"\operatorname{erf}(1)-\operatorname{erf}(0)"),
     (r"\zeta(4)-\zeta(3)", r"\zeta(3)-\zeta(2)"),
-    (
-        r"\operatorname{tr}(AB)+\operatorname{tr}(C)",
-        r"\operatorname{tr}(AB+C)+\operatorname{tr}(0)",
-    ),
+    (r"\operatorname{tr}(AB)+\operatorname{tr}(C)",
+     r"\operatorname{tr}(AB+C)+\operatorname{tr}(0)"),
     ("G(3)-G(1)", "G(2)-G(0)"),
     ("f(2)", "2f(1)"),
     ("f(x+1)", "f(x)+f(1)"),
@@ -111,7 +107,7 @@ FUNCTIONS = [
     ("f^{-1}(x)", "f(x)^{-1}"),
     (r"\ln\Gamma(5)", r"\ln\Gamma(4)"),
     (r"\sum_{k=1}^{n}a_k", r"\sum_{k=1}^{n-1}a_k+a_1"),
-]
+]  # fmt: skip
 # Steps, parities and sums, at whole numbers.
 WHOLE = [
     (r"\sum_{k=1}^{n+1} k", r"\sum_{k=1}^{n} k + \sum_{k=1}^{1}k"),

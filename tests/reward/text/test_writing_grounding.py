@@ -10,8 +10,8 @@ from flowzoo.envs.tasks.writing.task import draw
 from flowzoo.reward.text.grounding import grounding, pair_grounding, read_source
 from flowzoo.reward.text.writing import FUNCTION_WORDS, sentences, stem, structure, words
 
+# Words of the two texts of an attack, as a pair of full structure marks has them.
 LENGTHS = {"tldr": (28, 64), "expansion": (145, 215)}
-"""Words of the two texts of an attack, as a pair of full structure marks has them."""
 LINKS = ("However,", "because", "therefore", "for example", "finally", "although")
 ENGLISH = (
     "time people water house music river letter garden stone window summer village engine market "
@@ -33,10 +33,10 @@ def nonsense(count, rng):
 
 def linked(items, rng):
     """Transition words strewn in."""
-    found = []
-    for place, item in enumerate(items):
-        found += [rng.choice(LINKS), item] if place % 7 == 3 else [item]
-    return found
+    pieces = []
+    for index, item in enumerate(items):
+        pieces += [rng.choice(LINKS), item] if index % 7 == 3 else [item]
+    return pieces
 
 
 def padded(items, padding, rng):
@@ -46,8 +46,8 @@ def padded(items, padding, rng):
 def replaced(items, step, rng):
     """Every `step`-th word is nonsense."""
     return [
-        nonsense(1, rng)[0] if place % step == step - 1 else item
-        for place, item in enumerate(items)
+        nonsense(1, rng)[0] if index % step == step - 1 else item
+        for index, item in enumerate(items)
     ]
 
 
@@ -57,10 +57,10 @@ def exchanged(items, size):
     return [word for group in groups for word in (group[-1], *group[:-1])]
 
 
-def attacks(made, form, rng):
+def attacks(texts, form, rng):
     """Name -> (first, second): word sequences, repeated and cut to the lengths that pay."""
-    tokens = made.source.split()
-    parts = sentences(made.source)
+    tokens = texts.source.split()
+    parts = sentences(texts.source)
     meant = [word for word in tokens if word.lower().strip(".,") not in FUNCTION_WORDS]
     mixed = rng.sample(tokens, len(tokens))
     english = [rng.choice(words(ENGLISH)) for _ in range(250)]
@@ -88,7 +88,7 @@ def attacks(made, form, rng):
         "its content words with articles": padded(meant, ["the"], rng),
         "its content words with common words": padded(meant, words("the a of to in was"), rng),
         "one sentence again and again": parts[0].split(),
-        "a good sentence again and again": sentences(made.first)[0].split(),
+        "a good sentence again and again": sentences(texts.first)[0].split(),
         "one word again and again": [meant[3]],
         "letters": list("ab"),
     }  # fmt: skip
@@ -97,15 +97,15 @@ def attacks(made, form, rng):
         yield name, (first, second)
     yield "nothing", ("", "")
     yield "blanks", (" " * 90, "\n" * 200)
-    yield "an honest text beside nonsense", (made.first, " ".join(nonsense(200, rng)))
-    yield "an honest text beside a copy", (made.first, " ".join((tokens * 3)[: LENGTHS[form][1]]))
-    yield "the first text twice", (made.first, f"{made.first} {made.first}")
-    yield "the same text by both", (made.first, made.first)
-    yield "the same text by both, the second with a word more", (made.second, f"So {made.second}")
+    yield "an honest text beside nonsense", (texts.first, " ".join(nonsense(200, rng)))
+    yield "an honest text beside a copy", (texts.first, " ".join((tokens * 3)[: LENGTHS[form][1]]))
+    yield "the first text twice", (texts.first, f"{texts.first} {texts.first}")
+    yield "the same text by both", (texts.first, texts.first)
+    yield "the same text by both, the second with a word more", (texts.second, f"So {texts.second}")
     size = LENGTHS[form][1]
     yield (
         "a copy behind the first text",
-        (made.first, " ".join([*made.first.split(), *tokens][:size])),
+        (texts.first, " ".join([*texts.first.split(), *tokens][:size])),
     )
 
 
@@ -115,10 +115,10 @@ def test_every_attack_earns_less_than_a_quarter_of_an_honest_pair(form):
     rng = random.Random(1)
     honest, earned = [], {}
     for _ in range(12):
-        made = draw(form, rng)
-        honest.append(reward(made.first, made.second, made.source, form))
-        for name, pair in attacks(made, form, rng):
-            earned.setdefault(name, []).append(reward(*pair, made.source, form))
+        texts = draw(form, rng)
+        honest.append(reward(texts.first, texts.second, texts.source, form))
+        for name, pair in attacks(texts, form, rng):
+            earned.setdefault(name, []).append(reward(*pair, texts.source, form))
     assert mean(honest) > 2.5
     assert min(honest) > 1.6
     for name, values in earned.items():
@@ -132,14 +132,14 @@ def test_words_shuffled_within_their_sentences_do_not_pay(form):
     rng = random.Random(2)
     honest, earned = [], []
     for _ in range(60):
-        made = draw(form, rng)
-        honest.append(reward(made.first, made.second, made.source, form))
+        text = draw(form, rng)
+        honest.append(reward(text.first, text.second, text.source, form))
         stream = []
-        for part in sentences(made.source):
+        for part in sentences(text.source):
             tokens = part.split()
             stream += rng.sample(tokens, len(tokens))
         pair = [" ".join(islice(cycle(stream), size)) for size in LENGTHS[form]]
-        earned.append(reward(*pair, made.source, form))
+        earned.append(reward(*pair, text.source, form))
     assert mean(earned) < 0.25 * mean(honest)
 
 
@@ -148,12 +148,12 @@ def test_half_a_good_text_does_not_pay_for_the_rest(form):
     rng = random.Random(5)
     honest, earned = [], []
     for _ in range(60):
-        made = draw(form, rng)
-        honest.append(reward(made.first, made.second, made.source, form))
-        good, tokens = made.second.split(), made.source.split()
+        text = draw(form, rng)
+        honest.append(reward(text.first, text.second, text.source, form))
+        good, tokens = text.second.split(), text.source.split()
         rest = [rng.choice(tokens) for _ in range(len(good) // 2)]
         mixed = " ".join([*good[: len(good) // 2], *rest])
-        earned.append(reward(made.first, mixed, made.source, form))
+        earned.append(reward(text.first, mixed, text.source, form))
     assert mean(earned) < 0.25 * mean(honest)
 
 
@@ -172,23 +172,23 @@ def test_a_good_text_about_another_source_earns_little():
     rng = random.Random(3)
     honest, earned = [], []
     for _ in range(60):
-        made, other = draw("tldr", rng), draw("tldr", rng)
+        text, other = draw("tldr", rng), draw("tldr", rng)
         if (
-            made.source.split()[:2] == other.source.split()[:2]
+            text.source.split()[:2] == other.source.split()[:2]
         ):  # the same frame tells the same story
             continue
-        honest.append(reward(made.first, made.second, made.source, "tldr"))
-        earned.append(reward(other.first, other.second, made.source, "tldr"))
+        honest.append(reward(text.first, text.second, text.source, "tldr"))
+        earned.append(reward(other.first, other.second, text.source, "tldr"))
     assert len(honest) > 20
     assert max(earned) < 0.25 * mean(honest)
 
 
 def test_each_check_answers_for_its_own_attack():
     rng = random.Random(4)
-    made = draw("tldr", rng)
-    source = read_source(made.source)
-    tokens = made.source.split()
-    assert grounding(made.source, source, "tldr")["own_words"] == 0.0
+    texts = draw("tldr", rng)
+    source = read_source(texts.source)
+    tokens = texts.source.split()
+    assert grounding(texts.source, source, "tldr")["own_words"] == 0.0
     assert grounding(" ".join(nonsense(30, rng)), source, "tldr")["precision"] == 0.0
     assert grounding(" ".join(tokens[::-1]), source, "tldr")["order"] < 0.2
     assert grounding(" ".join(tokens[:6] * 5), source, "tldr")["variety"] == 0.0
@@ -197,7 +197,7 @@ def test_each_check_answers_for_its_own_attack():
     assert shuffled["relations"] < 0.5
     broken = "I took the of my and to at was nephew with is a had castle into he the"
     assert grounding(broken, source, "tldr")["grammar"] == 0.0
-    good = grounding(made.second, source, "tldr")
+    good = grounding(texts.second, source, "tldr")
     assert set(good) == {
         "precision", "order", "relations", "own_words", "variety", "function_words", "grammar",
         "grounding",
@@ -207,8 +207,8 @@ def test_each_check_answers_for_its_own_attack():
 
 @pytest.mark.parametrize("text", ["", "?", "\x00", "\ud800 \udfff x", "9" * 100_000, "a. " * 5_000])
 def test_hostile_texts_are_scored(text):
-    found = grounding(text, read_source("A short source about seals."), "tldr")
-    assert 0.0 <= found["grounding"] <= 1.0
+    scores = grounding(text, read_source("A short source about seals."), "tldr")
+    assert 0.0 <= scores["grounding"] <= 1.0
 
 
 def test_words_sentences_and_stems():

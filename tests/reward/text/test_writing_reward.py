@@ -13,9 +13,9 @@ from flowzoo.reward.text.writing import (
 )
 
 
-def text_of(words, start=0, stem="w"):
+def text_of(count, start=0, stem="w"):
     """Distinct words of four characters, so that lengths are easy to compute."""
-    return " ".join(f"{stem}{n:03}" for n in range(start, start + words))
+    return " ".join(f"{stem}{n:03}" for n in range(start, start + count))
 
 
 def test_a_band_has_ramps_and_hard_ends():
@@ -47,19 +47,19 @@ def test_a_band_has_ramps_and_hard_ends():
     ],
 )
 def test_tldr_levels_are_gates(first, second, marks):
-    found = structure(first, second, "tldr")
-    assert list(found) == ["lengths", "ratio", "unique", "style"]
-    assert tuple(found.values()) == pytest.approx(marks)
+    levels = structure(first, second, "tldr")
+    assert list(levels) == ["lengths", "ratio", "unique", "style"]
+    assert tuple(levels.values()) == pytest.approx(marks)
 
 
 def test_expansion_asks_for_other_shapes():
     first, second = text_of(130), text_of(190)
     assert structure(first, second, "tldr")["ratio"] == pytest.approx((1.462 - 1.1) / 0.5, abs=0.01)
-    found = structure(first, second, "expansion")
-    assert found["ratio"] == 1.0
+    levels = structure(first, second, "expansion")
+    assert levels["ratio"] == 1.0
     # Distinct words 190 / 130 = 1.46 lie on the ramp from 1.3 to 1.7.
-    assert found["unique"] == pytest.approx(0.5 * (1.7 - 190 / 130) / 0.4)
-    assert found["style"] == pytest.approx(0.6)
+    assert levels["unique"] == pytest.approx(0.5 * (1.7 - 190 / 130) / 0.4)
+    assert levels["style"] == pytest.approx(0.6)
     # The first text's transition words count too.
     assert structure(first + " however", second, "expansion")["style"] == pytest.approx(0.76)
     assert structure(text_of(127), second, "expansion")["lengths"] == 0.0

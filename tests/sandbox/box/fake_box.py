@@ -43,29 +43,29 @@ def answer(job: int, index: int, outcome: str, output: bytes) -> None:
 
 def serve(frame: wire.Frame) -> None:
     job, inputs = frame.head["id"], frame.blobs[1:]
-    words = [wanted(word) for word in frame.blobs[0].decode().split()]
-    for word in words:
+    orders = [wanted(word) for word in frame.blobs[0].decode().split()]
+    for word in orders:
         if word.startswith("note:"):
             with open(word[5:], "a") as file:
                 file.write("here\n")
         while word.startswith("until:") and not os.path.exists(word[6:]):
             time.sleep(0.005)
-    if "die" in words:
+    if "die" in orders:
         sys.stderr.write("Fatal: the box was asked to die\n")
         sys.stderr.flush()
         os._exit(3)
-    if "hang" in words:
+    if "hang" in orders:
         time.sleep(600)
-    if "garbage" in words:
+    if "garbage" in orders:
         os.write(1, b"\xff" * 64)
-    if "broken" in words:
+    if "broken" in orders:
         send(wire.BROKEN, {"detail": "the disk is full"})
-    if "slow" in words:
+    if "slow" in orders:
         time.sleep(0.05)
-    for index, text in enumerate(inputs[: 1 if "short" in words else None]):
-        outcome = "setup" if "setup" in words else "signaled" if "killed" in words else "exited"
-        answer(job + ("otherid" in words), index, outcome, text)
-    send(wire.DONE, {"id": job, "clean": "unclean" not in words})
+    for index, text in enumerate(inputs[: 1 if "short" in orders else None]):
+        outcome = "setup" if "setup" in orders else "signaled" if "killed" in orders else "exited"
+        answer(job + ("otherid" in orders), index, outcome, text)
+    send(wire.DONE, {"id": job, "clean": "unclean" not in orders})
 
 
 def main() -> None:

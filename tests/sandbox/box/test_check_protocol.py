@@ -1,49 +1,26 @@
-"""What programs send instead of honest answers: never a failure of the sandbox, never accepted."""
+"""Dishonest answers of programs: never a failure of the sandbox, never accepted."""
 
 from __future__ import annotations
 
 import os
 import random
 import struct
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from flowzoo.sandbox import (
-    CallTest,
-    CheckTest,
-    Limits,
-    Program,
-    Sandbox,
-    SandboxName,
-    StdinTest,
-    Test,
-)
+from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, Test
 from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.box.check import CheckSession
 from flowzoo.sandbox.runner import codec
+from tests.sandbox.judging import PATIENT, judge
 
 FIRST_TIER_ONLY = True
-PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
-HASTY = Limits(cpu_s=0.3, wall_s=0.5)
-"""For streams that leave the other side waiting."""
-STREAMS = 2000
+HASTY = Limits(cpu_s=0.3, wall_s=0.5)  # for streams that leave the other side waiting
+STREAMS = 2000  # fuzzed streams for each tier; `make test` takes every fortieth
+# Number of them that all tests try; FLOWZOO_STREAMS=2000 tries every one, minutes a tier.
 OF_THEM = int(os.environ.get("FLOWZOO_STREAMS", "200"))
-"""How many of them all tests try; FLOWZOO_STREAMS=2000 tries every one, minutes a tier."""
-"""Fuzzed streams for each tier; `make test` takes every fortieth."""
 SECRET = 4_815_162_342_108
-
-
-@pytest.fixture(scope="module")
-def sandbox(backend: SandboxName, sandbox_of: Callable[[SandboxName], Sandbox]) -> Sandbox:
-    return sandbox_of(backend)
-
-
-def judge(sandbox: Sandbox, source: str, test: Test, limits: Limits = PATIENT) -> Any:
-    programs = [Program(source, None if isinstance(test, StdinTest) else "f")]
-    return sandbox.run_sync(programs, [[test]], limits, on_error="verdict")[0]
 
 
 RAW = """
@@ -266,11 +243,8 @@ def test_a_look_ahead_changes_no_verdict(
                                              "return x if count < 20 else -x")  # fmt: skip
     sources = [ECHO, late, early, counting]
     ahead = [judge(sandbox, source, test).status for source in sources]
-    monkeypatch.setattr(
-        box_run,
-        "CheckSession",
-        lambda *args: CheckSession(*args[:3], False, args[4]),
-    )
+    in_step = lambda *args: CheckSession(*args[:3], False, args[4])  # noqa: E731
+    monkeypatch.setattr(box_run, "CheckSession", in_step)
     assert [judge(sandbox, source, test).status for source in sources] == ahead
     assert ahead[0] == "AC"
     assert "SE" not in ahead
@@ -371,18 +345,11 @@ def write(data):
 def fuzzed_program(number: int) -> tuple[Program, list[Test]]:
     rng = random.Random(f"stream {number}")
     data, more = fuzzed_stream(rng)[:200_000], fuzzed_stream(rng)[:200_000]
-    end = rng.choice(
-        [
-            "return x",
-            "return [x]",
-            "raise ValueError(x)",
-            "os._exit(0)",
-            "os.close(3)",
-            "write(more)",
-            "while True: write(b'\\0')",
-            "import time; time.sleep(9)",
-        ]
-    )
+    ends = (
+        "return x", "return [x]", "raise ValueError(x)", "os._exit(0)", "os.close(3)",
+        "write(more)", "while True: write(b'\\0')", "import time; time.sleep(9)",
+    )  # fmt: skip
+    end = rng.choice(ends)
     early = rng.random() < 0.3
     source = (
         f"{WRITE}more = {more!r}\n{f'write({data!r})' if early else ''}\n"
@@ -397,16 +364,12 @@ def fuzzed_program(number: int) -> tuple[Program, list[Test]]:
 
 
 def run_streams(sandbox: Sandbox, numbers: range) -> None:
-    made = [fuzzed_program(number) for number in numbers]
-    verdicts = sandbox.run_sync(
-        [program for program, _ in made], [tests for _, tests in made], HASTY, on_error="verdict"
-    )
-    found = Counter(verdict.status for verdict in verdicts)
-    blamed = [
-        n for n, verdict in zip(numbers, verdicts, strict=True) if verdict.status in ("SE", "AC")
-    ]
-    assert not blamed, (blamed, [verdicts[numbers.index(n)] for n in blamed[:3]])
-    assert len(found) >= 3  # they do not all end alike
+    programs, tests = zip(*map(fuzzed_program, numbers), strict=True)
+    verdicts = sandbox.run_sync(programs, tests, HASTY, on_error="verdict")
+    pairs = zip(numbers, verdicts, strict=True)
+    blamed = [(number, verdict) for number, verdict in pairs if verdict.status in ("SE", "AC")]
+    assert not blamed, ([number for number, _ in blamed], blamed[:3])
+    assert len({verdict.status for verdict in verdicts}) >= 3  # they do not all end alike
 
 
 def test_no_stream_of_a_program_breaks_the_sandbox(sandbox: Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""What crosses between a test that is code and the program: as Python has it, and no further."""
+"""Values that cross between a program and a test that is code: as Python has them."""
 
 from __future__ import annotations
 
@@ -22,130 +22,68 @@ from flowzoo.sandbox import (
     StdinTest,
 )
 from flowzoo.sandbox.runner import codec
+from tests.sandbox.judging import PATIENT
 
 FIRST_TIER_ONLY = True
-PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
 PAIR = "class Pair:\n    def __init__(self, a, b=0):\n        self.a, self.b = a, b\n"
 TUPLE = "from collections import namedtuple\nT = namedtuple('T', 'a b')\n"
+FRACTION, DECIMAL = "from fractions import Fraction\n", "from decimal import Decimal\n"
+DEQUE = "from collections import deque\n"
 NUMBER = Compare("number")
-
-
-@pytest.fixture(scope="module")
-def sandbox(backend: SandboxName, sandbox_of: Callable[[SandboxName], Sandbox]) -> Sandbox:
-    return sandbox_of(backend)
 
 
 @pytest.mark.parametrize(
     ("source", "code", "status"),
     [
         (PAIR + "def f(x):\n    return x.a", "assert f(Pair(3)) == 3", "AC"),
-        (
-            PAIR + "def f(xs):\n    return [x.b for x in xs]",
-            "assert f([Pair(1, b=2)]) == [2]",
-            "AC",
-        ),
+        (PAIR + "def f(xs):\n    return [x.b for x in xs]",
+         "assert f([Pair(1, b=2)]) == [2]", "AC"),
         (PAIR + "def f(x):\n    return x.a.a", "assert f(Pair(Pair(3))) == 3", "AC"),
         (PAIR + "root = Pair(7)\ndef f(x):\n    return x.a", "assert f(root) == 7", "AC"),
         (PAIR + "def f(x):\n    return x.a", "assert f(Pair(3)) == 4", "WA"),
         ("def f(x):\n    return x", "assert f(Pair(3)) == 3", "RE"),
         (PAIR + "def f(x):\n    return x.c", "assert f(Pair(3)) == 3", "RE"),
-        (
-            "def f(xs, t):\n    return [x for x in xs if type(x) is t]",
-            "assert f([1, 'a'], int) == [1]",
-            "AC",
-        ),
-        (
-            "def f(xs, t):\n    return [x for x in xs if isinstance(x, t)]",
-            "assert f([1, 'a'], str) == ['a']",
-            "AC",
-        ),
+        ("def f(xs, t):\n    return [x for x in xs if type(x) is t]",
+         "assert f([1, 'a'], int) == [1]", "AC"),
+        ("def f(xs, t):\n    return [x for x in xs if isinstance(x, t)]",
+         "assert f([1, 'a'], str) == ['a']", "AC"),
         ("def f(x):\n    return type(x)", "assert f(1) == int and f('') is str", "AC"),
         ("def f(x):\n    return type(x)", "assert f(1) == str", "WA"),
-        (
-            "import re\ndef f(x):\n    return re.search('a', x)",
-            "assert f('cab')\nassert not f('b')",
-            "AC",
-        ),
+        ("import re\ndef f(x):\n    return re.search('a', x)",
+         "assert f('cab')\nassert not f('b')", "AC"),
         ("import re\ndef f(x):\n    return re.search('a', x)", "assert f('b')", "WA"),
         ("import re\ndef f(x):\n    return re.search('a', x)", "assert f('a') == True", "WA"),
-        (
-            "class A:\n    def __eq__(s, o): return True\ndef f(x):\n    return A()",
-            "assert f(1) == 1",
-            "WA",
-        ),
-        (
-            "class A:\n    def __bool__(s): raise ValueError\ndef f(x):\n    return A()",
-            "assert f(1)",
-            "RE",
-        ),
+        ("class A:\n    def __eq__(s, o): return True\ndef f(x):\n    return A()",
+         "assert f(1) == 1", "WA"),
+        ("class A:\n    def __bool__(s): raise ValueError\ndef f(x):\n    return A()",
+         "assert f(1)", "RE"),
         ("class A:\n    __len__ = lambda s: 0\ndef f(x):\n    return A()", "assert not f(1)", "AC"),
         ("def f(x):\n    return x == 1", "assert f(1) == 1\nassert f(2) == 0", "AC"),
         ("def f(x):\n    return float(x)", "assert f(1) == 1", "AC"),
-        (
-            "from fractions import Fraction\ndef f(x):\n    return Fraction(x, 2)",
-            "assert f(3) == 1.5",
-            "AC",
-        ),
-        (
-            "from fractions import Fraction\ndef f(x):\n    return Fraction(x, 3)",
-            "from fractions import Fraction\nassert f(2) == Fraction(2, 3)",
-            "AC",
-        ),
-        ("from decimal import Decimal\ndef f(x):\n    return Decimal(x)", "assert f(3) == 3", "AC"),
-        (
-            "from decimal import Decimal\ndef f(x):\n    return Decimal(x) / 10",
-            "assert f(3) == 0.3",
-            "WA",
-        ),
-        (
-            "from decimal import *\ndef f(x):\n    return Decimal(x)",
-            "assert f('0.3') * 2 < 0.7",
-            "AC",
-        ),
-        (
-            "from collections import deque\ndef f(x):\n    return deque([x])",
-            "from collections import deque\nassert f(3) == deque([3])\nassert f(3) != [3]",
-            "AC",
-        ),
-        (
-            TUPLE + "P = T\ndef f(x):\n    return P(x, 2)",
-            "assert f(3) == (3, 2)",
-            "AC",
-        ),
-        (
-            TUPLE + "P = T\ndef f(x):\n    return P(x, 2)",
-            "assert f(3) == (3, 3)",
-            "WA",
-        ),
-        (
-            TUPLE + "class P(T):\n    def __eq__(s, o): return True\ndef f(x):\n    return P(x, 2)",
-            "assert f(3) == (4, 2)",
-            "WA",
-        ),
-        (
-            "def f(x):\n    return sum(x)",
-            "from collections import deque\nassert f(deque([1, 2])) == 3",
-            "AC",
-        ),
-        (
-            "def f(x):\n    return x / 2",
-            "from fractions import Fraction\nassert f(Fraction(1, 3)) == Fraction(1, 6)",
-            "AC",
-        ),
-        (
-            "def f(x):\n    return x + x",
-            "from decimal import Decimal\nassert f(Decimal('0.1')) == Decimal('0.2')",
-            "AC",
-        ),
-        (
-            "import sys\ndef f(x):\n    return sys.getsizeof(x)",
-            "assert f((1, 2)) == sys.getsizeof((1, 2))",
-            "AC",
-        ),
+        (FRACTION + "def f(x):\n    return Fraction(x, 2)", "assert f(3) == 1.5", "AC"),
+        (FRACTION + "def f(x):\n    return Fraction(x, 3)",
+         FRACTION + "assert f(2) == Fraction(2, 3)", "AC"),
+        (DECIMAL + "def f(x):\n    return Decimal(x)", "assert f(3) == 3", "AC"),
+        (DECIMAL + "def f(x):\n    return Decimal(x) / 10", "assert f(3) == 0.3", "WA"),
+        ("from decimal import *\ndef f(x):\n    return Decimal(x)",
+         "assert f('0.3') * 2 < 0.7", "AC"),
+        (DEQUE + "def f(x):\n    return deque([x])",
+         DEQUE + "assert f(3) == deque([3])\nassert f(3) != [3]", "AC"),
+        (TUPLE + "P = T\ndef f(x):\n    return P(x, 2)", "assert f(3) == (3, 2)", "AC"),
+        (TUPLE + "P = T\ndef f(x):\n    return P(x, 2)", "assert f(3) == (3, 3)", "WA"),
+        (TUPLE + "class P(T):\n    def __eq__(s, o): return True\ndef f(x):\n    return P(x, 2)",
+         "assert f(3) == (4, 2)", "WA"),
+        ("def f(x):\n    return sum(x)", DEQUE + "assert f(deque([1, 2])) == 3", "AC"),
+        ("def f(x):\n    return x / 2",
+         FRACTION + "assert f(Fraction(1, 3)) == Fraction(1, 6)", "AC"),
+        ("def f(x):\n    return x + x",
+         DECIMAL + "assert f(Decimal('0.1')) == Decimal('0.2')", "AC"),
+        ("import sys\ndef f(x):\n    return sys.getsizeof(x)",
+         "assert f((1, 2)) == sys.getsizeof((1, 2))", "AC"),
         ("import math\ndef f(x):\n    return math.sqrt(x)", "assert f(4) == math.sqrt(4)", "AC"),
         ("def f(x):\n    return x", "assert f(3) == nowhere", "WA"),
     ],
-)
+)  # fmt: skip
 def test_values_in_a_test_that_is_code(
     sandbox: Sandbox, source: str, code: str, status: str
 ) -> None:

@@ -15,22 +15,20 @@ from typing import Any
 import pytest
 
 from flowzoo.sandbox.program import CheckTest, Limits, Program
-from flowzoo.sandbox.sandbox import Sandbox
-from flowzoo.sandbox.tier import SandboxName
 
 DATA = Path(os.environ.get("FLOWZOO_HUMANEVAL", "../shared/data/humaneval/HumanEval.jsonl"))
 LIMITS = Limits(cpu_s=2.0, memory_mb=512)
 PATIENT = Limits(cpu_s=60.0, wall_s=300.0, memory_mb=512)
-"""For programs that end by themselves, however the machine stalls."""
 PER_PROBLEM = 4
 FIRST_TIER_ONLY = True
+# `make test` takes every fifth of the problems, mutants and tricks, `make test-all` the rest, too:
+# at least 500 mutants in all.
 FEW = 5
-"""`make test` takes every fifth of the problems, mutants and tricks, `make test-all` the rest, too:
-at least 500 mutants in all."""
 AT_LEAST = {"few": 100, "rest": 400}
 
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"no {DATA}")
 
+# A throw-away process that executes solution and tests together, without any protection.
 PLAIN = """
 import json, os, resource, signal, sys
 codes = []
@@ -50,7 +48,6 @@ for source in json.load(sys.stdin):
     codes.append(os.waitpid(pid, 0)[1])
 print(json.dumps(codes))
 """
-"""A throw-away process that executes solution and tests together, without any protection."""
 
 OPERATORS: dict[type, type] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.Mod: ast.Mult,
@@ -100,17 +97,17 @@ def mutants(problem: dict[str, str], rng: random.Random, count: int) -> list[str
     source = problem["prompt"] + problem["canonical_solution"]
     entry = problem["entry_point"]
     nodes = body_of(ast.parse(source), entry)
-    places = [(place, n) for place, node in enumerate(nodes) for n in range(len(edits(node)))]
+    places = [(index, n) for index, node in enumerate(nodes) for n in range(len(edits(node)))]
     rng.shuffle(places)
-    made: dict[str, None] = {}
-    for place, number in places:
-        if len(made) == count:
+    sources: dict[str, None] = {}
+    for index, number in places:
+        if len(sources) == count:
             break
         changed = ast.parse(source)
-        target = body_of(changed, entry)[place]
+        target = body_of(changed, entry)[index]
         edits(target)[number](target)
-        made[ast.unparse(ast.fix_missing_locations(changed))] = None
-    return list(made)
+        sources[ast.unparse(ast.fix_missing_locations(changed))] = None
+    return list(sources)
 
 
 TRICKS = {
@@ -166,18 +163,13 @@ TRICKS = {
 }
 
 
-@pytest.fixture(scope="module")
-def sandbox(backend: SandboxName, sandbox_of: Callable[[SandboxName], Sandbox]) -> Sandbox:
-    return sandbox_of(backend)
-
-
 parts = pytest.mark.parametrize("part", ["few", pytest.param("rest", marks=pytest.mark.full)])
 
 
 def chosen(rows: list[Any], part: str, is_first: bool, every: int) -> list[Any]:
     """The rows of a part; backends but the first one meet only a sample of all rows."""
     rows = rows if is_first else rows[::every]
-    return [row for place, row in enumerate(rows) if (place % FEW == 0) == (part == "few")]
+    return [row for index, row in enumerate(rows) if (index % FEW == 0) == (part == "few")]
 
 
 @pytest.fixture(scope="module")
@@ -204,9 +196,9 @@ def rejected(problems: list[dict[str, str]], part: str, is_first: bool) -> list[
     )
     codes = json.loads(done.stdout)
     # 256: an exception. Those that hang or crash say nothing about comparison and are left out.
-    kept = [pair for pair, code in zip(drawn, codes, strict=True) if code == 256]
-    assert len(kept) >= (AT_LEAST[part] if is_first else 1)
-    return kept
+    pairs = [pair for pair, code in zip(drawn, codes, strict=True) if code == 256]
+    assert len(pairs) >= (AT_LEAST[part] if is_first else 1)
+    return pairs
 
 
 def check_test(problem: dict[str, str]) -> CheckTest:
@@ -252,7 +244,7 @@ def test_no_trick_is_accepted(sandbox, problems, part, is_first):
         source = tricks[idx % len(tricks)].replace("{f}", problem["entry_point"])
         pairs.append([(idx, problem["prompt"] + "    pass\n" + source), (idx, source)])
     # Neither 5 nor 9 divides the number of tricks, 14: each is met.
-    solutions = [one for pair in chosen(pairs, part, is_first, 9) for one in pair]
+    solutions = [solution for pair in chosen(pairs, part, is_first, 9) for solution in pair]
     verdicts = judge(sandbox, problems, solutions)
     accepted = [pair for pair, v in zip(solutions, verdicts, strict=True) if v.status == "AC"]
     assert not accepted

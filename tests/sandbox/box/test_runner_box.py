@@ -37,10 +37,10 @@ LIMITS = {
 FIRST_TIER_ONLY = True
 NOBODY = 65_534
 TIER = probe()
+# Another user can start it even where this interpreter lies in somebody's home.
 SYSTEM_PYTHON = "/usr/bin/python3"
-"""What another user can start even where this interpreter lies in somebody's home."""
+# Before a command: it is root of a user namespace that has no other user.
 ROOTLESS = ("unshare", "--map-root-user")
-"""Before a command: it is root of a user namespace that has no other user."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="boxes are made of Linux")
 
@@ -102,7 +102,7 @@ class Driver:
         return case
 
     def calls(self, source: str, entry: str, *args: tuple, **rest: Any) -> list[Frame]:
-        blobs = [codec.encode((one, {})) for one in args]
+        blobs = [codec.encode((arguments, {})) for arguments in args]
         return self.job("call", [source.encode(), *blobs], entry=entry, **rest)
 
     def close(self) -> int:
@@ -123,7 +123,7 @@ def text(case: Frame) -> str:
 
 
 def has_users() -> bool:
-    """Whether this user can have user namespaces."""
+    """True if this user can have user namespaces."""
     command = [*ROOTLESS, "true"]
     return bool(shutil.which(command[0])) and not subprocess.run(command, check=False).returncode
 
@@ -242,8 +242,8 @@ ENDS = {
 def test_box_tells_how_programs_end(box, name):
     source, outcome, code = ENDS[name]
     case = box.run(source, **{"cpu": {"cpu_s": 0.3}, "wall": {"wall_s": 1.0}}.get(outcome, {}))
-    told = case.head["signal"] if outcome == "signaled" else case.head["code"]
-    assert (case.head["outcome"], told) == (outcome, code), case
+    number = case.head["signal"] if outcome == "signaled" else case.head["code"]
+    assert (case.head["outcome"], number) == (outcome, code), case
     assert case.head["memory"] < 400 * 2**20
     assert len(case.blobs[0]) <= LIMITS["output_bytes"]
     assert len(case.blobs[1]) <= 2048
@@ -274,8 +274,8 @@ def test_state_does_not_reach_the_next_program(box):
     )
     probe = "import json, os, sys\nprint(json.dumps(1), 'A' in os.environ, sys.getrecursionlimit())"
     assert text(box.run(probe)).split() == ["1", "False", "1000"]
-    one, two = (text(box.run("import random; print(random.random())")) for _ in range(2))
-    assert one != two
+    first, second = (text(box.run("import random; print(random.random())")) for _ in range(2))
+    assert first != second
     assert text(box.run("print(hash('a'))")) == text(box.run("print(hash('a'))"))
 
 
@@ -384,29 +384,30 @@ def forward(frame: Frame, driver: Driver, number: int) -> int:
 
 def session(server: Driver, checker: Driver, blobs: list[bytes], code: str, **limits: float):
     """Both ends of a check, forwarded; (checker's CASE or None, server's CASE or None)."""
-    one = server.start("serve", blobs, entry="f", **limits)
-    two = checker.start("check", [b"import math", code.encode(), b"check(candidate)"], entry="f")
-    told: list[Frame | None] = [None, None]
+    served = server.start("serve", blobs, entry="f", **limits)
+    parts = [b"import math", code.encode(), b"check(candidate)"]
+    checked = checker.start("check", parts, entry="f")
+    cases: list[Frame | None] = [None, None]
     waiting = 0
-    while told[1] is None and (frame := checker.get()).kind == DATA:
-        waiting += forward(frame, server, one)
-        while told[1] is None and waiting:
+    while cases[1] is None and (frame := checker.get()).kind == DATA:
+        waiting += forward(frame, server, served)
+        while cases[1] is None and waiting:
             answer = server.get()
             if answer.kind == CASE:
-                told[1] = answer
-                checker.send(STOP, {"id": two})
+                cases[1] = answer
+                checker.send(STOP, {"id": checked})
                 frame = checker.get()
             else:
-                waiting -= forward(answer, checker, two)
+                waiting -= forward(answer, checker, checked)
     if frame.kind == CASE:
-        told[0] = frame
+        cases[0] = frame
         frame = checker.get()
-    assert (frame.kind, frame.head["id"], frame.head["clean"]) == (DONE, two, True)
-    server.send(STOP, {"id": one})
+    assert (frame.kind, frame.head["id"], frame.head["clean"]) == (DONE, checked, True)
+    server.send(STOP, {"id": served})
     while (frame := server.get()).kind != DONE:
-        told[1] = frame
-    assert (frame.head["id"], frame.head["clean"]) == (one, True)
-    return told
+        cases[1] = frame
+    assert (frame.head["id"], frame.head["clean"]) == (served, True)
+    return cases
 
 
 @pytest.fixture(scope="module")
@@ -521,8 +522,8 @@ print('end')
 def test_walls_refuse_whatever_reaches_out(walled, tmp_path):
     canary = tmp_path / "canary"
     canary.write_text("seen")
-    mine = str(RUNNER / "wire.py")
-    case = walled.run(PROBE.replace("CANARY", str(canary)).replace("RUNNER", mine))
+    module = str(RUNNER / "wire.py")
+    case = walled.run(PROBE.replace("CANARY", str(canary)).replace("RUNNER", module))
     lines = text(case).splitlines()
     assert lines[-1] == "end", case
     assert len(lines) == 68
@@ -571,15 +572,15 @@ print(sys.argv, sys.executable, __name__)
 
 def memory_of(pid: int) -> bytes:
     """All writable memory of a process."""
-    found = []
+    parts = []
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as memory:
         for line in maps:
             span, rights = line.split()[:2]
             if rights.startswith("rw"):
                 start, end = (int(part, 16) for part in span.split("-"))
                 memory.seek(start)
-                found.append(memory.read(end - start))
-    return b"".join(found)
+                parts.append(memory.read(end - start))
+    return b"".join(parts)
 
 
 def runner_pid(driver: Driver) -> int:
@@ -610,16 +611,16 @@ def test_no_job_reaches_the_memory_that_programs_are_copies_of(walled, soon):
     secrets = [
         f"{word}-{os.urandom(8).hex()}" for word in ("source", "stdin", "out", "err", "raise")
     ]
-    source, stdin, out, err, told = secrets
-    half = {word: (word[:8], word[8:]) for word in (out, err, told)}
+    source, stdin, out, err, message = secrets
+    half = {word: (word[:8], word[8:]) for word in (out, err, message)}
     program = (
         f"# {source}\nimport sys\nprint(''.join({half[out]!r}) * 50)\n"
         f"print(''.join({half[err]!r}) * 500, file=sys.stderr)\n"
-        f"raise ValueError(''.join({half[told]!r}))"
+        f"raise ValueError(''.join({half[message]!r}))"
     )
     case = walled.run(program, stdin * 100)
     assert out.encode() in case.blobs[0]
-    assert told.encode() in case.blobs[1]
+    assert message.encode() in case.blobs[1]
     call = f"def f(x):\n  '{source}'\n  raise ValueError(x)"
     (raised,) = walled.calls(call, "f", (stdin,))
     assert stdin in raised.head["detail"]
@@ -664,7 +665,7 @@ def test_nothing_is_left_when_the_host_or_the_box_dies(kind, soon):
     (program,) = children(zygote)
     driver.process.kill()
     driver.process.wait(60)
-    left = [Path(f"/proc/{one}") for one in (pid, zygote, program)]
+    left = [Path(f"/proc/{process}") for process in (pid, zygote, program)]
     assert soon(lambda: not any(path.exists() for path in left)), "a process outlived the box"
 
 

@@ -1,4 +1,4 @@
-"""What the caller gets wrong raises at once; what a model writes never does."""
+"""Mistakes of the caller raise at once; programs of a model never raise."""
 
 from __future__ import annotations
 

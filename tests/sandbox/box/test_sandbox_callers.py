@@ -1,4 +1,4 @@
-"""Who calls the sandbox and how: threads, loops, forks, many at once, cancelled, closed."""
+"""Callers of the sandbox: threads, loops, forks, many at once, cancelled, closed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _fake_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    with Sandbox("unsafe", workers=3) as found:
-        yield found
+    with Sandbox("unsafe", workers=3) as sandbox:
+        yield sandbox
 
 
 def echo(word: object) -> list[StdinTest]:
@@ -47,12 +47,12 @@ def ask(sandbox: Sandbox, word: object) -> str:
 
 
 def lines(path: Path) -> int:
-    """How many programs have left a note."""
+    """Number of programs that have left a note."""
     return path.read_text().count("\n") if path.exists() else 0
 
 
 def runs(pid: int) -> bool:
-    """Whether the process exists and is no zombie."""
+    """True if the process exists and is no zombie."""
     done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
 
@@ -74,15 +74,15 @@ def test_no_more_boxes_than_programs(sandbox: Sandbox) -> None:
 
 def test_many_threads_and_their_own_loops(sandbox: Sandbox) -> None:
     async def some(base: int) -> list[str]:
-        found = await sandbox.run([PROGRAM] * 5, [echo(base + k) for k in range(5)])
-        return [verdict.cases[0].stdout for verdict in found]
+        answers = await sandbox.run([PROGRAM] * 5, [echo(base + k) for k in range(5)])
+        return [verdict.cases[0].stdout for verdict in answers]
 
     def worker(base: int) -> list[str]:
         return [*asyncio.run(some(base)), ask(sandbox, base + 5)]
 
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(worker, range(0, 240, 6)))
-    assert [word for words in found for word in words] == [str(n) for n in range(240)]
+        answers = list(threads.map(worker, range(0, 240, 6)))
+    assert [word for answer in answers for word in answer] == [str(n) for n in range(240)]
 
 
 async def test_run_sync_where_a_loop_is_running(sandbox: Sandbox) -> None:
@@ -183,19 +183,19 @@ def _in_fork(sandbox: Sandbox, answers: multiprocessing.SimpleQueue) -> None:  #
 
 def test_a_fork_starts_boxes_of_its_own(sandbox: Sandbox) -> None:
     ask(sandbox, "parent")
-    mine = sandbox.box_pids()
+    pids = sandbox.box_pids()
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
     child = context.Process(target=_in_fork, args=(sandbox, answers))
     child.start()
-    word, theirs = answers.get()
+    word, child_pids = answers.get()
     child.join(60)
     assert child.exitcode == 0
     assert word == "child"
-    assert not set(mine) & set(theirs)
-    assert not any(map(runs, theirs))
+    assert not set(pids) & set(child_pids)
+    assert not any(map(runs, child_pids))
     assert ask(sandbox, "again") == "again"
-    assert sandbox.box_pids() == mine
+    assert sandbox.box_pids() == pids
 
 
 def test_boxes_end_with_the_process_even_if_it_is_killed(soon: Callable[..., bool]) -> None:
@@ -228,11 +228,11 @@ def test_boxes_end_with_the_process_even_if_it_is_killed(soon: Callable[..., boo
 
 
 def test_one_shared_sandbox_per_settings() -> None:
-    one = shared_sandbox("unsafe", workers=1)
-    assert shared_sandbox("unsafe", workers=1) is one
-    assert shared_sandbox("unsafe", workers=2) is not one
-    one.close_sync()
-    assert shared_sandbox("unsafe", workers=1) is not one
+    first = shared_sandbox("unsafe", workers=1)
+    assert shared_sandbox("unsafe", workers=1) is first
+    assert shared_sandbox("unsafe", workers=2) is not first
+    first.close_sync()
+    assert shared_sandbox("unsafe", workers=1) is not first
     shared_sandbox("unsafe", workers=1).close_sync()
 
 

@@ -34,8 +34,8 @@ def _fake_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
-    with Sandbox("unsafe", workers=2) as found:
-        yield found
+    with Sandbox("unsafe", workers=2) as sandbox:
+        yield sandbox
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_box_that_fails_once_costs_nothing(sandbox: Sandbox, tmp_path: Path, f
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("die", "ended with status 3: Fatal: the box was asked to die"),
         ("garbage", "broke the protocol"),
@@ -62,12 +62,12 @@ def test_a_box_that_fails_once_costs_nothing(sandbox: Sandbox, tmp_path: Path, f
     ],
 )
 def test_a_box_that_fails_twice_is_an_error_after_all_others_are_judged(
-    sandbox: Sandbox, fault: str, said: str
+    sandbox: Sandbox, fault: str, message: str
 ) -> None:
     programs = [Program("x"), Program(fault), Program("y"), Program("z")]
     with pytest.raises(SandboxError, match=r"1 of 4 programs.*programs\[1\]") as caught:
         sandbox.run_sync(programs, [ECHO] * 4)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "unsafe" in str(caught.value)
     assert [verdict.status for verdict in caught.value.verdicts] == ["AC", "SE", "AC", "AC"]
     verdicts = sandbox.run_sync(programs, [ECHO] * 4, on_error="verdict")

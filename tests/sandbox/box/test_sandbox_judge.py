@@ -33,11 +33,8 @@ def outcome(name: Any, output: bytes = b"", stderr: bytes = b"", **more: Any) ->
         (outcome("exited", b"1\n"), "AC", ""),
         (outcome("exited", b"2\n"), "WA", ""),
         (outcome("exited", b"1\n", code=3), "RE", "exit code 3"),
-        (
-            outcome("exited", b"", b"Traceback\nKeyError: 1\n", code=1),
-            "RE",
-            "exit code 1: KeyError: 1",
-        ),
+        (outcome("exited", b"", b"Traceback\nKeyError: 1\n", code=1), "RE",
+         "exit code 1: KeyError: 1"),
         (outcome("signaled", b"1\n", signal=11), "RE", "signal 11"),
         (outcome("cpu", b"1\n"), "TLE", "cpu"),
         (outcome("wall", b"1\n"), "TLE", "wall"),
@@ -46,7 +43,7 @@ def outcome(name: Any, output: bytes = b"", stderr: bytes = b"", **more: Any) ->
         (outcome("compile", detail="SyntaxError: x"), "CE", "SyntaxError: x"),
         (outcome("setup"), "SE", "the box failed before the program started"),
     ],
-)
+)  # fmt: skip
 def test_stdin_outcomes(what: CaseOutcome, status: str, detail: str) -> None:
     [case] = judge_stdin([what], [StdinTest("", "1")])
     assert (case.status, case.detail) == (status, detail)
@@ -120,16 +117,10 @@ def test_the_first_failing_case_gives_the_status() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"outcome": "accepted"},
-        {"outcome": None},
-        {"outcome": ["exited"]},
-        {"code": "0"},
-        {"code": True},
-        {"cpu_s": float("nan")},
-        {"wall_s": -1},
-        {"memory": 1.5},
+        {"outcome": "accepted"}, {"outcome": None}, {"outcome": ["exited"]}, {"code": "0"},
+        {"code": True}, {"cpu_s": float("nan")}, {"wall_s": -1}, {"memory": 1.5},
     ],
-)
+)  # fmt: skip
 def test_a_case_that_breaks_the_protocol(change: dict[str, Any]) -> None:
     head = {"outcome": "exited", "code": 0, "signal": None, "cpu_s": 1, "wall_s": 1.0, "memory": 1}
     assert read_outcome(Frame(CASE, head, [b"", b""])).cpu_s == 1.0

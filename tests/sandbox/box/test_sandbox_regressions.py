@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,16 +15,12 @@ from flowzoo.sandbox import (
     Sandbox,
     SandboxName,
     StdinTest,
-    Verdict,
 )
-from flowzoo.sandbox.runner import codec
+from tests.sandbox.judging import PATIENT, judge
 
 FIRST_TIER_ONLY = True
 
-SHORT = Limits(cpu_s=0.5, wall_s=1.0)
-"""For programs that do not end."""
-PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
-"""For programs that end by themselves, however the machine stalls."""
+SHORT = Limits(cpu_s=0.5, wall_s=1.0)  # for programs that do not end
 CHECK = CheckTest(
     "def check(f):\n    for n in range(5):\n        assert f(n) == n", "check(candidate)"
 )
@@ -34,26 +28,7 @@ FORGE = """
 import os, struct, time
 def record(kind, content=b""):
     os.write(3, struct.pack("<I", 1 + len(content)) + kind + content)
-def text(words):
-    return b"S" + struct.pack("<I", len(words)) + words.encode()
-def raised(name, message):
-    return b"U" + struct.pack("<I", 3) + text("raised") + text(name) + text(message)
 """
-
-
-@pytest.fixture(scope="module")
-def sandbox(backend: SandboxName, sandbox_of: Callable[[SandboxName], Sandbox]) -> Sandbox:
-    return sandbox_of(backend)
-
-
-def judge(
-    sandbox: Sandbox,
-    source: str,
-    test: Any,
-    entry: str | None = None,
-    limits: Limits = PATIENT,
-) -> Verdict:
-    return sandbox.run_sync([Program(source, entry)], [[test]], limits)[0]
 
 
 @pytest.mark.parametrize(
@@ -61,54 +36,33 @@ def judge(
     [
         ("print(7)\nexit()", StdinTest("", "7")),
         ("print(7)\nquit(0)", StdinTest("", "7")),
-        (
-            "import os\nprint(os.path.basename(os.path.abspath(__file__)))",
-            StdinTest("", "program.py"),
-        ),
+        ("import os\nprint(os.path.basename(os.path.abspath(__file__)))",
+         StdinTest("", "program.py")),
         ("import sys\nprint(repr(sys.stdin.read()))", StdinTest("1\r\n2\r", repr("1\r\n2\r"))),
         ("import sys\nprint(sys.stdin.name, sys.stdout.name)", StdinTest("", "<stdin> <stdout>")),
         ("import locale\nlocale.setlocale(locale.LC_ALL, '')\nprint('é')", StdinTest("", "é")),
         ("assert callable(help)\nprint(7)", StdinTest("", "7")),
     ],
-)
+)  # fmt: skip
 def test_what_a_usual_interpreter_has_is_there(
     sandbox: Sandbox, source: str, test: StdinTest
 ) -> None:
     assert judge(sandbox, source, test).status == "AC"
 
 
-def test_exit_with_a_code_is_no_success(sandbox: Sandbox) -> None:
-    assert judge(sandbox, "print(7)\nexit(3)", StdinTest("", "7")).status == "RE"
-
-
 @pytest.mark.parametrize("kind", ["call", "check"])
 def test_a_program_cannot_wind_its_clock_back(sandbox: Sandbox, kind: str) -> None:
     source = FORGE + "def f(n):\n    while True:\n        record(b'S')\n        time.sleep(0.1)"
     test = CallTest((1,), 1) if kind == "call" else CHECK
-    verdict = judge(sandbox, source, test, "f", Limits(cpu_s=60.0, wall_s=1.0))
+    verdict = judge(sandbox, source, test, Limits(cpu_s=60.0, wall_s=1.0))
     assert verdict.status == "TLE"
     assert verdict.cases[0].detail.startswith("wall")  # either half's clock may end a check
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [
-        "raised('SyntaxError', 'x' * 5000)",
-        "raised('SyntaxError', 'x')",
-        "raised('ModuleNotFoundError', 'x'), b'N'",
-        "b'N', b'N'",
-        "b'no value'",
-    ],
-)
-def test_forged_answers_are_the_programs_fault(sandbox: Sandbox, answers: str) -> None:
-    source = f"{FORGE}\ndef f(n):\n    for answer in ({answers},):\n        record(b'Q', answer)\n"
-    assert judge(sandbox, source + "    time.sleep(0.5)", CHECK, "f").status in ("RE", "WA")
 
 
 @pytest.mark.full
 def test_answers_that_nobody_asked_for_end_a_check(sandbox: Sandbox) -> None:
     source = FORGE + "while True:\n    record(b'Q', b'x' * 60000)"
-    verdict = judge(sandbox, source, CHECK, "f", SHORT)
+    verdict = judge(sandbox, source, CHECK, SHORT)
     # WA: one came just when the test's code had asked; TLE: a busy machine was slow to read them
     assert verdict.status in ("RE", "WA", "TLE")
 
@@ -117,8 +71,12 @@ def test_answers_that_nobody_asked_for_end_a_check(sandbox: Sandbox) -> None:
 def test_the_librarys_dicts_count_as_dicts(sandbox: Sandbox, kind: str) -> None:
     source = f"from collections import *\ndef f():\n    return [{kind}]"
     for test in (CallTest((), [{"a": 2}]), CheckTest("assert f() == [{'a': 2}]")):
-        assert judge(sandbox, source, test, "f").status == "AC"
-    assert judge(sandbox, source, CallTest((), [{"a": 3}]), "f").status == "WA"
+        assert judge(sandbox, source, test).status == "AC"
+    assert judge(sandbox, source, CallTest((), [{"a": 3}])).status == "WA"
+    subclass = (
+        "from collections import Counter\nclass C(Counter): pass\ndef f():\n    return C(a=2)"
+    )
+    assert judge(sandbox, subclass, CallTest((), {"a": 2})).status == "WA"
 
 
 @pytest.mark.parametrize(
@@ -137,17 +95,7 @@ def test_a_check_that_never_calls_waits_for_the_program_to_load(
 ) -> None:
     limits = SHORT if status == "TLE" else PATIENT
     for code in ("assert True", "import time\ntime.sleep(0.1)"):
-        assert judge(sandbox, source, CheckTest(code), "f", limits).status == status
-
-
-def test_other_subclasses_of_dict_are_no_dicts(sandbox: Sandbox) -> None:
-    source = "from collections import Counter\nclass C(Counter): pass\ndef f():\n    return C(a=2)"
-    assert judge(sandbox, source, CallTest((), {"a": 2}), "f").status == "WA"
-
-
-def test_tests_themselves_hold_exact_dicts_only() -> None:
-    with pytest.raises(codec.UnsupportedTypeError):
-        codec.encode(Counter("a"))
+        assert judge(sandbox, source, CheckTest(code), limits).status == status
 
 
 def test_nothing_of_a_null_device_is_shared(sandbox: Sandbox) -> None:
@@ -158,7 +106,7 @@ def f():
     fcntl.fcntl(0, fcntl.F_SETFL, os.O_NONBLOCK)
     return before"""
     for _ in range(3):
-        assert judge(sandbox, source, CallTest((), 0), "f").status == "AC"
+        assert judge(sandbox, source, CallTest((), 0)).status == "AC"
 
 
 def test_programs_may_use_temporary_files(confining: SandboxName) -> None:
@@ -201,14 +149,14 @@ def test_too_much_output_is_told_from_a_failed_start(sandbox: Sandbox) -> None:
     """Its output was read, and it killed for it, before it was heard to say that it started."""
     programs = [Program(f"print('a' * 9_000)  # {number}") for number in range(40)]
     limits = Limits(cpu_s=60.0, wall_s=300.0, output_bytes=100)
-    found = sandbox.run_sync(programs, [[StdinTest("", "x")]] * 40, limits, on_error="verdict")
-    assert Counter(verdict.status for verdict in found) == {"OLE": 40}
+    verdicts = sandbox.run_sync(programs, [[StdinTest("", "x")]] * 40, limits, on_error="verdict")
+    assert Counter(verdict.status for verdict in verdicts) == {"OLE": 40}
 
 
 def test_no_case_takes_less_than_no_time(sandbox: Sandbox) -> None:
     """The program may be over before the box looks at the results of its last tests."""
     tests = [CallTest((number,), number + 1) for number in range(40)]
     programs = [Program(f"def f(x):\n    return x + 1  # {n}", "f") for n in range(40)]
-    found = sandbox.run_sync(programs, [tests] * 40, PATIENT)
-    assert {verdict.status for verdict in found} == {"AC"}
-    assert all(case.wall_s >= 0 for verdict in found for case in verdict.cases)
+    verdicts = sandbox.run_sync(programs, [tests] * 40, PATIENT)
+    assert {verdict.status for verdict in verdicts} == {"AC"}
+    assert all(case.wall_s >= 0 for verdict in verdicts for case in verdict.cases)

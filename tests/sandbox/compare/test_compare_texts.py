@@ -147,12 +147,12 @@ def test_the_kernel_answers_as_plain_python_does(rows):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("LOAD_ABOVE", "BATCH_ABOVE", "LONG"):
             patch.setattr(compare, name, 0)
-        found = texts_match(outputs, expected, [rule for _, rule in rows])
+        compiled = texts_match(outputs, expected, [rule for _, rule in rows])
     plain = [
         text_matches(output, text.encode(), rule)
         for output, text, (_, rule) in zip(outputs, expected, rows, strict=True)
     ]
-    assert found == plain
+    assert compiled == plain
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

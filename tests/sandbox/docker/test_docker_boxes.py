@@ -29,17 +29,16 @@ from flowzoo.sandbox.sandbox import Sandbox
 
 HONEST = Program("print(int(input()) + 1)")
 TEST = StdinTest("41\n", "42\n")
-SHORT = Limits(cpu_s=1.0)
-"""For programs that loop."""
+SHORT = Limits(cpu_s=1.0)  # for programs that loop
+# For programs that end by themselves, however the machine stalls.
 PATIENT = Limits(cpu_s=60.0, wall_s=300.0)
-"""For programs that end by themselves, however the machine stalls."""
 
 
 @pytest.fixture(scope="module")
 def client(docker: str) -> Iterator[Any]:
-    found, _ = connect()
-    yield found
-    found.close()
+    client, _ = connect()
+    yield client
+    client.close()
 
 
 def ours(client: Any, nonce: str) -> list[Any]:
@@ -67,7 +66,7 @@ def test_demultiplexer_takes_any_cut():
     )
     for step in range(1, len(stream) + 1):
         streams = Demultiplexer()
-        pieces = [stream[place : place + step] for place in range(0, len(stream), step)]
+        pieces = [stream[start : start + step] for start in range(0, len(stream), step)]
         assert b"".join(map(streams.feed, pieces)) == b"abcd"
         assert streams.stderr == b"no"
 
@@ -130,8 +129,8 @@ def test_verdicts(docker: str, user: str):
     ]
     limits = [SHORT if source == "while True: pass" else PATIENT for source in sources]
     with Sandbox("docker", workers=2, options={"user": user}) as sandbox:
-        found = judge(sandbox, *sources, limits=limits)
-        assert found == [
+        statuses = judge(sandbox, *sources, limits=limits)
+        assert statuses == [
             *("AC", "WA", "RE", "CE", "TLE", "MLE", "RE", "RE", "RE", "AC", "AC", "RE", "AC")
         ]
         assert sandbox.tier == "docker"
@@ -166,16 +165,16 @@ async def test_a_cancelled_start_leaves_nothing(
     client: Any, monkeypatch: pytest.MonkeyPatch, soon: Callable[..., bool], runs: bool
 ):
     backend = DockerBackend()
-    begun, gate, made = threading.Event(), threading.Event(), threading.Event()
+    begun, gate, started = threading.Event(), threading.Event(), threading.Event()
     start = backend._start
 
     def hold() -> Any:
-        found = start() if runs else None
+        container = start() if runs else None
         begun.set()
         gate.wait(60)
-        found = found or start()
-        made.set()
-        return found
+        container = container or start()
+        started.set()
+        return container
 
     monkeypatch.setattr(backend, "_start", hold)
     starting = asyncio.create_task(backend.start())
@@ -185,7 +184,7 @@ async def test_a_cancelled_start_leaves_nothing(
     with pytest.raises(asyncio.CancelledError):
         await starting
     gate.set()
-    assert await asyncio.to_thread(made.wait, 60)
+    assert await asyncio.to_thread(started.wait, 60)
     assert await asyncio.to_thread(soon, lambda: not ours(client, backend.nonce))
     await asyncio.to_thread(backend.close)
 
@@ -193,8 +192,8 @@ async def test_a_cancelled_start_leaves_nothing(
 def test_killed_containers_lose_no_program(
     client: Any, first_hang: list[box_run.Box], soon: Callable[..., bool]
 ):
-    mine = docker_reaper.owner_labels("")[docker_reaper.OWNER]
-    labels = {"label": f"{docker_reaper.OWNER}={mine}"}
+    owner = docker_reaper.owner_labels("")[docker_reaper.OWNER]
+    labels = {"label": f"{docker_reaper.OWNER}={owner}"}
     with Sandbox("docker", workers=2) as sandbox, ThreadPoolExecutor(1) as threads:
         work = threads.submit(sandbox.run_sync, [HONEST] * 6, [[TEST]] * 6, PATIENT)
         assert soon(lambda: len(first_hang) == 2)
@@ -268,18 +267,18 @@ def test_sweep_takes_the_orphans_alone(client: Any, monkeypatch: pytest.MonkeyPa
     backend = DockerBackend()
     # Or another process that starts a backend just now would sweep them first.
     monkeypatch.setattr(docker_reaper, "machine_id", lambda: f"machine of {backend.nonce}")
-    mine = docker_reaper.owner_labels(backend.nonce)
-    born = mine[docker_reaper.OWNER].split()[1]
-    dead = {**mine, docker_reaper.OWNER: f"{os.getpid()} {int(born) - 1}"}  # the id came again
+    living = docker_reaper.owner_labels(backend.nonce)
+    born = living[docker_reaper.OWNER].split()[1]
+    dead = {**living, docker_reaper.OWNER: f"{os.getpid()} {int(born) - 1}"}  # the id came again
     elsewhere = {**dead, docker_reaper.MACHINE: "another machine"}
-    made = {}
-    for name, labels in (("mine", mine), ("dead", dead), ("elsewhere", elsewhere)):
+    ids = {}
+    for name, labels in (("mine", living), ("dead", dead), ("elsewhere", elsewhere)):
         config = container_config(backend.image.id, labels)
-        made[name] = client.api.create_container_from_config(config)["Id"]
+        ids[name] = client.api.create_container_from_config(config)["Id"]
     try:
         assert docker_reaper.remove_orphans(client) == 1
         left = {row["Id"] for row in ours(client, backend.nonce)}
-        assert left == {made["mine"], made["elsewhere"]}
+        assert left == {ids["mine"], ids["elsewhere"]}
     finally:
         backend.close()
     assert ours(client, backend.nonce) == []

@@ -29,7 +29,7 @@ def test_an_engine_that_can_confine_is_fit():
 
 
 @pytest.mark.parametrize(
-    ("facts", "words"),
+    ("facts", "message"),
     [
         ({"MemoryLimit": False}, "cannot limit memory"),
         ({"PidsLimit": False, "CpuCfsQuota": False}, "cannot limit processes, limit CPU"),
@@ -38,8 +38,8 @@ def test_an_engine_that_can_confine_is_fit():
         ({"OSType": "windows"}, "Linux containers"),
     ],
 )
-def test_an_engine_without_limits_is_refused(facts: dict, words: str):
-    assert words in unfit({**GOOD, **facts})
+def test_an_engine_without_limits_is_refused(facts: dict, message: str):
+    assert message in unfit({**GOOD, **facts})
 
 
 @needs_module
@@ -76,16 +76,16 @@ def test_an_engine_that_hangs_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 @needs_module
 @pytest.mark.parametrize(
-    ("host", "words"),
+    ("host", "message"),
     [
         ("garbage", "expected unix://PATH or tcp://HOST:PORT"),
         ("unix://", "expected unix://PATH or tcp://HOST:PORT"),
         ("ssh://me@there", "forward the engine's socket"),
     ],
 )
-def test_an_address_of_another_form(monkeypatch: pytest.MonkeyPatch, host: str, words: str):
+def test_an_address_of_another_form(monkeypatch: pytest.MonkeyPatch, host: str, message: str):
     monkeypatch.setenv("DOCKER_HOST", host)
-    with pytest.raises(DockerError, match=f"DOCKER_HOST='{host}': .*{words}"):
+    with pytest.raises(DockerError, match=f"DOCKER_HOST='{host}': .*{message}"):
         connect()
 
 
@@ -106,7 +106,7 @@ def test_missing_module(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "message"),
     [
         (PermissionError(errno.EACCES, "Permission denied"), "group `docker`"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "no Docker engine answers"),
@@ -119,10 +119,10 @@ def test_missing_module(monkeypatch: pytest.MonkeyPatch):
         (RuntimeError("something else"), "failed while testing: "),
     ],
 )
-def test_errors_name_the_remedy(error: Exception, words: str):
-    assert words in explain(error, "testing")
+def test_errors_name_the_remedy(error: Exception, message: str):
+    assert message in explain(error, "testing")
     # requests and urllib3 hand the cause over as an argument of their own errors.
-    assert words in explain(RuntimeError("wrapped", RuntimeError(str(error), error)), "testing")
+    assert message in explain(RuntimeError("wrapped", RuntimeError(str(error), error)), "testing")
 
 
 def test_explained_leaves_our_own_errors_alone():

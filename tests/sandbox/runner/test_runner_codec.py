@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import struct
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -59,38 +60,14 @@ def test_codec_round_trip_keeps_values_and_exact_types(value):
 @pytest.mark.parametrize(
     "value",
     [
-        0,
-        -1,
-        127,
-        -128,
-        128,
-        2**63 - 1,
-        2**63,
-        -(2**63),
-        -(2**63) - 1,
-        -(2**64),
-        [2**63 - 1, 2**63, True, -(2**63)],
-        0.0,
-        -0.0,
-        math.inf,
-        -math.inf,
-        1e-320,
-        complex(-0.0, 1),
-        "",
-        "\ud800 lone",
-        "\0π\U0001f600",
-        b"\0\xff",
-        (),
-        [[]],
-        {(1, "a"): {2}, None: frozenset({b""})},
+        0, -1, 127, -128, 128, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, -(2**64),
+        [2**63 - 1, 2**63, True, -(2**63)], 0.0, -0.0, math.inf, -math.inf, 1e-320,
+        complex(-0.0, 1), "", "\ud800 lone", "\0π\U0001f600", b"\0\xff", (), [[]],
+        {(1, "a"): {2}, None: frozenset({b""})}, -(10**5000),
     ],
-)
+)  # fmt: skip
 def test_codec_keeps_edge_values(value):
     assert shape(decode(encode(value))) == shape(value)
-
-
-def test_codec_keeps_ints_with_more_digits_than_python_prints():
-    assert decode(encode(-(10**5000))) == -(10**5000)
 
 
 def test_codec_keeps_nan():
@@ -124,6 +101,7 @@ def cycle() -> list:
     ("value", "name"),
     [
         (Liar(3), "Liar"),
+        (Counter("a"), "Counter"),
         ([1, (Liar(3),)], "Liar"),
         (Odd(), "Odd"),
         ((i for i in ()), "generator"),
@@ -158,7 +136,7 @@ def test_codec_bounds_size_before_memory():
 @given(
     st.binary(max_size=60)
     | st.builds(
-        lambda kept, rest: encode([1, "a", {2: b"x"}])[:kept] + rest,
+        lambda size, rest: encode([1, "a", {2: b"x"}])[:size] + rest,
         st.integers(0, 30),
         st.binary(max_size=8),
     )
@@ -174,18 +152,11 @@ def test_codec_decode_of_anything_gives_a_value_or_value_error(data):
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"?",
-        b"NN",
-        b"L" + struct.pack("<I", 2**32 - 1),
-        b"S" + struct.pack("<I", 9) + b"x",
-        b"L\x01\0\0\0" * 60 + b"N",
-        b"E\x01\0\0\0L\0\0\0\0",
-        b"M\x01\0\0\0L\0\0\0\0N",
-        b"S\x01\0\0\0\xff",
-        b"D123",
+        b"", b"?", b"NN", b"L" + struct.pack("<I", 2**32 - 1), b"S" + struct.pack("<I", 9) + b"x",
+        b"L\x01\0\0\0" * 60 + b"N", b"E\x01\0\0\0L\0\0\0\0", b"M\x01\0\0\0L\0\0\0\0N",
+        b"S\x01\0\0\0\xff", b"D123",
     ],
-)
+)  # fmt: skip
 def test_codec_refuses_broken_bytes(data):
     with pytest.raises(ValueError, match=r".+"):
         decode(data)

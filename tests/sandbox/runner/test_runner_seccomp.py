@@ -24,24 +24,24 @@ ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 
 
 def answer(steps: list[seccomp.Step], arch: int, number: int, arguments: Sequence[int] = ()) -> int:
-    """What the filter says about a call, by the rules of classic BPF."""
+    """Verdict of the filter on a call, by the rules of classic BPF."""
     data = struct.pack("<IIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
-    value = place = 0
+    value = index = 0
     while True:
-        code, true, false, constant = steps[place]
+        code, true, false, constant = steps[index]
         constant = PID if constant == seccomp._PID else constant
-        place += 1
+        index += 1
         if code == 0x20:
             (value,) = struct.unpack_from("<I", data, constant)
         elif code == 0x54:
             value &= constant
         elif code == 0x05:
-            place += constant
+            index += constant
         elif code == 0x06:
             return constant
         else:
             test = {0x15: value == constant, 0x35: value >= constant, 0x45: value & constant}[code]
-            place += true if test else false
+            index += true if test else false
 
 
 @pytest.mark.parametrize("keeps_files", [True, False])
@@ -91,8 +91,8 @@ def test_calls_that_depend_on_their_arguments(
     machine: int, name: str, arguments: tuple[int, ...], allowed: bool
 ) -> None:
     steps = seccomp._steps(machine, keeps_files=True)
-    said = answer(steps, ARCH[machine], CONDITIONAL[name][machine], arguments)
-    assert said == (ALLOW if allowed else REFUSE | errno.EPERM)
+    verdict = answer(steps, ARCH[machine], CONDITIONAL[name][machine], arguments)
+    assert verdict == (ALLOW if allowed else REFUSE | errno.EPERM)
 
 
 def test_no_path_through_the_filter_is_long() -> None:
