@@ -9,11 +9,4 @@ from flowzoo.reward.math.score import (
     score_batch,
 )
 
-__all__ = [
-    "MathOptions",
-    "Scores",
-    "equivalence_classes",
-    "extract",
-    "is_gradable",
-    "score_batch",
-]
+__all__ = ["MathOptions", "Scores", "equivalence_classes", "extract", "is_gradable", "score_batch"]

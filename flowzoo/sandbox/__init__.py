@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from flowzoo.sandbox.box.engine import SandboxError
     from flowzoo.sandbox.sandbox import Sandbox, shared_sandbox
 
-_LAZY = {
-    "Sandbox": "sandbox",
-    "SandboxError": "box.engine",
-    "shared_sandbox": "sandbox",
-}
+_LAZY = {"Sandbox": "sandbox", "SandboxError": "box.engine", "shared_sandbox": "sandbox"}
 """Names whose modules bring asyncio, which would cost every worker of a pool memory."""
 
 __all__ = [

@@ -99,9 +99,7 @@ class Lanes:
 
 @pytest.fixture(scope="module")
 def findings(
-    backend: SandboxName,
-    _patient_suite: None,
-    request: pytest.FixtureRequest,
+    backend: SandboxName, _patient_suite: None, request: pytest.FixtureRequest
 ) -> list[ProbeResult]:
     """Results of all probes of the chosen categories, and of the load."""
     categories = {

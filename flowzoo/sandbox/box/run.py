@@ -10,12 +10,7 @@ from typing import Any
 from flowzoo.sandbox.backends import BoxError
 from flowzoo.sandbox.box.box import Box, BoxSet
 from flowzoo.sandbox.box.check import SLACK, CheckSession, job_head, outcome_of
-from flowzoo.sandbox.box.job import (
-    MOST_SOURCE,
-    TestGroup,
-    TestPlan,
-    source_bytes,
-)
+from flowzoo.sandbox.box.job import MOST_SOURCE, TestGroup, TestPlan, source_bytes
 from flowzoo.sandbox.judge import (
     LIMIT_STATUS,
     CaseOutcome,

@@ -18,13 +18,7 @@ from typing import Any, TypeVar
 
 from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.sandbox.backends import LEAST_MEMORY_MB, READ_BYTES, STDERR_BYTES
-from flowzoo.sandbox.docker.container import (
-    FILES_MB,
-    MEMORY_MB,
-    THREADS,
-    BoxUser,
-    container_config,
-)
+from flowzoo.sandbox.docker.container import FILES_MB, MEMORY_MB, THREADS, BoxUser, container_config
 from flowzoo.sandbox.docker.engine import DockerError, connect, explained, is_missing_image
 from flowzoo.sandbox.docker.image import SandboxImage, ensure_image
 from flowzoo.sandbox.docker.reaper import owner_labels, remove, remove_all, remove_orphans
@@ -173,12 +167,7 @@ class DockerBackend:
         # A removed image is built again.
         for last in (False, True):
             config = container_config(
-                self.image.id,
-                self._labels,
-                self._user,
-                self._runtime,
-                self._packages,
-                self._parent,
+                self.image.id, self._labels, self._user, self._runtime, self._packages, self._parent
             )
             try:
                 return self._client.api.create_container_from_config(config)["Id"]
@@ -251,10 +240,7 @@ class DockerConnection:
     """A running container; see `flowzoo.sandbox.backends.BoxConnection`."""
 
     def __init__(
-        self,
-        container: str,
-        connection: socket.socket,
-        remove: Callable[[str], Awaitable[None]],
+        self, container: str, connection: socket.socket, remove: Callable[[str], Awaitable[None]]
     ) -> None:
         self._remove = remove
         self._loop = asyncio.get_running_loop()

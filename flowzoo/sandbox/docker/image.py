@@ -88,10 +88,7 @@ def find_image(client: Any, name: str) -> SandboxImage | None:
 
 
 def ensure_image(
-    client: Any,
-    info: Mapping[str, Any],
-    name: str | None = None,
-    packages: Sequence[str] = (),
+    client: Any, info: Mapping[str, Any], name: str | None = None, packages: Sequence[str] = ()
 ) -> SandboxImage:
     """The image `name`, or the default one, which is built if the engine does not have it."""
     # `info` is what the engine says of itself: an engine of another architecture cannot run this
@@ -122,10 +119,7 @@ def runs_this_interpreter(info: Mapping[str, Any]) -> bool:
 
 
 def build_image(
-    client: Any,
-    base: str | None = None,
-    tag: str | None = None,
-    packages: Sequence[str] = (),
+    client: Any, base: str | None = None, tag: str | None = None, packages: Sequence[str] = ()
 ) -> SandboxImage:
     """Build the image, from the running interpreter or from `base`; `tag` names it further."""
     # It holds `packages` as they are installed here, or for a `base` as pip installs them.

@@ -12,16 +12,7 @@ from typing import Any
 import codec
 import wire
 from changes import SharedArgument, describe_changes, join_shared
-from inside import (
-    HEARS,
-    JOB,
-    PEAK,
-    describe,
-    one_line,
-    plain_line,
-    print_trace,
-    say,
-)
+from inside import HEARS, JOB, PEAK, describe, one_line, plain_line, print_trace, say
 
 _heard, _place = b"", 0  # buffer of the messages of the session, and the offset of the next one
 _CONTENT = wire.RECORD.size + 1  # bytes of a record before its content

@@ -15,14 +15,7 @@ import codec
 import wire
 from calls import hear
 from changes import OpaqueResult, is_for_effect, mark_shared, repeat_changes
-from foresee import (
-    MOST_CALLS,
-    MOST_SOURCE,
-    Foresight,
-    Listener,
-    lenient_code,
-    mortal_stand_in,
-)
+from foresee import MOST_CALLS, MOST_SOURCE, Foresight, Listener, lenient_code, mortal_stand_in
 from inside import PROGRAM, SAYS, compile_program, one_line, print_trace, say
 
 # Exceptions that end a loop around the call in silence (`map`, `zip`), and with it a test.

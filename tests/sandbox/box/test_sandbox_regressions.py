@@ -7,15 +7,7 @@ from collections import Counter
 import pytest
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox import (
-    CallTest,
-    CheckTest,
-    Limits,
-    Program,
-    Sandbox,
-    SandboxName,
-    StdinTest,
-)
+from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, SandboxName, StdinTest
 from tests.sandbox.judging import PATIENT, judge
 
 FIRST_TIER_ONLY = True

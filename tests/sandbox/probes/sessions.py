@@ -24,11 +24,7 @@ _BOTH = (*CALL, _MANY)
 
 
 def _misuse(
-    name: str,
-    allowed: str,
-    source: str,
-    category: Category = "hacks",
-    limits: Limits = NAP,
+    name: str, allowed: str, source: str, category: Category = "hacks", limits: Limits = NAP
 ) -> AttackProbe:
     return call(category, name, allowed, _RECORD + source, tests=_BOTH, limits=limits)
 
