@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from flowzoo.sandbox.program import CheckTest, Limits, Program
+from tests.sandbox.probes import exits, hacks
 
 DATA = Path(os.environ.get("FLOWZOO_HUMANEVAL", "../shared/data/humaneval/HumanEval.jsonl"))
 LIMITS = Limits(cpu_s=2.0, memory_mb=512)
@@ -110,57 +111,12 @@ def mutants(problem: dict[str, str], rng: random.Random, count: int) -> list[str
     return list(sources)
 
 
-TRICKS = {
-    "exit": "import sys\ndef {f}(*a, **k): sys.exit(0)",
-    "_exit": "import os\ndef {f}(*a, **k): os._exit(0)",
-    "raise": "def {f}(*a, **k): raise SystemExit(0)",
-    "exit at import": "import sys\nsys.exit(0)",
-    "_exit at import": "import os\nos._exit(0)",
-    "assertion": "def {f}(*a, **k): raise AssertionError",
-    "stop": "def {f}(*a, **k): raise StopIteration",
-    "equal": (
-        "class Equal:\n"
-        "    def __eq__(self, other): return True\n"
-        "    def __ne__(self, other): return False\n"
-        "    def __sub__(self, other): return 0\n"
-        "    def __lt__(self, other): return True\n"
-        "    def __getattr__(self, name): return self\n"
-        "    def __call__(self, *a): return self\n"
-        "def {f}(*a, **k): return Equal()"
-    ),
-    "equal class": (
-        "class Meta(type):\n"
-        "    def __eq__(cls, other): return True\n"
-        "class {f}(metaclass=Meta):\n"
-        "    def __new__(cls, *a): return cls"
-    ),
-    "equal text": (
-        "class Text(str):\n"
-        "    def __eq__(self, other): return True\n"
-        "    __hash__ = str.__hash__\n"
-        "def {f}(*a, **k): return Text()"
-    ),
-    "builtins": (
-        "import builtins\n"
-        "builtins.AssertionError = builtins.isinstance = lambda *a: True\n"
-        "def {f}(*a, **k): return None"
-    ),
-    "not implemented": "def {f}(*a, **k): return NotImplemented",
-    "thread": (
-        "import os, threading, time\n"
-        "def {f}(*a, **k):\n"
-        "    threading.Thread(target=os._exit, args=(0,)).start()\n"
-        "    time.sleep(1)"
-    ),
-    "frames": (
-        "import sys\n"
-        "def {f}(*a, **k):\n"
-        "    frame = sys._getframe(1)\n"
-        "    while frame:\n"
-        "        frame.f_globals['check'] = lambda *a: None\n"
-        "        frame = frame.f_back"
-    ),
-}
+# Programs that want the reward without the work, made for tests that are code.
+TRICKS = [
+    probe.source
+    for probe in (*exits.PROBES, *hacks.PROBES)
+    if probe.entry == "f" and any(isinstance(test, CheckTest) for test in probe.tests)
+]
 
 
 parts = pytest.mark.parametrize("part", ["few", pytest.param("rest", marks=pytest.mark.full)])
@@ -238,12 +194,12 @@ def test_no_mutant_is_accepted(sandbox, problems, part, is_first):
 
 @parts
 def test_no_trick_is_accepted(sandbox, problems, part, is_first):
-    tricks = list(TRICKS.values())
     pairs = []
     for idx, problem in enumerate(problems):
-        source = tricks[idx % len(tricks)].replace("{f}", problem["entry_point"])
+        trick = TRICKS[idx // FEW % len(TRICKS)]  # a fifth of the problems meets all of them
+        source = f"{trick}\n{problem['entry_point']} = lambda *args, **kwargs: f(args[0])"
         pairs.append([(idx, problem["prompt"] + "    pass\n" + source), (idx, source)])
-    # Neither 5 nor 9 divides the number of tricks, 14: each is met.
+    assert len(TRICKS) < len(problems) // FEW
     solutions = [solution for pair in chosen(pairs, part, is_first, 9) for solution in pair]
     verdicts = judge(sandbox, problems, solutions)
     accepted = [pair for pair, v in zip(solutions, verdicts, strict=True) if v.status == "AC"]
