@@ -166,7 +166,7 @@ class Sandbox:
                 that the tier cannot enforce.
             SandboxError: the sandbox failed; its `verdicts` are for the whole batch.
         """
-        _check_on_error(on_error)
+        check_choice("on_error", on_error, OnError)
         backend = await asyncio.wrap_future(follow(self._running().opened))
         works = make_program_jobs(backend, programs, tests, limits)
         verdicts: dict[int, Verdict] = {}
@@ -184,7 +184,7 @@ class Sandbox:
         on_error: OnError = "raise",
     ) -> list[Verdict]:
         """As `run`, blocking this thread, in which a loop may be running."""
-        _check_on_error(on_error)
+        check_choice("on_error", on_error, OnError)
         backend = self._running().opened.result()
         works = make_program_jobs(backend, programs, tests, limits)
         verdicts: dict[int, Verdict] = {}
@@ -344,10 +344,6 @@ def cache_keys(
     return [
         job_key(work.program, digests[id(tests[work.row])], work.limits, stop) for work in works
     ]
-
-
-def _check_on_error(on_error: OnError) -> None:
-    check_choice("on_error", on_error, OnError)
 
 
 _sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()

@@ -104,10 +104,7 @@ class ProgramQueue:
 
     def drain(self) -> Iterable[tuple[ProgramBatch, ProgramJob]]:
         """Take everything that waits now."""
-        jobs = []
-        while (job := self.take()) is not None:
-            jobs.append(job)
-        return jobs
+        return list(iter(self.take, None))
 
 
 class SandboxEngine:
