@@ -63,14 +63,15 @@ def test_codec_round_trip_keeps_values_and_exact_types(value):
         0, -1, 127, -128, 128, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, -(2**64),
         [2**63 - 1, 2**63, True, -(2**63)], 0.0, -0.0, math.inf, -math.inf, 1e-320,
         complex(-0.0, 1), "", "\ud800 lone", "\0π\U0001f600", b"\0\xff", (), [[]],
-        {(1, "a"): {2}, None: frozenset({b""})}, -(10**5000),
+        {(1, "a"): {2}, None: frozenset({b""})},
     ],
 )  # fmt: skip
 def test_codec_keeps_edge_values(value):
     assert shape(decode(encode(value))) == shape(value)
 
 
-def test_codec_keeps_nan():
+def test_codec_keeps_nan_and_ints_with_more_digits_than_python_prints():
+    assert decode(encode(-(10**5000))) == -(10**5000)
     assert math.isnan(decode(encode([math.nan]))[0])
 
 
