@@ -78,15 +78,15 @@ def test_a_bound_or_a_membership_never_reaches_the_judge_for_a_number(answer: st
 
 
 @pytest.mark.parametrize(
-    "reply", ["Not A", "The answer is not A", "I would eliminate A", "(A) is incorrect"]
-)
-def test_a_rejected_choice_is_not_chosen(reply: str) -> None:
-    assert score_batch([reply], ["A"]).scores == [0.0]
-
-
-@pytest.mark.parametrize("reply", ["It is not 5", "5 is wrong", "The answer is .5"])
-def test_a_rejected_or_other_number_is_not_given(reply: str) -> None:
-    assert score_batch([reply], ["5"]).scores == [0.0]
+    ("reply", "gold"),
+    [
+        ("Not A", "A"), ("The answer is not A", "A"), ("I would eliminate A", "A"),
+        ("(A) is incorrect", "A"), ("It is not 5", "5"), ("5 is wrong", "5"),
+        ("The answer is .5", "5"),
+    ],
+)  # fmt: skip
+def test_a_rejected_answer_is_not_given(reply: str, gold: str) -> None:
+    assert score_batch([reply], [gold]).scores == [0.0]
 
 
 @pytest.mark.parametrize("answer", ["x" + "!" * 1400, "x" + " \\bmod 7" * 200])

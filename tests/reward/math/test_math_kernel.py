@@ -12,27 +12,12 @@ from flowzoo.reward.math.kernel import judge_plain, plain_gold
 
 pytest.importorskip("numba")
 
-BOXES = st.sampled_from(
-    [
-        "\\boxed{%s}",
-        "\\boxed{-%s}",
-        "\\boxed{%s.50}",
-        "\\boxed{1,%s}",
-        "\\boxed{%s",
-        "\\fbox{%s}",
-        "\\boxed{%s}\\%%",
-        "\\boxed{ %s}",
-        "boxed{%s}",
-        "\\boxed{.%s}",
-        "\\boxed{%s.}",
-        "%s",
-        "\\boxed{}%s",
-        "\\boxed{%s} and \\boxed{3}",
-        "\\boxed{%s} \\boxed",
-        "\\boxed{00%s.0}",
-        "\\boxed{%se2}",
-    ]
-)
+BOXES = st.sampled_from([
+    "\\boxed{%s}", "\\boxed{-%s}", "\\boxed{%s.50}", "\\boxed{1,%s}", "\\boxed{%s", "\\fbox{%s}",
+    "\\boxed{%s}\\%%", "\\boxed{ %s}", "boxed{%s}", "\\boxed{.%s}", "\\boxed{%s.}", "%s",
+    "\\boxed{}%s", "\\boxed{%s} and \\boxed{3}", "\\boxed{%s} \\boxed", "\\boxed{00%s.0}",
+    "\\boxed{%se2}",
+])  # fmt: skip
 PIECES = st.tuples(BOXES, st.sampled_from(["3", "5", "12", "50", "123456789012345"])).map(
     lambda pair: pair[0] % pair[1]
 )

@@ -102,65 +102,19 @@ def test_a_sum_does_not_depend_on_its_order_and_one_more_is_another(text: str) -
     assert not equal(f"{text} + z + 1", f"z + {text}")
 
 
+PARTS = [
+    "\\frac", "{", "}", "(", ")", "\\sqrt", "^", "_", "1", "x", "\\sum", "\\int", "d", "|",
+    "\\begin{pmatrix}", "\\end{pmatrix}", "&", "\\\\", "\\boxed{", "=", "<", ",", "and", "\\{",
+    "\\}", "\\left", "\\right", "\\text{", "\\lim", "\\to", "\\choose", "\\cup", "[", "]", "!",
+    "sin", "\\log", "°", "%", "\\pm", "\\in", "\\infty", "i", "e", ":", "\\approx", "$", "10",
+]  # fmt: skip
+
+
 @settings(deadline=None)
 @given(
     st.text(max_size=120)
     | st.text("0123456789./,-+ ()[]{}\\$%x=frac^|<>&!_°'\"", max_size=120)
-    | st.lists(
-        st.sampled_from(
-            [
-                "\\frac",
-                "{",
-                "}",
-                "(",
-                ")",
-                "\\sqrt",
-                "^",
-                "_",
-                "1",
-                "x",
-                "\\sum",
-                "\\int",
-                "d",
-                "|",
-                "\\begin{pmatrix}",
-                "\\end{pmatrix}",
-                "&",
-                "\\\\",
-                "\\boxed{",
-                "=",
-                "<",
-                ",",
-                "and",
-                "\\{",
-                "\\}",
-                "\\left",
-                "\\right",
-                "\\text{",
-                "\\lim",
-                "\\to",
-                "\\choose",
-                "\\cup",
-                "[",
-                "]",
-                "!",
-                "sin",
-                "\\log",
-                "°",
-                "%",
-                "\\pm",
-                "\\in",
-                "\\infty",
-                "i",
-                "e",
-                ":",
-                "\\approx",
-                "$",
-                "10",
-            ]
-        ),
-        max_size=30,
-    ).map(" ".join)
+    | st.lists(st.sampled_from(PARTS), max_size=30).map(" ".join)
 )
 def test_no_text_raises(text: str) -> None:
     for read in ("auto", "answer", "strict", "lenient"):
