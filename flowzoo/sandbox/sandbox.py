@@ -18,8 +18,15 @@ from typing import Any, Literal
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.provenance import usable_cores
 from flowzoo.sandbox.backends import Backend
-from flowzoo.sandbox.box.engine import ProgramBatch, ProgramJob, SandboxEngine, SandboxError, follow
-from flowzoo.sandbox.box.job import digest, digest_tests, job_key, make_limits, make_plans
+from flowzoo.sandbox.box.engine import ProgramBatch, SandboxEngine, SandboxError, follow
+from flowzoo.sandbox.box.job import (
+    ProgramJob,
+    digest,
+    digest_tests,
+    job_key,
+    make_limits,
+    make_plans,
+)
 from flowzoo.sandbox.choose import make_opener
 from flowzoo.sandbox.packages import check_packages, package_versions
 from flowzoo.sandbox.program import Limits, Program, Test, Verdict

@@ -11,16 +11,15 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from flowzoo.errors import FlowzooError
 from flowzoo.sandbox.backends import Backend, BoxError, KilledError
 from flowzoo.sandbox.box.box import Box, BoxSet, BoxStartError
-from flowzoo.sandbox.box.job import TestPlan
+from flowzoo.sandbox.box.job import ProgramJob
 from flowzoo.sandbox.box.run import run_program
 from flowzoo.sandbox.judge import settle
-from flowzoo.sandbox.program import Case, Limits, Program, Verdict
+from flowzoo.sandbox.program import Case, Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -42,16 +41,6 @@ class SandboxError(FlowzooError):
     def __init__(self, message: str, verdicts: tuple[Verdict, ...] = ()) -> None:
         super().__init__(message)
         self.verdicts = verdicts
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramJob:
-    """One program of a batch."""
-
-    row: int  # index among the programs of the call
-    program: Program
-    plan: TestPlan
-    limits: Limits
 
 
 class ProgramBatch:
@@ -255,15 +244,7 @@ class SandboxEngine:
         while failures < TRIES:
             starts = boxes.started + checkers.started
             try:
-                cases = await run_program(
-                    work.program,
-                    work.plan,
-                    work.limits,
-                    batch.stop,
-                    boxes,
-                    checkers,
-                    believed=was_killed,
-                )
+                cases = await run_program(work, batch.stop, boxes, checkers, believed=was_killed)
             except KilledError:
                 was_killed = True
             except BoxStartError as error:

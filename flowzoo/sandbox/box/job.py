@@ -47,6 +47,16 @@ class TestPlan:
     longest: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramJob:
+    """One program of a batch."""
+
+    row: int  # index among the programs of the call
+    program: Program
+    plan: TestPlan
+    limits: Limits
+
+
 def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> list[TestPlan]:
     """A plan per program; programs that share one tests object (a group) share their plan too."""
     for name, value in (("programs", programs), ("tests", tests)):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from flowzoo.sandbox.backends import BoxError
 from flowzoo.sandbox.box.box import Box, BoxSet
 from flowzoo.sandbox.box.check import SLACK, CheckSession, job_head, outcome_of
-from flowzoo.sandbox.box.job import MOST_SOURCE, TestGroup, TestPlan, source_bytes
+from flowzoo.sandbox.box.job import MOST_SOURCE, ProgramJob, TestGroup, TestPlan, source_bytes
 from flowzoo.sandbox.judge import (
     LIMIT_STATUS,
     CaseOutcome,
@@ -19,7 +20,7 @@ from flowzoo.sandbox.judge import (
     judge_stdin,
     own_failure,
 )
-from flowzoo.sandbox.program import Case, Limits, Program
+from flowzoo.sandbox.program import Case, Limits
 from flowzoo.sandbox.runner.wire import CASE, DELAYED, DONE, JOB, STOP
 
 # Bytes of output from which on texts are compared in another thread than the boxes' own.
@@ -27,20 +28,13 @@ LARGE = 1 << 18
 
 
 async def run_program(
-    program: Program,
-    plan: TestPlan,
-    limits: Limits,
-    stop: bool,
-    boxes: BoxSet,
-    checkers: BoxSet,
-    ahead: bool = True,
-    used: float = 0.0,
-    believed: bool = False,
-) -> list[Case]:
+    work: ProgramJob, stop: bool, boxes: BoxSet, checkers: BoxSet, ahead: bool = True,
+    used: float = 0.0, believed: bool = False,
+) -> list[Case]:  # fmt: skip
     """The cases of a program's tests, in order; under `stop` up to the first failing one."""
     # With `ahead` checks may look ahead: see `check`. `used` is the CPU time of tests before these.
     # `believed`: a signal that others send counts as the program's doing.
-    source = source_bytes(program)
+    plan, limits, source = work.plan, work.limits, source_bytes(work.program)
     if len(source) > MOST_SOURCE:
         detail = f"a source of {len(source)} bytes; at most {MOST_SOURCE} are allowed"
         return [Case("CE", detail)] * (1 if stop else plan.total)
@@ -48,9 +42,7 @@ async def run_program(
     async with boxes.lease() as box:
         for step in plan.steps:
             if step.style == "check":
-                case = await _check(
-                    box, checkers, limits, ahead, believed, source, plan.entry, step
-                )
+                case = await _check(box, checkers, work, step, ahead, believed)
                 if case is None:
                     ahead = False
                     break
@@ -69,57 +61,44 @@ async def run_program(
                 break
     if len(cases) < plan.total and not (stop and any(case.status != "AC" for case in cases)):
         # The box is to be thrown away, and some tests are left: they get another one.
-        rest = _rest(plan, len(cases))
-        cases += await run_program(
-            program, rest, limits, stop, boxes, checkers, ahead, used, believed
-        )
+        rest = replace(work, plan=_rest(plan, len(cases)))
+        cases += await run_program(rest, stop, boxes, checkers, ahead, used, believed)
     return cases
 
 
 async def _check(
-    box: Box,
-    checkers: BoxSet,
-    limits: Limits,
-    ahead: bool,
-    believed: bool,
-    source: bytes,
-    entry: str | None,
-    step: TestGroup,
+    box: Box, checkers: BoxSet, work: ProgramJob, step: TestGroup, ahead: bool, believed: bool
 ) -> Case | None:
     """Case of a check; None where it has to be made again in another box, not looking ahead."""
     for looks in (True, False) if ahead else (False,):
         async with checkers.lease() as checker:
-            session = CheckSession(box, checker, limits, looks, believed)
-            case = await session.run(source, entry, step)
+            session = CheckSession(box, checker, work.limits, looks, believed)
+            case = await session.run(source_bytes(work.program), work.plan.entry, step)
         if case is not None or box.dirty:
             break
     if not session.blames_answers:
         return case
     async with checkers.lease() as checker:
-        return await _own_failure(checker, limits, believed, entry, step) or case
+        return await _own_failure(checker, work, believed, step) or case
 
 
 async def _own_failure(
-    checker: Box, limits: Limits, believed: bool, entry: str | None, step: TestGroup
+    checker: Box, work: ProgramJob, believed: bool, step: TestGroup
 ) -> Case | None:
     # The code runs with stand-ins for the results, and no assertion of it can fail. So a loop that
     # an answer keeps running is the program's doing, and one that nothing could end is the test's.
     setup, *rest = step.blobs[0]
     alone = TestGroup("alone", step.tests, tuple((blob,) for blob in rest))
-    [outcome] = await run_job(checker, setup, entry, alone, limits, True, believed=believed)
+    [outcome] = await run_job(
+        checker, setup, work.plan.entry, alone, work.limits, True, believed=believed
+    )
     return own_failure(outcome, "") if outcome.name in LIMIT_STATUS else None
 
 
 async def run_job(
-    box: Box,
-    source: bytes,
-    entry: str | None,
-    step: TestGroup,
-    limits: Limits,
-    stop: bool,
-    left: float = math.inf,
-    believed: bool = False,
-) -> list[CaseOutcome]:
+    box: Box, source: bytes, entry: str | None, step: TestGroup, limits: Limits, stop: bool,
+    left: float = math.inf, believed: bool = False,
+) -> list[CaseOutcome]:  # fmt: skip
     """Run the tests of one step; under `stop` no test is started after one that failed, and none
     after `left` CPU seconds have been used.
     """
