@@ -108,6 +108,36 @@ def test_what_a_test_does_upon_an_answer_blames_the_program(
     assert verdict.status in ("WA", "RE", "MLE", "TLE", "OLE"), verdict
 
 
+PAIRS = "def f(x): return (x, [x])"
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "status", "detail"),
+    [
+        (PAIRS, "for i in range(50): assert c(i) == (i, [i])", "AC", ""),
+        (PAIRS, "assert c('é' * 10000)[0] == 'é' * 10000", "AC", ""),
+        (PAIRS, "assert c(1) == 2, math.pi", "WA", "AssertionError: 3.14"),
+        (PAIRS, "assert f is c is candidate", "AC", ""),
+        (PAIRS, "c(print)", "WA", "TypeError: an argument is no plain data"),
+        ("def f(x): return x / 0", "try: c(1)\n  except ZeroDivisionError: pass", "AC", ""),
+        ("class E(Exception): pass\ndef f(x): raise E(5)", "c(1)", "WA", "RuntimeError: E: 5"),
+        ("def f(x): return f", "assert c(1)\n  assert c(1) != c(1)", "AC", ""),
+        ("def f(x): return f", "c(1).x", "WA", "AttributeError: the program returned function"),
+        ("import sys\ndef f(x): sys.exit(0)", "c(1)", "WA", "RuntimeError: SystemExit: 0"),
+        ("import os\nos._exit(0)", "c(1)", "RE", "exit code 0 before the test was over"),
+        ("def f(x): return 'x' * 10**6", "c(1)", "OLE", "output"),
+        ("def f(x): return __import__('ctypes').string_at(0)", "c(1)", "RE", "signal 11"),
+    ],
+)
+def test_a_check_calls_the_program_in_another_box(
+    sandbox: Sandbox, source: str, code: str, status: str, detail: str
+) -> None:
+    test = CheckTest(f"def check(c):\n  {code}", "check(candidate)", setup="import math")
+    [case] = judge(sandbox, source, test).cases
+    assert case.status == status
+    assert case.detail.startswith(detail)
+
+
 @pytest.mark.parametrize(
     "code", ["import nowhere\nassert f(1) == 2", "import os\nos._exit(0)", "assert ("]
 )

@@ -148,9 +148,14 @@ def test_calls_after_one_that_crashed(sandbox: Sandbox) -> None:
 
 @pytest.mark.every_tier
 def test_methods_and_keywords(sandbox: Sandbox) -> None:
-    source = "class Solution:\n    def add(self, x, *, y=0):\n        return x + y"
-    tests = [CallTest((1,), 3, {"y": 2}), CheckTest("assert add(1, y=4) == 5")]
-    assert statuses(judge(sandbox, source, tests, entry="Solution.add")) == "AC AC"
+    source = """class Solution:
+    def __init__(self): self.total = 0
+    def add(self, x, *, y=0):
+        self.total += x
+        return self.total + y"""
+    calls = [CallTest((1,), 3, {"y": 2}), CallTest((4,), 4)]  # an instance each
+    tests = [*calls, CheckTest("assert add(1, y=4) == 5\nassert add(1) == 1")]
+    assert statuses(judge(sandbox, source, tests, entry="Solution.add")) == "AC AC AC"
 
 
 @pytest.mark.parametrize(
