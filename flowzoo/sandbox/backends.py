@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from flowzoo.errors import FlowzooError
+from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.program import Limits
 
 LocalTier = Literal["namespaces", "landlock", "unsafe"]
@@ -41,6 +41,22 @@ class BoxRefusedError(BoxError):
 
 class KilledError(BoxError):
     """A signal that others send ended a process; only asking again tells whose doing it was."""
+
+
+def check_memory(tier: str, limits: Limits) -> None:
+    """Raise UsageError if the interpreter, which the limit includes, needs more memory."""
+    if limits.memory_mb < LEAST_MEMORY_MB:
+        raise UsageError(
+            f"the {tier} tier cannot enforce memory_mb={limits.memory_mb}: the interpreter itself "
+            f"needs more; ask for at least {LEAST_MEMORY_MB}"
+        )
+
+
+def describe_end(ended: str, stderr: bytes | bytearray) -> str:
+    """One line about the end of a box, with the end of its stderr."""
+    lines = bytes(stderr).decode("utf-8", "replace").split("\n")
+    text = " | ".join(line.strip() for line in lines if line.strip())
+    return f"{ended}: {text[-600:]}" if text else ended
 
 
 class BoxConnection(Protocol):

@@ -15,16 +15,16 @@ import tempfile
 import time
 from typing import Any
 
-from flowzoo.errors import UsageError
 from flowzoo.sandbox.backends import (
     ENVIRONMENT,
     FLAGS,
-    LEAST_MEMORY_MB,
     READ_BYTES,
     RUNNER,
     STDERR_BYTES,
     BoxError,
     LocalTier,
+    check_memory,
+    describe_end,
 )
 from flowzoo.sandbox.packages import package_folders
 from flowzoo.sandbox.program import Limits
@@ -62,12 +62,8 @@ class LocalBackend:
             ) from error
 
     def check(self, limits: Limits) -> None:
-        """The interpreter itself needs some memory, which the limit includes."""
-        if limits.memory_mb < LEAST_MEMORY_MB:
-            raise UsageError(
-                f"the {self.tier} tier cannot enforce memory_mb={limits.memory_mb}: the "
-                f"interpreter itself needs more; ask for at least {LEAST_MEMORY_MB}"
-            )
+        """Refuse less memory than the interpreter itself needs."""
+        check_memory(self.tier, limits)
 
     def describe(self) -> dict[str, Any]:
         """The interpreter that programs run on."""
@@ -173,9 +169,7 @@ class ProcessConnection:
             ended = f"its process was killed by signal {-status}"
         else:
             ended = f"its process ended with status {status}"
-        lines = bytes(self._stderr).decode("utf-8", "replace").split("\n")
-        text = " | ".join(line.strip() for line in lines if line.strip())
-        return f"{ended}: {text[-600:]}" if text else ended
+        return describe_end(ended, self._stderr)
 
     def forget(self) -> None:
         """Close the descriptors."""

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from flowzoo.errors import UsageError, check_choice, unknown
-from flowzoo.sandbox.backends import LEAST_MEMORY_MB, READ_BYTES, STDERR_BYTES
+from flowzoo.sandbox.backends import READ_BYTES, STDERR_BYTES, check_memory, describe_end
 from flowzoo.sandbox.docker.container import FILES_MB, MEMORY_MB, THREADS, BoxUser, container_config
 from flowzoo.sandbox.docker.engine import DockerError, connect, explained, is_missing_image
 from flowzoo.sandbox.docker.image import SandboxImage, ensure_image
@@ -98,11 +98,7 @@ class DockerBackend:
 
     def check(self, limits: Limits) -> None:
         """See `Backend`: a container's own limits are above every program's."""
-        if limits.memory_mb < LEAST_MEMORY_MB:
-            raise UsageError(
-                f"the docker tier cannot enforce memory_mb={limits.memory_mb}: the interpreter "
-                f"itself needs more; ask for at least {LEAST_MEMORY_MB}"
-            )
+        check_memory(self.tier, limits)
         for name, most in (("memory_mb", MEMORY_MB), ("files_mb", FILES_MB), ("threads", THREADS)):
             if getattr(limits, name) > most:
                 raise UsageError(
@@ -277,10 +273,8 @@ class DockerConnection:
 
     def exit_summary(self) -> str:
         """Describe the end; the engine removes a container that ended, with its status."""
-        lines = bytes(self._streams.stderr).decode("utf-8", "replace").split("\n")
-        text = " | ".join(line.strip() for line in lines if line.strip())
         ended = f"its container {self.container[:12]} ended, or the engine did"
-        return f"{ended}: {text[-600:]}" if text else ended
+        return describe_end(ended, self._streams.stderr)
 
     def forget(self) -> None:
         """Close the copy; the last process to close it ends the container."""
