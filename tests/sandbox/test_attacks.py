@@ -17,15 +17,17 @@ from typing import Any
 import pytest
 
 from flowzoo.sandbox.attacks import suite
-from flowzoo.sandbox.attacks.canaries import (
-    Canaries,
-    ResourceCounts,
-    count_resources,
-    settled_resources,
-)
 from flowzoo.sandbox.attacks.probes import CATEGORIES, AttackProbe
 from flowzoo.sandbox.attacks.probes import PROBES as SELF_CHECK
-from flowzoo.sandbox.attacks.suite import ProbeResult, compare_resources, run_suite
+from flowzoo.sandbox.attacks.suite import (
+    Canaries,
+    ProbeResult,
+    ResourceCounts,
+    compare_resources,
+    count_resources,
+    run_suite,
+    settled_resources,
+)
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import BACKENDS, SandboxName
 from tests.sandbox.probes import PROBES

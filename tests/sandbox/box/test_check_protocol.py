@@ -11,7 +11,6 @@ import pytest
 
 from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, Test
 from flowzoo.sandbox.box import run as box_run
-from flowzoo.sandbox.box.check import CheckSession
 from flowzoo.sandbox.runner import codec
 from tests.sandbox.judging import PATIENT, judge
 
@@ -273,7 +272,8 @@ def test_a_look_ahead_changes_no_verdict(
                                              "return x if count < 20 else -x")  # fmt: skip
     sources = [ECHO, late, early, counting]
     ahead = [judge(sandbox, source, test).status for source in sources]
-    in_step = lambda *args: CheckSession(*args[:3], False, args[4])  # noqa: E731
+    check_session = box_run.CheckSession
+    in_step = lambda *args: check_session(*args[:3], False, args[4])  # noqa: E731
     monkeypatch.setattr(box_run, "CheckSession", in_step)
     assert [judge(sandbox, source, test).status for source in sources] == ahead
     assert ahead[0] == "AC"
