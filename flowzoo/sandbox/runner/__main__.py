@@ -1,4 +1,4 @@
-"""Start the runner: `python -I -S -B flowzoo/sandbox/runner MODE [OPTIONS]`; see `start`."""
+"""Start the runner: `python -I -S -B flowzoo/sandbox/runner MODE [OPTIONS]`; see `MODES`."""
 
 # This frame is the only one above a program's, which can see its variables: nothing of the runner
 # is here but the functions that end the program.

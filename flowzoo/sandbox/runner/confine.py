@@ -22,7 +22,7 @@ _LIMITS_MEMORY = sys.platform != "darwin"  # macOS has the limit and refuses to 
 
 
 class BoxMode(NamedTuple):
-    """Properties of a box; see the table in `start`."""
+    """Properties of a box."""
 
     name: str
     # Programs run under filters, and under another user where that is possible.
@@ -37,6 +37,10 @@ class BoxMode(NamedTuple):
         return self.container or self.namespaces
 
 
+# Users that programs run as: `docker`, option `uid`, else 10001; `container-user`, the container's;
+# `namespaces`, one of the box's own, or without root: root of a user namespace, without
+# capabilities; `landlock`, with root a new one if it can read the library, else the caller's;
+# `unsafe`, the caller's.
 MODES = {
     mode.name: mode
     for mode in (

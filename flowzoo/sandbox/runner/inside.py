@@ -27,11 +27,11 @@ try:
 finally:
     os.register_at_fork = _register
 
-# Process id, the id that /proc has for it (0: not known), and by its clocks: CPU seconds used so
-# far, the time on the wall. The process speaks to the runner over one descriptor, in records
-# `length: u32, kind: 1 byte, content`. Texts are the inside of a JSON string in ASCII. Nothing here
-# is trusted: a program can write records too, and gains nothing but another way to fail, for it
-# does not know what is expected.
+# The process speaks to the runner over one descriptor, in records `length: u32, kind: 1 byte,
+# content`. Texts are the inside of a JSON string in ASCII. Nothing here is trusted: a program can
+# write records too, and gains nothing but another way to fail, for it does not know what is
+# expected.
+#
 # | kind | content | meaning |
 # |---|---|---|
 # | S | `START` | confined; what follows is the program's doing |
@@ -42,6 +42,9 @@ finally:
 # | R | encoded value | a call returned; (check) the test ran to its end |
 # | E, M, U, O | text | a call, or loading, raised; ran out of memory; unplain; too large |
 # | Q | encoded | (serve) an answer; (check) a question |
+
+# Process id, the id that /proc has for it (0: not known), and by its clocks: CPU seconds used so
+# far, the time on the wall.
 START = struct.Struct("<IIdd")
 # Peak memory as `ru_maxrss` tells it; stands before the content of what a call came to.
 PEAK = struct.Struct("<Q")

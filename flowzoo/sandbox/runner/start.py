@@ -22,14 +22,6 @@ from task import ProcessTask
 from wire import BROKEN
 from zygote import Zygote
 
-# Modes, the box, and whom programs run as:
-# * docker: a locked-down container, made by the engine; `uid`, default 10001
-# * container-user: the same, started as another user than root; that user
-# * namespaces: made by this process, see `namespaces`; a user of the box's own, or if not started
-#   by root: root of a user namespace, without capabilities
-# * landlock: Landlock and the filter of system calls only; with root a new user if it can read the
-#   library, else the caller
-# * unsafe: limits only; the caller
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1", "LD_BIND_NOW": "1",
 }  # fmt: skip

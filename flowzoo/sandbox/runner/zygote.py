@@ -24,6 +24,7 @@ from workspace import Workspace
 
 # The runner sends a job to the copy that waits: a few numbers and the job's descriptors. Copies are
 # counted, so that neither a job nor an order to kill reaches another one than it was meant for.
+
 # For which copy it is, which of the job's blobs is the first test's, seconds of CPU time.
 TASK = struct.Struct("<QII")
 # To the zygote: K, kill the copy with this number; F, give copies this many megabytes of files.
