@@ -7,6 +7,6 @@ import sys
 from pages.figures import problems
 
 if __name__ == "__main__":
-    said = problems(write="--check" not in sys.argv)
-    sys.stdout.write("".join(f"{line}\n" for line in said))
-    sys.exit(bool(said))
+    differences = problems(write="--check" not in sys.argv)
+    sys.stdout.write("".join(f"{line}\n" for line in differences))
+    sys.exit(bool(differences))

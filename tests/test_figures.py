@@ -1,4 +1,4 @@
-"""Measured figures stand in the documentation as `docs/data` has them, and nowhere without it."""
+"""Measured figures of the documentation equal `docs/data`, and no other figures are measured."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_figure_edited_by_hand_is_put_back(page, old, new):
 
 def test_words_around_a_figure_may_not_change_unseen():
     _, copy = changed("README.md", "takes voting on math from", "takes voting from")
-    with pytest.raises(figures.FigureError, match="stands there 0 times"):
+    with pytest.raises(figures.FigureError, match="found 0 times"):
         figures.filled("README.md", copy)
 
 

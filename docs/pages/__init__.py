@@ -1,8 +1,4 @@
-"""What of the documentation is made while it is built: environments, algorithms, notebooks.
-
-`docs/conf.py` calls `write_all` before Sphinx reads its sources; what is written lies in
-`docs/generated`, which git ignores.
-"""
+"""Pages that are generated before a build, into `docs/generated`, which git ignores."""
 
 from __future__ import annotations
 
@@ -19,18 +15,18 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def write_all(folder: Path) -> None:
-    """Write every generated page below `folder`; pages of what no longer exists are removed."""
+    """Write every generated page below `folder`, and remove stale ones."""
     from pages.algorithms import algorithm_pages
     from pages.environments import environment_pages
     from pages.notebooks import notebook_pages
 
-    wanted = {
-        **{folder / "environments" / name: made for name, made in environment_pages().items()},
-        **{folder / "algorithms" / name: made for name, made in algorithm_pages().items()},
-        **{folder / "notebooks" / name: made for name, made in notebook_pages().items()},
+    contents = {
+        **{folder / "environments" / name: text for name, text in environment_pages().items()},
+        **{folder / "algorithms" / name: text for name, text in algorithm_pages().items()},
+        **{folder / "notebooks" / name: text for name, text in notebook_pages().items()},
     }
-    for path, content in wanted.items():
+    for path, content in contents.items():
         write(path, content)
     for path in folder.rglob("*"):
-        if path.is_file() and path not in wanted:
+        if path.is_file() and path not in contents:
             path.unlink()

@@ -1,8 +1,6 @@
 """A page for every algorithm: formulas, choices, source, differences, and a batch worked out.
 
-All of it is read from the table that runs use (`flowzoo.baselines.settings.algorithms`). The batch
-is one problem of the evaluator-optimizer, played four times by scripted experts; its advantages are
-those that `compute` gives a learner.
+The batch is one problem of the evaluator-optimizer, played four times by scripted experts.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from pages.formulas import advantage, loss
 
 EPISODES = 4
 SKILL = 0.5
-"""Half right, half wrong: a group from which something can be learnt."""
+"""Half right, half wrong: a group with something to learn."""
 
 
 def algorithm_pages() -> dict[str, str]:
     """File name -> page."""
     records = batch()
-    return {f"{name}.md": page_of(made, records) for name, made in ALGORITHMS.items()}
+    return {f"{name}.md": page_of(algorithm, records) for name, algorithm in ALGORITHMS.items()}
 
 
 def batch() -> list[EpisodeRecord]:
@@ -68,13 +66,13 @@ def page_of(algorithm: Algorithm, records: list[EpisodeRecord]) -> str:
 
 
 def cap(algorithm: Algorithm) -> str:
-    """The letters that only some losses have."""
-    said = ""
+    """Letters of some losses."""
+    text = ""
     if algorithm.aggregation == "token-sum":
-        said += r", $T_{\max}$ the longest reply allowed"
+        text += r", $T_{\max}$ the longest reply allowed"
     if algorithm.clipping == "weight":
-        said += r", $\mathrm{sg}$ a constant to the gradient"
-    return said
+        text += r", $\mathrm{sg}$ a constant to the gradient"
+    return text
 
 
 def worked(algorithm: Algorithm, records: list[EpisodeRecord]) -> list[str]:
@@ -90,11 +88,11 @@ def worked(algorithm: Algorithm, records: list[EpisodeRecord]) -> list[str]:
     calls = [call for record in records for call in record.calls]
     spec = algorithm.advantage
     state = RunningMean() if spec.mean == "running" else None
-    found = compute(calls, spec, episode_returns(records), state)
+    advantages = compute(calls, spec, episode_returns(records), state)
     rows = [
         f"| {call.episode.rpartition('#')[2]} | `{call.agent}` | {call.turn} | {call.reward:g} "
         f"| {value:+.3f} |"
-        for call, value in zip(calls, found.values, strict=True)
+        for call, value in zip(calls, advantages.values, strict=True)
     ]
     return [
         *head,
@@ -109,7 +107,7 @@ def worked(algorithm: Algorithm, records: list[EpisodeRecord]) -> list[str]:
 
 
 def display(formula: str) -> str:
-    """A formula of its own."""
+    """A displayed formula."""
     return f"```{{math}}\n{formula}\n```"
 
 

@@ -20,14 +20,14 @@ _SECTIONS: Any = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
 
 def marked_up(lines: list[str]) -> list[str]:
     """Lines in which an indented block after a paragraph is code, and code ends where it ends."""
-    made: list[str] = []
+    marked: list[str] = []
     for number, line in enumerate(lines):
         indented = line.startswith("    ") and number >= 2 and not lines[number - 1].strip()
-        before = next((said for said in reversed(made) if said.strip()), "")
+        before = next((text for text in reversed(marked) if text.strip()), "")
         if indented and before and not before.startswith((" ", "*")):
-            made += ["::", ""]
-        made.append(_STUCK.sub(r"\1\\ ", line))
-    return made
+            marked += ["::", ""]
+        marked.append(_STUCK.sub(r"\1\\ ", line))
+    return marked
 
 
 def process(

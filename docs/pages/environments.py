@@ -59,7 +59,7 @@ async def played(workflow: Workflow) -> Episode:
 
 
 def picture_of(episode: Episode) -> bytes:
-    """The episode's end as `rgb_array` draws it, as a PNG of few colours, its empty rows cut."""
+    """The episode's end as `rgb_array` draws it, as a PNG of few colors, its empty rows cut."""
     from PIL import Image
 
     pixels = to_array(episode)
@@ -100,7 +100,7 @@ def page_of(name: str, workflow: Workflow, episode: Episode) -> str:
 
 
 def registered(name: str, workflow: Workflow) -> str:
-    """How the registries make it."""
+    """Calls that make the environment by its registered name."""
     base, version = name.rsplit("_", 1)
     camel = "".join(part.capitalize() for part in base.split("_"))
     role = next(iter(workflow.role_counts()))
@@ -112,7 +112,7 @@ def registered(name: str, workflow: Workflow) -> str:
 
 
 def html_block(html: str) -> str:
-    """HTML as it is; what it shows was escaped where it was made."""
+    """HTML as it is; the caller has escaped it."""
     return f"{'`' * 12}{{raw}} html\n{html}\n{'`' * 12}"
 
 
@@ -134,19 +134,19 @@ def transcript(episode: Episode) -> str:
 
 
 def turn_of(turn: Turn, reply: Reply, number: int) -> str:
-    """One reply, below the name of its agent, with what the agent was asked folded away."""
-    asked = "\n\n".join(f"{message['role']}: {message['content']}" for message in turn.messages)
+    """One reply, below the name of its agent, with the prompt folded away."""
+    prompt = "\n\n".join(f"{message['role']}: {message['content']}" for message in turn.messages)
     read = "unreadable" if reply.strict is None else ""
     return (
         f'<div class="turn role-{number}"><p class="agent">{text_of(turn.agent)}'
         f'<span>phase {turn.phase}</span><span class="bad">{read}</span></p>'
-        f"<details><summary>asked</summary><pre>{text_of(asked)}</pre></details>"
+        f"<details><summary>asked</summary><pre>{text_of(prompt)}</pre></details>"
         f"<pre>{text_of(turn.said)}</pre></div>"
     )
 
 
 def remarks_of(episode: Episode, phase: int) -> list[str]:
-    """What programs and searches came to after a phase."""
+    """Results of programs and searches after a phase."""
     return [f'<p class="remark">{text_of(line)}</p>' for line in remarks(episode, phase)]
 
 

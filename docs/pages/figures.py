@@ -65,7 +65,7 @@ def name_of(page: Path) -> str:
 
 
 def rendered(name: str) -> str:
-    """What stands between the marks of `name`."""
+    """The text between the marks of `name`."""
     kind, _, rest = name.partition("/")
     if kind == "bench":
         return f"{bench_table(bench_rows(rest))}\n\n{circumstances(rest)}"
@@ -87,20 +87,20 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], align: str | No
 
 def bench_rows(name: str) -> list[Mapping[str, Any]]:
     """The rows of a bench with contenders; none if it was not measured."""
-    found = load("bench")["benches"].get(name, {"rows": []})
-    return [row for row in found["rows"] if "contenders" in row]
+    bench = load("bench")["benches"].get(name, {"rows": []})
+    return [row for row in bench["rows"] if "contenders" in row]
 
 
 def circumstances(name: str) -> str:
-    """How a bench was measured, in a line."""
-    found = load("bench")["benches"].get(name)
-    if found is None:
+    """A line about the measurement of a bench."""
+    bench = load("bench")["benches"].get(name)
+    if bench is None:
         return f"Not measured yet: `python -m benchmarks.speed {name} --out docs/data/bench.json`."
-    share = "" if found["scale"] == 1 else f", {found['scale']:g} of the usual work"
-    busy = found["others_during"]
+    share = "" if bench["scale"] == 1 else f", {bench['scale']:g} of the usual work"
+    busy = bench["others_during"]
     quiet = busy is None or busy <= QUIET
-    others = "" if quiet else f"; others used {busy:g} of {found['machine']['cores']} cores"
-    return f"`{name}`: {found['rounds']} rounds{share}{others}."
+    others = "" if quiet else f"; others used {busy:g} of {bench['machine']['cores']} cores"
+    return f"`{name}`: {bench['rounds']} rounds{share}{others}."
 
 
 QUIET = 0.05
@@ -146,7 +146,7 @@ def span(values: Mapping[str, float] | None) -> str:
 
 
 def exponents(name: str) -> str:
-    """What was fitted to the curves of a bench."""
+    """The exponents that were fitted to the curves of a bench."""
     rows = [
         [row["case"], row["what"], f"{row['expected']:g}", span(row["exponent"])]
         for row in bench_rows(name)
@@ -181,10 +181,10 @@ def value_of(value: str) -> str:
     name, row, column = value[1:].split("/")
     data = load(name)
     cell = data["rows"][int(row)][data["columns"].index(column)]
-    found = re.search(NUMBER, cell)
-    if found is None:
+    number = re.search(NUMBER, cell)
+    if number is None:
         raise FigureError(f"{value}: the cell {cell!r} holds no number")
-    return found[0].lstrip("+")
+    return number[0].lstrip("+")
 
 
 def filled(page: str, text: str) -> tuple[str, list[tuple[int, int]]]:
@@ -198,20 +198,20 @@ def filled(page: str, text: str) -> tuple[str, list[tuple[int, int]]]:
         return f"{match['head']}{rendered(match['name'])}\n{match['foot']}"
 
     text = BLOCK.sub(block, text)
-    for pattern, words, values in sentences(page):
-        found = list(pattern.finditer(text))
-        if len(found) != 1 or len(values) != pattern.groups:
-            said = f"stands there {len(found)} times" if len(found) != 1 else "has other values"
+    for pattern, sentence, values in sentences(page):
+        matches = list(pattern.finditer(text))
+        if len(matches) != 1 or len(values) != pattern.groups:
+            fault = f"found {len(matches)} times" if len(matches) != 1 else "has other values"
             raise FigureError(
-                f"{page}: {words!r} {said}; mend docs/data/sentences.json, or the page"
+                f"{page}: {sentence!r} {fault}; mend docs/data/sentences.json, or the page"
             )
         for number in range(pattern.groups, 0, -1):
-            start, end = found[0].span(number)
+            start, end = matches[0].span(number)
             text = text[:start] + values[number - 1] + text[end:]
     places = [
-        found.span(number)
+        match.span(number)
         for pattern, _, _ in sentences(page)
-        for found in pattern.finditer(text)
+        for match in pattern.finditer(text)
         for number in range(1, pattern.groups + 1)
     ]
     return text, places
@@ -226,56 +226,56 @@ def unheld(page: str, text: str) -> list[str]:
     if "*" in allowed:
         return []
     sections = headings(text)
-    found = []
+    figures = []
     for match in FIGURE.finditer(text):
         start = match.start(1)
         if any(low <= start < high for low, high in held):
             continue
         if section_at(sections, start) not in allowed and not in_words(text, match, allowed):
             line = text[: match.start()].count("\n") + 1
-            found.append(f"{page}:{line}: {' '.join(match[0].split())}")
-    return found
+            figures.append(f"{page}:{line}: {' '.join(match[0].split())}")
+    return figures
 
 
 def headings(text: str) -> list[tuple[int, str]]:
     """Place and path of every heading outside of blocks, "section > part", without the title."""
     path: list[str] = []
-    found = []
+    sections = []
     blank = FENCE.sub(lambda match: " " * len(match[0]), text)
     for match in re.finditer(r"^(#+) (.*)$", blank, re.M):
         path[len(match[1]) - 1 :] = [match[2]]
-        found.append((match.start(), " > ".join(path[1:])))
-    return found
+        sections.append((match.start(), " > ".join(path[1:])))
+    return sections
 
 
-def section_at(sections: Sequence[tuple[int, str]], place: int) -> str:
+def section_at(sections: Sequence[tuple[int, str]], position: int) -> str:
     """The path of the heading above."""
-    return next((name for start, name in reversed(sections) if start <= place), "")
+    return next((name for start, name in reversed(sections) if start <= position), "")
 
 
 def in_words(text: str, match: re.Match[str], allowed: Mapping[str, str]) -> bool:
-    """Whether the figure stands in words that are listed as no measurement."""
+    """True if the figure is part of words that are listed as no measurement."""
     near = " ".join(text[max(0, match.start() - 100) : match.end() + 100].split())
-    return any(len(words) > 8 and match[1] in words and words in near for words in allowed)
+    return any(len(phrase) > 8 and match[1] in phrase and phrase in near for phrase in allowed)
 
 
 # -- all of it ------------------------------------------------------------------------------------
 
 
 def problems(write: bool) -> list[str]:
-    """What differs; written where it can be."""
-    said: list[str] = []
+    """List the differences of pages and data; with `write`, write the data into the pages."""
+    messages: list[str] = []
     for page in pages():
         name, text = name_of(page), page.read_text(encoding="utf-8")
         try:
-            made, _ = filled(name, text)
-            said += unheld(name, text)
+            mended, _ = filled(name, text)
+            messages += unheld(name, text)
         except FigureError as error:
-            said.append(str(error))
+            messages.append(str(error))
             continue
-        if made != text:
+        if mended != text:
             if write:
-                page.write_text(made, encoding="utf-8")
+                page.write_text(mended, encoding="utf-8")
             else:
-                said.append(f"{name}: figures differ from docs/data; run python docs/figures.py")
-    return said
+                messages.append(f"{name}: figures differ from docs/data; run docs/figures.py")
+    return messages

@@ -28,11 +28,11 @@ COLUMN = {
 def advantage(spec: AdvantageSpec) -> tuple[str, list[str]]:
     """The advantage's formula, and what its letters mean (Markdown with `$` around formulas)."""
     letter, meaning = TARGET[spec.target]
-    said = [f"${letter}$: {meaning.format(gamma=f'{spec.gamma:g}')}."]
+    legend = [f"${letter}$: {meaning.format(gamma=f'{spec.gamma:g}')}."]
     above = letter
     if spec.mean != "none":
         above = f"{letter} - b_i"
-        said.append(f"$b_i$: {baseline(spec)}.")
+        legend.append(f"$b_i$: {baseline(spec)}.")
     if spec.std == "none":
         formula = f"A_i = {above}"
     elif spec.std_of == "difference":
@@ -40,12 +40,12 @@ def advantage(spec: AdvantageSpec) -> tuple[str, list[str]]:
             rf"A_i = \frac{{D_i - \bar{{D}}}}{{\sigma_i + \varepsilon}},"
             rf"\quad D_i = {above}"
         )
-        said.append(rf"$\bar{{D}}$: the mean of these differences over {group(spec.std_group)}.")
+        legend.append(rf"$\bar{{D}}$: the mean of these differences over {group(spec.std_group)}.")
     else:
         formula = rf"A_i = \frac{{{above}}}{{\sigma_i + \varepsilon}}"
     if spec.std != "none":
         of = "the differences $D$" if spec.std_of == "difference" else f"${letter}$"
-        said.append(
+        legend.append(
             rf"$\sigma_i$: the {spec.std} deviation of {of} over "
             f"{group(spec.std_group)}, {counted(spec.std_weight)}; "
             rf"$\varepsilon$ = {spec.eps:g}."
@@ -56,12 +56,12 @@ def advantage(spec: AdvantageSpec) -> tuple[str, list[str]]:
         "widen": "takes the statistics of the next wider group",
     }
     if spec.mean not in ("running", "none") or spec.std != "none":
-        said.append(f"A group of one {alone[spec.singleton]}.")
-    return formula, said
+        legend.append(f"A group of one {alone[spec.singleton]}.")
+    return formula, legend
 
 
 def baseline(spec: AdvantageSpec) -> str:
-    """What the baseline is, in words."""
+    """The baseline in words."""
     over, once = group(spec.mean_group), counted(spec.mean_weight)
     return {
         "mean": f"the mean over {over}, {once}",
@@ -77,7 +77,7 @@ def group(columns: tuple[str, ...]) -> str:
 
 
 def counted(weight: str) -> str:
-    """What counts once."""
+    """The unit of a mean in words."""
     return "every episode counted once" if weight == "episode" else "every call counted once"
 
 

@@ -1,6 +1,6 @@
 """docs/gallery.md: example problems of every task and level.
 
-    .venv/bin/python docs/pages/gallery.py
+    python docs/pages/gallery.py
 
 The page has the first two validation problems of each, as a prompt shows them, with the reference
 answer. A test compares it with the output of this script.
@@ -32,7 +32,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
 HEAD = """# Gallery
 The first two validation problems of every task and level, with their answers. Problems are
 generated from split, seed and index; `--options data=FILE` takes a file instead. See
-[Environments](environments.md) for prompts. Written by `.venv/bin/python docs/pages/gallery.py`.
+[Environments](environments.md) for prompts. Written by `python docs/pages/gallery.py`.
 """
 
 
@@ -43,8 +43,8 @@ def gallery() -> str:
         parts.append(f"## {name}\n")
         for options in choices:
             task = make_task(name, **options)
-            words = " ".join(f"{key}={value}" for key, value in options.items())
-            parts.append(f"### `{name}`, `--options {words}`\n")
+            arguments = " ".join(f"{key}={value}" for key, value in options.items())
+            parts.append(f"### `{name}`, `--options {arguments}`\n")
             parts += [sample(get_problem(task, index, "validation")) for index in range(SHOWN)]
     return "\n".join(parts)
 

@@ -15,13 +15,13 @@ def inline(translator: HTML5Translator, node: nodes.math) -> None:
 
 
 def block(translator: HTML5Translator, node: nodes.math_block) -> None:
-    """A formula of its own, which scrolls where the page is narrow."""
+    """A displayed formula, which scrolls on a narrow page."""
     translator.body.append(display(node.astext()))
     raise nodes.SkipNode
 
 
 def display(formula: str) -> str:
-    """The element of a formula of its own."""
+    """The element of a displayed formula."""
     return f'<div class="formula">{tex2mathml(formula, as_block=True)}</div>'
 
 

@@ -34,8 +34,8 @@ def _parts(cell: dict[str, Any]) -> list[str]:
     text = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
         return [_LINK.sub("](../../", text)]
-    said = "".join(_output(output) for output in cell["outputs"]).rstrip()
-    return [f"```python\n{text}\n```", *([f"```output\n{said}\n```"] if said else [])]
+    printed = "".join(_output(output) for output in cell["outputs"]).rstrip()
+    return [f"```python\n{text}\n```", *([f"```output\n{printed}\n```"] if printed else [])]
 
 
 def _output(output: dict[str, Any]) -> str:

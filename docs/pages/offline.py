@@ -14,19 +14,19 @@ _IN_STYLE = re.compile(r"""(?:url\(|@import\s)\s*["']?(?:https?:)?//[^)"';]*""",
 
 
 class Loads(HTMLParser):
-    """What a page loads: the addresses of everything but links that one clicks."""
+    """Addresses that a page loads, all but links."""
 
     def __init__(self) -> None:
         """Start with nothing."""
         super().__init__()
-        self.found: list[str] = []
+        self.addresses: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note `src`, `srcset` and `data` of all elements, and `href` of what is no link."""
+        """Note the addresses of an element that is no link."""
         for name, value in attrs:
             of_link = name == "href" and tag in ("a", "area")
             if value and name in ("src", "srcset", "data", "href", "poster") and not of_link:
-                self.found.append(value)
+                self.addresses.append(value)
 
 
 def elsewhere(path: Path) -> list[str]:
@@ -36,22 +36,22 @@ def elsewhere(path: Path) -> list[str]:
         return _IN_STYLE.findall(text)
     page = Loads()
     page.feed(text)
-    return [address for address in page.found if _ELSEWHERE.match(address)] + _IN_STYLE.findall(
+    return [address for address in page.addresses if _ELSEWHERE.match(address)] + _IN_STYLE.findall(
         text
     )
 
 
 def check(app: Sphinx, error: Exception | None) -> None:
-    """Look through everything that was built.
+    """Check every page and style sheet of the site.
 
     Raises:
-        SphinxError: something would be loaded from elsewhere.
+        SphinxError: a page loads from another machine.
     """
     if error is not None:
         return
     for path in sorted(Path(app.outdir).rglob("*")):
-        if path.suffix in (".html", ".css") and (found := elsewhere(path)):
-            raise SphinxError(f"{path}: would load {', '.join(found[:3])} when it is viewed")
+        if path.suffix in (".html", ".css") and (addresses := elsewhere(path)):
+            raise SphinxError(f"{path}: would load {', '.join(addresses[:3])} when it is viewed")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,10 +1,4 @@
-"""Run the notebooks and keep what they print:
-
-    .venv/bin/python docs/pages/run_notebooks.py
-
-Kept are printed lines and values, as text; times, warnings and progress bars are not. A kernel runs
-them, as Jupyter would: a cell may await, since an event loop is running.
-"""
+"""Run the notebooks, and keep printed lines and values but no times, warnings and bars."""
 
 from __future__ import annotations
 
@@ -40,12 +34,12 @@ def run(path: Path, folder: Path) -> Any:
     for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
-            cell.outputs = [kept for output in cell.outputs if (kept := _kept(output))]
+            cell.outputs = [text for output in cell.outputs if (text := _plain(output))]
     notebook.metadata.language_info = {"name": "python"}  # else the interpreter's version, too
     return notebook
 
 
-def _kept(output: Any) -> Any:
+def _plain(output: Any) -> Any:
     if output.output_type == "stream" and output.name == "stdout":
         return output
     if output.output_type == "execute_result":
