@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -28,6 +28,10 @@ TEMPLATE = (
     "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
     "{% endif %}"
 )
+SIZES = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}  # fmt: skip
 WORDS = ["seven", "eight", "apples", "how many", "add", "π ≈ 3", "日本", "🙂", "minus", "answer"]
 
 
@@ -52,28 +56,24 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 def build(tokenizer: Any, spread: float = 0.25, **config: Any) -> Any:
     torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer),
-            hidden_size=64,
-            intermediate_size=96,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=32,
-            max_position_embeddings=512,
-            tie_word_embeddings=False,
-            initializer_range=spread,
-            eos_token_id=tokenizer.eos_token_id,
-            **config,
-        )
-    )
-    return model.eval()
+    shape = {**SIZES, "num_attention_heads": 4, "head_dim": 32, "initializer_range": spread}
+    shape |= {"tie_word_embeddings": False, "eos_token_id": tokenizer.eos_token_id}
+    return Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **shape, **config)).eval()
 
 
 @pytest.fixture(scope="module")
 def model(tokenizer: PreTrainedTokenizerFast) -> Any:
     return build(tokenizer)
+
+
+@pytest.fixture
+def start(model: Any, tokenizer: Any) -> Callable[..., TransformersPolicy]:
+    """Makes a policy of the small model; `options` are those of its sampling."""
+
+    def start(**options: Any) -> TransformersPolicy:
+        return TransformersPolicy(model, tokenizer, sampling=Sampling(**options))
+
+    return start
 
 
 def ask(*key: str | int, text: str = "", **fields: Any) -> Request:
@@ -98,11 +98,9 @@ def full_logps(model: Any, done: Completion, temperature: float) -> list[float]:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_logps_equal_a_full_forward_for_every_row_of_a_ragged_batch(
-    model: Any, tokenizer: Any, temperature: float
+    model: Any, start: Callable[..., TransformersPolicy], temperature: float
 ) -> None:
-    policy = TransformersPolicy(
-        model, tokenizer, sampling=Sampling(temperature=temperature, max_tokens=90)
-    )
+    policy = start(temperature=temperature, max_tokens=90)
     done = answers(policy, [ask(i // 2, i) for i in range(24)] + [ask("same", 0)] * 2)
     assert len({len(row.prompt_ids) for row in done}) > 5
     assert {row.finish for row in done} == {"stop", "length"}
@@ -161,9 +159,9 @@ def test_prompts_read_in_parts_give_the_same_floats(
 
 
 def test_different_keys_sample_one_prompt_differently_and_read_it_once(
-    model: Any, tokenizer: Any
+    start: Callable[..., TransformersPolicy],
 ) -> None:
-    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=8))
+    policy = start(max_tokens=8)
     done = answers(policy, [ask("k", i, text="seven add eight") for i in range(16)])
     assert len({row.output_ids for row in done}) == 16
     assert policy.stats.read_tokens == len(done[0].prompt_ids)
@@ -172,11 +170,9 @@ def test_different_keys_sample_one_prompt_differently_and_read_it_once(
 
 
 def test_at_temperature_0_tokens_are_the_likeliest_with_logps_at_temperature_1(
-    model: Any, tokenizer: Any
+    model: Any, start: Callable[..., TransformersPolicy]
 ) -> None:
-    policy = TransformersPolicy(
-        model, tokenizer, sampling=Sampling(temperature=0.0, max_tokens=12, top_k=1)
-    )
+    policy = start(temperature=0.0, max_tokens=12, top_k=1)
     (done,) = answers(policy, [ask("greedy")])
     ids = list(done.prompt_ids)
     for token in done.output_ids:
@@ -188,10 +184,10 @@ def test_at_temperature_0_tokens_are_the_likeliest_with_logps_at_temperature_1(
 
 
 def test_the_end_token_is_recorded_once_though_it_is_also_the_pad(
-    model: Any, tokenizer: Any
+    tokenizer: Any, start: Callable[..., TransformersPolicy]
 ) -> None:
     assert tokenizer.pad_token_id == tokenizer.eos_token_id
-    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=200))
+    policy = start(max_tokens=200)
     done = answers(policy, [ask("e", i) for i in range(16)])
     ended = [row for row in done if row.finish == "stop"]
     assert ended
@@ -205,15 +201,17 @@ def test_the_end_token_is_recorded_once_though_it_is_also_the_pad(
             assert tokenizer.eos_token_id not in row.output_ids
 
 
-def test_any_of_several_end_tokens_stops(model: Any, tokenizer: Any) -> None:
-    probe = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=12))
+def test_any_of_several_end_tokens_stops(
+    model: Any, tokenizer: Any, start: Callable[..., TransformersPolicy]
+) -> None:
+    probe = start(max_tokens=12)
     request = ask("stop", 4)
     (free,) = answers(probe, [request])
     other = free.output_ids[5]
     before = model.generation_config.eos_token_id
     model.generation_config.eos_token_id = [tokenizer.eos_token_id, other]
     try:
-        policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=12))
+        policy = start(max_tokens=12)
         (done,) = answers(policy, [request])
     finally:
         model.generation_config.eos_token_id = before
@@ -223,8 +221,8 @@ def test_any_of_several_end_tokens_stops(model: Any, tokenizer: Any) -> None:
     assert done.text == tokenizer.decode(free.output_ids[: cut - 1], skip_special_tokens=True)
 
 
-def test_max_tokens_of_policy_and_request(model: Any, tokenizer: Any) -> None:
-    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=6))
+def test_max_tokens_of_policy_and_request(start: Callable[..., TransformersPolicy]) -> None:
+    policy = start(max_tokens=6)
     caps = [None, 1, 3, 50]
     done = answers(policy, [ask("cap", 4, max_tokens=cap) for cap in caps])
     longest = done[0].output_ids
@@ -236,37 +234,29 @@ def test_max_tokens_of_policy_and_request(model: Any, tokenizer: Any) -> None:
 
 def test_sliding_window_layers_and_equal_heads_agree_with_a_full_forward(tokenizer: Any) -> None:
     torch.manual_seed(1)
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(tokenizer),
-            hidden_size=64,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            use_sliding_window=True,
-            sliding_window=12,
-            max_window_layers=1,
-            initializer_range=0.2,
-            max_position_embeddings=512,
-        )
-    ).eval()
+    window = {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1}
+    shape = {**SIZES, **window, "num_attention_heads": 2, "initializer_range": 0.2}
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **shape)).eval()
     assert model.config.layer_types == ["full_attention", "sliding_attention"]
     policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=30))
     for row in answers(policy, [ask("window", i // 2, i % 2) for i in range(8)]):
         assert list(row.logps) == pytest.approx(full_logps(model, row, 1.0), abs=1e-4)
 
 
-def test_hostile_messages_are_answered(model: Any, tokenizer: Any) -> None:
-    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=4))
+def test_hostile_messages_are_answered(
+    tokenizer: Any, start: Callable[..., TransformersPolicy]
+) -> None:
+    policy = start(max_tokens=4)
     texts = ["\ud800 lone", "\x00", "<|im_end|>", "‮right to left", "9" * 5000, " "]
     done = answers(policy, [ask("hostile", i, text=text) for i, text in enumerate(texts)])
     assert [len(row.output_ids) > 0 for row in done] == [True] * len(texts)
     assert "�" in tokenizer.decode(done[0].prompt_ids)
 
 
-def test_unicode_survives_prompt_and_text(model: Any, tokenizer: Any) -> None:
-    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=40))
+def test_unicode_survives_prompt_and_text(
+    tokenizer: Any, start: Callable[..., TransformersPolicy]
+) -> None:
+    policy = start(max_tokens=40)
     (done,) = answers(policy, [ask("u", text="π ≈ 3, 日本 🙂")])
     assert "π ≈ 3, 日本 🙂" in tokenizer.decode(done.prompt_ids)
     body = done.output_ids[:-1] if done.finish == "stop" else done.output_ids
@@ -331,8 +321,10 @@ def test_logits_that_are_not_finite_are_an_error(tokenizer: Any) -> None:
             answers(policy, [ask("nan")])
 
 
-async def test_the_loop_runs_on_and_cancelling_stops_the_model(model: Any, tokenizer: Any) -> None:
-    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=400))
+async def test_the_loop_runs_on_and_cancelling_stops_the_model(
+    model: Any, start: Callable[..., TransformersPolicy]
+) -> None:
+    policy = start(max_tokens=400)
     policy._stop_ids = frozenset({-1})  # nothing ends by itself
     request = [ask("c", i, text="add") for i in range(64)]
     loop = asyncio.get_running_loop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,32 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowzoo.agents import Completion, PolicyMap, Request
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, split_budget
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Outcome, RoleScore, Workflow, make_workflow
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.errors import UsageError
-from flowzoo.seeding import key_int
+from tests.agents.rollout.numbers import Numbers
 
 TASK = MathTask()
-
-
-class Numbers:
-    """Answers with a number from 0 to 99 that is a function of the request's key."""
-
-    name, batching = "numbers", "static"
-
-    def __init__(self) -> None:
-        self.batches: list[list[Request]] = []
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        self.batches.append(list(requests))
-        return [Completion(str(key_int(*r.key) % 100), (1,), (7,), (-0.5,)) for r in requests]
-
-    async def close(self) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +189,7 @@ def test_the_leaves_are_budgeted(leaves):
     sampled = grown(Line(TASK), policy, candidates=4, leaves=leaves, count=2)
     assert len(sampled.records) == 2 * min(leaves, 4**3)
     assert len(policy.batches) == 3  # as many as one episode takes
-    requests = [request for batch in policy.batches for request in batch]
+    requests = policy.requests
     assert len({request.key for request in requests}) == len(requests) == len(sampled.rows)
     assert len(sampled.rows) == 2 * (4 + min(leaves, 16) + min(leaves, 64))
 

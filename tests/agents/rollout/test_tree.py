@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -34,31 +34,7 @@ from flowzoo.envs.episode.recording import state_hashes
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int
-
-
-class Numbers:
-    """Answers with a number from 0 to 99 that is a function of the request's key."""
-
-    batching = "static"
-
-    def __init__(self, name: str = "numbers", reply: Callable[[Request], str] | None = None):
-        self.name = name
-        self.batches: list[list[Request]] = []
-        self.answer = reply or (lambda request: str(key_int(*request.key) % 100))
-
-    @property
-    def requests(self) -> list[Request]:
-        return [request for batch in self.batches for request in batch]
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        self.batches.append(list(requests))
-        return [
-            Completion(self.answer(r), tuple(repr(r.messages).encode()), (7, 8), (-0.5, -0.1))
-            for r in requests
-        ]
-
-    async def close(self) -> None:
-        """Nothing."""
+from tests.agents.rollout.numbers import Numbers
 
 
 def value(text: str) -> float:
