@@ -17,7 +17,7 @@ REQUEST = Request(("k",), "judge_0", "judge", [{"role": "user", "content": "is \
 
 
 def replies(monkeypatch, typed: str, count: int = 1) -> list[str]:
-    """What is replied to `count` requests when this is typed."""
+    """Replies to `count` requests when this is typed."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     policy = make_policy("human")
     assert isinstance(policy, HumanPolicy)

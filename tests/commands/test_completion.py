@@ -29,7 +29,7 @@ def test_commands_options_and_choices_are_offered(shell, tmp_path, capsys):
         pytest.skip(f"{shell} is not installed")
 
     def offered(*args: str) -> set[str]:
-        """What is offered after `words`, without what is said of it."""
+        """Candidates after `args`, without their descriptions."""
         name = [] if shell == "fish" else [shell]
         command = [shell, *BARE[shell], "-c", ASK[shell], *name, str(path), "flowzoo", *args]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(site: Path, args: list[str], cwd: Path, stdin: str = "") -> str:
-    """What Python prints where the package is installed."""
+    """Output of Python where the package is installed."""
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
         [sys.executable, *args],

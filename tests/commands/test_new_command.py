@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def made(tmp_path, capsys) -> Path:
+def packages(tmp_path, capsys) -> Path:
     """A folder with a workflow and a task as they are generated."""
     for args in (["workflow", "second_opinion"], ["task", "first_word"]):
         assert main(["new", *args, "--into", str(tmp_path)]) == 0
@@ -21,15 +21,15 @@ def made(tmp_path, capsys) -> Path:
     return tmp_path
 
 
-def test_a_package_passes_its_tests_as_generated(made):
-    names = {path.name for path in (made / "first_word").iterdir()}
+def test_a_package_passes_its_tests_as_generated(packages):
+    names = {path.name for path in (packages / "first_word").iterdir()}
     assert names == {"pyproject.toml", "README.md", "first_word.py", "test_first_word.py"}
-    for path in made.rglob("*.*"):
+    for path in packages.rglob("*.*"):
         assert not path.name.endswith(".txt")
         assert "$" not in path.read_text()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
-        cwd=made,
+        cwd=packages,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -38,19 +38,19 @@ def test_a_package_passes_its_tests_as_generated(made):
     assert "5 passed" in done.stdout
 
 
-def test_what_is_generated_is_in_the_style_of_the_house(made):
+def test_what_is_generated_is_in_the_style_of_the_house(packages):
     ruff = Path(sys.executable).with_name("ruff")
     for args in (["check", "--ignore", "D100,D103"], ["format", "--check"]):
         config = ["--config", str(ROOT / "pyproject.toml")]
-        done = subprocess.run([ruff, *args, *config, made], capture_output=True, text=True)
+        done = subprocess.run([ruff, *args, *config, packages], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.full
-def test_installed_they_have_their_names(made, tmp_path):
+def test_installed_they_have_their_names(packages, tmp_path):
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation"]
-    folders = [str(made / "second_opinion"), str(made / "first_word")]
+    folders = [str(packages / "second_opinion"), str(packages / "first_word")]
     subprocess.run([*install, "--target", str(site), *folders], check=True, capture_output=True)
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
     args = ["play", "second_opinion", "--task", "first_word", "--policy", "scripted:1"]
@@ -63,7 +63,7 @@ def test_installed_they_have_their_names(made, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "score 1" in done.stdout
-    # Editable, it is found by its path: a finder would lose to the folder of that name in `made`.
+    # Editable, it is found by its path: a finder would lose to the folder of that name in `packages`.
     subprocess.run([*install, "--prefix", str(tmp_path), "-e", folders[0]], check=True)
     assert list(tmp_path.rglob("site-packages/__editable__.second_opinion-*.pth"))
 
@@ -88,8 +88,8 @@ def test_a_name_that_will_not_do_is_one_line(args, message, capsys):
     assert len(output.splitlines()) == 1
 
 
-def test_nothing_is_overwritten(made, capsys):
-    assert main(["new", "task", "first_word", "--into", str(made)]) == 2
+def test_nothing_is_overwritten(packages, capsys):
+    assert main(["new", "task", "first_word", "--into", str(packages)]) == 2
     assert "is there already" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""What a command tells its user to type next can be typed."""
+"""Commands that are printed for the user to type can be typed."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ for line in lines:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the lines name: made once, and not to be changed by any of them."""
+    """Files and folders that the lines name; no line may change them."""
     root = tmp_path_factory.mktemp("wrong")
     (root / "runs" / "old").mkdir(parents=True)
     (root / "runs" / "old" / "run.json").write_text('{"settings": {"workflow": "voting"}}')
@@ -345,8 +345,8 @@ def filled(text: str, places: dict[str, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def said(places: dict[str, str]) -> dict[str, dict]:
-    """What came of every line, in one process."""
+def outcomes(places: dict[str, str]) -> dict[str, dict]:
+    """Outcome of every line, in one process."""
     lines = [filled(line, places) for line, _ in TYPOS]
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL],
@@ -366,8 +366,8 @@ def test_there_are_many_and_each_once():
 
 
 @pytest.mark.parametrize(("line", "message"), TYPOS)
-def test_a_wrong_line_is_told_in_one(line, message, said, places):
-    row = said[line]
+def test_a_wrong_line_is_told_in_one(line, message, outcomes, places):
+    row = outcomes[line]
     assert row["status"] == 2, row
     assert row["out"] == ""
     assert row["err"].count("\n") == 1, row["err"]

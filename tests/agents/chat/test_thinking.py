@@ -63,24 +63,24 @@ def test_a_thought_that_the_template_opened_is_part_of_the_text() -> None:
     assert chat(SWITCHED).decode(ids) == "so it is 7"
 
 
-def said(finish: str = "stop", thinking: bool | None = None, **message: Any) -> str:
+def text_of(finish: str = "stop", thinking: bool | None = None, **message: Any) -> str:
     body = {"choices": [{"message": message, "finish_reason": finish}]}
     return read_completion(body, thinking).text
 
 
 def test_endpoints_that_part_thoughts_from_the_rest_give_the_same_text() -> None:
-    assert said(content="5", reasoning="hm") == "<think>hm</think>5"
-    assert said(content="5", reasoning_content="hm") == "<think>hm</think>5"
-    assert said(content=None, reasoning="hm", finish="length") == "<think>hm"
-    assert said(content="5", reasoning=None) == "5"
-    assert said(content="<think>hm</think>5") == "<think>hm</think>5"
+    assert text_of(content="5", reasoning="hm") == "<think>hm</think>5"
+    assert text_of(content="5", reasoning_content="hm") == "<think>hm</think>5"
+    assert text_of(content=None, reasoning="hm", finish="length") == "<think>hm"
+    assert text_of(content="5", reasoning=None) == "5"
+    assert text_of(content="<think>hm</think>5") == "<think>hm</think>5"
 
 
 def test_a_cut_off_reply_that_was_to_think_and_has_no_tag_is_a_thought() -> None:
-    assert said(content="maybe 5", finish="length", thinking=True) == "<think>maybe 5"
-    assert said(content="maybe 5", finish="length") == "maybe 5"
-    assert said(content="maybe 5", finish="stop", thinking=True) == "maybe 5"
-    assert said(content="hm</think>5", finish="length", thinking=True) == "hm</think>5"
+    assert text_of(content="maybe 5", finish="length", thinking=True) == "<think>maybe 5"
+    assert text_of(content="maybe 5", finish="length") == "maybe 5"
+    assert text_of(content="maybe 5", finish="stop", thinking=True) == "maybe 5"
+    assert text_of(content="hm</think>5", finish="length", thinking=True) == "hm</think>5"
 
 
 def test_the_switch_is_read_per_name() -> None:
@@ -89,13 +89,13 @@ def test_the_switch_is_read_per_name() -> None:
     assert read_thinking(("off",), names) == {"generator": False, "aggregator": False}
     for args in (("off", "aggregator=on"), ("aggregator=on", "off")):
         assert read_thinking(args, names) == {"generator": False, "aggregator": True}
-    for args, said in (
+    for args, message in (
         (("yes",), "`on`, `off`"),
         (("agregator=on",), "Did you mean 'aggregator'"),
         (("on", "off"), "twice"),
         (("generator=on", "generator=off"), "twice"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             read_thinking(args, names)
 
 

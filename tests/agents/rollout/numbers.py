@@ -30,4 +30,4 @@ class Numbers:
         ]
 
     async def close(self) -> None:
-        """Nothing."""
+        """No-op."""

@@ -74,7 +74,7 @@ class Recorded:
         ]
 
     async def close(self) -> None:
-        """Nothing."""
+        """No-op."""
 
 
 def jobs(workflow: Workflow, count: int, samples: int = 1) -> list[EpisodeJob]:

@@ -42,7 +42,7 @@ SHARED = (
     torch.Tensor, torch.Size([4096]), (1,), 0, torch.storage.TypedStorage, torch.uint8, 0,
     b"\x00handle\xff", 2**33, 512, False, b"/torch_1_2", 3, b"event", True,
 )  # fmt: skip
-"""What torch 2.13 says of packed weights in a GPU's memory (`reduce_tensor`)."""
+"""Description by torch 2.13 of packed weights in a GPU's memory (`reduce_tensor`)."""
 
 
 def weights() -> dict[str, torch.Tensor]:
@@ -190,11 +190,11 @@ def test_nccl_carries_weights_as_vllm_expects_them(monkeypatch: pytest.MonkeyPat
         joined.append(StoreGroup(rank, port))
         return joined[-1]
 
-    def theirs(info: Any, parallel: Any) -> StoreGroup:
+    def join_group(info: Any, parallel: Any) -> StoreGroup:
         assert (info.rank_offset, info.world_size, info.master_address) == (1, 2, "127.0.0.1")
         return join(1, info.master_port)
 
-    monkeypatch.setattr(nccl_engine, "worker_init_process_group", theirs)
+    monkeypatch.setattr(nccl_engine, "worker_init_process_group", join_group)
     monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda i: join(0, i.master_port))
     worker, tensors = Worker("nccl"), weights()
     selected = source(tensors)
@@ -261,11 +261,11 @@ def test_pickled_handles_are_refused_even_where_vllm_takes_them(
 
 def test_a_rank_waits_for_no_other_rank() -> None:
     """The methods in which vLLM's sender asks all ranks are those that ours has in their place."""
-    theirs = ipc_engine.IPCTrainerWeightTransferEngine
+    base = ipc_engine.IPCTrainerWeightTransferEngine
     for name in ("_all_gather_and_merge_handles", "_post_send_sync"):
         assert "torch.distributed" not in getattr(LoneIPCSender, name).__code__.co_names
-        assert "barrier" in getattr(theirs, name).__code__.co_names
-        assert getattr(LoneIPCSender, name) is not getattr(theirs, name)
+        assert "barrier" in getattr(base, name).__code__.co_names
+        assert getattr(LoneIPCSender, name) is not getattr(base, name)
 
 
 def test_a_transfer_that_is_stuck_holds_nobody() -> None:

@@ -65,7 +65,7 @@ def test_a_cpu_engine_reads_prompts_whole_and_reserves_little() -> None:
 
 
 def test_the_cache_of_a_cpu_engine_holds_a_longest_sequence() -> None:
-    """Of the shape of Qwen3-0.6B; without it vLLM does not start."""
+    """Shape of Qwen3-0.6B; without it vLLM does not start."""
     text = SimpleNamespace(
         num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
         layer_types=["full_attention"] * 28,

@@ -1,4 +1,4 @@
-"""What a worker does after new weights, on stand-ins of its model."""
+"""Work of a vLLM worker after new weights, on stand-ins of its model."""
 
 from __future__ import annotations
 

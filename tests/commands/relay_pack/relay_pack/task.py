@@ -48,7 +48,7 @@ class ReversalTask(Task):
         return f"Write backwards, as <word>...</word>: {problem.text}"
 
     def answer(self, text):
-        """What stands in the last tag."""
+        """Content of the last tag."""
         results = _ANSWER.findall(text)
         return results[-1] if results else None
 
