@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,7 +147,7 @@ def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
         numbers[kind] = {
             "held": dict(memory.held),
             "learning": dict(memory.learning),
-            "optimiser_step": memory.step,
+            "optimizer_step": memory.step,
             "peak": memory.peak,
             "activation_bytes_per_token": activations and activations.kept(1, again=False),
             "checkpointed_bytes_per_token": activations and activations.kept(1, again=True),
@@ -204,46 +204,41 @@ def policy_table(names: str, policy: dict[str, Any]) -> Any:
         title_justify="left",
     )
     table.add_column("in one process")
+    titles = {"full": "all weights", "lora": f"LoRA, rank {policy['adapter_rank']}"}
     for kind in kinds:
-        rank = f"LoRA, rank {policy['adapter_rank']}"
-        table.add_column("all weights" if kind == "full" else rank, justify="right")
-    parts = list(
-        dict.fromkeys(
-            (group, part)
-            for kind in kinds
-            for group in ("held", "learning")
-            for part in policy[kind][group]
-        )
-    )
-    for group, part in parts:
-        table.add_row(part, *(gib(policy[kind][group].get(part)) for kind in kinds))
+        table.add_column(titles[kind], justify="right")
     if kinds:
-        table.add_row("optimiser's step", *(gib(policy[kind]["optimiser_step"]) for kind in kinds))
-        table.add_row(
-            "most at a time", *(gib(policy[kind]["peak"]) for kind in kinds), style="bold"
-        )
+        for name, texts in learner_rows(policy, kinds):
+            table.add_row(name, *texts, style="bold" if name == "most at a time" else None)
+            if name == "most at a time":
+                table.add_section()
         table.add_section()
-        for key, what in (
-            ("activation_bytes_per_token", "activations of a token"),
-            ("checkpointed_bytes_per_token", "… with --gradient-checkpointing"),
-        ):
-            counts = [policy[kind][key] for kind in kinds]
-            table.add_row(what, *("?" if n is None else f"{n / 1024:,.0f} KiB" for n in counts))
-        table.add_row(
-            "weights that a sync sends", *(gib(policy["sync_bytes"][kind]) for kind in kinds)
-        )
-    table.add_section()
-    wide = max(1, len(kinds))
-    for what, text in (
+    longest = policy["longest_sequence"]
+    for name, text in (
         ("weights in an engine", gib(policy["engine_weight_bytes"])),
         ("cache of a token", f"{policy['cache_bytes_per_token'] / 1024:,.0f} KiB"),
-        (
-            f"cache of {policy['longest_sequence']:,} tokens",
-            gib(policy["cache_bytes_of_a_longest_sequence"]),
-        ),
+        (f"cache of {longest:,} tokens", gib(policy["cache_bytes_of_a_longest_sequence"])),
     ):
-        table.add_row(what, *[text] * wide)
+        table.add_row(name, *[text] * max(1, len(kinds)))
     return table
+
+
+def learner_rows(policy: dict[str, Any], kinds: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Name of each part of a learner's memory, and its size for each kind of training."""
+    trained = [policy[kind] for kind in kinds]
+    groups = ("held", "learning")
+    parts = dict.fromkeys((g, part) for sizes in trained for g in groups for part in sizes[g])
+    for group, part in parts:
+        yield part, [gib(sizes[group].get(part)) for sizes in trained]
+    yield "optimizer's step", [gib(sizes["optimizer_step"]) for sizes in trained]
+    yield "most at a time", [gib(sizes["peak"]) for sizes in trained]
+    for key, name in (
+        ("activation_bytes_per_token", "activations of a token"),
+        ("checkpointed_bytes_per_token", "… with --gradient-checkpointing"),
+    ):
+        counts = [sizes[key] for sizes in trained]
+        yield name, ["?" if n is None else f"{n / 1024:,.0f} KiB" for n in counts]
+    yield "weights that a sync sends", [gib(policy["sync_bytes"][kind]) for kind in kinds]
 
 
 def group_table(learner_groups: Sequence[dict[str, Any]]) -> Any:

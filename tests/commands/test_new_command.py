@@ -63,7 +63,7 @@ def test_installed_they_have_their_names(packages, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "score 1" in done.stdout
-    # Editable, it is found by its path: a finder would lose to the folder of that name in `packages`.
+    # Editable, it is found by its path: a finder would lose to that folder in `packages`.
     subprocess.run([*install, "--prefix", str(tmp_path), "-e", folders[0]], check=True)
     assert list(tmp_path.rglob("site-packages/__editable__.second_opinion-*.pth"))
 

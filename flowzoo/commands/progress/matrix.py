@@ -34,7 +34,7 @@ def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers:
     from flowzoo.baselines.report.matrix_facts import parity_lines, tables
 
     lines = [
-        "| cell | model | policies | steps | optimiser steps per policy | problems x samples | "
+        "| cell | model | policies | steps | optimizer steps per policy | problems x samples | "
         "finished | |",
         "|---|---|---|---:|---:|---:|---:|---|",
     ]
