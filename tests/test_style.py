@@ -38,9 +38,9 @@ ALLOWED: dict[str, tuple[int, ...]] = {
     #
     "baselines/settings": (0, 0, 0, 0, 0),
     #
-    "baselines/sft": (24, 52, 14, 6, 0),
+    "baselines/sft": (0, 0, 0, 0, 0),
     #
-    "baselines/sizing": (27, 50, 15, 5, 0),
+    "baselines/sizing": (0, 0, 0, 0, 0),
     #
     "baselines/training": (0, 0, 0, 0, 0),
     #

@@ -37,7 +37,7 @@ class Options:
     microbatch_tokens: int = 16384
     """Most positions of a forward pass."""
     compute: Literal["float32", "bfloat16"] = "float32"
-    """Number format of matrix products; weights and optimiser stay in float32."""
+    """Number format of matrix products; weights and optimizer stay in float32."""
     gradient_checkpointing: bool = False
     """Compute each layer again in the backward pass."""
     lora: bool = False
@@ -111,7 +111,7 @@ def main(options: Options) -> int:
     before = held_bytes()
     with peak_memory(memory, "most at a time"):
         learner.update(calls, advantages)
-    memory["optimiser"] = held_bytes() - before
+    memory["optimizer"] = held_bytes() - before
     memory["most at a time"] -= empty
     times: dict[str, float] = {}
     with stopwatch(times, "update"):

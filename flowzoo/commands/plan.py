@@ -330,7 +330,7 @@ def remarks(plan: dict[str, Any]) -> list[str]:
                 f"tokens {what} per second: unknown; benchmarks/gpu/{script}.py --json FILE "
                 "measures it, and --measured FILE takes it"
             )
-    return lines + layout_remarks(plan) + [f"measured: {line}" for line in rates["said"]]
+    return lines + layout_remarks(plan) + [f"measured: {line}" for line in rates["sources"]]
 
 
 def layout_remarks(plan: dict[str, Any]) -> list[str]:

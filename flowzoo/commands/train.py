@@ -148,7 +148,7 @@ def tell_memory(config: TrainConfig) -> None:
     ranks = int(os.environ.get("WORLD_SIZE", 1)) if config.backend == "torchrun" else 1
     room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     try:
-        line = RunSizes(config).said(ranks, room)
+        line = RunSizes(config).describe(ranks, room)
     except Exception as error:  # a family that is built in another way may raise anything
         if isinstance(error, UsageError) and not isinstance(error, UncountedError):
             return
@@ -159,7 +159,7 @@ def tell_memory(config: TrainConfig) -> None:
 
 def tell_start(trainer: Trainer) -> None:
     """Print notes, defaults that follow from the model, and where a resumed run continues."""
-    from flowzoo.baselines.run.follower import RunFollower
+    from flowzoo.baselines.run.directory import RunFollower
     from flowzoo.commands.problems import grading_of
 
     grading_of(trainer.workflow)

@@ -14,8 +14,8 @@ from typing import Any, get_args
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.options import BackendName
 from flowzoo.baselines.settings.preflight import preflight
-from flowzoo.baselines.settings.scale import BackendName
 from flowzoo.commands.line import parse
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

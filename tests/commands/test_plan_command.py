@@ -36,7 +36,7 @@ def test_a_plan_says_what_fits_and_invents_no_hours(
     assert policy["adapter_rank"] == 16
     assert policy["sync_bytes"]["lora"] == 4 * policy["adapter_parameters"]
     full, lora = policy["full"], policy["lora"]
-    assert full["held"]["weights"] + full["held"]["optimiser"] + full["learning"]["gradients"] == (
+    assert full["held"]["weights"] + full["held"]["optimizer"] + full["learning"]["gradients"] == (
         16 * policy["parameters"]
     )
     assert lora["peak"] < full["peak"]

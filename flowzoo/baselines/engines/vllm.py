@@ -21,7 +21,6 @@ from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
-from flowzoo.baselines.settings.sequence import longest_sequence
 from flowzoo.envs import Problem
 from flowzoo.errors import UsageError
 
@@ -81,7 +80,7 @@ def engine_settings(
         kv_gib=config.engine_memory / engines,
         gpu_share=share,
         max_batch=config.max_batch,
-        max_context=longest_sequence(config),
+        max_context=config.longest_sequence,
         adapters=adapters,
         adapter_rank=adapter_rank(config.lora_rank) if adapters else 1,
         sleep=config.engine_sleep,

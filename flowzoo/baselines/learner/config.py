@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -85,65 +85,135 @@ class LossConfig:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class LearnerConfig:
-    """Choices of the optimization of one policy."""
+@dataclass(frozen=True)
+class ComputeOptions:
+    """Optimizer, number formats and memory of the learner, of training runs and warm starts."""
 
-    # `TrainConfig` says what the fields of the same name mean.
+    optimizer: OptimizerName = "adamw"
+    """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
+    are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual).
+    `sgd`, without momentum, takes the gradient as long as it is, and needs an `lr`. `muon` keeps
+    one moment of the layers' matrices, and AdamW's two of all else. `adamw8bit` keeps AdamW's
+    moments in 8 bits (flowzoo[bits])."""
+    min_lr: float = 0.0
+    """Learning rate at the end of the schedules linear and cosine."""
+    clip_norm: float = 1.0
+    """Each policy's gradient is scaled down to at most this norm; 0: never."""
+    compute: Compute = "float32"
+    """Number format of the learner's matrix products; bfloat16 is for GPUs."""
+    weights: Compute = "float32"
+    """Number format of the weights that are kept. `bfloat16`, with `compute` bfloat16: half the
+    memory of a trained model, its gradients and moments, rounded at random so that small steps
+    count; of LoRA, that of the frozen base, while the adapters stay in float32."""
+    layout: LayoutChoice = "auto"
+    """Layout of the learner's batches: `packed` computes common prefixes once and has no fillers;
+    `padded` is right for every family. `auto`: packed if that is right too, which is tested at the
+    start; otherwise a line is printed."""
+    microbatch_tokens: int = 4096
+    """Most tokens of one forward pass of the learner; the result does not depend on it."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them: less memory, more time."""
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """Schedule, optimizer steps and measurements of the learner."""
+
+    warmup: int = 2
+    """Ticks of the schedule's clock in which the learning rate rises to its peak."""
+    schedule: LrSchedule = "constant"
+    """Course of the learning rate after the warm-up."""
+    schedule_clock: ScheduleClock = "iteration"
+    """Unit of the clock: iterations, or updates of all policies together, so that k isolated
+    policies tick k times an iteration (as in the released code of arXiv 2605.24202)."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay of AdamW."""
+    rows_per_update: int = 512
+    """Most rows of an optimizer step where their number follows from the rows (`updates` 0)."""
+    coherence: float = 0.0
+    """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
+    role_gradients: bool = True
+    """Measure the gradient of every role: norm, share of the mass, cosines; its entropy and clips.
+    Takes the memory of one gradient for every role of a policy beyond the first."""
+    update_effect: bool = True
+    """Measure how far every update moved a policy, on a sample of its rows (`learn/update_kl`). It
+    takes up to one more forward pass of a microbatch an update, which is much of a small step."""
+    compile: bool = False
+    """Compile the learner's model with torch.compile."""
+    beta1: float = 0.9
+    """Decay of AdamW's mean of gradients."""
+    beta2: float = 0.999
+    """Decay of AdamW's mean of squared gradients."""
+    adam_eps: float = 1e-8
+    """Added to the root of AdamW's mean of squared gradients."""
+    decay: Decay = "matrices"
+    """Weights with `weight_decay`: `matrices` (and embeddings), or `all` (norms and biases too)."""
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """Log-probs, truncated replies and roles in the loss."""
+
+    role_loss: RoleLoss = "pooled"
+    """Divisor of a policy's loss: `pooled`, the counts of all its rows together; `mean`, of
+    every role's rows apart, and roles add up; `sum`, as `mean`, times the role's calls per episode,
+    so that N parallel agents count N times. `pooled` and `mean` are the same for one role."""
+    old_logp: OldLogp = "sampler"
+    """Log-probs that ratios are taken to: those recorded while sampling, or the learner's own
+    before its first step, with truncated importance sampling between the two."""
+    importance_cap: float = 2.0
+    """Largest importance weight of a token with `old_logp` recomputed."""
+    correction: Correction = "none"
+    """With top_p or top_k: `renormalize` takes the learner's log-probs over the kept tokens too."""
+    truncated: Truncated = "mask"
+    """Treatment of replies cut off by the length limit: `mask` keeps them out of the loss,
+    `penalize` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
+    reply within `length_cache` tokens of the limit (DAPO's overlong punishment)."""
+    truncation_penalty: float = 1.0
+    """Amount that `truncated` penalize takes off, and `shape` at the limit."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
+    """Choices of the optimization of one policy.
+
+    Settings of a run have their names and texts in the base classes, or in `TrainConfig`.
+    """
+
     loss: LossConfig = field(default_factory=LossConfig)
     lr: float = 1e-4
-    min_lr: float = 0.0
-    schedule: LrSchedule = "constant"
-    warmup: int = 0
-    iterations: int = 0  # length of `linear` and `cosine` in ticks of the clock
-    # `update` is the clock of the released code of arXiv 2605.24202, where the learning rates of k
-    # isolated policies therefore fall k times as fast.
-    schedule_clock: ScheduleClock = "iteration"
-    weight_decay: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.999
-    adam_eps: float = 1e-8
-    clip_norm: float = 1.0
+    iterations: int = 0
+    """Length of the schedule in ticks of the clock; needed by `linear` and `cosine` only."""
     updates_per_iteration: int | Literal["by_rows"] = 1
-    """Optimizer steps per call of `update`, or `by_rows`: one for every `rows_per_update` begun.
-    The rows, in canonical order, are cut into that many parts of like size."""
-    rows_per_update: int = 512
+    """Optimizer steps per call of `update`: this many for any number of rows, or `by_rows`,
+    one for every `rows_per_update` begun. The rows, in canonical order, are cut into that many
+    parts of like size."""
+    # The rows' sampling. The learner finds the tokens that top-k and top-p kept with its weights
+    # before the first step of an iteration, when they are the sampler's.
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
-    correction: Correction = "none"
-    old_logp: OldLogp = "sampler"
-    importance_cap: float = 2.0
-    truncated: Truncated = "mask"
-    """Replies that ran into the length limit. `mask`: they have no part in any term of the loss
-    but stay in its counts. `penalize`: `truncation_penalty` is taken off their advantage. `shape`:
-    as `train`, since what it takes off is in the advantages already."""
-    truncation_penalty: float = 1.0
-    role_weights: Mapping[str, float] = field(default_factory=dict)  # counts are not weighted
-    # Under sgd the rows of a role weigh its rate over `lr`: the step is the sum of -rate * gradient
-    # over roles, but for what `clip_norm` takes off the whole.
+    role_weights: Mapping[str, float] = field(default_factory=dict)
+    """Factor of a role's rows in the loss; roles not named: 1. Counts are not weighted."""
     role_lr: Mapping[str, float] = field(default_factory=dict)
-    role_loss: RoleLoss = "pooled"
+    """Learning rate of single roles with sgd; others: `lr`. The rows of a role weigh its rate over
+    `lr`, so that the step is the sum of -rate * gradient over roles, before `clip_norm`."""
     role_kl: Mapping[str, float] = field(default_factory=dict)
-    coherence: float = 0.0
-    coherence_window: int = 128  # steps that the running mean spans
-    # Microbatches are then cut within roles, which changes results by rounding only.
-    role_gradients: bool = False
-    update_effect: bool = True
-    layout: LayoutChoice = "packed"
-    microbatch_tokens: int = 4096  # positions of a forward pass, fillers included
-    microbatch_rows: int = 0  # 0: any number
+    """Weight of the KL term to the reference of single roles; others: `loss.kl_coef`."""
+    coherence_window: int = 128
+    """Steps that the running mean spans; see `flowzoo.baselines.learner.gradient_stats`."""
+    microbatch_rows: int = 0
+    """Most rows of a forward pass; 0: any number."""
     vocabulary_chunk: int = 0
     """Output tokens whose logits over the vocabulary are in memory at once; 0: 128 MiB of them."""
-    compute: Compute = "float32"
-    gradient_checkpointing: bool = False
-    compile: bool = False
     skip_idle_rows: bool = True
     """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
     and no KL or entropy term). They stay in the counts; `learn/` means are over trained rows."""
-    optimizer: OptimizerName = "adamw"
-    decay: Decay = "matrices"
-    weights: Compute = "float32"
+    # A learner without a run: no warm-up, no test of the layout, no further gradients.
+    warmup: int = 0
+    layout: LayoutChoice = "packed"
+    # Microbatches are then cut within roles, which changes results by rounding only.
+    role_gradients: bool = False
 
     def __post_init__(self) -> None:
         _check_choices(self)
@@ -215,12 +285,11 @@ def _check_numbers(config: LearnerConfig) -> None:
     ]  # fmt: skip
     if config.updates_per_iteration != "by_rows":
         positive.append("updates_per_iteration")
-    for name in positive:
-        if not getattr(config, name) > 0:
-            raise UsageError(f"`{name}` must be greater than 0, got {getattr(config, name)}.")
-    for name in ("warmup", "min_lr", "weight_decay", "top_k", "vocabulary_chunk", "clip_norm"):
-        if not getattr(config, name) >= 0:
-            raise UsageError(f"`{name}` must be at least 0, got {getattr(config, name)}.")
+    check_bounds(
+        config,
+        positive,
+        ("warmup", "min_lr", "weight_decay", "top_k", "vocabulary_chunk", "clip_norm"),
+    )
     if not 0 < config.top_p <= 1:
         raise UsageError(f"`top_p` must be in (0, 1], got {config.top_p}.")
     for name in ("beta1", "beta2"):
@@ -237,3 +306,15 @@ def _check_numbers(config: LearnerConfig) -> None:
     for role, value in config.role_lr.items():
         if not 0 < value < math.inf:
             raise UsageError(f"`role_lr` of {role!r} must be greater than 0, got {value}.")
+
+
+def check_bounds(config: Any, positive: Iterable[str], least_zero: Iterable[str]) -> None:
+    """Refuse numbers out of range; None is automatic, and tuples are checked elsewhere."""
+    for names, refused, bound in (
+        (positive, lambda value: not value > 0, "greater than 0"),
+        (least_zero, lambda value: not value >= 0, "at least 0"),
+    ):
+        for name in names:
+            value = getattr(config, name)
+            if value is not None and not isinstance(value, tuple) and refused(value):
+                raise UsageError(f"`{name}` must be {bound}, got {value}")

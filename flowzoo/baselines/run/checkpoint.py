@@ -1,38 +1,28 @@
 """Checkpoints: all that a run needs to continue with the same numbers, written atomically.
 
-Layout of one checkpoint below the run's checkpoint folder:
-
-    step-00000010/
-      policies/<name>/   weights and tokenizer in Hugging Face layout (float32 safetensors; loads
-                         with `AutoModelForCausalLM.from_pretrained`), and `learner.pt`:
-                         optimizer, counts, running means; of a LoRA policy the adapter alone, in
-                         PEFT layout; nothing of a frozen policy; and `optimizer/`, where several
-                         ranks have the tensors of `learner.pt` in parts (see `learner.saved`)
-      random.pt          states of the generators of python, numpy and torch
-      ahead.json         the next steps' batches, where some were sampled ahead (`max_staleness`)
-      checkpoint.json    step, score, the trainer's state (configuration, data cursor), what
-                         frozen policies play with, size and SHA-256 of every other file and of the
-                         run's metrics up to the step (`flowzoo.baselines.run.ledger`), and the
-                         SHA-256 of all this; see `flowzoo.baselines.run.manifest`
-
-A checkpoint is written under another name, synced to disk and then renamed, so a folder called
-`step-*` is complete even if a process dies or a disk is full, and older ones are removed only
-afterwards. A disk may lose data in other ways, so `load` refuses files whose digest differs, and
-`recover` falls back to the checkpoint before. Nothing is ever unpickled.
+step-00000010/
+policies/<name>/   weights and tokenizer in Hugging Face layout (an adapter in PEFT layout),
+and `learner.pt`: optimizer, counts, running means; or parts of its
+tensors in `optimizer/`, one for each rank (see `learner.saved`)
+random.pt          states of the generators of python, numpy and torch
+ahead.json         batches of the next steps that were sampled ahead (`max_staleness`)
+checkpoint.json    see `flowzoo.baselines.run.manifest`
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import random
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial as partial_of
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -46,18 +36,30 @@ from flowzoo.baselines.learner.saved import load_learner, save_learner, save_ten
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import (
     CheckpointInfo,
+    by_score,
+    checkpoints,
     read,
     seal,
     set_aside,
     step_folders,
 )
-from flowzoo.baselines.run.random_state import random_state, set_random_state
-from flowzoo.baselines.run.retention import PARTIAL, CheckpointRetention, prune
 from flowzoo.errors import DataError, SaveError, UsageError
 
+PARTIAL = ".partial-"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 logger = logging.getLogger("flowzoo")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRetention:
+    """Checkpoints to keep: the last few, the best by score, and milestones."""
+
+    last: int = 2
+    best: bool = True
+    """Keep the checkpoint of the highest score (the earliest of equals)."""
+    every: int = 0
+    """Keep checkpoints whose step is a multiple of this; 0: none."""
 
 
 def save(
@@ -68,24 +70,17 @@ def save(
     *,
     state: Mapping[str, Any] | None = None,
     score: float | None = None,
-    keep: CheckpointRetention | None = None,
+    keep: CheckpointRetention = CheckpointRetention(),
     frozen: Mapping[str, str] | None = None,
     texts: Mapping[str, str] | None = None,
     marks: Mapping[str, Mark] | None = None,
     backend: RunBackend | None = None,
 ) -> Path:
-    """Write the checkpoint of `step`, then remove the ones that `keep` (default:
-    `CheckpointRetention()`) drops.
+    """Write the checkpoint of `step`, then remove the ones that `keep` drops.
 
-    `learners` and `tokenizers` are by policy name; `state` must be JSON-able; `frozen` names the
-    models of policies that are not trained; `texts` are further files by name, `marks` the
-    present marks of the run's growing files. Every rank must call it.
-
-    Raises:
-        UsageError: the step exists already (a checkpoint is never overwritten), a policy name
-            cannot be a folder's, or `state` is not JSON-able.
-        SaveError: it could not be written, e.g. on a full disk; earlier checkpoints are intact,
-            and partial files are removed.
+    `learners` and `tokenizers` are by policy; `frozen` names the models of policies that are not
+    trained; `texts` are further files by name, `marks` the present marks of the run's growing
+    files. Every rank must call it.
     """
     root, backend = Path(root), backend or LocalRunBackend()
     target = root / f"step-{step:08d}"
@@ -95,20 +90,22 @@ def save(
         "score": score,
         "policies": sorted(learners),
         "frozen": dict(frozen or {}),
-        "state": _plain(dict(state or {})),
+        "state": dict(state or {}),
         "marks": {name: mark._asdict() for name, mark in (marks or {}).items()},
     }
     partial = root / f"{PARTIAL}{target.name}"
 
     def begin() -> None:
         root.mkdir(parents=True, exist_ok=True)
-        _sweep(root)
+        for path in root.glob(f"{PARTIAL}*"):  # of a killed process
+            shutil.rmtree(path)
         for name in learners:
             (partial / "policies" / name).mkdir(parents=True)
 
     def finish() -> None:
         _check_shared(partial, seen)
         _write(partial, tokenizers or {}, texts or {}, manifest)
+        # Renamed once all of it is on disk, so that a folder `step-*` is always complete.
         os.rename(partial, target)
         _sync(root)
 
@@ -129,23 +126,16 @@ def save(
             f"{' '.join(str(error).split())}. Earlier checkpoints are intact: free "
             "disk space or correct the cause, and repeat the command to continue."
         ) from error
-    backend.once(lambda: prune(root, keep or CheckpointRetention()))
+    backend.once(lambda: prune(root, keep))
     return target
 
 
 def load(
     path: Path | str, learners: Mapping[str, LearnerProtocol], backend: RunBackend | None = None
 ) -> CheckpointInfo:
-    """Load a checkpoint: weights, optimizers, and global random generators (last).
-
-    `learners` must have the saved policies and architectures. Digests of all files are compared
-    before anything is changed.
-
-    Raises:
-        DataError: the checkpoint is not intact.
-        UsageError: the policies or the weights' names or shapes differ, or a file may not be read.
-    """
+    """Load weights, optimizers and global random generators, for the policies that were saved."""
     info = read(path)
+    # Before anything is changed: a disk may lose data in a way that leaves the sizes.
     (backend or LocalRunBackend()).once(info.check)
     if sorted(learners) != sorted(info.policies):
         raise UsageError(
@@ -154,28 +144,17 @@ def load(
         )
     for name, learner in learners.items():
         learner.apply(load_learner, info.policy_path(name))
+    # Last, since loading may draw; never unpickled.
     set_random_state(torch.load(info.path / "random.pt", weights_only=True))
     return info
 
 
-class Recovery(NamedTuple):
-    """Result of `recover`."""
-
-    info: CheckpointInfo | None
-    """Checkpoint that was loaded, if one is intact."""
-    damaged: tuple[str, ...]
-    """Damage of the checkpoints after it; of all, if none is intact."""
-
-
 def recover(
     root: Path, learners: Mapping[str, LearnerProtocol], backend: RunBackend | None = None
-) -> Recovery:
+) -> tuple[CheckpointInfo | None, list[str]]:
     """Load the newest intact checkpoint, and set aside later ones, with a warning for each.
 
-    If none is intact, nothing is changed.
-
-    Raises:
-        UsageError: see `load`.
+    Returns the checkpoint, and the damage of later ones. If none is intact, nothing is changed.
     """
     damaged: list[tuple[Path, str]] = []
     info = None
@@ -192,11 +171,10 @@ def recover(
                 "%s; it is set aside as %s, and the run continues from the checkpoint of step %d",
                 damage, set_aside(path).name, info.step,
             )  # fmt: skip
-    return Recovery(info, tuple(damage for _, damage in damaged))
+    return info, [damage for _, damage in damaged]
 
 
 def _check_names(target: Path, learners: Mapping[str, LearnerProtocol]) -> None:
-    """Raise `UsageError` if there is such a checkpoint, or for a name that no folder can have."""
     if target.exists():
         raise UsageError(
             f"{target} exists already: resume from it, or choose another folder for a new run."
@@ -223,11 +201,12 @@ def _write(
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     seal(folder, manifest)
-    _sync_tree(folder)
+    for path in sorted(folder.rglob("*"), reverse=True):
+        _sync(path)
+    _sync(folder)
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Sizes of the files in `folder` on this rank, by path."""
     return {
         str(path.relative_to(folder)): path.stat().st_size
         for path in folder.rglob("*")
@@ -237,6 +216,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 def _check_shared(folder: Path, seen: Sequence[Mapping[str, int]]) -> None:
     """Refuse a folder that is not the same one on every rank; `seen` has the sizes of each rank."""
+    # Without a shared file system each rank sees only the files that it wrote.
     for rank, files in enumerate(seen):
         for name, size in files.items():
             if seen[0].get(name) != size:
@@ -246,34 +226,52 @@ def _check_shared(folder: Path, seen: Sequence[Mapping[str, int]]) -> None:
                 )
 
 
-def _plain(state: dict[str, Any]) -> dict[str, Any]:
-    """Convert `state` to JSON types.
-
-    Raises:
-        UsageError: it has other types.
-    """
-    try:
-        return json.loads(json.dumps(state))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"`state` must be JSON-able: {error}.") from error
-
-
-def _sweep(root: Path) -> None:
-    """Remove partial folders of a killed process."""
-    for path in root.glob(f"{PARTIAL}*"):
-        shutil.rmtree(path)
-
-
-def _sync_tree(folder: Path) -> None:
-    """Force every file and folder below `folder`, and itself, to disk."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        _sync(path)
-    _sync(folder)
-
-
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def prune(root: Path, keep: CheckpointRetention) -> None:
+    """Remove the checkpoints that `keep` drops."""
+    infos = checkpoints(root)
+    paths = {info.path for info in infos[-keep.last :]}
+    if keep.best:
+        paths |= {info.path for info in by_score(infos)[:1]}
+    if keep.every:
+        paths |= {info.path for info in infos if info.step % keep.every == 0}
+    for info in infos:
+        if info.path not in paths:
+            # Renamed first: a kill during the removal must not leave a torn `step-*`.
+            doomed = root / f"{PARTIAL}removed-{info.path.name}"
+            os.rename(info.path, doomed)
+            shutil.rmtree(doomed)
+
+
+def seed_random(seed: int) -> None:
+    """Seed the global generators of python and numpy, which functions of users may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def random_state() -> dict[str, Any]:
+    """States of the global generators, in types that load without unpickling."""
+    name, keys, position, has_gauss, gauss = cast("tuple[Any, ...]", np.random.get_state())
+    return {
+        "python": random.getstate(),
+        "numpy": (name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Put `random_state()` back. Devices that are not here any more are left out."""
+    random.setstate(state["python"])
+    name, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,12 +1,4 @@
-"""Recorded episodes as a data set: two Parquet tables, which `datasets` and TRL load as they are.
-
-    FOLDER/README.md                  what is in it, and where the tables are (`configs` of the hub)
-    FOLDER/replies/train.parquet      one row a reply: `REPLIES`
-    FOLDER/episodes/train.parquet     one row an episode: `EPISODES`
-
-`prompt` and `completion` are lists of messages, as TRL expects chats. Sources are read and written
-file by file, so memory does not grow with the length of a run.
-"""
+"""Recorded episodes as a data set of two Parquet tables, for `datasets` and TRL."""
 
 from __future__ import annotations
 
@@ -95,23 +87,13 @@ class _File(NamedTuple):
 
 
 def write_dataset(sources: Sequence[Path], out: Path) -> Written:
-    """Write the episodes of folders of `flowzoo eval --out` and of run directories to `out`.
-
-    Args:
-        sources: the folders, in the order in which their rows are to be.
-        out: a folder that is new or empty; it appears once it is complete.
-
-    Raises:
-        UsageError: `out` holds something, or a source has no episodes.
-        DataError: a line is no episode.
-        MissingExtraError: pyarrow is not installed.
-        SaveError: it could not be written.
-    """
+    """Write the episodes of folders of `flowzoo eval --out` and of run directories to `out`."""
     if out.is_dir() and any(out.iterdir()):
         raise UsageError(f"--out {out} is not empty: name a new folder.")
     files = [file for source in sources for file in _files_of(source)]
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the target, so that the rename is within one file system.
         partial = Path(tempfile.mkdtemp(prefix=f"{out.name}.", dir=out.parent))
         try:
             partial.chmod(0o755)
@@ -124,12 +106,6 @@ def write_dataset(sources: Sequence[Path], out: Path) -> Written:
 
 
 def _files_of(source: Path) -> list[_File]:
-    """The files of episodes in a folder.
-
-    Raises:
-        UsageError: it has none.
-        DataError: one is not what was written.
-    """
     name = source.resolve().name
     if (source / "episodes.jsonl").is_file():
         return [_File(source / "episodes.jsonl", name, "eval", None)]
@@ -158,6 +134,7 @@ def _write_tables(files: Sequence[_File], folder: Path) -> Written:
     for path in paths:
         path.parent.mkdir()
     episodes = replies = 0
+    # File by file, so that memory does not grow with the length of a run.
     with (
         parquet.ParquetWriter(paths[0], schemas[0], compression="zstd") as of_episodes,
         parquet.ParquetWriter(paths[1], schemas[1], compression="zstd") as of_replies,
@@ -239,18 +216,15 @@ def _encodable(text: str) -> str:
 
 
 def _count(call: Mapping[str, Any], part: str) -> int | None:
-    """Tokens of the prompt or the output: evaluations keep the ids, runs the number.
-
-    None if tokens were not counted.
-    """
+    """Number of tokens of the prompt or the output; None if they were not counted."""
     name = f"{part}_tokens"
+    # Evaluations keep the ids, runs the number.
     if name in call:
         return call[name]
     return len(call[f"{part}_ids"]) or (call.get("usage") or {}).get(part)
 
 
 def _card(written: Written) -> str:
-    """The folder's README: where the hub's tools find the tables, and what their columns are."""
     lines = ["---", "configs:"]
     for name in ("replies", "episodes"):
         lines += [f"- config_name: {name}", f"  data_files: {name}/train.parquet"]

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from flowzoo.baselines.run.aside import Aside
-from flowzoo.baselines.run.ledger import Ledger, Mark, content
+from flowzoo.baselines.run.ledger import Aside, Ledger, Mark, content
 from flowzoo.errors import DataError
 from flowzoo.files import file_digest
 
@@ -24,16 +23,11 @@ class TranscriptDigests:
     """Digests of a run that is writing transcripts."""
 
     def __init__(self, root: Path, checkpoints: Path) -> None:
-        """Open the digests of the run in `root`, with a copy in `checkpoints`."""
         self._root = root
         self._ledger = Ledger(root / DIGESTS, checkpoints / DIGESTS)
 
     def add(self, path: Path) -> None:
-        """Record a file that was written.
-
-        Raises:
-            SaveError: its digest cannot be written.
-        """
+        """Record a file that was written."""
         name = str(path.relative_to(self._root))
         self._ledger.append({"file": name, "sha256": file_digest(path)})
 
@@ -42,19 +36,13 @@ class TranscriptDigests:
         return self._ledger.mark()
 
     def begin(self, mark: Mark | None, aside: Aside) -> None:
-        """Rewind the digests to `mark`, and warn of transcripts that differ.
-
-        Damaged transcripts stay in place: training does not depend on them.
-
-        Raises:
-            UsageError: a file cannot be read now.
-            SaveError: a file cannot be written.
-        """
+        """Rewind the digests to `mark`, and warn of transcripts that differ."""
         try:
             self._ledger.keep(mark, aside, "transcripts are not compared with theirs any more")
         except DataError as error:
             logger.warning("%s", error)
             self._ledger.replace(b"", *content(self._root / DIGESTS), aside)
+        # Damaged transcripts stay in place: training does not depend on them.
         digests = transcript_digests(self._root)
         damaged = [name for name in digests if damage_of(self._root / name, digests[name])]
         if damaged:
@@ -67,13 +55,7 @@ class TranscriptDigests:
 
 
 def transcript_digests(root: Path) -> dict[str, str]:
-    """Read the SHA-256 of a run's files of transcripts, by path.
-
-    A last line that cannot be read is dropped: the process died while writing it.
-
-    Raises:
-        DataError: another line cannot be read.
-    """
+    """Read the SHA-256 of a run's files of transcripts, by path."""
     data, damage = content(root / DIGESTS)
     lines = data.splitlines()
     digests: dict[str, str] = {}
@@ -82,6 +64,7 @@ def transcript_digests(root: Path) -> dict[str, str]:
             row = json.loads(line)
             digests[str(row["file"])] = str(row["sha256"])
         except (ValueError, TypeError, KeyError) as error:
+            # The process may have died while writing the last line.
             if number < len(lines):
                 damage = f"{root / DIGESTS}, line {number}: not a digest ({error})"
     if damage:
@@ -103,11 +86,7 @@ def damage_of(path: Path, digest: str | None) -> str:
 
 
 def check_transcripts(root: Path, files: Sequence[Path]) -> None:
-    """Refuse damaged files of transcripts in the run's folder `root`.
-
-    Raises:
-        DataError: a file is damaged; the message has the remedy.
-    """
+    """Refuse damaged files of transcripts in the run's folder `root`."""
     digests = transcript_digests(root)
     for path in files:
         damage = damage_of(path, digests.get(str(path.relative_to(root))))
@@ -116,13 +95,7 @@ def check_transcripts(root: Path, files: Sequence[Path]) -> None:
 
 
 def whole_transcripts(root: Path, kind: str) -> dict[int, Path]:
-    """List the intact files of transcripts of a kind in a run's folder, by step.
-
-    Damaged files are left out with a warning.
-
-    Raises:
-        DataError: the digests cannot be read.
-    """
+    """List the intact files of transcripts of a kind, by step; damaged ones raise a warning."""
     digests, files = transcript_digests(root), dict[int, Path]()
     for path in sorted((root / "transcripts").glob(f"{kind}-*.jsonl")):
         stat = path.lstat()

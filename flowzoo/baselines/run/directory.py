@@ -26,7 +26,6 @@ from types import MappingProxyType
 from typing import Any, TextIO
 
 from flowzoo.agents.evaluation.summary import refuse_evaluation
-from flowzoo.baselines.run.aside import Aside
 from flowzoo.baselines.run.digests import DIGESTS, TranscriptDigests
 from flowzoo.baselines.run.history import (
     RECORD,
@@ -37,7 +36,7 @@ from flowzoo.baselines.run.history import (
     remedy,
     rewind,
 )
-from flowzoo.baselines.run.ledger import Ledger, Mark
+from flowzoo.baselines.run.ledger import Aside, Ledger, Mark
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
@@ -70,18 +69,14 @@ def plain(record: EpisodeRecord) -> dict[str, Any]:
 
 
 def _locked(root: Path) -> TextIO:
-    """Lock a run directory; closing the returned file, or the end of the process, unlocks it.
-
-    Raises:
-        UsageError: another process holds it.
-        SaveError: the lock file cannot be written.
-    """
+    """Lock a run directory; closing the returned file, or the end of the process, unlocks it."""
     with writing(root / ".lock"):
         file = (root / ".lock").open("w", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
+        # Some file systems have no locks, which is no other process.
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             raise
         raise UsageError(
@@ -91,16 +86,10 @@ def _locked(root: Path) -> TextIO:
 
 
 def restart(root: Path) -> Path | None:
-    """Move a run directory aside, to the first free of ROOT.1, ROOT.2, …; returns its path.
-
-    None if it is empty or missing.
-
-    Raises:
-        UsageError: another process trains there, or it is the folder that this process works in.
-        SaveError: it cannot be moved.
-    """
+    """Move a run directory, if there is one, to the first free of ROOT.1, ROOT.2, …"""
     if not root.is_dir() or not any(root.iterdir()):
         return None
+    # Other files of this process are named relative to it.
     if root.resolve() == Path.cwd():
         raise UsageError(f"{root.resolve()} cannot be moved from within: start from another folder")
     with _locked(root), writing(root):
@@ -125,20 +114,6 @@ class RunDirectory:
         *,
         anew: bool = False,
     ) -> None:
-        """Open or create the directory of `config`; nothing in it is changed before `begin`.
-
-        Args:
-            config: the settings.
-            grading: versions of what grades, for the record.
-            hooks: digests of the functions that the settings name.
-            anew: move an earlier run aside, and begin a new one.
-
-        Raises:
-            UsageError: it holds a run with other settings or functions, or another process trains
-                there.
-            DataError: its files are damaged.
-            SaveError: it cannot be written.
-        """
         self.root = config.directory
         self.checkpoints = self.root / "checkpoints"
         self.transcripts = self.root / "transcripts"
@@ -154,6 +129,7 @@ class RunDirectory:
             logger.warning("the earlier run in %s is kept as %s", self.root, moved)
         with writing(self.transcripts):
             self.transcripts.mkdir(parents=True, exist_ok=True)
+        # Before anything is read: another process may be writing.
         self._lock = _locked(self.root)
         try:
             self._earlier = earlier_run(self.root)
@@ -203,18 +179,7 @@ class RunDirectory:
         *,
         finished: Callable[[Sequence[dict[str, Any]]], bool] = lambda rows: False,
     ) -> list[dict[str, Any]]:
-        """Rewind the files to the checkpoint `info`, and return the metrics so far.
-
-        Args:
-            info: the checkpoint that was loaded; None: the run begins.
-            damaged: damage of other checkpoints.
-            finished: returns True if the run is finished after these rows of metrics.
-
-        Raises:
-            DataError: there is no checkpoint, and what was measured would be overwritten; or the
-                metrics are damaged, and the checkpoint has no copy of them.
-            SaveError: a file cannot be written.
-        """
+        """Rewind the files to the checkpoint `info`, and return the metrics so far."""
         evidence = [*damaged, *measured(self.root)]
         if info is None and evidence:
             raise DataError(
@@ -247,10 +212,8 @@ class RunDirectory:
         return {METRICS: self._rows.mark(), DIGESTS: self._digests.mark()}
 
     def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
-        """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs, NaN included.
-
-        Safe from any thread: policies that learn at the same time may fail at the same time.
-        """
+        """Write `nonfinite-{step}.jsonl`, whole calls with ids and log-probs, NaN included."""
+        # Policies that learn at the same time may fail at the same time.
         with self._saving:
             path = free_path(self.root / f"nonfinite-{step:06d}.jsonl")
             self._write_lines(path, (call.to_json() for call in calls))
@@ -275,3 +238,36 @@ class RunDirectory:
                 file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+class RunFollower:
+    """Replaces `RunDirectory` and `MetricLogger` on ranks that do not write."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.checkpoints = root / "checkpoints"
+        self.metrics = root / METRICS
+        self.failures = failures_path(root)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """No-op."""
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """No-op."""
+
+    def marks(self) -> dict[str, Mark]:
+        """No-op."""
+        return {}
+
+    def save_rows(self, step: int, calls: Iterable[Call]) -> Path:
+        """No-op; return the folder of the run."""
+        return self.root
+
+    def save_transcripts(self, kind: str, step: int, records: Sequence[EpisodeRecord]) -> None:
+        """No-op."""
+
+    def save_summary(self, summary: Mapping[str, Any]) -> None:
+        """No-op."""
+
+    def close(self) -> None:
+        """No-op."""

@@ -1,10 +1,4 @@
-"""Trained policies as folders that other software loads.
-
-Full weights, and an adapter merged into its base, become a model in Hugging Face layout (float32
-safetensors, tokenizer, generation config): for transformers, vLLM and others. An
-adapter alone becomes a folder in PEFT layout with the tokenizer. `flowzoo.json` names the
-origin of the weights, and `README.md` is a card for the hub, which the caller writes.
-"""
+"""Trained policies as folders in Hugging Face layout, or PEFT layout for an adapter alone."""
 
 from __future__ import annotations
 
@@ -67,6 +61,7 @@ def export_policy(
         raise UsageError(f"policy {name!r} has full weights and nothing to merge: leave it out.")
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise UsageError(f"{out} exists already: choose a new folder.")
+    # Renamed at the end, so that the folder appears whole or not at all.
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -90,14 +85,7 @@ def export_policy(
 
 
 def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
-    """The checkpoint of a run that `step` names, intact; see `export_policy`.
-
-    Of `last` and `best` one that is damaged is passed over with a warning.
-
-    Raises:
-        UsageError: there is none.
-        DataError: the one of that number is damaged.
-    """
+    """Find the intact checkpoint that `step` names; see `export_policy`."""
     infos = checkpoints(run / "checkpoints")
     steps = {str(info.step): info for info in infos}
     if step in steps:
@@ -107,6 +95,7 @@ def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
         raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
     if infos and step not in ("last", "best"):
         raise unknown("step", step, ["best", "last", *steps])
+    # A damaged `last` or `best` is passed over with a warning.
     intact = first_intact(by_score(infos) if step == "best" else reversed(infos))
     if intact is None:
         raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
@@ -130,7 +119,6 @@ def _only(info: CheckpointInfo) -> str:
 
 
 def _merge(adapter: Path, base: str, out: Path) -> None:
-    """Write the model that adapter and base make together, without a tokenizer."""
     try:
         from peft import PeftModel
     except ImportError as error:
@@ -141,7 +129,6 @@ def _merge(adapter: Path, base: str, out: Path) -> None:
 
 
 def _copy(source: Path, out: Path, leave: tuple[str, ...]) -> None:
-    """Copy the files of a policy but those to leave."""
     for path in sorted(source.iterdir()):
         if path.is_file() and path.name not in leave:
             shutil.copyfile(path, out / path.name)

@@ -1,8 +1,4 @@
-"""Measurements of a continued run: rows to keep, to repeat, and damaged ones.
-
-Measurements are never overwritten. Rows and transcripts after the checkpoint that a run continues
-from are moved to a new folder below `aside/`, and so are damaged files.
-"""
+"""Measurements of a continued run: rows that remain, rows to repeat, and damaged ones."""
 
 from __future__ import annotations
 
@@ -14,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowzoo.baselines.run.aside import Aside
-from flowzoo.baselines.run.ledger import Ledger
+from flowzoo.baselines.run.ledger import Aside, Ledger
 from flowzoo.baselines.run.manifest import METRICS, CheckpointInfo, read, step_folders
 from flowzoo.errors import DataError
 from flowzoo.files import (
@@ -42,16 +37,10 @@ class Earlier(NamedTuple):
 
 
 def earlier_run(root: Path) -> Earlier | None:
-    """Read the settings of the run in `root`; None if there is none.
-
-    They are in `run.json` or, if that is damaged, in the newest checkpoint.
-
-    Raises:
-        DataError: neither can be read.
-        UsageError: a file there cannot be read now.
-    """
+    """Read the settings of the run in `root`; None if there is none."""
     with reading(root):
         begun = _begun(root)
+    # A damaged `run.json` is replaced by the settings in the newest checkpoint.
     path = root / RECORD
     try:
         record = read_sealed(path)
@@ -81,6 +70,7 @@ def measured(root: Path) -> Iterator[str]:
     if metrics.is_file():
         with reading(metrics):
             lines = metrics.read_bytes().count(b"\n")
+        # The first row is of the evaluation before training, which is repeated at no loss.
         if lines > 1:
             yield f"{METRICS} has {lines} rows"
     elif os.path.lexists(metrics):
@@ -97,19 +87,11 @@ def measured(root: Path) -> Iterator[str]:
 def rewind(
     root: Path, info: CheckpointInfo | None, aside: Aside, ledger: Ledger
 ) -> list[dict[str, Any]]:
-    """Rewind metrics and transcripts to the checkpoint `info` (None: before the first step).
-
-    Returns the remaining rows. Later ones go to `aside`; metrics that differ from the checkpoint's
-    mark are repaired from their copy, and the damaged file goes to `aside` as well.
-
-    Raises:
-        DataError: the metrics are damaged, and there is no copy of them.
-        UsageError: a file cannot be read now.
-        SaveError: something cannot be written.
-    """
+    """Rewind metrics and transcripts to a checkpoint (None: the start), and return the rows."""
     step = -1 if info is None else info.step
     mark = None if info is None else info.marks.get(METRICS)
     rows = ledger.keep(mark, aside, remedy(root))
+    # Measurements are never overwritten: later ones are moved.
     for written, transcript in _transcripts(root):
         if written > step:
             aside.take(transcript)
@@ -131,14 +113,12 @@ def clear_summary(root: Path, aside: Aside, step: int) -> None:
 
 
 def _begun(root: Path) -> bool:
-    """True if `root` has metrics or checkpoints."""
     path = root / METRICS
     rows = os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
     return rows or bool(step_folders(root / "checkpoints")) or any(measured(root))
 
 
 def _newest(root: Path) -> CheckpointInfo | None:
-    """Newest complete checkpoint; loading reports the damage of others."""
     for path in reversed(step_folders(root)):
         try:
             return read(path)
@@ -148,7 +128,6 @@ def _newest(root: Path) -> CheckpointInfo | None:
 
 
 def _transcripts(root: Path) -> list[tuple[int, Path]]:
-    """The files of transcripts, with their steps."""
     folder = root / "transcripts"
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return [(int(match[1]), path) for path in paths if (match := _TRANSCRIPT.fullmatch(path.name))]

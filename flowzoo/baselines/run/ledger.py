@@ -1,9 +1,4 @@
-"""Files of a run that only grow, line by line, with a copy to repair them from.
-
-A checkpoint holds the length and the SHA-256 of each (`Mark`), not its content, so that it does not
-grow with the run. The copy, in the folder of the checkpoints, is updated before each checkpoint is
-written; of the two files, the one that matches the mark repairs the other.
-"""
+"""Files of a run that only grow, line by line, with a copy to repair them from."""
 
 from __future__ import annotations
 
@@ -15,13 +10,49 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowzoo.baselines.run.aside import Aside
 from flowzoo.errors import DataError
-from flowzoo.files import reading, replace_text, writing
+from flowzoo.files import reading, replace_text, write_synced, writing
 
 logger = logging.getLogger("flowzoo")
 
 
+ASIDE = "aside"
+
+
+class Aside:
+    """A new folder below `aside/` of a run, made for its first file."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.folder: Path | None = None
+
+    def take(self, path: Path) -> None:
+        """Move a file or folder of the run into it, under the same name."""
+        target = self._place() / path.relative_to(self._root)
+        with writing(target):
+            target.parent.mkdir(exist_ok=True)
+            os.rename(path, target)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write a copy into it."""
+        target = self._place() / name
+        with writing(target):
+            write_synced(target, data)
+
+    def _place(self) -> Path:
+        if self.folder is None:
+            with writing(self._root / ASIDE):
+                (self._root / ASIDE).mkdir(exist_ok=True)
+                numbers = [
+                    int(p.name) for p in (self._root / ASIDE).iterdir() if p.name.isdecimal()
+                ]
+                folder = self._root / ASIDE / str(max(numbers, default=0) + 1)
+                folder.mkdir()
+            self.folder = folder
+        return self.folder
+
+
+# A checkpoint holds marks, not content, so that it does not grow with the run.
 class Mark(NamedTuple):
     """Length and digest of a file up to some line."""
 
@@ -40,27 +71,19 @@ class Ledger:
     """A growing file and its copy."""
 
     def __init__(self, path: Path, copy: Path) -> None:
-        """Open the file at `path`, with its copy at `copy`."""
         self.path, self._copy = path, copy
         self._hash, self._size, self._copied = hashlib.sha256(), 0, 0
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a line and force it to disk.
-
-        Raises:
-            SaveError: it cannot be written.
-        """
+        """Add a line and force it to disk."""
         line = (json.dumps(row) + "\n").encode("utf-8")
         _append(self.path, line)
         self._hash.update(line)
         self._size += len(line)
 
     def mark(self) -> Mark:
-        """Update the copy, and return the mark of the file.
-
-        Raises:
-            SaveError: the copy cannot be written.
-        """
+        """Update the copy, and return the mark of the file."""
+        # The file or its copy, whichever matches a mark, repairs the other.
         if self._size > self._copied:
             with reading(self.path), self.path.open("rb") as file:
                 file.seek(self._copied)
@@ -69,19 +92,9 @@ class Ledger:
         return Mark(self._size, self._hash.hexdigest())
 
     def keep(self, mark: Mark | None, aside: Aside, remedy: str) -> bytes:
-        """Rewind file and copy to `mark`, and return their content.
+        """Rewind file and copy to `mark`, and return their content; later lines go to `aside`.
 
-        Later lines and damaged files go to `aside`.
-
-        Args:
-            mark: mark in the checkpoint that the run continues from; None: no line remains.
-            aside: folder for what is removed.
-            remedy: end of the message if neither file matches the mark.
-
-        Raises:
-            DataError: neither file matches the mark.
-            UsageError: a file cannot be read now.
-            SaveError: a file cannot be written.
+        `remedy` ends the message if neither file matches the mark.
         """
         mark = mark or Mark(0, hashlib.sha256().hexdigest())
         data, damage = content(self.path)
@@ -103,13 +116,7 @@ class Ledger:
         return whole
 
     def replace(self, rows: bytes, data: bytes, damage: str, aside: Aside) -> None:
-        """Write `rows` to both files; `data` is the present content of the first.
-
-        `damage` describes its damage; if it is empty, further lines go to `aside`.
-
-        Raises:
-            SaveError: a file cannot be written.
-        """
+        """Write `rows` to both files; `data` is the content of the first, `damage` its damage."""
         if damage:
             if os.path.lexists(self.path):
                 aside.take(self.path)
@@ -118,6 +125,7 @@ class Ledger:
             aside.keep(self.path.name, data[len(rows) :])
         if damage or data != rows:
             _write(self.path, rows)
+        # The file first: if the process dies in between, the copy still matches the mark.
         if content(self._copy) != (rows, ""):
             if self._copy.is_dir():
                 aside.take(self._copy)

@@ -1,8 +1,6 @@
-"""Manifest of a checkpoint, and checks that its files are intact. Needs no torch.
+"""Manifest of a checkpoint: complete if its files have their sizes, intact if their SHA-256.
 
-A folder called `step-*` is *complete* if its manifest is whole and every file has its size (a look
-at the folder), and *intact* if every file has its SHA-256 too (which reads all of it). A damaged
-checkpoint is never deleted: it is renamed to `torn-step-*`, which is not searched for checkpoints.
+Needs no torch.
 """
 
 from __future__ import annotations
@@ -77,12 +75,7 @@ class CheckpointInfo:
         return self.path / "policies" / name
 
     def check(self) -> None:
-        """Read every file and compare its digest with the manifest's.
-
-        Raises:
-            DataError: a file is damaged.
-            UsageError: a file may not be read.
-        """
+        """Read every file and compare its digest with the manifest's."""
         check_digests(self.path, {name: file.sha256 for name, file in self.files.items()})
 
 
@@ -99,12 +92,7 @@ def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read(path: Path | str) -> CheckpointInfo:
-    """Read the manifest of the checkpoint at `path`.
-
-    Raises:
-        DataError: it is not a complete checkpoint.
-        UsageError: it may not be read, or is of a format that this version does not know.
-    """
+    """Read the manifest of the checkpoint at `path`."""
     path = Path(path)
     manifest = read_sealed(path / MANIFEST)
     if manifest.get("format") != _FORMAT:
@@ -122,6 +110,7 @@ def read(path: Path | str) -> CheckpointInfo:
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is not a complete checkpoint: {error!r}.") from error
+    # Sizes only, which is a look at the folder; digests need all of it to be read.
     for name, file in info.files.items():
         with reading(path / name):
             size = (path / name).stat().st_size
@@ -180,6 +169,7 @@ def first_intact(infos: Iterable[CheckpointInfo]) -> CheckpointInfo | None:
 
 def set_aside(folder: Path) -> Path:
     """Rename a damaged checkpoint, so that its step can be saved again."""
+    # Never deleted; this name is not searched for checkpoints.
     target = free_path(folder.with_name(f"{_TORN}{folder.name}"))
     os.rename(folder, target)
     return target

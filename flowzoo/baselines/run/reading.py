@@ -133,11 +133,7 @@ def like_path(control: Path, workflow: Path) -> Path:
 
 
 def read_run(folder: Path, name: str) -> RunData:
-    """The run in `folder`.
-
-    Raises:
-        DataError: a file there is not what a run writes.
-    """
+    """The run in `folder`."""
     record = read_json(folder / "run.json")
     if not isinstance(record, dict) or not isinstance(record.get("settings"), dict):
         raise DataError(f"{folder / 'run.json'} has no `settings`: it is not the record of a run")
@@ -156,11 +152,7 @@ def read_run(folder: Path, name: str) -> RunData:
 
 @lru_cache(maxsize=8)  # the same evaluations serve the findings and the browser
 def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
-    """The episodes of one transcript file.
-
-    Raises:
-        DataError: a line before the last cannot be read.
-    """
+    """The episodes of one transcript file."""
     return tuple(read_rows(path, _episode, "an episode"))
 
 

@@ -1,14 +1,11 @@
-"""The named algorithms: one table of what makes each, and how each differs from its source.
+"""Table of the named algorithms, with how each differs from its source."""
 
-An algorithm here is a set of settings of one trainer: how advantages are computed (`PRESETS`), how
-episodes are sampled, which loss is taken, and which map from roles to policies it is made for. What
-follows holds for all of them and is not repeated in `differs`: one scalar advantage for every
-sampled token of a call; end-of-turn tokens are trained and pads never are; statistics are taken
-before any filter, padding or truncation rule; a reply that abstained (strict preset) is not paid
-for its team's success, and never more than the worst that was read; a reward function of the user's
-counts from the batch's lowest outcome where there is no baseline; a constant group gets 0; a loss
-that is not finite stops the run.
-"""
+# For all of them, and not repeated in `differs`: one scalar advantage for every sampled token of a
+# call; end-of-turn tokens are trained and pads never are; statistics are taken before any filter,
+# padding or truncation rule; a reply that abstained (strict preset) is not paid for its team's
+# success, and never more than the worst that was read; a user's reward function counts from the
+# batch's lowest outcome where there is no baseline; a constant group gets 0; a loss that is not
+# finite stops the run.
 
 from __future__ import annotations
 
@@ -242,11 +239,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm i
 
 
 def algorithm_named(name: str) -> Algorithm:
-    """The algorithm of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The algorithm of that name."""
     if name not in ALGORITHMS:
         raise unknown("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]

@@ -10,15 +10,18 @@ from typing import Any
 
 from flowzoo.agents.engines import EngineTraits, find_engine
 from flowzoo.agents.traits import EngineDType
-from flowzoo.baselines.settings.learning import LossOptions, OptimizerOptions
+from flowzoo.baselines.learner.config import check_bounds
 from flowzoo.baselines.settings.options import (
+    SHARD_JOBS,
     EngineOptions,
     EvaluationOptions,
+    LossOptions,
     ModelSettings,
+    OptimizerOptions,
     RunSettings,
     SamplingOptions,
+    ScaleOptions,
 )
-from flowzoo.baselines.settings.scale import SHARD_JOBS, ScaleOptions
 from flowzoo.envs.settings import check_finite
 from flowzoo.errors import UsageError
 from flowzoo.functions import class_words
@@ -91,22 +94,13 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         )
 
     def __post_init__(self) -> None:
-        """Check ranges and combinations that need no other module."""
+        # A record of the run holds names, and other processes import them.
         for name in ("workflow", "task"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, class_words(name, value))
         check_finite(self)
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"`{name}` must be greater than 0, got {value}")
-        for name in _LEAST_ZERO:
-            value = getattr(self, name)
-            if isinstance(value, tuple):  # a number for each policy; see `plan_learner_groups`
-                continue
-            if value is not None and not value >= 0:
-                raise UsageError(f"`{name}` must be at least 0, got {value}")
+        check_bounds(self, _POSITIVE, _LEAST_ZERO)  # `learner_workers` may be a tuple
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and value > MOST:
@@ -148,7 +142,6 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             )
 
     def _check_eval_at(self) -> None:
-        """Refuse steps of evaluations that are out of range, or given in two ways."""
         if self.eval_at and self.eval_every:
             raise UsageError(
                 "`eval_at` names the steps that are evaluated, and `eval_every` their distance: "
@@ -170,9 +163,6 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 
         `before` has the settings of the run that is continued, which keeps its automatic values
         even if it is longer now.
-
-        Raises:
-            UsageError: a run is continued beyond its schedule without `schedule_steps`.
         """
         earlier, fifth = before or {}, max(1, self.steps // FEWEST_INTERVALS)
         often = next(bound for bound in (20, 10, fifth) if bound <= fifth)
@@ -180,6 +170,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         checkpoints = self.checkpoint_every or earlier.get("checkpoint_every")
         if self.eval_at:  # those steps have checkpoints too
             evaluations, checkpoints = 0, checkpoints or 10
+        # A run that is continued keeps its automatic values, even if it is longer now.
         continued: dict[str, Any] = {}
         if self.shard_jobs is None:
             continued["shard_jobs"] = SHARD_JOBS[self.backend]
@@ -203,6 +194,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
             return self.schedule_steps
         steps: int = earlier.get("steps") or self.steps
         curve: int = earlier.get("schedule_steps") or steps
+        # A longer curve would shift the rates of the steps that are done.
         if self.steps > max(steps, curve):
             raise UsageError(
                 f"`steps` {self.steps} goes beyond the {curve} over which the {self.schedule} "
@@ -214,11 +206,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 
     @property
     def policy_words(self) -> tuple[str, ...]:
-        """`sharing`, or the usual one of the algorithm if it is left out.
-
-        Raises:
-            UsageError: there is no such algorithm.
-        """
+        """`sharing`, or the usual one of the algorithm if it is left out."""
         if self.sharing:
             return self.sharing
         from flowzoo.baselines.settings.algorithms import (
@@ -237,6 +225,13 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """Steps between probes of an engine, by `sync_check_every`."""
         alone = self.backend == "local" and not self.max_staleness
         return self.sync_check_every or (10 if alone else 1)
+
+    @property
+    def longest_sequence(self) -> int:
+        """Most tokens of prompt and reply; 0 if only the model's own limit bounds all roles."""
+        if not self.max_prompt or self.lengths or self.max_tokens is None:
+            return 0
+        return max(self.max_prompt + self.max_tokens, 1024)  # holds the prompts that prove a sync
 
     @property
     def settled_dtype(self) -> EngineDType:

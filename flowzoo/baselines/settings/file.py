@@ -1,11 +1,4 @@
-"""Settings of a run from a TOML file: one of the bundled ones by name, or any by path.
-
-A file holds fields of `TrainConfig` by name, flat; names, types and choices are checked. A table
-`[pocket]` in it holds what differs in a version for a laptop's CPU, asked for as `NAME@pocket`;
-tables of other names are versions likewise, and an error where no version is asked for: their
-fields would be ignored. The bundled files are the published runs; what the command line says wins
-over a file.
-"""
+"""Settings of a run from a TOML file: one of the bundled published runs, or any by path."""
 
 from __future__ import annotations
 
@@ -34,12 +27,7 @@ def bundled_names(folder: Path) -> list[str]:
 
 
 def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Path and table of the bundled file `name` of `folder`, or of a path that ends in `.toml`.
-
-    Raises:
-        UsageError: no such file.
-        DataError: the file is not TOML.
-    """
+    """Path and table of the bundled file `name` of `folder`, or of a path that ends in `.toml`."""
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
     if not path.is_file():
         if name.endswith(".toml"):
@@ -52,15 +40,7 @@ def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]
 
 
 def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
-    """The settings of a bundled file, or of a path that ends in `.toml`; either with `@VARIANT`.
-
-    `workflow` is taken where the file names none.
-
-    Raises:
-        UsageError: no such file or variant, a variant that was not asked for, or a field or value
-            that `TrainConfig` does not have, in any of the file's variants.
-        DataError: the file is not TOML.
-    """
+    """Read the settings of a bundled file, or of a `.toml` path; either with `@VARIANT`."""
     stem, at, variant = name.partition("@")
     path, table = read_toml("config", stem, FOLDER)
     if "cells" in table:
@@ -69,12 +49,14 @@ def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
     if at and variant not in variants:
         raise unknown(f"variant in {path}", variant, variants)
     table = {"workflow": workflow} | table
+    # The fields of a variant that was not asked for would be ignored.
     unasked = [key for key in variants if not at and key != POCKET]
     if unasked:
         raise UsageError(
             f"the table [{unasked[0]}] in {path} is a variant that was not asked for: write its "
             f"fields above all tables, or ask for it as {stem}@{unasked[0]}"
         )
+    # Every variant, so that a mistake in one shows before it is asked for.
     configs = {
         key: from_table(table | fields, f"{path}, table [{key}]")
         for key, fields in variants.items()
@@ -83,11 +65,7 @@ def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:
 
 
 def from_table(table: Mapping[str, Any], where: str) -> TrainConfig:
-    """`TrainConfig` of a TOML table; `where` is for messages.
-
-    Raises:
-        UsageError: an unknown field, or a value that the field does not take.
-    """
+    """`TrainConfig` of a TOML table; `where` is for messages."""
     kinds = get_type_hints(TrainConfig)
     values: dict[str, Any] = {}
     for name, value in table.items():
@@ -112,13 +90,13 @@ def _fits(value: object, kind: Any) -> bool:
             return False
         kinds = [inside[0]] * len(value) if Ellipsis in inside else inside
         return len(value) == len(kinds) and all(map(_fits, value, kinds))
+    # In Python True is an int.
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
 
 
 def _describe(kind: Any) -> str:
-    """Describe an annotation."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return "one of " + ", ".join(map(repr, inside))

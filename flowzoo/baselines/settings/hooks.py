@@ -1,13 +1,6 @@
 """Functions of the user in a run, by name: `module:function`, or `path/to/file.py:function`.
 
-    --advantage-function f     f(calls, advantages, returns) -> one number a row
-    --loss f                   f(logps, old_logps, advantages, mask) -> Tensor like `logps`
-    --reward f                 f(episode) -> score of a finished training episode
-    --callback f               f(step: StepControl) after every step
-
-Arguments and permitted changes are in docs/hooks.md and in the classes below. A function runs with
-the rights of the run and is trusted like its settings. The digest of its file is kept in
-`run.json`, so that a run does not continue with a changed function.
+Arguments and permitted changes are in docs/hooks.md and in the classes below.
 """
 
 from __future__ import annotations
@@ -42,6 +35,7 @@ class Hook:
     name: str
     """Value of the setting: `module:function` or `file.py:function`."""
     function: Callable[..., Any]
+    # Kept in `run.json`, so that a run does not continue with a changed function.
     digest: str
     """SHA-256 of the file that the function is written in."""
 
@@ -71,6 +65,7 @@ class AdvantageFunction(Hook):
         Raises:
             UsageError: not one finite number a row.
         """
+        # A copy of the rows and a view of the returns: a function changes nothing else.
         result = self.call(list(calls), advantages, MappingProxyType(dict(returns)))
         expected = f"{len(calls)} finite numbers, one a row"
         try:
@@ -156,7 +151,6 @@ class StepControl:
         config: Any,
         scales: Mapping[str, float],
     ) -> None:
-        """Describe a step; `scales` has the factors on learning rates by policy."""
         self.step, self.config = step, config
         self.metrics = MappingProxyType(dict(metrics))
         self.history = tuple(MappingProxyType(dict(row)) for row in history)
@@ -212,11 +206,6 @@ class Callback(Hook):
 
 
 def load_hook(kind: type[T], option: str, name: str) -> T:
-    """Load the function `name`, as `module:function` or `path/to/file.py:function`.
-
-    Raises:
-        UsageError: another form, no such module, file or function, or one that raises when it is
-            imported.
-    """
+    """Load the function `name`, as `module:function` or `path/to/file.py:function`."""
     named = load_function(f"--{option}", name)
     return kind(option, name, named.function, named.digest())

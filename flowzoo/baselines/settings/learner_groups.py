@@ -20,19 +20,10 @@ class LearnerGroupPlan(NamedTuple):
 def plan_learner_groups(
     config: TrainConfig, starts: Mapping[str, str]
 ) -> tuple[LearnerGroupPlan, ...]:
-    """Plan the learner groups of a run; none if the process that runs the loop learns.
+    """Plan the learner groups of a run, for `starts`, the starting model by policy.
 
-    One number makes one learner group of all policies. With one for each policy every policy with
+    One number makes one learner group of all policies; with one for each policy every policy with
     full weights has a separate learner group, and so has every base of adapters.
-
-    Args:
-        config: the settings of a run.
-        starts: starting model by policy, in the order of their updates.
-
-    Raises:
-        UsageError: an argument that is not POLICY=NUMBER, a policy that is not trained, one without
-            workers, adapters of one base with different numbers, or a part of a GPU for several
-            workers.
     """
     trained = tuple(name for name in starts if name not in config.frozen)
     workers = config.learner_workers
@@ -66,7 +57,6 @@ def shared_learner_groups(config: TrainConfig, groups: Sequence[LearnerGroupPlan
 def _numbers(
     config: TrainConfig, arguments: tuple[str, ...], trained: tuple[str, ...]
 ) -> dict[str, int]:
-    """Number of learner workers by policy, for all of `trained`."""
     frozen = [argument for argument in arguments if argument.partition("=")[0] in config.frozen]
     if frozen:
         raise UsageError(
@@ -92,9 +82,9 @@ def _numbers(
 def _apart(
     config: TrainConfig, numbers: Mapping[str, int], starts: Mapping[str, str]
 ) -> tuple[LearnerGroupPlan, ...]:
-    """A learner group for every policy with full weights and for every base."""
     together: dict[tuple[str, ...], list[str]] = {}
     for name in numbers:
+        # Adapters of one base share its weights, and so the processes that hold them.
         key = ("base", starts[name]) if config.lora_rank else ("policy", name)
         together.setdefault(key, []).append(name)
     for names in together.values():

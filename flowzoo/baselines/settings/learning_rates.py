@@ -24,20 +24,7 @@ class PolicyRate(NamedTuple):
 def policy_rates(
     config: TrainConfig, mapping: Mapping[str, str], roles: Roles
 ) -> dict[str, PolicyRate]:
-    """Resolve the rates of every policy that is trained; `lr` is filled in.
-
-    A role's rate is that of the policies that answer for it alone; within a policy of several roles
-    it is one of theirs, which only sgd takes.
-
-    Args:
-        config: the settings.
-        mapping: role or agent -> policy.
-        roles: of the workflow, with their numbers of agents.
-
-    Raises:
-        UsageError: a name that is not known or not trained, a rate that is none, two rates for one
-            policy, or a rate within a policy whose optimizer takes one step for all its roles.
-    """
+    """Resolve the rates of every policy that is trained."""
     assert config.lr is not None
     of_policy = _roles_of(config, mapping, roles)
     arguments = per_policy(config.policy_lr, sorted(of_policy), "policy_lr")
@@ -49,6 +36,8 @@ def policy_rates(
             raise UsageError(
                 f"`role_lr` names {role}, and no policy that is trained answers for it"
             )
+    # A role's rate is that of the policies that answer for it alone; within a policy of several
+    # roles it is one of theirs, which only sgd takes.
     rates: dict[str, PolicyRate] = {}
     for policy, served in of_policy.items():
         by_role = {role: rate for role, rate in single.items() if role in served}
@@ -56,7 +45,13 @@ def policy_rates(
         if not by_role:
             rates[policy] = PolicyRate(lr, {})
         elif len(served) > 1:
-            _check_within(config, policy, served)
+            if config.optimizer != "sgd":
+                raise UsageError(
+                    f"`role_lr` within policy {policy}, which answers for "
+                    f"{', '.join(sorted(served))}, is for sgd, whose step is a sum over roles; "
+                    f"{config.optimizer} takes one step for all: give roles policies of their own "
+                    "(`sharing`), or weigh them by `role_weights`"
+                )
             rates[policy] = PolicyRate(lr, by_role)
         elif policy in by_policy:
             raise UsageError(
@@ -69,11 +64,9 @@ def policy_rates(
 
 
 def idle_weights(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) -> list[str]:
-    """Lines about role weights without effect: of a policy's only role, except 0.
-
-    AdamW and Adafactor divide the gradient by its own running size, so that a factor on the whole
-    loss of a policy cancels; what is left of it is in `clip_norm` and `adam_eps`.
-    """
+    """List role weights without effect: of a policy's only role, except 0."""
+    # Other optimizers divide the gradient by its own running size, so that a factor on the whole
+    # loss of a policy cancels, but for `clip_norm` and `adam_eps`.
     if config.optimizer == "sgd":
         return []
     lines: list[str] = []
@@ -90,7 +83,6 @@ def idle_weights(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) 
 
 
 def _roles_of(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) -> dict[str, set[str]]:
-    """Roles by policy that is trained."""
     served: dict[str, set[str]] = {}
     for agent, policy in agent_policies(mapping, roles).items():
         if policy not in config.frozen:
@@ -98,17 +90,7 @@ def _roles_of(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) -> 
     return served
 
 
-def _check_within(config: TrainConfig, policy: str, served: set[str]) -> None:
-    if config.optimizer != "sgd":
-        raise UsageError(
-            f"`role_lr` within policy {policy}, which answers for {', '.join(sorted(served))}, is "
-            f"for sgd, whose step is a sum over roles; {config.optimizer} takes one step for all: "
-            "give roles policies of their own (`sharing`), or weigh them by `role_weights`"
-        )
-
-
 def _rate(text: str, option: str) -> float:
-    """A learning rate from its text."""
     try:
         value = float(text)
     except ValueError:

@@ -1,25 +1,4 @@
-"""Default settings that follow from the model.
-
-Pocket models and real ones need different values: a reply budget of 64 tokens cuts off nearly every
-reply of a model that reasons, and a pocket model's learning rate is 200 times that of models with
-billions of weights. The numbers and their sources:
-
-* Learning rate of all weights: 1e-6 from 400 million weights on, which is what DAPO (arXiv
-  2503.14476), Dr. MAS (2602.08847) and AT-GRPO (2510.11062) train models of 0.6 to 32 billion
-  weights with, and TRL's default for GRPO; 2e-4 below 10 million, at which the pocket models were
-  tried. The steps between the two are ours: 3e-5 did a model of 135 million no harm.
-* Of an adapter, which takes at least ten times as much ("LoRA without regret", Schulman et al.
-  2025): 1e-5 from a billion weights on (TRL's reproduction of that paper with SmolLM3-3B), 5e-5
-  below (TRL's example for Qwen3-0.6B; SkyRL's for Qwen2.5-0.5B on GSM8K has 3e-5). Below 400
-  million the numbers are ours, and never above 2e-4.
-* Reply budget: by the task, bounded by the model; see `flowzoo.agents.traits`.
-* Held-out problems of an evaluation: 500 of a model of the pocket's kind, which plays them in
-  seconds; 100 of any other, whose interval is 20 points wide at the worst.
-* Number format of the engine: see `flowzoo.agents.traits`.
-* Sampling: temperature 1 and nothing cut off, against any generation config, since the
-  ratio of the loss is to the model's whole distribution. Only with a `correction`, which makes the
-  loss one of the distribution that was cut, its temperature, top_p and top_k are taken.
-"""
+"""Default settings that follow from the model: learning rate, reply budget, sampling."""
 
 from __future__ import annotations
 
@@ -48,6 +27,14 @@ BY_MODEL = ("lr", "max_tokens", "eval_problems", "temperature", "top_p", "top_k"
 PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 """Sampling from the model's own distribution."""
 
+# All weights: 1e-6 from 400 million on is what DAPO (arXiv 2503.14476), Dr. MAS (2602.08847) and
+# AT-GRPO (2510.11062) train models of 0.6 to 32 billion weights with, and TRL's default for GRPO;
+# 2e-4 below 10 million, at which the pocket models were tried. The steps between are ours: 3e-5 did
+# a model of 135 million no harm.
+# An adapter takes at least ten times as much ("LoRA without regret", Schulman et al. 2025): 1e-5
+# from a billion weights on (TRL's reproduction of that paper with SmolLM3-3B), 5e-5 below (TRL's
+# example for Qwen3-0.6B; SkyRL's for Qwen2.5-0.5B on GSM8K has 3e-5). Below 400 million the numbers
+# are ours.
 _RATES = (
     (TINY, 2e-4, 2e-4),
     (100e6, 5e-5, 2e-4),
@@ -58,6 +45,7 @@ _RATES = (
 """Learning rates of models of fewer weights than the first number: all weights, an adapter."""
 _HIGHEST = 2e-4
 _TINY_TOKENS = 64
+# A pocket model plays 500 in seconds; with 100 an interval is 20 points wide at the worst.
 TINY_EVAL_PROBLEMS, EVAL_PROBLEMS = 500, 100
 """Held-out problems of an evaluation: of models of the pocket's kind, and of others."""
 
@@ -77,20 +65,10 @@ def settle(
     reply_tokens: int,
     before: Mapping[str, Any] | None = None,
 ) -> Settled:
-    """Fill in what `config` leaves to the models.
+    """Fill in what `config` leaves to the models of the policies `names`.
 
-    Configuration and tokenizer of a model are read only if a value depends on it, its weights
-    never. Of several models the lowest learning rate is taken, and the longest reply budget that
-    fits all.
-
-    Args:
-        config: the settings.
-        names: of the policies.
-        reply_tokens: length of a reply to the task's problems.
-        before: settings of the run that is continued, which keeps its values.
-
-    Raises:
-        UsageError: no model is found under a name, or the generation configs of several disagree.
+    `reply_tokens` is the length of a reply to the task's problems; `before` has the settings of the
+    run that is continued.
     """
     earlier, requested = before or {}, config.engine_dtype
     continued: dict[str, Any] = {
@@ -107,17 +85,21 @@ def settle(
         by_model["engine_dtype"], sources["engine_dtype"] = dtype, "the model"
     open_names = [name for name in BY_MODEL if getattr(config, name) is None]
     sampling = [name for name in open_names if name in PLAIN]
+    # Without a correction the ratio of the loss is to the model's whole distribution, and not to
+    # that of its generation config.
     if config.correction == "none":
         plain: dict[str, Any] = {name: PLAIN[name] for name in sampling}
         config = replace(config, **plain)
         open_names, sampling = [name for name in open_names if name not in PLAIN], []
     if not open_names:
         return Settled(config, by_model, sources)
+    # Reads configuration and tokenizer of a model, never its weights.
     models = per_policy(config.models, names, "models")
     switches = read_thinking(config.thinking, names)
     traits = {name: traits_of(models.get(name, config.model)) for name in names}
     trained = [name for name in names if name not in config.frozen]
     sources |= dict.fromkeys(open_names, "the model")
+    # Of several models the lowest rate, and the longest reply budget that fits all.
     if "lr" in open_names:
         adapter = config.lora_rank > 0
         rates = (learning_rate(traits[name], adapter=adapter) for name in trained)
@@ -138,11 +120,7 @@ def settle(
 
 
 def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
-    """The number format in which the engines of a run sample: one for all policies.
-
-    Raises:
-        UsageError: no model is found under a name.
-    """
+    """The number format in which the engines of a run sample: one for all policies."""
     if config.engine_dtype != "auto":
         return config.engine_dtype
     engine = find_engine(config.engine)
@@ -156,6 +134,7 @@ def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
     elif engine.traits.own_weights or device == "auto":
         device = vllm_device()
     dtypes = {dtype_for("auto", name, device) for name in models}
+    # Models that differ sample in float32, which suits all.
     return dtypes.pop() if len(dtypes) == 1 else "float32"
 
 
@@ -166,7 +145,6 @@ def learning_rate(model: ModelTraits, *, adapter: bool) -> float:
 
 
 def _agreed(name: str, models: Mapping[str, ModelTraits]) -> float:
-    """Value of `name` in the generation configs, if they agree."""
     values = {policy: model.generation.get(name) or PLAIN[name] for policy, model in models.items()}
     if len(set(values.values())) > 1:
         text = ", ".join(f"{policy} {value:g}" for policy, value in values.items())

@@ -1,10 +1,7 @@
-"""Settings of a run by subject, without the learner's, which are in `settings.learning`.
+"""Settings of a run by subject; the learner's own are in `flowzoo.baselines.learner.config`.
 
-`TrainConfig` inherits all of them, `SftConfig` the ones of warm starts.
-
-If a field says "the algorithm's", None leaves the choice to the named algorithm's row in
-`flowzoo.baselines.settings.algorithms`; if it says "by the model", to
-`flowzoo.baselines.settings.model_defaults`. Importing this needs no torch, so that help is fast.
+None leaves a choice to the algorithm's row in `flowzoo.baselines.settings.algorithms`, or to the
+model (`flowzoo.baselines.settings.model_defaults`), as the texts say. Needs no torch.
 """
 
 from __future__ import annotations
@@ -16,10 +13,23 @@ from flowzoo.agents.rollout.joint import Joint
 from flowzoo.agents.rollout.tree import Select, Value
 from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.agents.vllm.settings import Placement, WeightTransfer
-from flowzoo.baselines.learner.config import LoraTargets, Truncated
+from flowzoo.baselines.learner.config import (
+    Aggregation,
+    ComputeOptions,
+    KlEstimate,
+    LoraTargets,
+    RowOptions,
+    UpdateOptions,
+)
 from flowzoo.sandbox.tier import SandboxName
 
 StopOn = Literal["collapse"]
+
+
+BackendName = Literal["local", "torchrun", "ray"]
+Sharding = Literal["none", "full"]
+SHARD_JOBS: dict[BackendName, int] = {"local": 0, "torchrun": 16, "ray": 16}
+"""Default number of episodes of a shard, by backend."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +59,15 @@ class WorkflowOptions:
 
 @dataclass(frozen=True)
 class ProcessOptions:
-    """Seed, threads and directory, of training runs and warm starts."""
+    """Seed, threads, device and directory, of training runs and warm starts."""
 
     seed: int = 0
     """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
     threads: int = 0
     """CPU threads of torch; 0 leaves torch's own choice (OMP_NUM_THREADS)."""
+    device: str = "auto"
+    """Device of the learner; auto: the GPU where there is one (of learner workers: one that they
+    were given)."""
     out: str = ""
     """Run directory; empty: `runs/` and a name made of the settings."""
 
@@ -214,12 +227,6 @@ class SamplingOptions(LengthOptions):
     top_k: int | None = None
     """Most likely tokens kept in training rollouts; above 0 a `correction` is needed. None: 0, or
     with a `correction` that of the model's generation config."""
-    truncated: Truncated = "mask"
-    """Treatment of replies cut off by the length limit: `mask` keeps them out of the loss,
-    `penalize` takes `truncation_penalty` off their advantage, `shape` takes off the reward of every
-    reply within `length_cache` tokens of the limit (DAPO's overlong punishment)."""
-    truncation_penalty: float = 1.0
-    """Amount that `truncated` penalize takes off, and `shape` at the limit."""
     refill: int = 0
     """Times that the problems of groups without variance are replaced by fresh ones (DAPO's dynamic
     sampling); 0: all groups are used as they came."""
@@ -285,3 +292,111 @@ class EvaluationOptions(HeldOutOptions):
     eval_at: tuple[int, ...] = ()
     """Steps that are evaluated, e.g. 1 2 5, in place of every `eval_every`-th; step 0 and the last
     step are always evaluated."""
+
+
+@dataclass(frozen=True)
+class LossOptions(RowOptions):
+    """Loss that is minimized."""
+
+    algorithm: str = "grpo"
+    """One of `flowzoo algorithms`: grpo, dr_mas, at_grpo …"""
+    advantage: tuple[str, ...] = ()
+    """Choices of the advantage that differ from the algorithm's, as NAME=VALUE."""
+    gamma: float = 1.0
+    """Discount per turn, for algorithms that judge a call by its return to go."""
+    clip_low: float | None = None
+    """The probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
+    clip_high: float | None = None
+    """… and at 1 + clip_high."""
+    aggregation: Aggregation | None = None
+    """Aggregation of tokens to a loss; None: the algorithm's."""
+    kl: float | None = None
+    """Weight of the KL divergence from the starting weights; None: the algorithm's."""
+    role_kl: tuple[str, ...] = ()
+    """Weights of single roles that differ from `kl`, as ROLE=WEIGHT."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    role_weights: tuple[str, ...] = ()
+    """Weights of single roles' rows in the loss, as ROLE=WEIGHT; the others' are 1. The weight of a
+    policy's only role does nothing under AdamW, whose steps do not depend on the scale of the loss:
+    give it a lower learning rate (`role_lr`)."""
+    kl_estimate: KlEstimate = "corrected"
+    """Estimator of `kl` from sampled tokens: `corrected` weighs k3 by the probability ratio to
+    the sampler, `plain` does not."""
+    dual_clip: float | None = None
+    """Most that a token with a negative advantage loses, in units of that advantage (dual clip); 0:
+    any; None: the algorithm's."""
+    advantage_function: str = ""
+    """Function that has the last word on advantages, as module:function or file.py:function."""
+    loss: str = ""
+    """Function in place of the clipped objective, as module:function or file.py:function."""
+
+
+@dataclass(frozen=True)
+class OptimizerOptions(UpdateOptions, ComputeOptions):
+    """Schedule, optimizer steps and measurements of the learner."""
+
+    lr: float | None = None
+    """Peak learning rate (AdamW). None: by the model: 2e-4 for the pocket models and others of less
+    than 10 million weights, 5e-5 below 100 million, 2e-5 below 400 million, else 1e-6; with
+    `lora_rank` 2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
+    schedule_steps: int = 0
+    """Ticks of the schedule's clock after which linear and cosine stay at `min_lr`; 0: the `steps`
+    that the run begins with. A run that is continued beyond them must set it."""
+    updates: int = 1
+    """Optimizer steps per policy and iteration, for any number of rows; 0: one for every
+    `rows_per_update` rows."""
+    probe_every: int = 10
+    """Steps between probes of how parallel agents of one role add up, the first step included; 0:
+    none. A probe takes one to three times as long as the update itself."""
+    policy_lr: tuple[str, ...] = ()
+    """Learning rates of single policies that differ from `lr`, as POLICY=RATE."""
+    role_lr: tuple[str, ...] = ()
+    """Learning rates of single roles that differ from `lr`, as ROLE=RATE, for policies
+    of one role. Within a policy of several roles it takes sgd."""
+
+
+@dataclass(frozen=True)
+class ScaleOptions:
+    """Processes that play, learn and grade."""
+
+    backend: BackendName = "local"
+    """`local`: in this process. `torchrun`: by several processes (ranks) that share rollouts and
+    updates, on one machine or, started with torchrun, on several. `ray`: by this process, which
+    learns unless `learner_workers` do, and by workers of a Ray cluster, which play. See
+    docs/scale.md."""
+    ranks: int = 0
+    """Processes that are started on this machine with `backend` torchrun; 0: none are started,
+    since torchrun has started this one."""
+    shard: Sharding = "none"
+    """With `backend` torchrun, or `learner_workers`: `none`, every rank has the whole model, and
+    gradients are added up; `full`, weights, gradients and optimizer are spread over the ranks
+    (FSDP2), for which the engine must have separate weights (rollout workers do; with torchrun,
+    vllm with `placement` split)."""
+    shard_jobs: int | None = None
+    """Episodes that are played as one batch; 0: all of a step. The log-probs of a reply depend on
+    its batch in their last bits, so this is part of the run's numbers. None: 0 with `backend`
+    local, else 16; a run that is continued keeps its own."""
+    ray_address: str = ""
+    """The cluster of `backend` ray: HOST:PORT of its head, or `local`, which starts one on this
+    machine for as long as the run lasts."""
+    rollout_workers: int = 0
+    """Workers that play with `backend` ray; each takes `threads` cores, or one, and has engines of
+    its own: with `engine` vllm (`placement` split) one per base of adapters, or one per policy."""
+    rollout_gpus: float = 0.0
+    """GPUs of a rollout worker, which may share one (0.5); 0: it plays on the CPU. A worker's vLLM
+    engines share one GPU, or have equal numbers of GPUs, over which each is spread (tensor
+    parallel)."""
+    learner_workers: int | tuple[str, ...] = 0
+    """Workers of `backend` ray that learn; each takes `threads` cores, or one. A number: all
+    policies take turns as ranks of one learner group. POLICY=NUMBER for every policy that is
+    trained (generator=4 evaluator=2): a learner group for each, and they learn at the same time;
+    adapters of one base share one learner group, for which they give the same number. 0: the
+    process that runs the loop learns."""
+    learner_gpus: float = 0.0
+    """GPUs of every learner worker: 1, or 0 for the CPU; one alone in its learner group may share
+    one (0.5)."""
+    graders: int = 0
+    """Actors of `backend` ray that grade for the rollout workers, on CPUs of whichever nodes have
+    them; each takes `threads` cores, or one. 0: every rollout worker grades what it plays. For
+    slow grading (programs, hard mathematics) where nodes with GPUs have few cores."""

@@ -10,11 +10,7 @@ from flowzoo.errors import UsageError, unknown
 
 
 def per_policy(arguments: Sequence[str], names: Sequence[str], option: str) -> dict[str, str]:
-    """Read NAME=VALUE arguments into a map over some of the policies `names`.
-
-    Raises:
-        UsageError: an argument of another form, a policy that is not trained, or one named twice.
-    """
+    """Read NAME=VALUE arguments into a map over some of the policies `names`."""
     values: dict[str, str] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -34,11 +30,7 @@ def per_policy(arguments: Sequence[str], names: Sequence[str], option: str) -> d
 def numbers_by_role(
     arguments: Sequence[str], roles: Iterable[str], option: str
 ) -> dict[str, float]:
-    """Read ROLE=NUMBER arguments.
-
-    Raises:
-        UsageError: an argument of another form, or an unknown role.
-    """
+    """Read ROLE=NUMBER arguments."""
     names = list(roles)
     numbers: dict[str, float] = {}
     for argument in arguments:
@@ -54,15 +46,12 @@ def numbers_by_role(
 
 
 def read_policy_map(sharing: tuple[str, ...], roles: Roles) -> dict[str, str]:
-    """Read the policy by role or agent.
-
-    Raises:
-        UsageError: an unknown argument or role, or a role without a policy.
-    """
+    """Read the policy by role or agent."""
     if sharing == ("shared",):
         return dict.fromkeys(roles, "shared")
     if sharing == ("isolated",):
         return {role: role for role in roles}
+    # Agents of one role may have different policies, so a name is a role's or an agent's.
     agents = agent_names(roles)
     policies: dict[str, str] = {}
     for argument in sharing:

@@ -1,7 +1,6 @@
-"""Settings resolved without a library of models: workflow, algorithm, policies, learner groups.
+"""Settings resolved without a library of models: the first stage of `training.plan.resolve`.
 
-`outline_run` is the first stage of `flowzoo.baselines.training.plan.resolve`. Commands call
-`preflight` before they load anything: the same stage, with checks of libraries and models.
+Commands call `preflight` before they load anything.
 """
 
 from __future__ import annotations
@@ -66,16 +65,7 @@ class RunOutline:
 def outline_run(
     config: TrainConfig, before: Mapping[str, Any] | None = None, *, warm_start: bool = False
 ) -> RunOutline:
-    """Resolve names and check every rule that needs no model.
-
-    Args:
-        config: the settings of a run.
-        before: settings of the run that is continued, whose prompts are kept.
-        warm_start: the settings are of a warm start, which has no algorithm.
-
-    Raises:
-        UsageError: an unknown name, a word of the wrong form, or settings that a rule refuses.
-    """
+    """Resolve names and check every rule that needs no model."""
     check_split(config.split)
     check_split(config.eval_split)
     check_selection(config.eval_split)
@@ -103,12 +93,7 @@ def outline_run(
 
 
 def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
-    """Outline a run, and check that its libraries and models are there.
-
-    Raises:
-        UsageError: see `outline_run`; or a model that does not exist.
-        MissingExtraError: a library that the settings need is not installed.
-    """
+    """Outline a run, and check that its libraries and models are there."""
     need_modules(config)
     outline = outline_run(config, warm_start=warm_start)
     continued = (Path(config.directory) / "run.json").exists()  # its models were found before
@@ -122,12 +107,7 @@ def preflight(config: TrainConfig, *, warm_start: bool = False) -> RunOutline:
 
 
 def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
-    """Return the named algorithm with the settings' own choices in it.
-
-    Raises:
-        UsageError: an unknown name or choice; reward settings that the algorithm would not look
-            at; or settings of one way of sampling with an algorithm of another.
-    """
+    """Return the named algorithm with the settings' own choices in it."""
     algorithm = algorithm_named(config.algorithm)
     if config.candidates is not None and algorithm.sampling == "episodes":
         branching = [row.name for row in ALGORITHMS.values() if row.sampling != "episodes"]
@@ -155,13 +135,8 @@ def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
 
 
 def check_held_out(config: TrainConfig, task: Task) -> None:
-    """Refuse more held-out problems than the task has, before any model is loaded.
-
-    A count that is left to the model is checked with its least value.
-
-    Raises:
-        UsageError: the split has fewer problems.
-    """
+    """Refuse more held-out problems than the task has, before any model is loaded."""
+    # A count that is left to the model is checked with its least value.
     count = config.eval_problems
     if count is None:
         pocket = all(model.partition(":")[0] == "pocket" for model in named_models(config))
@@ -176,14 +151,9 @@ def named_models(config: TrainConfig) -> list[str]:
 
 
 def need_modules(config: TrainConfig) -> None:
-    """Refuse settings whose library is not installed, before models are loaded for them.
-
-    With rollout workers of Ray this process needs no engine: the workers have it.
-
-    Raises:
-        MissingExtraError: a library is not installed.
-    """
+    """Refuse settings whose library is not installed, before models are loaded for them."""
     need_module("torch", "training")
+    # With rollout workers of Ray this process needs no engine: the workers have it.
     needs = {
         "ray": (config.backend == "ray", "`backend` ray"),
         **{
@@ -200,11 +170,7 @@ def need_modules(config: TrainConfig) -> None:
 
 
 def make_training_workflow(config: TrainConfig) -> Workflow:
-    """Make the workflow of a run, or the one around the environment that is played.
-
-    Raises:
-        UsageError: settings of tasks together with an environment, or what either refuses.
-    """
+    """Make the workflow of a run, or the one around the environment that is played."""
     return with_prompts(config)[0]
 
 
@@ -220,11 +186,7 @@ def _with_earlier_prompts(config: TrainConfig, before: Mapping[str, Any] | None)
 
 
 def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
-    """Make the workflow of a run, and its settings with the prompts that its models are given.
-
-    Raises:
-        UsageError: see `make_training_workflow`.
-    """
+    """Make the workflow of a run, and its settings with the prompts that its models are given."""
     settings: dict[str, Any] = dict(read_settings(config.options))
     add_setting(settings, "max_calls", config.max_calls)
     add_wording(settings, config.prompts, config.system, config.examples)
@@ -235,6 +197,7 @@ def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
                     f"`{name}` is a setting of tasks, and `env` {config.env} has none: leave it "
                     "out, or give options of the environment as NAME=VALUE in `options`"
                 )
+        # Which pocket model it is follows from the task.
         if config.model == "pocket" and not config.models:
             raise UsageError(
                 "`model` pocket is the model of the task that is played, and `env` has no task: "

@@ -1,8 +1,7 @@
 """Rules for settings: values and combinations that are refused before anything is loaded.
 
-A rule is a pair, the condition under which settings are refused and the error message. Rules are
-generated in order and the first whose condition holds is raised, so a later rule may rely on those
-before it. A setting without effect is refused too, since its user expects one.
+The first broken rule is raised, so a later rule may rely on those before it. A setting without
+effect is refused too, since its user expects one.
 """
 
 from __future__ import annotations
@@ -31,11 +30,7 @@ BACKEND_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 def check(rules: Iterable[Rule]) -> None:
-    """Raise the first rule that is broken.
-
-    Raises:
-        UsageError: a rule is broken.
-    """
+    """Raise the first rule that is broken."""
     for refused, message in rules:
         if refused:
             raise UsageError(message)
@@ -318,12 +313,7 @@ def worker_engine_rules(config: TrainConfig) -> Iterator[Rule]:
 
 
 def worker_gpu_rules(config: TrainConfig, models: Mapping[str, str]) -> Iterator[Rule]:
-    """Rules for GPUs of a rollout worker that its engines cannot share evenly.
-
-    Args:
-        config: the settings of a run.
-        models: starting model by policy.
-    """
+    """Rules for GPUs of a rollout worker that its engines cannot share evenly."""
     gpus = config.rollout_gpus
     if config.backend != "ray" or gpus <= 1:
         return
@@ -332,6 +322,7 @@ def worker_gpu_rules(config: TrainConfig, models: Mapping[str, str]) -> Iterator
         f"a worker that samples with transformers uses one GPU, got `rollout_gpus` {gpus:g}: "
         "give 1 or less and more `rollout_workers`, or engine=vllm",
     )
+    # Adapters and frozen policies of one model share an engine.
     engines = len(
         {
             model if config.lora_rank or name in config.frozen else (name,)
@@ -369,6 +360,7 @@ def learner_worker_rules(config: TrainConfig) -> Iterator[Rule]:
 
 def world_rules(config: TrainConfig) -> Iterator[Rule]:
     """Rules for the number of ranks: as torchrun has started, and a divisor of the shards."""
+    # With RANK torchrun has started this process, else flowzoo starts the ranks.
     started = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
     world = started or config.ranks
     yield not world, "`backend` torchrun needs a number of processes: give --ranks N"
@@ -483,7 +475,6 @@ def transfer_device_rules(config: TrainConfig, device: str) -> Iterator[Rule]:
 
 
 def _visible_gpus() -> list[str]:
-    """GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
     names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return [name.strip() for name in names if name]
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from flowzoo.baselines.learner.config import LrSchedule
+from flowzoo.baselines.learner.config import ComputeOptions, LrSchedule, check_bounds
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learning import ComputeOptions
 from flowzoo.baselines.settings.options import (
     DecodingOptions,
     HeldOutOptions,
@@ -24,7 +23,7 @@ from flowzoo.errors import UsageError
 Taught = Literal["right", "readable", "all"]
 
 _POSITIVE = ("n", "samples", "epochs", "batch", "max_batch", "keep_last",
-             "microbatch_tokens", "clip_norm", "lora_alpha")  # fmt: skip
+             "microbatch_tokens", "clip_norm", "lora_alpha", "lr", "max_tokens")  # fmt: skip
 _LEAST_ZERO = ("best", "weight_decay", "min_lr", "max_length", "max_prompt", "eval_problems",
                "eval_temperature", "checkpoint_every", "threads", "seed", "lora_rank",
                "stop_patience")  # fmt: skip
@@ -83,8 +82,6 @@ class SftConfig(  # a dataclass lists the fields of its last base first
     lr: float | None = None
     """Peak learning rate (AdamW); None: 1e-3 for models of less than ten million parameters and
     adapters on less than 400 million, 2e-4 for other adapters, else 1e-5."""
-    min_lr: float = 0.0
-    """Learning rate at the end of the schedules linear and cosine."""
     schedule: LrSchedule = "cosine"
     """Course of the learning rate after the warm-up."""
     warmup_share: float = 0.05
@@ -99,19 +96,8 @@ class SftConfig(  # a dataclass lists the fields of its last base first
     others."""
 
     def __post_init__(self) -> None:
-        """Check ranges that need no other module."""
         check_finite(self)
-        for name in _POSITIVE:
-            if not getattr(self, name) > 0:
-                raise UsageError(f"`{name}` must be greater than 0, got {getattr(self, name)}")
-        for name in _LEAST_ZERO:
-            value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise UsageError(f"`{name}` must be at least 0, got {value}")
-        for name in ("lr", "max_tokens"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"`{name}` must be greater than 0, got {value}")
+        check_bounds(self, _POSITIVE, _LEAST_ZERO)
         for name in ("held_back", "warmup_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be from 0 to below 1, got {getattr(self, name)}")

@@ -1,20 +1,25 @@
-"""Which recorded replies are taught: of good episodes, of problems that are not held out.
+"""Choice of the recorded replies that are taught and measured.
 
 The best of n (rejection sampling, e.g. section 2.2 of arXiv 2308.01825): episodes that reach a
-score stay, of every problem the best, and of those the replies that did their own job. What is left
-out is counted under its reason.
+score stay, of every problem the best, and of these the replies that did their own job.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flowzoo.baselines.settings.sft import SftConfig, Taught
-from flowzoo.baselines.sft.sources import RecordedReply, Transcript
-from flowzoo.envs import Problem
+from flowzoo.baselines.sft.sources import (
+    RecordedReply,
+    ScriptedPlay,
+    Transcript,
+    all_sources,
+    is_scripted,
+)
+from flowzoo.envs import Call, Problem, Workflow
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest, key_int
 
@@ -24,13 +29,13 @@ TRAINABLE = ("train", "pretrain")
 
 @dataclass(slots=True)
 class SftCounts:
-    """What became of the transcripts; `left_out` has counts by reason."""
+    """Number of transcripts and replies that are used and left out, by reason."""
 
     episodes: int = 0
-    kept: int = 0
+    used: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     replies: int = 0
-    """In the episodes that were kept."""
+    """Replies of the used episodes."""
     replies_left_out: Counter[str] = field(default_factory=Counter)
     trained: int = 0
     held_out: int = 0
@@ -38,56 +43,66 @@ class SftCounts:
     compared: int = 0
     """Taught replies whose sampled numbers of tokens are known."""
     as_sampled: int = 0
-    """… and are those of prompt and reply as they are taught."""
+    """Number of them that have these numbers as they are taught."""
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, for a summary."""
-        return {name: getattr(self, name) for name in self.__slots__} | {
+        """Plain values for a summary."""
+        names = {"used": "kept"}  # the key in summary.json
+        values = {names.get(name, name): getattr(self, name) for name in self.__slots__}
+        return values | {
             "left_out": dict(self.left_out),
             "replies_left_out": dict(self.replies_left_out),
         }
 
 
-def split_of_id(problem: str) -> str:
-    """The split in a problem's id, `task/split/seed/index`; "" where it has none."""
-    parts = problem.split("/", 3)
-    return parts[1] if len(parts) == 4 else ""
+def read_transcripts(
+    config: SftConfig, workflow: Workflow, problems: Sequence[Problem], counts: SftCounts
+) -> tuple[list[Transcript], list[Transcript]]:
+    """Read the transcripts to train on, which are added to `counts`, and the ones to measure.
+
+    Nothing is trained on `problems`, which are held out.
+    """
+    scripted = ScriptedPlay("train", config.n, config.samples, config.seed)
+    transcripts = all_sources(config.source, workflow, scripted)
+    check_problems(transcripts, TRAINABLE, problems)
+    taught = choose(transcripts, config, problems, counts)
+    sources, held_back = config.validation, list[Transcript]()
+    if sources and not problems and any(map(is_scripted, sources)):
+        raise UsageError(
+            "`validation` scripted plays `eval_problems` problems, and these are 0: give some"
+        )
+    if not sources:
+        sources = tuple(filter(is_scripted, config.source)) if problems else ()
+        # Scripted sources play fresh problems instead.
+        others = [transcript for transcript in taught if not is_scripted(transcript.source)]
+        held_back = hold_back(others, config.held_back, config.seed)[1]
+        ids = {id(transcript) for transcript in held_back}
+        taught = [transcript for transcript in taught if id(transcript) not in ids]
+    scripted = ScriptedPlay(config.eval_split, len(problems), 1, config.seed)
+    measured = all_sources(sources, workflow, scripted)
+    check_problems(measured, (config.eval_split,))
+    return taught, [*choose(measured, config, (), SftCounts()), *held_back]
 
 
 def check_problems(
     transcripts: Iterable[Transcript], splits: Sequence[str], held_out: Iterable[Problem] = ()
 ) -> None:
-    """Refuse transcripts of problems that are not of `splits`, or whose text is held out.
-
-    Raises:
-        UsageError: there is one; the message names it.
-    """
+    """Refuse transcripts of problems that are of other splits, or whose text is held out."""
     texts = {problem.text: problem.id for problem in held_out}
-    for one in transcripts:
-        split = split_of_id(one.problem)
+    for transcript in transcripts:
+        parts = transcript.problem.split("/", 3)  # task/split/seed/index
+        split = parts[1] if len(parts) == 4 else ""
         if split and split not in splits:
             raise UsageError(
-                f"{one.source} holds replies to problems of the split {split!r} (the first is "
-                f"{one.problem}), and only those of {' and '.join(splits)} may be used here: play "
-                f"others with `flowzoo eval --split {splits[0]}`"
+                f"{transcript.source} holds replies to problems of the split {split!r} (the first "
+                f"is {transcript.problem}), and only those of {' and '.join(splits)} may be used "
+                f"here: play others with `flowzoo eval --split {splits[0]}`"
             )
-        if one.text and one.text in texts:
+        if transcript.text and transcript.text in texts:
             raise UsageError(
-                f"{one.source} holds replies to {one.problem}, whose text is that of the held-out "
-                f"problem {texts[one.text]}: leave it out"
+                f"{transcript.source} holds replies to {transcript.problem}, whose text is that of "
+                f"the held-out problem {texts[transcript.text]}: leave it out"
             )
-
-
-def quotes(content: str, texts: Iterable[str]) -> bool:
-    """Whether any of `texts` stands in `content`, with no letter or digit going on around it."""
-    for text in texts:
-        place = content.find(text)
-        while place >= 0:
-            around = content[max(0, place - 1) : place], content[place + len(text) :][:1]
-            if not any(part.isalnum() for part in around):
-                return True
-            place = content.find(text, place + 1)
-    return False
 
 
 def choose(
@@ -96,51 +111,63 @@ def choose(
     held_out: Sequence[Problem],
     counts: SftCounts,
 ) -> list[Transcript]:
-    """The transcripts to keep, in their order.
-
-    Chats name no problem that could be looked up, so those that quote a held-out one are left out.
-    """
+    """Return the transcripts to use, in their order."""
     counts.episodes += len(transcripts)
     texts = [problem.text.strip() for problem in held_out]
     good = list[Transcript]()
-    for one in transcripts:
+    for transcript in transcripts:
         reason = ""
-        if one.cut_off:
+        if transcript.cut_off:
             reason = "cut off at the limit of turns"
-        elif one.score is not None and one.score < config.threshold:
+        elif transcript.score is not None and transcript.score < config.threshold:
             reason = "score below the threshold"
-        elif not one.text and _quotes_any(one, texts):
+        # Chats name no problem that could be looked up.
+        elif not transcript.text and any(
+            quotes(message["content"], texts) for message in transcript.replies[-1].messages
+        ):
             reason = "quotes a held-out problem"
         if reason:
             counts.left_out[reason] += 1
         else:
-            good.append(one)
-    kept = best_of(good, config.best) if config.best else good
-    counts.left_out["not among the best"] += len(good) - len(kept)
-    counts.kept += len(kept)
-    return kept
+            good.append(transcript)
+    chosen = best_of(good, config.best) if config.best else good
+    counts.left_out["not among the best"] += len(good) - len(chosen)
+    counts.used += len(chosen)
+    return chosen
+
+
+def quotes(content: str, texts: Iterable[str]) -> bool:
+    """True if `content` has any of `texts` with no letter or digit directly around it."""
+    for text in texts:
+        start = content.find(text)
+        while start >= 0:
+            around = content[max(0, start - 1) : start], content[start + len(text) :][:1]
+            if not any(part.isalnum() for part in around):
+                return True
+            start = content.find(text, start + 1)
+    return False
 
 
 def best_of(transcripts: Sequence[Transcript], most: int) -> list[Transcript]:
-    """Of every problem the `most` episodes of the highest score, of equals the first."""
+    """Select the `most` episodes of the highest score of every problem, the first of equals."""
     ranked = sorted(
-        range(len(transcripts)), key=lambda place: (-(transcripts[place].score or 0.0), place)
+        range(len(transcripts)), key=lambda index: (-(transcripts[index].score or 0.0), index)
     )
-    taken: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     chosen = list[int]()
-    for place in ranked:
-        key = problem_key(transcripts[place])
-        if taken[key] < most:
-            taken[key] += 1
-            chosen.append(place)
-    return [transcripts[place] for place in sorted(chosen)]
+    for index in ranked:
+        key = problem_key(transcripts[index])
+        if counts[key] < most:
+            counts[key] += 1
+            chosen.append(index)
+    return [transcripts[index] for index in sorted(chosen)]
 
 
-def problem_key(one: Transcript) -> str:
-    """What names the problem of a transcript: its id, or what a chat begins with."""
-    if one.problem:
-        return one.problem
-    first = one.replies[0].messages
+def problem_key(transcript: Transcript) -> str:
+    """Id of the problem of a transcript; of a chat, a digest of its first messages."""
+    if transcript.problem:
+        return transcript.problem
+    first = transcript.replies[0].messages
     parts = [part for message in first for part in (message["role"], message["content"])]
     return key_digest(*parts).hex()
 
@@ -148,16 +175,16 @@ def problem_key(one: Transcript) -> str:
 def hold_back(
     transcripts: Sequence[Transcript], share: float, seed: int
 ) -> tuple[list[Transcript], list[Transcript]]:
-    """Those to train on and those to measure: a share of the problems, drawn by their keys."""
+    """Split into transcripts to train on and to measure: a share of the problems, by their keys."""
     parts: tuple[list[Transcript], list[Transcript]] = ([], [])
-    for one in transcripts:
-        held = key_int("held back", seed, problem_key(one)) < share * 2**64
-        parts[held].append(one)
+    for transcript in transcripts:
+        held = key_int("held back", seed, problem_key(transcript)) < share * 2**64
+        parts[held].append(transcript)
     return parts
 
 
 def reason_against(reply: RecordedReply, taught: Taught) -> str:
-    """Why a reply of a kept episode is not taught, or ""."""
+    """Reason why a reply of a used episode is not taught, or empty."""
     if reply.cut_off:
         return "cut off at the length limit"
     if reply.shortened:
@@ -169,5 +196,26 @@ def reason_against(reply: RecordedReply, taught: Taught) -> str:
     return ""
 
 
-def _quotes_any(one: Transcript, texts: Sequence[str]) -> bool:
-    return any(quotes(message["content"], texts) for message in one.replies[-1].messages)
+def check_rows(rows: Mapping[str, Sequence[Call]], counts: SftCounts, config: SftConfig) -> None:
+    """Refuse policies without a reply, and a stop by losses that nothing is held out for."""
+    empty = [name for name, calls in rows.items() if not calls]
+    if empty:
+        reasons = counts.left_out + counts.replies_left_out
+        text = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
+        raise UsageError(
+            f"no reply is left to teach policy {', '.join(empty)}: of "
+            f"{counts.episodes} episodes {counts.used} were kept; left out: "
+            f"{text or 'none'}. Lower `threshold`, set `replies` to all, or name more sources"
+        )
+    if config.stop_patience and not counts.held_out:
+        raise UsageError(
+            "`stop_patience` compares held-out losses and there is no held-out reply: give "
+            "`eval_problems`, `held_back` or `validation`"
+        )
+
+
+def rows_digest(rows: Mapping[str, Sequence[Call]]) -> str:
+    """32 hexadecimal digits that identify the rows that are trained on."""
+    listed = [row for name in sorted(rows) for row in rows[name]]
+    parts = (f"{row.policy} {row.prompt_ids} {row.output_ids}" for row in listed)
+    return key_digest(*parts).hex()

@@ -1,8 +1,7 @@
-"""From recorded text to training rows, tokenised as sampling would have.
+"""Training rows from recorded text, tokenized as sampling would have.
 
 The prompt is the chat template's, with the opening of the reply; the reply is its text's tokens and
-the end of the turn. The loss sees the reply alone, since a row's trained tokens are its
-`output_ids`. What cannot have been sampled so is left out and counted.
+the end of the turn. Replies that cannot have been sampled so are left out and counted.
 """
 
 from __future__ import annotations
@@ -28,21 +27,17 @@ UNNAMED = "unnamed"
 
 @dataclass(frozen=True, slots=True)
 class RowTokenizer:
-    """How one policy reads and ends."""
+    """Tokenizer of the rows of one policy."""
 
     chat: ChatTokenizer
     end: int
-    """The token that ends a reply."""
+    """Token that ends a reply."""
     most: int
-    """Tokens that a row may have."""
+    """Most tokens of a row."""
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any, thinking: bool | None, most: int) -> RowTokenizer:
-        """That of a loaded model; `most` 0 stands for its context.
-
-        Raises:
-            UsageError: no chat template, no switch for thoughts, or no end of a turn.
-        """
+        """Make the tokenizer of a loaded model; with `most` 0 its context bounds the rows."""
         chat = ChatTokenizer(tokenizer, {}, thinking)
         context = getattr(model.config, "max_position_embeddings", None) or 2**62
         end = chat.end_of_turn(stop_tokens(model, tokenizer))
@@ -55,27 +50,20 @@ class RowMaker:
 
     roles: Roles
     policies: Mapping[str, str]
-    """Role or agent -> policy."""
+    """Policy by role or agent."""
     tokenizers: Mapping[str, RowTokenizer]
-    """Of the policies that are trained."""
+    """Tokenizer by policy that is trained."""
 
     def rows(
         self, transcripts: Sequence[Transcript], taught: Taught, counts: SftCounts
     ) -> dict[str, list[Call]]:
-        """The rows of each trained policy, in the order of the transcripts, equal ones once.
-
-        Recorded log-probs are 0, so that the gap of the learner's to them is the cross-entropy.
-
-        Raises:
-            UsageError: a role or agent that the workflow does not have, or a chat that names none
-                where several policies could learn from it.
-        """
-        found: dict[str, list[Call]] = {name: [] for name in self.tokenizers}
+        """Make the rows of each trained policy, in the order of the transcripts, without equals."""
+        rows: dict[str, list[Call]] = {name: [] for name in self.tokenizers}
         seen: set[tuple[object, ...]] = set()
-        for one in transcripts:
-            counts.replies += len(one.replies)
-            for reply in one.replies:
-                call = self._call(one, reply, taught, counts)
+        for transcript in transcripts:
+            counts.replies += len(transcript.replies)
+            for reply in transcript.replies:
+                call = self._call(transcript, reply, taught, counts)
                 if call is None:
                     continue
                 key = call.policy, call.prompt_ids, call.output_ids
@@ -83,61 +71,64 @@ class RowMaker:
                     counts.replies_left_out["equal to another"] += 1
                     continue
                 seen.add(key)
-                found[call.policy].append(call)
+                rows[call.policy].append(call)
                 if reply.length is not None:
                     now = SampledLength(len(call.prompt_ids), len(call.output_ids))
                     counts.compared += 1
                     counts.as_sampled += now == reply.length
-        return found
+        return rows
 
     def _call(
-        self, one: Transcript, reply: RecordedReply, taught: Taught, counts: SftCounts
+        self, transcript: Transcript, reply: RecordedReply, taught: Taught, counts: SftCounts
     ) -> Call | None:
-        """The row of a reply, or None: the reason is counted."""
-        policy, role = self._learner(one, reply)
+        policy, role = self._learner(transcript, reply)
         reason, ids = reason_against(reply, taught), None
         if policy not in self.tokenizers:
             reason = "of a frozen policy"
         elif not reason:
-            own = self.tokenizers[policy]
-            prompt = own.chat.encode([reply.messages])[0]
-            ids = own.chat.encode_reply(reply.reply)
+            tokenizer = self.tokenizers[policy]
+            prompt = tokenizer.chat.encode([reply.messages])[0]
+            # Text that the tokenizer would never sample so cannot be learned from.
+            ids = tokenizer.chat.encode_reply(reply.reply)
             if ids is None:
                 reason = "not what the tokenizer could have sampled"
-            elif len(prompt) + len(ids) + 1 > own.most:
+            elif len(prompt) + len(ids) + 1 > tokenizer.most:
                 reason = "longer than max_length or the model's context"
             else:
-                return _row(one, reply, role, policy, prompt, (*ids, own.end))
+                return _row(transcript, reply, role, policy, prompt, (*ids, tokenizer.end))
         counts.replies_left_out[reason] += 1
         return None
 
-    def _learner(self, one: Transcript, reply: RecordedReply) -> tuple[str, str]:
-        """The policy that a reply is taught to, and the role that it is of."""
+    def _learner(self, transcript: Transcript, reply: RecordedReply) -> tuple[str, str]:
+        """Return the policy that learns a reply, and the role of the reply."""
         agents = agent_policies(self.policies, self.roles)
         if not reply.agent:
             names = set(agents.values())
             if len(names) > 1:
                 raise UsageError(
-                    f"{one.episode} names no agent, and the policies {', '.join(sorted(names))} "
+                    f"{transcript.episode} names no agent, and the policies "
+                    f"{', '.join(sorted(names))} "
                     'could learn from it: add "agent" with a role or agent to its line'
                 )
             return names.pop(), next(iter(self.roles)) if len(self.roles) == 1 else UNNAMED
         agent = f"{reply.agent}_0" if reply.agent in self.roles else reply.agent
         if agent not in agents:
             raise unknown(
-                f"role or agent in {one.source}", reply.agent,
+                f"role or agent in {transcript.source}", reply.agent,
                 [*self.roles, *agent_names(self.roles)],
             )  # fmt: skip
         return agents[agent], role_of(agent)
 
 
 def _row(
-    one: Transcript, reply: RecordedReply, role: str, policy: str,
+    transcript: Transcript, reply: RecordedReply, role: str, policy: str,
     prompt: tuple[int, ...], output: tuple[int, ...],
 ) -> Call:  # fmt: skip
+    # With log-probs of 0 the gap of the learner's to them is the cross-entropy.
     return Call(
-        problem=one.problem, episode=one.episode, agent=reply.agent or role, role=role, slot=0,
-        turn=reply.turn, phase=0, messages=(), reply=reply.reply, strict=reply.readable,
+        problem=transcript.problem, episode=transcript.episode, agent=reply.agent or role,
+        role=role, slot=0, turn=reply.turn, phase=0, messages=(), reply=reply.reply,
+        strict=reply.readable,
         lenient=reply.readable, role_score=reply.role_score, parts={}, reward=0.0, state_hash="",
         prompts="", policy=policy, prompt_ids=prompt, output_ids=output, logps=(0.0,) * len(output),
     )  # fmt: skip
@@ -149,20 +140,16 @@ def row_maker(
     policies: Mapping[str, str],
     trained: Mapping[str, LoadedPolicy],
 ) -> RowMaker:
-    """What makes rows for every policy of `trained` that is not frozen; `policies` by role.
-
-    Raises:
-        UsageError: a model has no switch for thoughts, or a template ends no turn.
-    """
+    """Make the row maker of every policy of `trained` that is not frozen; `policies` is by role."""
     switches = read_thinking(config.thinking, trained)
     return RowMaker(
         roles,
         policies,
         {
             name: RowTokenizer.of(
-                one.weights.model, one.tokenizer, switches[name], config.max_length
+                policy.weights.model, policy.tokenizer, switches[name], config.max_length
             )
-            for name, one in trained.items()
-            if not one.frozen
+            for name, policy in trained.items()
+            if not policy.frozen
         },
     )

@@ -1,7 +1,7 @@
 """Transcripts to learn from: scripted experts, evaluations, training runs, files of chats.
 
-What is read is text: a run directory keeps no token ids, and those of an evaluation may be another
-tokenizer's. Where the numbers of tokens are known they are kept, to be compared with.
+Only text is read: a run directory keeps no token ids, and an evaluation may have used another
+tokenizer. Known numbers of tokens are compared with.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ class SampledLength(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedReply:
-    """A chat and what was answered."""
+    """A chat and its reply."""
 
     agent: str
     """Agent or role that spoke; "" where a chat does not say."""
@@ -39,13 +40,13 @@ class RecordedReply:
     messages: tuple[Message, ...]
     reply: str
     readable: bool = True
-    """The strict parser of the ask could read it."""
+    """True if the strict parser of the ask could read it."""
     role_score: float | None = None
-    """How well it did its role's own job; None: not defined."""
+    """Score of its role's own job; None: not defined."""
     cut_off: bool = False
-    """It ran into the length limit."""
+    """True if the reply ran into the length limit."""
     shortened: bool = False
-    """Its prompt was shortened, so that `messages` are not what was answered."""
+    """True if the prompt was shortened, so that `messages` are not the ones answered."""
     length: SampledLength | None = None
 
 
@@ -54,21 +55,21 @@ class Transcript:
     """An episode, or a chat."""
 
     source: str
-    """The word that it came from."""
+    """Entry of `SftConfig.source`."""
     problem: str
     """Id of the problem; "" where a chat does not say."""
     text: str
-    """The problem's; "" of a chat."""
+    """Text of the problem; "" of a chat."""
     episode: str
     score: float | None
     """None where a chat does not say."""
     cut_off: bool
-    """The episode ended at its limit of turns."""
+    """True if the episode ended at its limit of turns."""
     replies: tuple[RecordedReply, ...]
 
 
 class ScriptedPlay(NamedTuple):
-    """Which episodes scripted experts play."""
+    """Episodes that scripted experts play."""
 
     split: str
     problems: int
@@ -77,40 +78,31 @@ class ScriptedPlay(NamedTuple):
 
 
 def is_scripted(word: str) -> bool:
-    """Whether a word of `SftConfig.source` stands for the workflow's own experts."""
+    """True if an entry of `SftConfig.source` names the workflow's own experts."""
     return word.partition(":")[0] == "scripted"
 
 
 def read_source(word: str, workflow: Workflow, scripted: ScriptedPlay) -> list[Transcript]:
-    """The transcripts that a word of `SftConfig.source` names.
-
-    Raises:
-        UsageError: nothing there, or episodes of another workflow.
-        DataError: a line that is neither an episode nor a chat.
-    """
+    """Read the transcripts that an entry of `SftConfig.source` names."""
     if is_scripted(word):
         return play_scripted(word, workflow, _skill(word), scripted)
     files = source_files(word)
     if Path(word).is_dir():
         check_transcripts(Path(word), files)
-    read = [one for file in files for one in read_file(file, word, whole=file == Path(word))]
-    found = list[Transcript]()
-    for theirs, transcript in read:
-        if theirs not in ("", workflow.name):
+    transcripts = list[Transcript]()
+    rows = chain.from_iterable(read_file(file, word, whole=file == Path(word)) for file in files)
+    for name, transcript in rows:
+        if name not in ("", workflow.name):
             raise UsageError(
-                f"the episodes in {word} are of {theirs}, and {workflow.name} is taught: name "
+                f"the episodes in {word} are of {name}, and {workflow.name} is taught: name "
                 f"transcripts of {workflow.name}"
             )
-        found.append(transcript)
-    return found
+        transcripts.append(transcript)
+    return transcripts
 
 
 def source_files(word: str) -> list[Path]:
-    """The files of a source; none of a scripted one.
-
-    Raises:
-        UsageError: there are none, or `scripted:P` without a probability.
-    """
+    """List the files of a source; none of a scripted one."""
     if is_scripted(word):
         _skill(word)
         return []
@@ -137,7 +129,7 @@ def source_files(word: str) -> list[Path]:
 def play_scripted(
     word: str, workflow: Workflow, skill: float, plan: ScriptedPlay
 ) -> list[Transcript]:
-    """Episodes of the workflow's own experts."""
+    """Play episodes of the workflow's own experts."""
     policy = ScriptedPolicy(workflow, skill, plan.seed)
     rollout = Rollout(workflow, PolicyMap.shared(policy, workflow.role_counts()), seed=plan.seed)
     jobs = [
@@ -149,13 +141,10 @@ def play_scripted(
 
 
 def read_file(path: Path, word: str, *, whole: bool) -> list[tuple[str, Transcript]]:
-    """The transcripts in a JSON Lines file, each with its workflow ("" of chats).
+    """Read the transcripts in a JSON Lines file, each with its workflow ("" of chats).
 
     A last line that cannot be read is an error in a `whole` file; a process may have died while
     writing another.
-
-    Raises:
-        DataError: a line that is neither an episode nor a chat.
     """
     number = 0
 
@@ -166,6 +155,7 @@ def read_file(path: Path, word: str, *, whole: bool) -> list[tuple[str, Transcri
 
     what = 'an episode, or a chat {"messages": [{"role": ..., "content": ...}, ...]}'
     rows = read_rows(path, read, what)
+    # `read_rows` passes over a torn last line, which a complete file does not have.
     lines = path.read_text(encoding="utf-8").splitlines()
     if whole and len(rows) < len(lines):
         raise DataError(f"{path}, line {len(lines)}: not {what}")
@@ -183,7 +173,6 @@ def _skill(word: str) -> float:
 
 
 def _episode(row: Mapping[str, Any], word: str) -> tuple[str, Transcript]:
-    """A line of episodes.jsonl or of a run's transcripts."""
     return row["workflow"], Transcript(
         source=word,
         problem=row["problem"],
@@ -211,25 +200,21 @@ def _reply(call: Mapping[str, Any]) -> RecordedReply:
 
 
 def _count(call: Mapping[str, Any], part: str) -> int:
-    """Tokens of the prompt or the output: evaluations keep the ids, runs the number."""
+    """Number of tokens of the prompt or the output: evaluations keep the ids, runs the number."""
     return call[f"{part}_tokens"] if f"{part}_tokens" in call else len(call[f"{part}_ids"])
 
 
 def _chat(row: Mapping[str, Any], word: str, number: int) -> Transcript:
-    """A chat: every message of the assistant is a reply to those before it.
-
-    Raises:
-        ValueError: another layout; `read_rows` says which line.
-    """
-    messages = tuple(_message(one) for one in row["messages"])
+    """Read a chat; every message of the assistant is a reply to the messages before it."""
+    messages = tuple(map(_message, row["messages"]))
     replies = list[RecordedReply]()
     agent, score = str(row.get("agent", "")), row.get("score")
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        if place == 0 or messages[place - 1]["role"] != "user":
+        if index == 0 or messages[index - 1]["role"] != "user":
             raise ValueError("an assistant's message must follow a user's")
-        replies.append(RecordedReply(agent, len(replies), messages[:place], message["content"]))
+        replies.append(RecordedReply(agent, len(replies), messages[:index], message["content"]))
     if not replies:
         raise ValueError("no message of an assistant")
     return Transcript(
@@ -252,11 +237,7 @@ def _message(value: Any) -> Message:
 
 
 def all_sources(
-    words: Sequence[str], workflow: Workflow, scripted: ScriptedPlay
+    sources: Sequence[str], workflow: Workflow, scripted: ScriptedPlay
 ) -> list[Transcript]:
-    """The transcripts of all words, in their order.
-
-    Raises:
-        UsageError, DataError: see `read_source`.
-    """
-    return [one for word in words for one in read_source(word, workflow, scripted)]
+    """Read the transcripts of all sources, in their order."""
+    return list(chain.from_iterable(read_source(word, workflow, scripted) for word in sources))

@@ -1,42 +1,36 @@
 """The loop of a warm start: cross-entropy of recorded replies, by the learner that RL uses.
 
-With advantage 1 and without a ratio the learner's policy gradient is the gradient of the
-cross-entropy, so rows, packing, LoRA, clipping and checkpoints are those of training. Different
-from most trainers: the loss of a step is the mean over the reply tokens of the whole step, however
-it is cut into microbatches, and every policy goes through its own replies: one with fewer is done
-earlier. Held-out losses and the accuracy of the workflow are measured before the first step and
-after every epoch of the policy with most replies. A run that was stopped goes on from its last
-checkpoint, which is minutes old (`flowzoo.baselines.run.save_clock`), with the same numbers.
+With advantage 1 and without a ratio the policy gradient is the gradient of the cross-entropy. The
+loss of a step is the mean over its reply tokens, however it is cut into microbatches; every policy
+goes through its own replies, so one with fewer is done earlier.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, fields, replace
 
 import torch
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.engines.hf import load_policies
+from flowzoo.baselines.learner.config import ComputeOptions, LearnerConfig, LossConfig
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.learner.weights import Weights
 from flowzoo.baselines.run import checkpoint
+from flowzoo.baselines.run.checkpoint import CheckpointRetention, seed_random
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.run.export import export_policy
 from flowzoo.baselines.run.metric_logger import MetricLogger
-from flowzoo.baselines.run.random_state import seed_random
-from flowzoo.baselines.run.retention import CheckpointRetention
-from flowzoo.baselines.run.save_clock import SaveClock
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig
-from flowzoo.baselines.sft.choose import SftCounts
-from flowzoo.baselines.sft.learners import sft_learner_config
-from flowzoo.baselines.sft.losses import held_out_losses, measure_losses, rise_of_losses
+from flowzoo.baselines.sft.choose import SftCounts, check_rows, read_transcripts, rows_digest
 from flowzoo.baselines.sft.rows import row_maker
-from flowzoo.baselines.sft.transcripts import check_rows, read_transcripts, rows_digest
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.baselines.training.evaluation import Evaluation
 from flowzoo.baselines.training.factories import learner_notes, make_learners, open_engines
@@ -46,25 +40,24 @@ from flowzoo.envs import Call
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
 
-LEARNT = ("learn/loss", "learn/grad_norm", "learn/trained_entropy", "learn/lr", "learn/rows",
-          "learn/tokens")  # fmt: skip
-"""What of the learner's metrics says something without a sampler's log-probs."""
+LEARNER_METRICS = ("learn/loss", "learn/grad_norm", "learn/trained_entropy", "learn/lr",
+                   "learn/rows", "learn/tokens")  # fmt: skip
+"""Metrics of the learner that do not depend on a sampler's log-probs."""
+_SMALL, _SMALL_ADAPTED = 10_000_000, 400_000_000
+"""Parameters below which a model, or one under an adapter, has the pocket models' rate."""
+SAVE_S = 120.0
+"""Seconds after a checkpoint at which the next is due."""
+SAVE_SHARE = 0.1
+"""Largest share of a run's time for such checkpoints, a limit for large models."""
 
 
 class SupervisedTrainer:
-    """One warm start; `train` runs it to its end.
+    """One warm start, resumed from the last checkpoint in its directory.
 
-    Raises:
-        UsageError: unknown names, nothing to learn from, transcripts of held-out problems, or a
-            directory that belongs to other settings.
-        DataError: what the directory holds is damaged, and no checkpoint can mend it.
+    With `restart` an earlier run there is moved aside, and a new one begins.
     """
 
     def __init__(self, config: SftConfig, *, restart: bool = False) -> None:
-        """Read the transcripts, load the models, open the directory; resumes from a checkpoint.
-
-        With `restart` what is there is moved aside, and a new run begins.
-        """
         if config.threads:
             torch.set_num_threads(config.threads)
         settings = replace(config.run_settings(), examples=config.examples or 0)
@@ -107,6 +100,7 @@ class SupervisedTrainer:
         self._save_clock = SaveClock()
         with ExitStack() as opened:  # closed again if a later part fails
             opened.callback(self.run.close)
+            # Before the engines, which take the loaded weights.
             self._resume()
             self.engines = open_engines(
                 settings, self.trained, self.learners, self.problems, self.budgets.reply
@@ -117,7 +111,7 @@ class SupervisedTrainer:
             )
             self.board = MetricLogger(self.run.root, settings, self.step, self.history)
             opened.callback(self.board.close)
-            self._opened = opened.pop_all()
+            self.close = opened.pop_all().close
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -127,7 +121,7 @@ class SupervisedTrainer:
         return max(self.steps_of(name) for name in self.rows) // self.config.epochs
 
     def steps_of(self, policy: str) -> int:
-        """Optimiser steps of a policy, over all epochs."""
+        """Optimizer steps of a policy, over all epochs."""
         return self.config.epochs * math.ceil(len(self.rows[policy]) / self.config.batch)
 
     @property
@@ -137,22 +131,21 @@ class SupervisedTrainer:
 
     @property
     def stopped(self) -> str:
-        """Why the run ends before its last step, or nothing."""
+        """Reason why the run ends before its last step, or empty."""
         return rise_of_losses(self.history, self.config.stop_patience)
 
     @property
     def finished(self) -> bool:
-        """Whether the last step was the last."""
+        """True if no step is left."""
         return self._ends(self.history)
 
     def _ends(self, rows: Sequence[MetricRow]) -> bool:
-        """Whether `rows`, those of all steps so far, are those of the whole run."""
         return self.step >= self.steps or bool(rise_of_losses(rows, self.config.stop_patience))
 
     def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
         """Run to the last step, write the models, and return the summary.
 
-        Whatever happens, files are closed at the end; `on_step` sees every row of metrics.
+        `on_step` sees every row of metrics.
         """
         started = time.perf_counter() - self.seconds
         try:
@@ -160,12 +153,11 @@ class SupervisedTrainer:
                 on_step(self._advance(self.step + 1, started))
             summary = self.summary() | {"models": self.write_models()}
         finally:
-            self._opened.close()
+            self.close()
         self.run.save_summary(summary)
         return summary
 
     def _advance(self, step: int, started: float) -> MetricRow:
-        """Do `step`, and measure, log and save what is due."""
         row: MetricRow = {"step": step}
         if step > 0:
             row |= self.iterate(step)
@@ -185,30 +177,28 @@ class SupervisedTrainer:
         return row
 
     def iterate(self, step: int) -> MetricRow:
-        """One optimiser step of every policy that is not done."""
+        """Take one optimizer step of every policy that is not done."""
         row: MetricRow = {}
         for name, learner in self.learners.items():
             calls = self.batch(name, step)
             if calls:
-                learnt = learner.update(calls, [1.0] * len(calls))
-                row |= {f"{key}/{name}": learnt[key] for key in LEARNT}
+                metrics = learner.update(calls, [1.0] * len(calls))
+                row |= {f"{key}/{name}": metrics[key] for key in LEARNER_METRICS}
         return row
 
     def batch(self, policy: str, step: int) -> list[Call]:
-        """The replies that a policy learns from at `step`; none after its last epoch.
-
-        A function of the seed and the step: every epoch goes through all replies in a new order.
-        """
+        """Return the replies that a policy learns from at `step`; none after its last epoch."""
         rows, size = self.rows[policy], self.config.batch
-        epoch, place = divmod(step - 1, math.ceil(len(rows) / size))
+        epoch, index = divmod(step - 1, math.ceil(len(rows) / size))
         if epoch >= self.config.epochs:
             return []
+        # A function of seed and step, so that a resumed run has the same order.
         order = list(range(len(rows)))
         key_rng("sft", self.config.seed, policy, epoch).shuffle(order)
-        return [rows[idx] for idx in order[place * size : (place + 1) * size]]
+        return [rows[row] for row in order[index * size : (index + 1) * size]]
 
     def evaluate(self, step: int) -> MetricRow:
-        """Held-out losses, per token in nats, and the accuracy on the held-out problems."""
+        """Measure held-out losses, nats a token, and the accuracy on the held-out problems."""
         row = measure_losses(self.learners, self.held_out)
         if self.problems:
             records = self.evaluation.play(self._policy_map())
@@ -219,7 +209,7 @@ class SupervisedTrainer:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said about how the policies are trained, each once."""
+        """Notes on how the policies are trained, each once."""
         return learner_notes(self.learners)
 
     # -- records -------------------------------------------------------------------------------
@@ -230,21 +220,21 @@ class SupervisedTrainer:
             self.run.checkpoints,
             step,
             self.learners,
-            {name: one.tokenizer for name, one in self.trained.items()},
+            {name: policy.tokenizer for name, policy in self.trained.items()},
             state={
                 "seconds": self.seconds, "rows": rows_digest(self.rows),
                 "config": asdict(self.config),
             },
             keep=CheckpointRetention(self.config.keep_last),
             score=-loss if (loss := held_out_losses(self.history).get(step)) is not None else None,
-            frozen={name: one.path for name, one in self.trained.items() if one.frozen},
+            frozen={name: policy.path for name, policy in self.trained.items() if policy.frozen},
             marks=self.run.marks(),
         )  # fmt: skip
 
     def summary(self) -> MetricRow:
-        """What was learnt from, losses and accuracies before and after."""
+        """Counts of replies, and losses and accuracies before and after."""
         first, last = self.history[0], self.history[-1]
-        found: MetricRow = {
+        summary: MetricRow = {
             "workflow": self.workflow.name,
             "task": self.workflow.task.name,
             "policies": self.policies,
@@ -253,42 +243,42 @@ class SupervisedTrainer:
             "data": self.counts.plain(),
             "steps": self.step,
             "stopped": self.stopped,
-            "policy_updates": {name: one.steps for name, one in self.learners.items()},
+            "policy_updates": {name: learner.steps for name, learner in self.learners.items()},
             "minutes": self.seconds / 60,
         }
         losses = held_out_losses(self.history)
         if losses:
             least = min(losses, key=losses.__getitem__)
-            found |= {
+            summary |= {
                 "loss_before": losses[0], "loss_after": losses[self.step],
                 "loss_least": losses[least], "least_step": least,
             }  # fmt: skip
         if self.problems:
             gain = paired_gain(first["eval/scores"], last["eval/scores"])
-            found |= {
+            summary |= {
                 "accuracy_before": first["eval/reward/mean"],
                 "accuracy_after": last["eval/reward/mean"],
                 "gain": gain._asdict(),
                 "protocol": self.evaluation.protocol(self._policy_map()),
             }
-        return found
+        return summary
 
     def write_models(self) -> dict[str, str]:
-        """Write every policy's weights to a folder that loads as a model; adapters merged.
+        """Write the last weights of every policy as a model, with adapters merged.
 
-        The last ones, or with `stop_patience` those of the lowest held-out loss.
+        With `stop_patience` the weights of the lowest held-out loss are written.
         """
-        found: dict[str, str] = {}
+        folders: dict[str, str] = {}
         step = "best" if self.config.stop_patience else "last"
-        for name, one in self.trained.items():
+        for name, policy in self.trained.items():
             folder = self.run.root / "models" / name
-            if one.frozen:
+            if policy.frozen:
                 continue
             if not folder.exists():  # it appears whole, and a finished run is not written again
-                merge = one.weights.is_adapter
+                merge = policy.weights.is_adapter
                 export_policy(self.run.root, folder, policy=name, step=step, merge=merge)
-            found[name] = str(folder)
-        return found
+            folders[name] = str(folder)
+        return folders
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -297,15 +287,15 @@ class SupervisedTrainer:
 
     def _resume(self) -> None:
         seed_random(self.config.seed)
-        found, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
-        if found is not None:
-            if found.state["rows"] != rows_digest(self.rows):
+        info, damaged = checkpoint.recover(self.run.checkpoints, self.learners)
+        if info is not None:
+            if info.state["rows"] != rows_digest(self.rows):
                 raise UsageError(
                     f"{self.run.root} was trained on other replies than its sources hold now: "
                     "choose another --out, or put the transcripts back"
                 )
-            self.step, self.seconds = found.step, found.state["seconds"]
-        self.history = self.run.begin(found, damaged, finished=self._ends)
+            self.step, self.seconds = info.step, info.state["seconds"]
+        self.history = self.run.begin(info, damaged, finished=self._ends)
 
 
 def warm_start(
@@ -313,3 +303,78 @@ def warm_start(
 ) -> MetricRow:
     """Train as `config` says, resuming what an earlier process began; returns the summary."""
     return SupervisedTrainer(config).train(on_step)
+
+
+def sft_learner_config(config: SftConfig, weights: Weights, steps: int) -> LearnerConfig:
+    """Settings of the learner of `weights`, which takes `steps` steps in all."""
+    size = sum(parameter.numel() for parameter in weights.model.parameters())
+    small = _SMALL_ADAPTED if weights.is_adapter else _SMALL
+    # 2e-4 is what adapters on models of billions of weights take.
+    usual = 1e-3 if size < small else 2e-4 if weights.is_adapter else 1e-5
+    return LearnerConfig(
+        loss=LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None),
+        lr=config.lr or usual, schedule=config.schedule, warmup=int(config.warmup_share * steps),
+        iterations=steps if config.schedule != "constant" else 0,
+        weight_decay=config.weight_decay, truncated="train",
+        **{field.name: getattr(config, field.name) for field in fields(ComputeOptions)},
+    )  # fmt: skip
+
+
+def rise_of_losses(rows: Sequence[MetricRow], patience: int) -> str:
+    """Reason to end a run after `rows`, whose held-out loss no longer falls, or empty."""
+    losses = held_out_losses(rows)
+    if not patience or not losses:
+        return ""
+    least = min(losses, key=losses.__getitem__)
+    waited = sum(step > least for step in losses)
+    if waited < patience:
+        return ""
+    return (
+        f"no held-out loss of the {waited} epochs since step {least} was below its "
+        f"{losses[least]:.3f} (stop_patience {patience})"
+    )
+
+
+def held_out_losses(rows: Sequence[MetricRow]) -> dict[int, float]:
+    """Mean held-out loss, nats a token, by step that was measured."""
+    return {row["step"]: row["eval/loss/mean"] for row in rows if "eval/loss/mean" in row}
+
+
+def measure_losses(
+    learners: Mapping[str, Learner], held_out: Mapping[str, Sequence[Call]]
+) -> MetricRow:
+    """Measure `eval/loss/ROLE` and `eval/loss/mean`: cross-entropy of the held-out tokens."""
+    sums: dict[str, list[float]] = {}
+    for name, learner in learners.items():
+        calls = held_out[name]
+        for role in sorted({call.role for call in calls}):
+            gaps = learner.gaps([call for call in calls if call.role == role]).double()
+            loss = sums.setdefault(role, [0.0, 0.0])
+            loss[0] += float(gaps.sum())
+            loss[1] += gaps.numel()
+    if not sums:
+        return {}
+    total, tokens = (sum(loss[part] for loss in sums.values()) for part in (0, 1))
+    by_role = {f"eval/loss/{role}": loss[0] / loss[1] for role, loss in sums.items()}
+    return by_role | {"eval/loss/mean": total / tokens}
+
+
+class SaveClock:
+    """Time since the last checkpoint. Saving draws no random number, so it changes no result."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._saved, self._cost = clock(), 0.0
+
+    @property
+    def due(self) -> bool:
+        """True if a checkpoint is due."""
+        return self._clock() - self._saved >= max(SAVE_S, self._cost / SAVE_SHARE)
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Write a checkpoint within it."""
+        began = self._clock()
+        yield
+        self._saved = self._clock()
+        self._cost = self._saved - began

@@ -1,10 +1,6 @@
-"""What the backward pass of a learner keeps, counted on tensors that have no memory.
+"""Bytes that a learner's backward pass keeps, counted on tensors without memory.
 
-The learner's own forward pass runs on fake tensors: the layers, its attention over packed rows,
-adapters and autocast are the real ones, and autograd names every tensor that it saves. A tensor
-belongs to the layer that saved it; what several layers saved, or none, is around them. Two lengths
-give what is kept for a token, and what whatever the tokens (copies of weights in bfloat16). Only
-the first layers run, until every kind of layer of the model was among them.
+The learner's own forward pass runs on fake tensors, and autograd names every tensor that it saves.
 """
 
 from __future__ import annotations
@@ -34,10 +30,10 @@ from flowzoo.baselines.sizing.shape import UncountedError, bare_model
 from flowzoo.errors import UsageError
 
 _LENGTHS = (640, 1280)
-"""Of the row that is counted: long enough to go without a table of who sees whom."""
+"""Tokens of the counted rows: long enough to need no table of all pairs of tokens."""
 _BENT = 0.1
-"""Share of what the short row keeps by which a line through both may miss the origin: below it lie
-models that keep such a table all the same."""
+"""Share of the short row's bytes by which a line through both may miss the origin; models that keep
+such a table miss it by more."""
 
 
 class Saved(NamedTuple):
@@ -45,12 +41,12 @@ class Saved(NamedTuple):
 
     per_token: float
     fixed: float
-    """Whatever the tokens."""
+    """Bytes for any number of tokens, e.g. copies of weights in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """Bytes that are kept by each decoder layer, and by what is around them."""
+    """Bytes that are kept by each decoder layer, and around the layers."""
 
     layers: tuple[Saved, ...]
     around: Saved
@@ -67,10 +63,7 @@ class Activations:
 
     @property
     def copies(self) -> int:
-        """Bytes of the copies of weights in bfloat16.
-
-        All live at the end of the forward pass, with and without checkpointing.
-        """
+        """Bytes of the copies of weights in bfloat16, at the end of any forward pass."""
         return math.ceil(self.around.fixed + math.fsum(layer.fixed for layer in self.layers))
 
 
@@ -84,17 +77,9 @@ class _Row:
 def count_activations(
     config: Any, lora: LoraSettings | None, weights: Compute, compute: Compute
 ) -> Activations:
-    """Bytes that the backward pass keeps of a model, by its configuration.
+    """Count the bytes that the backward pass keeps of a model, by its configuration.
 
-    Args:
-        config: of the model.
-        lora: adapters, if they are what is trained.
-        weights: number format of the weights.
-        compute: number format of the products.
-
-    Raises:
-        UsageError: no such model can be made.
-        UncountedError: its forward pass does not run on tensors without memory.
+    `weights` and `compute` are the number formats of the weights and of the products.
     """
     with torch.device("meta"):
         model = bare_model(copy.deepcopy(config), dtype=getattr(torch, weights))
@@ -102,10 +87,10 @@ def count_activations(
         with _quiet():
             kinds = _shorten(model)
             *layers, around = map(_line, *_saved(model, lora, compute))
-    except Exception as error:  # whatever a family that is built in another way stumbles over
+    except Exception as error:  # a family that is built in another way raises any type
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise UncountedError(f"the activations of {config.model_type}: {reason}") from error
-    last = dict(zip(kinds, layers, strict=False))  # the first one saves less where it is frozen
+    last = dict(zip(kinds, layers, strict=False))  # a frozen first layer saves less
     stream = config.get_text_config().hidden_size * (2 if weights == "bfloat16" else 4)
     further = [last[kind] for kind in kinds[len(layers) :]]
     return Activations((*layers, *further), around, stream)
@@ -113,7 +98,7 @@ def count_activations(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No stack of torch's in the log: what it fails on is said in a line."""
+    # Without torch's stack in the log: the error becomes a line.
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -124,36 +109,33 @@ def _quiet() -> Iterator[None]:
 
 
 def _shorten(model: Any) -> list[Hashable]:
-    """Leave `model` the first layers that have every kind among them, two at least.
+    """Shorten `model` to its first layers with every kind among them, two at least.
 
-    Returns the kind of each layer that it had: modules and the shapes of their weights.
+    Returns the kind of every layer before: modules and the shapes of their weights.
     """
     layers = layers_of(model)
     kinds: list[Hashable] = [
         tuple((name, type(module)) for name, module in layer.named_modules())
-        + tuple((name, *one.shape) for name, one in layer.named_parameters())
+        + tuple((name, *weight.shape) for name, weight in layer.named_parameters())
         for layer in layers
     ]
     first = [kinds.index(kind) for kind in set(kinds)]
-    lists = [one for one in model.modules() if isinstance(one, ModuleList) and [*one] == layers]
+    lists = [part for part in model.modules() if isinstance(part, ModuleList) and [*part] == layers]
     if not lists:
-        raise UsageError("its layers do not stand in one list")
+        raise UsageError("its layers are not in one list")
     del lists[0][max(2, max(first) + 1) :]
     return kinds
 
 
 def _saved(model: Any, lora: LoraSettings | None, compute: Compute) -> list[list[int]]:
-    """Bytes that every layer of `model`, and last what is around them, keeps of each length.
-
-    Raises:
-        UsageError: they grow faster than the tokens.
-    """
+    """Bytes that each layer of `model` keeps of each length, and last the bytes around them."""
     if lora is not None:
         with torch.device("meta"):
             LoraBase(model, "", lora).add("one", 0)
     with FakeTensorMode(allow_non_fake_inputs=True), _GroupedProducts():
         _leave_meta(model)
         layout: RowLayout = "packed"
+        # As the learner chooses with `layout` auto.
         try:
             use_packed_attention(model)
         except UsageError:
@@ -165,6 +147,7 @@ def _saved(model: Any, lora: LoraSettings | None, compute: Compute) -> list[list
             batch = tensors([_Row(ids[:-1], ids[-1:], [0.0])], [0.0], layout)
             with torch.autocast("cpu", torch.bfloat16, enabled=compute == "bfloat16"):
                 counts.append(_count(model, batch))
+    # A table of all pairs grows with the square of the length.
     short, long = map(sum, counts)
     if short * (_LENGTHS[1] / _LENGTHS[0] + _BENT) < long:
         raise UsageError("it keeps tables of all pairs of tokens")
@@ -172,7 +155,6 @@ def _saved(model: Any, lora: LoraSettings | None, compute: Compute) -> list[list
 
 
 def _line(short: int, long: int) -> Saved:
-    """Bytes for a token, and of any number of them, from those of both lengths."""
     slope = (long - short) / (_LENGTHS[1] - _LENGTHS[0])
     return Saved(slope, max(0.0, short - slope * _LENGTHS[0]))
 
@@ -189,17 +171,17 @@ class _GroupedProducts(TorchDispatchMode):
 
 
 def _leave_meta(model: Any) -> None:
-    """Put new tensors of the CPU in the place of the meta device's, where autocast does nothing."""
-    made: dict[int, Any] = {}
+    """Replace tensors on the meta device, where autocast does nothing, by new ones on the CPU."""
+    copies: dict[int, Any] = {}
     for module in model.modules():
         for tensors_of, wrap in ((module._parameters, True), (module._buffers, False)):
             for name, old in tensors_of.items():
                 if old is None:
                     continue
-                if id(old) not in made:
+                if id(old) not in copies:
                     new = torch.empty(old.shape, dtype=old.dtype, device="cpu")
-                    made[id(old)] = torch.nn.Parameter(new, old.requires_grad) if wrap else new
-                tensors_of[name] = made[id(old)]
+                    copies[id(old)] = torch.nn.Parameter(new, old.requires_grad) if wrap else new
+                tensors_of[name] = copies[id(old)]
 
 
 def _count(model: Any, batch: Microbatch) -> list[int]:
@@ -207,20 +189,20 @@ def _count(model: Any, batch: Microbatch) -> list[int]:
 
     The parameters' own count nowhere.
     """
-    own = {one.untyped_storage()._cdata for one in model.parameters()}
+    parameters = {weight.untyped_storage()._cdata for weight in model.parameters()}
     layers = layers_of(model)
     around = len(layers)
-    place = around
+    owner = around
     seen: dict[int, tuple[torch.UntypedStorage, set[int]]] = {}
 
     def enter(number: int, *_: Any) -> None:
-        nonlocal place
-        place = number
+        nonlocal owner
+        owner = number
 
     def pack(value: Tensor) -> Tensor:
         storage = value.untyped_storage()
-        if storage._cdata not in own:  # held, so that no other takes its place
-            seen.setdefault(storage._cdata, (storage, set()))[1].add(place)
+        if storage._cdata not in parameters:  # held, so that no other gets its address
+            seen.setdefault(storage._cdata, (storage, set()))[1].add(owner)
         return value
 
     hooks = [
@@ -236,6 +218,7 @@ def _count(model: Any, batch: Microbatch) -> list[int]:
     for hook in hooks:
         hook.remove()
     sizes = [0] * (around + 1)
-    for storage, places in seen.values():
-        sizes[places.pop() if len(places) == 1 else around] += storage.nbytes()
+    for storage, owners in seen.values():
+        # A tensor that several layers saved is around them.
+        sizes[owners.pop() if len(owners) == 1 else around] += storage.nbytes()
     return sizes

@@ -1,4 +1,4 @@
-"""How many tokens a run takes, and how long at rates that were measured."""
+"""Tokens of a run, and its hours at measured rates."""
 
 from __future__ import annotations
 
@@ -18,46 +18,42 @@ class MeasuredRates(NamedTuple):
 
     generated: float | None = None
     trained: float | None = None
-    said: tuple[str, ...] = ()
-    """What was measured, where, and of which size, for people to judge whether it fits."""
+    sources: tuple[str, ...] = ()
+    """Benchmark, size and device of each rate, for people to judge if it fits."""
 
 
 class RunTokens(NamedTuple):
     """Tokens of a whole run at most: every agent calls once, and every reply is of full length."""
 
     sampled: int
-    """Of replies in training."""
+    """Tokens of replies in training."""
     evaluated: int
-    """Of replies in evaluations."""
+    """Tokens of replies in evaluations."""
     read: int
-    """Of the prompts that are trained on, as far as the settings bound them."""
+    """Tokens of prompts that are trained on, as far as the settings bound them."""
 
 
 def read_rates(files: Sequence[Path], workflow: str) -> MeasuredRates:
-    """The rates in JSON files of `benchmarks/gpu/rollout.py` and `benchmarks/gpu/learner.py`.
+    """Read the rates in JSON files of `benchmarks/gpu/rollout.py` and `benchmarks/gpu/learner.py`.
 
     Of rollouts of several workflows the rate of `workflow` counts, or the lowest.
-
-    Raises:
-        UsageError: a file cannot be read.
-        DataError: it is of another program.
     """
     generated = trained = None
-    said: list[str] = []
+    sources: list[str] = []
     for path in files:
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UsageError(f"--measured {path} cannot be read: {error}") from error
         try:
-            kind, device = found["benchmark"], found["machine"]["device"]
-            size = found["options"]["size"]
+            kind, device = data["benchmark"], data["machine"]["device"]
+            size = data["options"]["size"]
             if kind == "rollout":
-                rates = {one["workflow"]: one["tokens_per_second"] for one in found["results"]}
+                rates = {row["workflow"]: row["tokens_per_second"] for row in data["results"]}
                 short = re.sub(r"_v\d+$", "", workflow)
                 rate = generated = float(rates.get(short, min(rates.values())))
             elif kind == "learner":
-                rate = trained = float(found["tokens_per_second"])
+                rate = trained = float(data["tokens_per_second"])
             else:
                 raise KeyError(kind)
         except (KeyError, TypeError, ValueError) as error:
@@ -65,12 +61,12 @@ def read_rates(files: Sequence[Path], workflow: str) -> MeasuredRates:
                 f"{path}: expected what benchmarks/gpu/rollout.py or learner.py writes with --json "
                 f"({type(error).__name__}: {error})"
             ) from error
-        said.append(f"{kind}, {size} on {device}: {rate:,.0f} tokens/s ({path})")
-    return MeasuredRates(generated, trained, tuple(said))
+        sources.append(f"{kind}, {size} on {device}: {rate:,.0f} tokens/s ({path})")
+    return MeasuredRates(generated, trained, tuple(sources))
 
 
 def run_tokens(sizes: RunSizes) -> RunTokens:
-    """The tokens of a run."""
+    """Count the tokens of a run."""
     config, budgets = sizes.config, sizes.plan.budgets
     replies = prompts = 0
     for role, agents in sizes.agents.items():

@@ -1,4 +1,4 @@
-"""Which layouts of learner and engine fit which GPUs, and what a run of them moves and takes."""
+"""Layouts of learners and engines on GPUs, with their memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from flowzoo.agents.vllm.settings import BYTES, cache_bytes
 from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
+from flowzoo.baselines.settings.options import Sharding
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.rules import check, sharding_rules
-from flowzoo.baselines.settings.scale import Sharding
-from flowzoo.baselines.settings.sequence import longest_sequence
 from flowzoo.baselines.sizing.activations import Activations, count_activations
-from flowzoo.baselines.sizing.engines import EngineBytes, gpus_of_each, with_cache
-from flowzoo.baselines.sizing.memory import GIB, LearnerMemory, learner_memory
-from flowzoo.baselines.sizing.placed import place_run
+from flowzoo.baselines.sizing.memory import (
+    GIB,
+    EngineBytes,
+    LearnerMemory,
+    gpus_of_each,
+    learner_memory,
+    with_cache,
+)
 from flowzoo.baselines.sizing.shape import ModelShape, UncountedError, read_config, shape_of
-from flowzoo.baselines.sizing.source import files_bytes
+from flowzoo.baselines.sizing.source import files_bytes, place_run
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.errors import UsageError
 
@@ -30,77 +34,71 @@ Training = Literal["full", "lora"]
 Where = Literal["transformers", "colocated", "split", "split, own GPUs"]
 
 USUAL_RANK = 16
-"""Of the adapters in a plan for settings that have none."""
+"""Rank of adapters in a plan for settings without adapters."""
 SPARE = 0.1
-"""Share of a GPU that is left free for what is not counted (see `memory`)."""
+"""Share of a GPU that is left free for memory that is not counted (see `memory`)."""
 _BLOCK = 16
 """Tokens of a block of vLLM's cache on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A way to place a run, and the bytes that its fullest GPU has to hold with each engine."""
+    """A placement of a run, and the bytes on its fullest GPU by engine."""
 
     training: Training
     shard: Sharding
     ranks: int
     learner: int
-    """Of all learners, on one GPU, at the worst moment."""
+    """Bytes of all learners on one GPU, at the worst moment."""
     needs: Mapping[Where, int]
-    """By the place of the engine; those that cannot be are absent."""
+    """Bytes by placement of the engine, without impossible ones."""
     engine_gpus: int = 1
-    """GPUs over which an engine on GPUs of its own is spread."""
+    """GPUs over which an engine on separate GPUs is spread."""
     counted: bool = True
-    """Whether the learner's activations are in the numbers."""
+    """True if the numbers include the learner's activations."""
 
-    def fits(self, place: Where, room: int) -> bool | None:
-        """Whether GPUs of which `room` bytes may be used hold it; None: not known."""
-        if self.needs[place] > room:
+    def fits(self, where: Where, room: int) -> bool | None:
+        """True if GPUs of which `room` bytes may be used hold it; None: not known."""
+        if self.needs[where] > room:
             return False
         return True if self.counted else None
 
 
 class RunSizes:
-    """A run's settings with the shapes of its models, from which everything is counted.
-
-    Raises:
-        UsageError: settings that the run would refuse, or a model whose shape is not here.
-    """
+    """A run's settings with the shapes of its models, from which everything is counted."""
 
     def __init__(self, config: TrainConfig) -> None:
-        """Read the shapes; nothing is loaded or asked for."""
         self._asked = config
         with tempfile.TemporaryDirectory() as folder:
             placed = place_run(config, Path(folder))
-            # Counted for GPUs, so number formats are those of GPUs.
+            # Counted for GPUs, so with their number formats.
             settled = replace(placed.config.settled(), device="cuda")
             self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
             self.config = replace(
                 self.plan.config, device=config.device, model=config.model, models=config.models
             )
-            own = per_policy(config.models, self.plan.names, "models")
-            names = {name: own.get(name, config.model) for name in self.plan.names}
+            named = per_policy(config.models, self.plan.names, "models")
+            names = {name: named.get(name, config.model) for name in self.plan.names}
             configs = {model: read_config(placed.folders[model]) for model in set(names.values())}
             files = {model: files_bytes(placed.folders[model]) for model in configs}
             self.lent = placed.lent if config.max_tokens is None else frozenset[str]()
-            """Models whose replies have the length of one that does not think, for want of a
-            tokenizer."""
+            """Models without a tokenizer, which are taken not to think."""
         self.configs: Mapping[str, Any] = configs
         self._shapes = {m: shape_of(c, config.lora_targets) for m, c in configs.items()}
         self._activations: dict[tuple[str, Training], Activations | None] = {}
         self.uncounted: dict[str, str] = {}
-        """Model -> why its activations are unknown."""
+        """Reason why the activations are unknown, by model."""
         self.models = names
         self.files = files
         self.learner_groups = plan_learner_groups(config, names)
         self.learner_gpus = config.learner_gpus
 
     def shape(self, policy: str) -> ModelShape:
-        """The shape of a policy's model."""
+        """Shape of a policy's model."""
         return self._shapes[self.models[policy]]
 
     def activations(self, policy: str, training: Training) -> Activations | None:
-        """Bytes that a policy's backward pass keeps; None: unknown, see `uncounted`."""
+        """Count the bytes that a policy's backward pass keeps; None: see `uncounted`."""
         key = self.models[policy], training
         if key not in self._activations:
             config = self.config
@@ -119,7 +117,7 @@ class RunSizes:
 
     @property
     def unsharded(self) -> str:
-        """Why a run refuses `shard` full with these settings; empty: it does not."""
+        """Reason why a run refuses `shard` full with these settings, or empty."""
         try:
             check(sharding_rules(self.config))
         except UsageError as error:
@@ -133,12 +131,12 @@ class RunSizes:
 
     @property
     def training(self) -> Training:
-        """What the settings say."""
+        """Trained weights by the settings."""
         return "lora" if self.config.lora_rank else "full"
 
     @property
     def rank(self) -> int:
-        """Of adapters: the settings', or the usual one."""
+        """Rank of adapters: the settings', or the usual one."""
         return self.config.lora_rank or USUAL_RANK
 
     def roles(self, policy: str) -> int:
@@ -180,13 +178,14 @@ class RunSizes:
         return sum(self._together(self.training, group.workers, shard, group.policies))
 
     def held(self, training: Training, ranks: int, shard: Sharding) -> int:
-        """The same while nothing is learnt."""
+        """Bytes of all learners on one GPU while none of them learns."""
         return self._together(training, ranks, shard, self.plan.names)[0]
 
     def _together(
         self, training: Training, ranks: int, shard: Sharding, names: Sequence[str],
         role_gradients: bool = True,
     ) -> tuple[int, int]:  # fmt: skip
+        # Policies learn one after another, so gradients and activations are counted once.
         held, most, seen = 0, 0, set[str]()
         for name in names:
             size = 2 if self.config.weights == "bfloat16" else 4
@@ -195,13 +194,14 @@ class RunSizes:
                     held += self.shape(name).parameters * size
                     seen.add(self.models[name])
                 continue
-            one = self.learner(name, training, ranks, shard, role_gradients)
-            own = sum(one.held.values())
-            most = max(most, one.peak - own)
+            learner = self.learner(name, training, ranks, shard, role_gradients)
+            size = sum(learner.held.values())
+            most = max(most, learner.peak - size)
+            # Adapters of one model share its weights.
             if training == "lora" and self.models[name] in seen:
-                own -= one.held["weights"]
+                size -= learner.held["weights"]
             seen.add(self.models[name])
-            held += own
+            held += size
         return held, most
 
     def engines(self, training: Training, block: int = _BLOCK) -> list[EngineBytes]:
@@ -231,25 +231,19 @@ class RunSizes:
 
     def engine_weights(self, training: Training) -> int:
         """Bytes of the weights of all engines."""
-        return sum(one.weights for one in self.engines(training))
+        return sum(engine.weights for engine in self.engines(training))
 
     def least_cache(self, training: Training, block: int = _BLOCK) -> int:
         """Bytes of cache without which the engines do not start."""
-        return sum(one.cache for one in self.engines(training, block))
+        return sum(engine.cache for engine in self.engines(training, block))
 
     def longest(self, policy: str) -> int:
         """Tokens of the longest sequence that a policy's engine takes."""
-        own, asked = self.shape(policy).context, longest_sequence(self.config)
-        return min(own, asked) if asked and own else own or asked
+        context, bound = self.shape(policy).context, self.config.longest_sequence
+        return min(context, bound) if bound and context else context or bound
 
     def layouts(self, gpus: int, bytes_each: int, *, role_gradients: bool = True) -> list[Layout]:
-        """Every layout that `gpus` GPUs of so many bytes allow.
-
-        Args:
-            gpus: their number.
-            bytes_each: memory of each.
-            role_gradients: as the settings say, or else none.
-        """
+        """List the layouts that `gpus` GPUs of `bytes_each` bytes allow."""
         kinds: tuple[Training, ...] = ("full", "lora")
         return [
             self._layout(training, ranks, shard, gpus, bytes_each, role_gradients)
@@ -259,26 +253,27 @@ class RunSizes:
         ]
 
     def _ranks(self, gpus: int) -> list[int]:
-        """Numbers of ranks: powers of two, all GPUs, and what the settings say."""
         powers = {2**power for power in range(gpus.bit_length())}
-        return sorted(one for one in powers | {gpus, self._asked.ranks or 1} if one <= gpus)
+        return sorted(count for count in powers | {gpus, self._asked.ranks or 1} if count <= gpus)
 
-    def said(self, ranks: int, bytes_each: int) -> str:
-        """One line: what the run takes of each GPU as the settings place it."""
+    def describe(self, ranks: int, bytes_each: int) -> str:
+        """Describe the memory of the run on each GPU, as the settings place it, in one line."""
         config = self.config
-        one = self._layout(self.training, ranks, self._asked.shard, 2 * ranks, bytes_each)
-        about = "about" if one.counted else "at least"
-        learner = f"{one.learner / GIB:.1f} GiB of each GPU's {bytes_each / GIB:.1f} for learning"
+        layout = self._layout(self.training, ranks, self._asked.shard, 2 * ranks, bytes_each)
+        about = "about" if layout.counted else "at least"
+        learner = (
+            f"{layout.learner / GIB:.1f} GiB of each GPU's {bytes_each / GIB:.1f} for learning"
+        )
         unknown = "".join(f", without {why}" for why in self.uncounted.values())
-        place: Where = "transformers"
+        where: Where = "transformers"
         traits = config.engine_traits
         if traits.takes_placement:
-            place = config.placement
-            if place == "split" and (self._asked.engine_devices or self._asked.backend == "ray"):
-                place = "split, own GPUs"
+            where = config.placement
+            if where == "split" and (self._asked.engine_devices or self._asked.backend == "ray"):
+                where = "split, own GPUs"
         elif traits.server:
             return f"memory: {about} {learner}{unknown} (`flowzoo plan` says for what)"
-        most = one.needs.get(place, one.learner)
+        most = layout.needs.get(where, layout.learner)
         line = f"memory: {about} {learner}, {most / GIB:.1f} GiB at most with sampling{unknown}"
         if most > (1 - SPARE) * bytes_each:
             line += ", which may be too much"
@@ -293,18 +288,20 @@ class RunSizes:
         cache = self.config.engine_memory or None
         engine = with_cache(engines, bytes_each, cache)
         needs: dict[Where, int] = {}
+        # A sharded module cannot sample.
         if shard == "none":
             needs["transformers"] = max(learners, self._sampling(training))
+        # Ranks refuse an engine in their own process.
         if ranks == 1:
             sleeps = self.config.engine_sleep
             held = self.held(training, ranks, shard)
             needs["colocated"] = max(learners, held + engine) if sleeps else learners + engine
         needs["split"] = learners + engine
-        asked = self._asked.rollout_gpus
-        spread = gpus_of_each(engines, gpus - ranks, int((1 - SPARE) * bytes_each), int(asked))
+        given = int(self._asked.rollout_gpus)
+        spread = gpus_of_each(engines, gpus - ranks, int((1 - SPARE) * bytes_each), given)
         if spread > 1:
-            own = cache and cache / len(engines)
-            alone = max(with_cache([one], bytes_each, own, spread) for one in engines)
+            share = cache and cache / len(engines)
+            alone = max(with_cache([engine], bytes_each, share, spread) for engine in engines)
             needs["split, own GPUs"] = max(learners, alone)
         elif 2 * ranks <= gpus:
             needs["split, own GPUs"] = max(learners, engine)
@@ -314,21 +311,21 @@ class RunSizes:
     def _sampling(self, training: Training) -> int:
         """Bytes while the learners' own modules sample: a cache for the sequences of a batch."""
         config = self.config
-        cache = max(self.shape(one).cache for one in self.plan.names)
+        cache = max(self.shape(name).cache for name in self.plan.names)
         size = BYTES[config.module_dtype]
         sequences = min(config.max_batch, self.episodes * max(self.agents.values()))
         return self.held(training, 1, "none") + sequences * self.sequence * cache * size
 
     @property
     def agents(self) -> Mapping[str, int]:
-        """How many agents every role has."""
+        """Number of agents by role."""
         roles = self.plan.workflow.role_counts()
         return {role: len(agent_names({role: agents})) for role, agents in roles.items()}
 
     @property
     def sequence(self) -> int:
         """Tokens of the longest reply, and of the longest prompt where the settings bound it."""
-        prompts = [one.prompt or 0 for one in self.plan.budgets.roles.values()]
+        prompts = [lengths.prompt or 0 for lengths in self.plan.budgets.roles.values()]
         return self.plan.budgets.reply + max(prompts, default=0)
 
     @property

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
+from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.vocabulary import chunk_of
-from flowzoo.baselines.settings.scale import Sharding
+from flowzoo.baselines.settings.options import Sharding
 from flowzoo.baselines.sizing.activations import Activations
-from flowzoo.baselines.sizing.shape import ModelShape, Shape, numbers
+from flowzoo.baselines.sizing.shape import ModelShape, numbers
 
 GIB = 2**30
 _CHUNKS = 2
@@ -31,11 +34,11 @@ class LearnerMemory:
     learning: Mapping[str, int]
     """During forward and backward passes, besides."""
     step: int
-    """During the optimiser's step, in the place of activations and logits."""
+    """During the optimizer's step, instead of activations and logits."""
 
     @property
     def counted(self) -> bool:
-        """Whether all parts are there; without activations the rest is a lower bound."""
+        """True with all parts; without activations the rest is a lower bound."""
         return "activations" in self.learning
 
     @property
@@ -58,34 +61,30 @@ def learner_memory(
     shard: Sharding = "none",
     gpu: bool = True,
 ) -> LearnerMemory:
-    """What the learner of one policy takes on each of `ranks` GPUs.
+    """Memory of the learner of one policy on each of `ranks` GPUs.
 
     Args:
-        shape: of its model.
-        activations: what a backward pass keeps of it; None: unknown, and left out.
-        config: of the learner.
         adapter: weights of its LoRA adapter; 0: all weights are trained.
-        roles: that the policy answers for.
-        ranks: that train it together.
-        shard: whether they spread weights, gradients and optimiser.
-        gpu: whether the optimiser steps all parameters at once, as torch does on a GPU.
+        roles: number of roles that the policy answers for.
+        gpu: the optimizer steps all parameters at once, as torch does on a GPU.
     """
     over = ranks if shard == "full" else 1
     size = 2 if config.weights == "bfloat16" else 4
-    own = 4 if adapter else size
+    trained_size = 4 if adapter else size
     trained = adapter or shape.parameters
     held = {"weights": shape.parameters * size // over}
     if adapter:
         held["adapter"] = adapter * 4 // over
-    held["optimiser"] = optimiser_bytes(shape, config, adapter) // over
+    held["optimizer"] = optimizer_bytes(shape, config, adapter) // over
     if config.needs_reference and not adapter:
         held["reference of the KL term"] = shape.parameters * size // over
     if config.coherence:
-        held["running mean of gradients"] = trained * own // over
-    gradients = trained * own // over
+        held["running mean of gradients"] = trained * trained_size // over
+    gradients = trained * trained_size // over
     learning = {"gradients": gradients}
     if config.role_gradients and roles > 1:
         learning["gradients of further roles"] = (roles - 1) * gradients
+    # FSDP gathers a layer while it prefetches the next, and the rest once.
     if over > 1:
         learning["gathered"] = (2 * shape.largest_layer + shape.outside) * size + (
             0 if adapter else (shape.largest_layer + shape.outside) * 4
@@ -98,44 +97,84 @@ def learner_memory(
             learning["copies of weights for products"] = activations.copies
     learning["output head"] = head_bytes(shape, config, trained=not adapter)
     # torch's AdamW on many tensors at once keeps the root of the second moments of all of them.
-    step = gradients if gpu and config.optimizer == "adamw" and own == 4 else 0
+    step = gradients if gpu and config.optimizer == "adamw" and trained_size == 4 else 0
     return LearnerMemory(held, learning, step)
 
 
 def head_bytes(shape: ModelShape, config: LearnerConfig, *, trained: bool) -> int:
-    """Logits of a few chunks, the gradient of the head's weight, and its copy in bfloat16."""
+    """Bytes of the logits of a few chunks, the head's gradient, and its copy in bfloat16."""
     chunk = min(chunk_of(shape.vocabulary, config.vocabulary_chunk), config.microbatch_tokens)
-    found = (_CHUNKS + config.update_effect) * chunk * shape.vocabulary * 4
+    size = (_CHUNKS + config.update_effect) * chunk * shape.vocabulary * 4
     lower = config.compute == "bfloat16" and config.weights == "float32"
     if trained:
-        found += shape.head * (4 if config.weights == "float32" else 2)
+        size += shape.head * (4 if config.weights == "float32" else 2)
     if lower:
-        found += shape.head * (4 if trained else 2)  # the weight and, in pieces, its gradient
-    return found
+        size += shape.head * (4 if trained else 2)  # the weight and, in pieces, its gradient
+    return size
 
 
-def optimiser_bytes(shape: ModelShape, config: LearnerConfig, adapter: int = 0) -> int:
-    """State of the optimiser of all weights, or of an adapter of so many."""
-    own = 2 if config.weights == "bfloat16" and not adapter else 4
+def optimizer_bytes(shape: ModelShape, config: LearnerConfig, adapter: int = 0) -> int:
+    """Bytes of the optimizer's state for all weights, or for an adapter of `adapter` weights."""
+    moment = 2 if config.weights == "bfloat16" and not adapter else 4
     trained = adapter or shape.parameters
     if config.optimizer == "sgd":
         return 0
     if config.optimizer == "adafactor":
-        return 4 * sum(map(_sums, _all(shape))) if not adapter else 4 * adapter // 2
+        # Sums of rows and columns, or all of a vector.
+        weights = [*shape.weights, *chain.from_iterable(shape.layers)]
+        sums = sum(sum(weight) if len(weight) > 1 else numbers([weight]) for weight in weights)
+        return 4 * adapter // 2 if adapter else 4 * sums
     if config.optimizer == "muon":
         inner = adapter or sum(
-            numbers([one]) for layer in shape.layers for one in layer if len(one) == 2
+            numbers([weight]) for layer in shape.layers for weight in layer if len(weight) == 2
         )
         return 4 * inner + 8 * (trained - inner)
     if config.optimizer == "adamw8bit":  # with a float for every block of 256
         return 2 * trained + 2 * 4 * trained // 256
-    return 2 * own * trained
+    return 2 * moment * trained
 
 
-def _all(shape: ModelShape) -> Sequence[Shape]:
-    return [*shape.weights, *(one for layer in shape.layers for one in layer)]
+class EngineBytes(NamedTuple):
+    """Bytes of one engine, on one GPU."""
+
+    weights: int
+    cache: int
+    """Least cache that it starts with."""
+    heads: int
+    """Attention heads, whose number the GPUs must divide."""
+    groups: int
+    """Heads of keys and values; of more GPUs some hold the same ones."""
+
+    def on(self, gpus: int) -> int:
+        """Bytes on each of `gpus` GPUs (tensor parallel)."""
+        return self.weights // gpus + self.cache // min(gpus, self.groups)
 
 
-def _sums(one: Shape) -> int:
-    """Numbers of adafactor's second moment: sums of rows and columns, or all of a vector."""
-    return sum(one) if len(one) > 1 else numbers([one])
+def with_cache(
+    engines: Sequence[EngineBytes], bytes_each: int, cache_gib: float | None, gpus: int = 1
+) -> int:
+    """Bytes that engines take of each of the `gpus` GPUs that they share.
+
+    `cache_gib` bounds their caches on a GPU; None: vLLM takes its share of the GPU.
+    """
+    least = sum(engine.on(gpus) for engine in engines)
+    if cache_gib is None:  # taken whether it is needed or not
+        return max(least, int(EngineSettings().gpu_share * bytes_each))
+    return max(least, sum(engine.weights // gpus for engine in engines) + int(cache_gib * GIB))
+
+
+def gpus_of_each(engines: Sequence[EngineBytes], gpus: int, room: int, given: int = 0) -> int:
+    """GPUs that each engine is spread over, of whose bytes `room` may be used; 1: all share one.
+
+    The settings give `given` GPUs; with 0 an engine has as few as hold it, in powers of two.
+    """
+    most = gpus // len(engines)
+    if given > 1:
+        each = given // len(engines)
+        return each if each <= most else 1
+    if sum(engine.on(1) for engine in engines) <= room:
+        return 1
+    for each in (2**power for power in range(1, most.bit_length())):
+        if all(engine.heads % each == 0 and engine.on(each) <= room for engine in engines):
+            return each
+    return 1

@@ -1,8 +1,8 @@
-"""The sizes of a model that its memory follows from, found on tensors without memory."""
+"""Sizes of a model that its memory follows from, read off tensors without memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,11 @@ class ModelShape:
     """Sizes of a model, in numbers (not bytes) unless it says otherwise."""
 
     weights: tuple[Shape, ...]
-    """Of every parameter outside the decoder layers: embeddings, last norm, an untied head."""
+    """Shapes of the parameters outside the decoder layers: embeddings, last norm, untied head."""
     layers: tuple[tuple[Shape, ...], ...]
-    """Of every parameter of every decoder layer."""
+    """Shapes of the parameters of every decoder layer."""
     adapted: tuple[Shape, ...]
-    """Of the weights of all linear layers that LoRA adapters stand on; empty: none were asked for.
-    """
+    """Shapes of the linear layers with LoRA adapters, if any."""
     vocabulary: int
     hidden: int
     context: int
@@ -41,7 +40,7 @@ class ModelShape:
     cache: int
     """Numbers in the KV cache for a token."""
     tied: bool = False
-    """Whether the output head is the embedding."""
+    """True if the output head is the embedding."""
 
     @property
     def parameters(self) -> int:
@@ -73,16 +72,12 @@ def _weight(module: Any) -> Any:
 
 
 def numbers(shapes: Sequence[Shape]) -> int:
-    """How many numbers tensors of these shapes have together."""
+    """Number of numbers in tensors of these shapes."""
     return sum(torch.Size(shape).numel() for shape in shapes)
 
 
 def read_config(folder: Path) -> Any:
-    """The configuration of the model in `folder`.
-
-    Raises:
-        UsageError: there is none that this version of transformers knows.
-    """
+    """Read the configuration of the model in `folder`."""
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (OSError, ValueError) as error:
@@ -90,41 +85,41 @@ def read_config(folder: Path) -> Any:
 
 
 def bare_model(config: Any, **choices: Any) -> PreTrainedModel:
-    """A model of that configuration, on whatever tensors are made in this block.
-
-    Raises:
-        UsageError: transformers makes no causal language model of it.
-    """
+    """Make a model of a configuration, on the tensors that the caller's context makes."""
     try:
         return AutoModelForCausalLM.from_config(config, trust_remote_code=False, **choices).eval()
-    except Exception as error:  # whatever a configuration lacks that its family asks for
+    except Exception as error:  # a configuration may lack any part that its family needs
         raise UsageError(
             f"{config.model_type} is no model that is trained here: {error or type(error).__name__}"
         ) from error
 
 
 def shape_of(config: Any, targets: LoraTargets | None = None) -> ModelShape:
-    """The sizes of a model; `targets` names what of it adapters stand on, if they do.
-
-    Raises:
-        UsageError: no causal language model is made of it.
-        UncountedError: it has no decoder layers that are known.
-    """
+    """Read the sizes of a model; `targets` names the layers with adapters, if any."""
+    # Without memory: a model of any size takes none.
     with torch.device("meta"):
         model = bare_model(config)
     layers = layers_of(model)
     if not layers:
         raise UncountedError(f"{type(model).__name__} has no decoder layers that a plan can count")
-    inner = {id(one) for layer in layers for one in layer.parameters()}
+    inner = {id(weight) for layer in layers for weight in layer.parameters()}
     adapted: tuple[Shape, ...] = ()
     if targets is not None:
         names = linears_of(model) if targets == "all" else adaptable(model)
-        found = dict(model.named_modules())
-        adapted = tuple(tuple(found[name].weight.shape) for name in names)  # type: ignore[union-attr]
+        modules = dict(model.named_modules())
+        adapted = tuple(tuple(modules[name].weight.shape) for name in names)  # type: ignore[union-attr]
+
+    def shapes_of(tensors: Iterable[torch.Tensor]) -> tuple[Shape, ...]:
+        return tuple(tuple(tensor.shape) for tensor in tensors)
+
     text = config.get_text_config()
     return ModelShape(
-        weights=tuple(tuple(one.shape) for one in model.parameters() if id(one) not in inner),
-        layers=tuple(tuple(tuple(one.shape) for one in layer.parameters()) for layer in layers),
+        weights=tuple(
+            tuple(weight.shape) for weight in model.parameters() if id(weight) not in inner
+        ),
+        layers=tuple(
+            tuple(tuple(weight.shape) for weight in layer.parameters()) for layer in layers
+        ),
         adapted=adapted,
         vocabulary=text.vocab_size,
         hidden=text.hidden_size,

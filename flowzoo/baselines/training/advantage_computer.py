@@ -26,9 +26,6 @@ class LengthShaping:
     With L tokens at most and a cache of C of them, a reply of n tokens gets 0 up to n = L - C,
     from there (L - C - n) / C, which is -1 at the limit; all times `penalty`. The paper has one
     reply an episode; here every call has its own, and is judged by its target plus that.
-
-    Raises:
-        UsageError: the cache is longer than a reply may be.
     """
 
     limits: Mapping[str, int]
@@ -38,7 +35,6 @@ class LengthShaping:
     penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the cache against every limit."""
         for name, limit in self.limits.items():
             if self.cache > limit:
                 raise UsageError(
@@ -69,12 +65,7 @@ class AdvantageComputer:
     """Zero of rewards without a baseline; see `compute`."""
 
     def __call__(self, sampled: RolloutBatch, state: RunningMean) -> Advantages:
-        """Return the advantages of the rows of `sampled`; a running mean in `state` moves.
-
-        Raises:
-            UsageError: rewards or settings that `compute` refuses, or a function that does not
-                return one number a row.
-        """
+        """Return the advantages of the rows of `sampled`; a running mean in `state` moves."""
         calls, returns = sampled.rows, episode_returns(sampled.records)
         extra = None if self.shaping is None else self.shaping.of(calls)
         advantages = compute(calls, self.spec, returns, state, extra, self.origin)
@@ -87,11 +78,8 @@ class AdvantageComputer:
 def informative_jobs(
     calls: Sequence[Call], advantages: Floats, learners: Mapping[str, LearnerConfig]
 ) -> set[str]:
-    """Keys of the jobs with a row that its advantage makes its policy learn from.
-
-    Such a row is of a trained policy and has tokens, a weight and, after the rule for truncated
-    replies, an advantage other than 0. KL terms and entropy bonuses do not count.
-    """
+    """Keys of the jobs with a row that its advantage makes its policy learn from."""
+    # KL terms and entropy bonuses do not count: they need no difference between rows.
     return {
         job_of(call.episode)
         for call, advantage in zip(calls, advantages.tolist(), strict=True)

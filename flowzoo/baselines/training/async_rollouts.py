@@ -1,16 +1,8 @@
 """Rollouts up to `max_staleness` steps ahead of the learners.
 
-With `max_staleness` K the batch of step t is sampled from the weights after step t-1-K (the first
-K+1 batches from the starting weights) while the learners take the steps before it, off-policy, as
-in section 4 of arXiv 2410.18252. This needs engines in separate processes. A batch starts once its
-weights exist, and batches are sampled one after another, each with one version of the weights. The
-pacing alone decides which weights sample which step, not the speed of either side, so runs repeat.
-With K = 1 sampling and learning wait for each other at every step; a larger K evens out slow steps.
-Batches that were sampled ahead are part of a checkpoint: a continued run trains on the same rows.
-
-If an engine dies, its batch is dropped and sampled when its step comes, from the weights of that
-time: the step then has a staleness of 0 and other numbers. What a rollout worker loses is played
-again with the same weights.
+With K the batch of step t is sampled from the weights after step t-1-K (the first K+1 batches from
+the starting weights) while the learners take the steps before it, off-policy, as in section 4 of
+arXiv 2410.18252.
 """
 
 from __future__ import annotations
@@ -40,6 +32,7 @@ from flowzoo.baselines.training.evaluation import (
 )
 from flowzoo.baselines.training.filters import FilteredBatch
 
+# Part of a checkpoint, so that a continued run trains on the same rows.
 FILE = "ahead.json"
 """File of a checkpoint with the batches that were sampled ahead."""
 
@@ -75,17 +68,6 @@ class StepSampler:
         backend: RunBackend,
         shard_jobs: int,
     ) -> None:
-        """Start a sampler without batches.
-
-        Args:
-            draw: draws and plays a step; its problems come from `stream`.
-            engines: engines that sample.
-            stream: problem stream, whose cursor goes back if a batch is dropped.
-            means: running means for `draw`, as they are when a batch starts.
-            versions: returns the optimizer steps so far, by policy.
-            backend: backend that plays shards.
-            shard_jobs: episodes of a shard; 0: all.
-        """
         self._draw, self._engines = draw, engines
         self._shards = partial(sample_shards, backend, shard_jobs)
         self._stream, self._means, self._versions = stream, means, versions
@@ -97,37 +79,28 @@ class StepSampler:
         """Finished batches of the next steps."""
 
     def take(self, step: int) -> SampledStep:
-        """Return the batch of `step`: the one that was sampled ahead, or a new one.
-
-        An engine that dies is started again and the batch repeated.
-        """
+        """Return the batch of `step`: the one that was sampled ahead, or a new one."""
         self.wait()
         if self.ready:
             return self.ready.popleft()
         return self._sample(step, sample_jobs, self._versions(), self._means)
 
     def run_ahead(self, step: int, last: int) -> None:
-        """Start the batches after that of `step`, up to that of `last`, unless already started.
-
-        They use the present weights, the newest that they may have.
-        """
+        """Start the batches after `step`, up to `last`, unless already started."""
+        # The present weights are the newest that these may have. The pacing alone decides which
+        # weights sample which step, not the speed of either side, so runs repeat.
         for later in range(step + 1 + len(self.ready) + len(self._under_way), last + 1):
             self.start(later)
 
     def start(self, step: int) -> None:
         """Queue the batch of `step`, with the present weights."""
+        # A dead engine is raised here: the thread must not restart engines beside the learner.
         given = sample_once, self._versions(), self._means.copy()
         self._under_way.append(self._thread.submit(self._sample, step, *given))
 
     def wait(self) -> None:
-        """Wait for the next step's batch, if it was started.
-
-        Engines that are idle between two steps have only one batch under way, which is then done.
-
-        Raises:
-            EngineDeadError: an engine died and cannot be started again.
-            Exception: any other error of sampling.
-        """
+        """Wait for the next step's batch, if it was started."""
+        # One batch at most is under way for engines that idle between two steps.
         while self._under_way and not self.ready:
             self._collect()
 
@@ -141,9 +114,9 @@ class StepSampler:
         self._thread.shutdown(cancel_futures=True)
 
     def _collect(self) -> None:
-        """Wait for the first batch that is under way, and store it."""
         try:
             self.ready.append(self._under_way.popleft().result())
+        # Dropped, and sampled when its step comes, from the weights of that time.
         except EngineDeadError as error:
             self._stream.cursor = self._cursor
             self._engines.recover(error)

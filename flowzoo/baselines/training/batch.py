@@ -12,7 +12,7 @@ from flowzoo.baselines.engines.hf import Engines
 from flowzoo.baselines.training.advantage_computer import informative_jobs
 from flowzoo.baselines.training.async_rollouts import PlayStep
 from flowzoo.baselines.training.factories import make_sampler
-from flowzoo.baselines.training.filters import FilterConfig, FilteredBatch, gather
+from flowzoo.baselines.training.filters import FilteredBatch, gather
 from flowzoo.baselines.training.plan import RunPlan
 from flowzoo.envs import Workflow
 from flowzoo.seeding import key_int
@@ -24,22 +24,11 @@ class StepDraws:
     def __init__(
         self, plan: RunPlan, engines: Engines, stream: ProblemStream, failures: Path
     ) -> None:
-        """Store the parts; nothing is drawn yet.
-
-        Args:
-            plan: resolved settings.
-            engines: engines whose policies answer.
-            stream: source of problems.
-            failures: file for episodes whose script failed.
-        """
         self._plan, self._engines, self._stream = plan, engines, stream
         self._failures = failures
 
     def draw(self, step: int, play: PlayStep, means: RunningMean) -> FilteredBatch:
-        """Draw the problems of `step` and play them with `play`.
-
-        With `--refill`, groups without variance are found with `means`, which stay unchanged.
-        """
+        """Draw the problems of `step` and play them with `play`; `means` stay unchanged."""
         plan, config = self._plan, self._plan.config
         workflow = plan.curriculum.at(step)
         sampler = self.sampler(workflow, key_int("train", config.seed, step))
@@ -48,7 +37,7 @@ class StepDraws:
             self._stream,
             workflow.task,
             lambda jobs: play(spec, sampler, jobs),
-            FilterConfig("drop" if config.refill else "keep", config.refill),
+            refills=config.refill,
             problems=config.problems,
             samples=plan.samples,
             informative=lambda sampled: self.informative(sampled, means),

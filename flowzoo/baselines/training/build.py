@@ -13,11 +13,10 @@ from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.factory import open_backend
 from flowzoo.baselines.engines.hf import Engines, load_policies
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.run.directory import RunDirectory
-from flowzoo.baselines.run.follower import RunFollower
+from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
+from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger
-from flowzoo.baselines.run.random_state import random_state, seed_random, set_random_state
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import need_modules
 from flowzoo.baselines.training.async_rollouts import StepSampler
@@ -52,16 +51,7 @@ class RunParts:
 
 
 def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
-    """Load the models, open the run directory, continue the run in it, start the engines.
-
-    With `restart` an earlier run in the directory is moved aside, and a new one begins.
-
-    Raises:
-        UsageError: unknown names in the settings, settings that exclude one another, a role without
-            a policy, or a run directory that belongs to other settings.
-        MissingExtraError: a library that the settings need is not installed.
-        DataError: the run directory is damaged, and no checkpoint can repair it.
-    """
+    """Load the models, open the run directory, continue the run in it, start the engines."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
     earlier = None if restart else earlier_run(settings.directory)
@@ -80,6 +70,7 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
         state = _new_state(plan, backend)
         run = _open_directory(plan, backend, restart)
         opened.callback(run.close)
+        # Before the checkpoint is loaded, which puts back its own states.
         seed_random(config.seed)
         sampled = state.resume(run, backend)
         drawn = random_state()
@@ -119,7 +110,6 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
 
 
 def _new_state(plan: RunPlan, backend: RunBackend) -> RunState:
-    """Make the state of a new run, with the models that the settings name."""
     config, task = plan.config, plan.workflow.task
     stream = ProblemStream(config.split, config.seed, trainable(config, task))
     # With learner workers this process neither learns nor plays: it needs shapes only.
@@ -132,7 +122,6 @@ def _new_state(plan: RunPlan, backend: RunBackend) -> RunState:
 def _open_directory(
     plan: RunPlan, backend: RunBackend, restart: bool
 ) -> RunDirectory | RunFollower:
-    """Open the run directory in the process that writes it."""
     opened: list[RunDirectory] = []
 
     def open_it() -> None:

@@ -1,8 +1,4 @@
-"""A curriculum: settings of the task that change as training goes on, e.g. its level.
-
-On a command line: `STEP:NAME=VALUE`, in the order of the steps, e.g. `1:level=1 50:level=1-2
-100:level=3`. A setting holds from its step on. Evaluations keep the run's own task.
-"""
+"""A curriculum: settings of the task that change as training goes on, e.g. its level."""
 
 from __future__ import annotations
 
@@ -25,11 +21,7 @@ class Stage:
 
 
 def read_stages(arguments: Sequence[str]) -> tuple[Stage, ...]:
-    """Read `STEP:NAME=VALUE` words.
-
-    Raises:
-        UsageError: a word of another form, a step below 1, or steps that are not in order.
-    """
+    """Read `STEP:NAME=VALUE` words."""
     stages: list[Stage] = []
     for word in arguments:
         step, colon, setting = word.partition(":")
@@ -50,12 +42,6 @@ class Curriculum:
     """Workflows by step."""
 
     def __init__(self, workflow: Workflow, stages: Sequence[Stage]) -> None:
-        """Make the workflow of every stage, so that a wrong setting shows at once.
-
-        Raises:
-            UsageError: the task has no such setting, or not this value of it; or it reads its
-                problems from a file, which such settings do not choose from.
-        """
         self._from: list[tuple[int, Workflow]] = [(0, workflow)]
         self._stages = tuple(stages)
         task: Any = workflow.task
@@ -68,6 +54,7 @@ class Curriculum:
         for stage in stages:
             if stage.name not in names:
                 raise unknown(f"setting of task {task.name!r}", stage.name, names)
+            # Every stage is made at once, so that a wrong setting shows before the first step.
             task = replace(task, **{stage.name: stage.value})
             self._from.append((stage.step, replace(workflow, task=task)))
 

@@ -1,8 +1,6 @@
 """Pass rates of a policy by problem, measured once, and training on problems within bounds.
 
-The file is JSON Lines: first the protocol of the measurement, then a line per problem with its id,
-index, a digest of its text, and the pass rate over k episodes. Lines are added as problems are
-finished, so a killed measurement continues where it stopped.
+The file is JSON Lines: the protocol of the measurement, then a line per problem.
 """
 
 from __future__ import annotations
@@ -48,11 +46,7 @@ def text_digest(problem: Problem) -> str:
 
 
 def read_rates(path: Path) -> tuple[dict[str, Any], list[PassRate]]:
-    """The protocol and the pass rates in a file; an empty protocol if there is no file.
-
-    Raises:
-        DataError: a line that is neither.
-    """
+    """The protocol and the pass rates in a file; an empty protocol if there is no file."""
 
     def read(row: Any) -> dict[str, Any] | PassRate:
         return row["protocol"] if "protocol" in row else PassRate(**row)
@@ -83,11 +77,7 @@ def measure(
     seed: int = 0,
     on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
 ) -> list[PassRate]:
-    """Play `samples` episodes of every problem that `path` has no pass rate of, and add them.
-
-    Raises:
-        UsageError: `path` was measured under another protocol, or `samples` is below 1.
-    """
+    """Play `samples` episodes of every problem that `path` has no pass rate of, and add them."""
     if samples < 1:
         raise UsageError(f"`samples` must be >= 1, got {samples}")
     protocol = json.loads(
@@ -123,17 +113,14 @@ def measure(
                 )
                 rates.append(rate)
                 file.write(json.dumps(asdict(rate)) + "\n")
+            # A killed measurement continues after the last problem that is on disk.
             file.flush()
             os.fsync(file.fileno())
     return rates
 
 
 def within(rates: Sequence[PassRate], low: float, high: float) -> list[PassRate]:
-    """Select the rates in [low, high].
-
-    Raises:
-        UsageError: bounds that are not 0 <= low <= high <= 1.
-    """
+    """Select the rates in [low, high]."""
     if not 0 <= low <= high <= 1:
         raise UsageError(
             f"bounds of pass rates must be 0 <= low <= high <= 1, got {low} and {high}"
@@ -142,12 +129,7 @@ def within(rates: Sequence[PassRate], low: float, high: float) -> list[PassRate]
 
 
 def training_indices(path: Path, task: Task, split: str, low: float, high: float) -> list[int]:
-    """Indices of the problems of `split` whose measured pass rate is in [low, high], in order.
-
-    Raises:
-        UsageError: there is no such file, it was measured on another split or task, no problem is
-            within the bounds, or a problem is not the one that was measured.
-    """
+    """Indices of the problems of `split` whose measured pass rate is in [low, high], in order."""
     protocol, rates = read_rates(path)
     if not protocol:
         raise UsageError(f"there are no pass rates in {path}; make them with `flowzoo filter`")
@@ -165,6 +147,7 @@ def training_indices(path: Path, task: Task, split: str, low: float, high: float
         )
     for rate in chosen:
         problem = task.problem(rate.index, split)
+        # The same id may name another text in another file.
         if (problem.id, text_digest(problem)) != (rate.problem, rate.text):
             raise UsageError(
                 f"problem {rate.problem} in {path} is not problem {rate.index} of the training "

@@ -39,10 +39,7 @@ def sample_shards(
     sampler: Sampler,
     jobs: Sequence[EpisodeJob],
 ) -> RolloutBatch:
-    """Play `jobs` in shards of `size` (0: all) where `backend` plays them.
-
-    `plan` describes `sampler` to other processes.
-    """
+    """Play `jobs` in shards of `size` (0: all); `plan` describes `sampler` to other processes."""
 
     def play(shard: Shard) -> RolloutBatch:
         return play_with(sampler, shard.jobs)
@@ -51,15 +48,12 @@ def sample_shards(
 
 
 def sample_jobs(engines: Engines, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-    """Play `jobs` as one batch.
-
-    If an engine dies, all of them are played again once it is back, so that no group is trained on
-    half filled.
-    """
+    """Play `jobs` as one batch, and again if an engine dies."""
     while True:
         try:
             return sample_once(engines, sampler, jobs)
         except EngineDeadError as error:
+            # All jobs again, so that no group is trained on half filled.
             engines.recover(error)
 
 
@@ -100,13 +94,11 @@ class Evaluation:
     """Episodes that are played as one batch; 0: all."""
 
     def play(self, policy_map: PolicyMap, samples: int | None = None) -> Sequence[EpisodeRecord]:
-        """Play `samples` episodes of every problem, problem by problem.
-
-        Noise depends on the problem and the number of the sample only: it is the same in every
-        evaluation, and the first samples do not depend on `samples`.
-        """
+        """Play `samples` episodes of every problem, problem by problem."""
         count = samples or self.samples
         rollout = evaluation_sampler(self.workflow, policy_map, self.deterministic, self.failures)
+        # The noise depends on problem and number alone: it is the same in every evaluation, and the
+        # first samples do not depend on `samples`.
         jobs = [EpisodeJob(problem, number) for problem in self.problems for number in range(count)]
         play = partial(sample_jobs, self.engines)
         plan = RolloutSpec("eval", policies_of(policy_map))

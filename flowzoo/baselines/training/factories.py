@@ -37,10 +37,8 @@ CANDIDATES = 4
 def make_learners(
     trained: Mapping[str, LoadedPolicy], settings: Mapping[str, LearnerConfig]
 ) -> dict[str, Learner]:
-    """Make learners for the policies of `trained` that are not frozen, on their weights.
-
-    `settings` has all policies that the run trains, in the order of their updates.
-    """
+    """Make learners for the policies of `trained` that are not frozen, on their weights."""
+    # `settings` has all policies of the run, of which this process may train a few.
     order = list(settings)
     return {
         name: Learner(
@@ -74,10 +72,8 @@ def open_engines(
     problems: Sequence[Problem],
     reply: int,
 ) -> Engines:
-    """Start the engine that the settings name; there is no fallback to another.
-
-    With `backend` ray the workers open engines, with `open_modules` or `open_replica`.
-    """
+    """Start the engine that the settings name; there is no fallback to another."""
+    # Rollout workers open their own, with `open_modules` or `open_replica`.
     if config.backend == "ray":
         return EnginesElsewhere(config, trained, *_samplings(config, reply))
     if not config.engine_traits.training:
@@ -103,7 +99,7 @@ def open_replica(
 
 
 def _samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
-    """Sampling of training and of evaluations, with replies of at most `reply` tokens."""
+    # Evaluations sample from the whole distribution, at another temperature.
     plain = {name: getattr(config, name) for name in PLAIN}
     return (
         Sampling(**plain, max_tokens=reply),

@@ -1,59 +1,32 @@
 """Filtering of sampled groups without variance, which have nothing to learn from.
 
-With `zero_variance="drop"`, problems whose rows all have advantage zero or are left out of the loss
-are replaced by fresh ones from the stream, up to a cap ("dynamic sampling" of DAPO, arXiv
-2503.14476, section 3.2). Differences to the paper: the algorithm's advantages after the rule for
-truncated replies decide, not the outcomes; as many problems are drawn as are likely to be needed,
-not a whole batch; at the cap the step goes on with a short batch, which is reported.
-
-All episodes stay in `sampled`, so that statistics (accuracy, mu_k, F_k, b_k) are taken before the
-filter. The stream's cursor is the only state: a run that saves it draws the same problems again.
+Problems whose rows all have advantage zero or are left out of the loss are replaced by fresh ones
+("dynamic sampling" of DAPO, arXiv 2503.14476, section 3.2). Differences to the paper: advantages
+after the rule for truncated replies decide, not outcomes; as many problems are drawn as are likely
+to be needed, not a whole batch; at the cap the step goes on with a short batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, concat_batches
 from flowzoo.envs import Call
 from flowzoo.envs.tasks.task import Task
-from flowzoo.errors import UsageError, check_choice
 
-ZeroVariance = Literal["keep", "drop"]
 PlayJobs = Callable[[Sequence[EpisodeJob]], RolloutBatch]
 InformativeJobs = Callable[[RolloutBatch], Set[str]]
 """Returns the keys of the jobs with something to learn from, of all jobs so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilterConfig:
-    """Treatment of problems with nothing to learn from.
-
-    Raises:
-        UsageError: an unknown choice, or a negative number.
-    """
-
-    zero_variance: ZeroVariance = "keep"
-    """`drop`: problems with nothing to learn from are replaced by fresh ones."""
-    refills: int = 10
-    """Most times that fresh problems are drawn in one step."""
-
-    def __post_init__(self) -> None:
-        """Check the choices."""
-        check_choice("choice of `zero_variance`", self.zero_variance, ZeroVariance)
-        if self.refills < 0:
-            raise UsageError(f"`refills` must be at least 0, got {self.refills}")
-
-
 class FilteredBatch(NamedTuple):
-    """The episodes of one step."""
+    """Episodes of one step; statistics are taken of all, dropped groups included."""
 
     sampled: RolloutBatch
-    """All episodes, of dropped groups too, in the order they were drawn."""
+    """All episodes, in the order they were drawn."""
     trained_jobs: frozenset[str]
     """Keys of the jobs to train on."""
     counts: dict[str, float]
@@ -73,10 +46,7 @@ def job_of(episode: str) -> str:
 
 
 def needed(missing: int, useful: int, drawn: int, most: int) -> int:
-    """Number of problems to draw for `missing` useful ones, if `useful` of `drawn` were useful.
-
-    At most `most`, which is also the number while none was useful.
-    """
+    """Number of problems to draw for `missing` useful ones, if `useful` of `drawn` were useful."""
     return min(most, math.ceil(missing * drawn / useful)) if useful else most
 
 
@@ -84,27 +54,17 @@ def gather(
     stream: ProblemStream,
     task: Task,
     play: PlayJobs,
-    config: FilterConfig,
     *,
+    refills: int,
     problems: int,
     samples: int,
     informative: InformativeJobs,
 ) -> FilteredBatch:
     """Play `samples` jobs of problems from `stream` until `problems` of them are useful.
 
-    Args:
-        stream: source of problems; its cursor advances.
-        task: task that makes the problems.
-        play: plays jobs: `sample` of a `Rollout`, `TreeRollout` or `JointRollout`.
-        config: the rule.
-        problems: problems in a full batch.
-        samples: jobs per problem.
-        informative: returns the useful jobs; called for all jobs after every draw, since new jobs
-            may change the statistics of the batch, and only if the rule drops any.
-
-    Returns:
-        All episodes and the jobs to train on; fewer problems than asked for, even none, if the cap
-        was reached.
+    Fresh problems are drawn at most `refills` times; with 0 every problem counts as useful.
+    `informative` is called for all jobs after every draw, since new jobs may change the statistics
+    of the batch. If the cap is reached there are fewer problems than asked for, even none.
     """
     parts: list[RolloutBatch] = []
     groups: list[list[str]] = []
@@ -120,10 +80,10 @@ def gather(
         groups += [[job.key for job in jobs] for jobs in drawn]
         parts.append(play([job for jobs in drawn for job in jobs]))
         useful = groups
-        if config.zero_variance == "drop":
+        if refills:
             jobs_with_signal = informative(concat_batches(parts))
             useful = [keys for keys in groups if not jobs_with_signal.isdisjoint(keys)]
-        if len(useful) >= problems or config.zero_variance == "keep" or rounds == config.refills:
+        if len(useful) >= problems or rounds == refills:
             break
         rounds += 1
     chosen = useful[:problems]

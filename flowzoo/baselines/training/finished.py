@@ -1,8 +1,4 @@
-"""A finished training run, opened again: its last policies and held-out problems.
-
-Parts are built as in training, engine included: on the machine that trained it, a transformers run
-repeats its last evaluation with the same scores.
-"""
+"""A finished training run, opened again: its last policies and held-out problems."""
 
 from __future__ import annotations
 
@@ -31,12 +27,7 @@ from flowzoo.files import read_json, write_json
 
 
 def read_finished(folder: Path) -> RunData:
-    """Read the files of a finished run.
-
-    Raises:
-        UsageError: there is no run, it is not finished, or it was never evaluated.
-        DataError: a file there is not what a run writes.
-    """
+    """Read the files of a finished run."""
     if not (folder / "run.json").is_file():
         raise UsageError(f"{folder} is no run directory: it has no run.json")
     data = read_run(folder, folder.name)
@@ -67,12 +58,7 @@ class FinishedRun:
 
 @contextmanager
 def open_finished(folder: Path) -> Iterator[FinishedRun]:
-    """Load the last checkpoint of a finished run; its engines end with the block.
-
-    Raises:
-        UsageError: see `read_finished`; settings that this version does not know; or the last
-            checkpoint is not that of the last evaluation.
-    """
+    """Load the last checkpoint of a finished run; its engines end with the block."""
     data = read_finished(folder)
     config = from_table(data.settings, str(folder / "run.json"))
     info = find_checkpoint(folder, "last")
@@ -93,6 +79,8 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
         if not policy.frozen:  # before its learner, which would hold the starting weights
             policy.weights.load(info.policy_path(name))
     learners = make_learners(trained, plan.learners)
+    # Parts are built as in training, so on the same machine a transformers run repeats its last
+    # evaluation with the same scores.
     here = replace(config, backend="local")  # also a run that was trained elsewhere
     engines = open_engines(here, trained, learners, held_out, plan.budgets.reply)
     try:
@@ -107,16 +95,9 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
 
 
 def run_swaps(folder: Path) -> dict[str, Any]:
-    """The policy-swap probe of a finished run, written to its `swaps.json`.
+    """Run the policy-swap probe of a finished run, unless its `swaps.json` is up to date.
 
-    Existing results are returned unless the run has gone on since. The accuracy without exchange is
-    measured again, so that both sides of a difference come from the same machine.
-
-    Returns:
-        `step`, `accuracy` and `scores` (unexchanged), and `swaps`: see `swap.swap_probe`.
-
-    Raises:
-        UsageError: see `open_finished`.
+    Returns `step`, `accuracy` and `scores` (unexchanged), and `swaps`: see `swap.swap_probe`.
     """
     path = folder / "swaps.json"
     last = read_finished(folder).steps[-1]

@@ -43,15 +43,11 @@ _MAD_EFFICIENCY = 0.37
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:
-    """Metrics of episodes by stable name: `reward/mean`, `role_score/generator`, `tokens/mean` …
-
-    `calls/mean` is per episode; `calls/ROLE` is a number, so that `tokens/ROLE` times `calls/ROLE`
-    is the role's number of sampled tokens. With several episodes of every problem there are `avg@k`
-    and `pass@k`, k up to the fewest that a problem has.
-    """
+    """Metrics of episodes by stable name: `reward/mean`, `role_score/generator`, `tokens/mean` …"""
     total = summarize(records)
     row: MetricRow = {
         f"{prefix}reward/mean": total["accuracy"],
+        # Per episode; `calls/ROLE` times `tokens/ROLE` is the role's number of sampled tokens.
         f"{prefix}calls/mean": total["calls"],
     }
     if total["tokens"] is not None:
@@ -73,17 +69,13 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
 
 
 def evaluation_metrics(records: Sequence[EpisodeRecord]) -> MetricRow:
-    """`role_metrics` after `eval/`, and `eval/scores`, the mean score of every problem.
-
-    With several episodes of every problem `eval/right` is how many of each problem's were right,
-    and `avg@k` and `pass@k` have 95 % intervals, `_low` and `_high`: of the mean over problems,
-    whose episodes are not independent of each other.
-    """
+    """`role_metrics` after `eval/`, and `eval/scores`, the mean score of every problem."""
     row = role_metrics(records, "eval/") | {"eval/scores": problem_scores(records)}
     groups = list(attempts_of(records).values())
     if min((len(group) for group in groups), default=0) < 2:
         return row
     right = [sum(record.score >= 1.0 for record in group) for group in groups]
+    # Intervals over problems, whose episodes are not independent of each other.
     for name, values in attempt_values(records).items():
         low, high = interval(np.array(values))
         if math.isfinite(low):
@@ -91,18 +83,8 @@ def evaluation_metrics(records: Sequence[EpisodeRecord]) -> MetricRow:
     return row | {"eval/right": right}
 
 
-def pass_chances(right: Sequence[int], samples: int, k: int) -> list[float]:
-    """The unbiased estimate of pass@k of every problem, `right` of whose `samples` were right."""
-    return [pass_at(samples, count, k) for count in right]
-
-
 def progress(evaluations: Sequence[MetricRow], samples: int) -> MetricRow:
-    """First, best and last evaluation of a run, and the paired gain of the last over the first.
-
-    Args:
-        evaluations: rows with an evaluation, at least one, in the order of the steps.
-        samples: episodes of a problem in each.
-    """
+    """First, best and last evaluation of a run, and the paired gain of the last over the first."""
     first, last = evaluations[0], evaluations[-1]
     best = max(evaluations, key=lambda row: row["eval/reward/mean"])
     return {
@@ -117,18 +99,15 @@ def progress(evaluations: Sequence[MetricRow], samples: int) -> MetricRow:
 
 
 def attempt_gains(before: MetricRow, after: MetricRow, samples: int) -> dict[str, MetricRow]:
-    """Gains in avg@k and pass@k between two evaluations; empty with one episode of every problem.
-
-    Returns:
-        `avg@k`, and `pass@1`, `pass@2`, `pass@4` … `pass@k`, each with `before`, `after` (value,
-        low and high) and `gain`, the paired difference over problems.
-    """
+    """Gains in avg@k and pass@k between two evaluations; empty with one episode of a problem."""
     if samples < 2:
         return {}
     pairs = {f"avg@{samples}": (before["eval/scores"], after["eval/scores"])}
     for k in pass_sizes(samples):
-        ends = (pass_chances(row["eval/right"], samples, k) for row in (before, after))
-        pairs[f"pass@{k}"] = (next(ends), next(ends))
+        first, last = (
+            [pass_at(samples, right, k) for right in row["eval/right"]] for row in (before, after)
+        )
+        pairs[f"pass@{k}"] = (first, last)
 
     def values(row: MetricRow, name: str) -> list[float | None]:
         return [row.get(f"eval/{name}{end}") for end in ("", "_low", "_high")]
@@ -144,19 +123,7 @@ def attempt_gains(before: MetricRow, after: MetricRow, samples: int) -> dict[str
 
 
 def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> MetricRow:
-    """Group statistics, and Dr. MAS's inflation and shift per role (means over problems).
-
-    `group/count`, `group/zero_variance` and `group/singleton` count groups;
-    `group/zero_variance/ROLE` and `group/singleton/ROLE` are the fractions of the role's rows in
-    such a group, whose advantage says nothing.
-
-    Args:
-        advantages: what `compute` made of `rows`.
-        rows: the calls, in the same order.
-
-    Raises:
-        UsageError: their numbers differ.
-    """
+    """Group statistics, and Dr. MAS's inflation and shift per role (means over problems)."""
     if len(rows) != len(advantages.values):
         raise UsageError(
             f"`rows` must be the calls that the advantages were computed of: got {len(rows)} calls "
@@ -185,35 +152,24 @@ def advantage_metrics(advantages: Advantages, rows: Sequence[Call]) -> MetricRow
 
 
 def spike(norm: float, earlier: Sequence[float], factor: float = 5.0, window: int = 50) -> bool:
-    """True if a gradient norm is far above the earlier ones.
+    """True if a gradient norm is far above the `earlier` ones, oldest first.
 
-    A spike is above `factor` times their median and beyond their spread: with small batches norms
-    range over a decade, so that five medians are common. Logarithms of norms are assumed normal
-    with a deviation of 1.4826 times the median absolute one (Hampel, J. Am. Stat. Assoc. 69 (1974)
-    383), and a spike lies above the prediction interval of the next norm, by Student's t.
-
-    `earlier` comes from logged rows of metrics, so a resumed run finds the same spikes. A policy
-    that solves nearly all of its problems has norms near 0, compared with which any other would be
-    a spike: norms below a floor, a twentieth of the median of the largest tenth of all earlier ones
-    (five at least), are left out of the median.
-
-    Args:
-        norm: the norm in question.
-        earlier: the norms before it, oldest first; infinite and NaN ones are ignored.
-        factor: least number of medians.
-        window: number of latest norms above the floor that the median is taken of.
-
-    Returns:
-        False with fewer than 5 finite earlier norms above the floor, of which a median says little.
+    A spike is above `factor` times their median and beyond their spread. Logarithms of norms are
+    assumed normal with a deviation of 1.4826 times the median absolute one (Hampel, J. Am. Stat.
+    Assoc. 69 (1974) 383), and a spike lies above the prediction interval of the next norm, by
+    Student's t. The median is taken of the last `window` norms above a floor.
     """
     finite = [value for value in earlier if math.isfinite(value)]
     if len(finite) < _SPIKE_EARLIEST:
         return False
+    # A policy that solves nearly all of its problems has norms near 0, compared with which any
+    # other would be a spike.
     largest = sorted(finite)[-max(_SPIKE_EARLIEST, len(finite) // 10) :]
     floor = _SPIKE_FLOOR * median(largest)
     usual = [value for value in finite if value > 0 and value >= floor][-window:]
     if len(usual) < _SPIKE_EARLIEST or norm <= factor * median(usual):
         return False
+    # With small batches norms range over a decade, so that five medians are common.
     logs = [math.log(value) for value in usual]
     middle = median(logs)
     spread = 1.4826 * median(abs(value - middle) for value in logs)

@@ -1,7 +1,4 @@
-"""Resolved settings of a run: the outline, completed by what follows from the models.
-
-`resolve` is the second stage; `flowzoo.baselines.settings.preflight.outline_run` is the first.
-"""
+"""Resolved settings of a run: the second stage, after `settings.preflight.outline_run`."""
 
 from __future__ import annotations
 
@@ -107,16 +104,7 @@ def resolve(
     *,
     reply_tokens: int | None = None,
 ) -> RunPlan:
-    """Resolve the settings of a run, without loading a model's weights.
-
-    Args:
-        config: the settings.
-        before: settings of the run that is continued, if one is.
-        reply_tokens: length of a reply, in place of the task's.
-
-    Raises:
-        UsageError: names, choices or numbers that the run would refuse.
-    """
+    """Resolve the settings of a run, without loading a model's weights."""
     outline = outline_run(config, before)
     workflow, roles, policies = outline.workflow, outline.roles, outline.policies
     algorithm = outline.algorithm
@@ -125,6 +113,7 @@ def resolve(
     config, by_model, sources = settle(outline.config, outline.names, tokens, before)
     budgets = token_budgets(config, roles)
     hooks = load_hooks(config)
+    # Evaluations keep the task's score: a reward is not measured by itself.
     trained = workflow if hooks.reward is None else replace(workflow, episode_reward=hooks.reward)
     learners = {
         name: learner_config(
@@ -151,11 +140,7 @@ def resolve(
 
 
 def load_hooks(config: TrainConfig) -> Hooks:
-    """Load the functions that the settings name.
-
-    Raises:
-        UsageError: one cannot be loaded.
-    """
+    """Load the functions that the settings name."""
     advantages, loss, reward = config.advantage_function, config.loss, config.reward
     return Hooks(
         load_hook(AdvantageFunction, "advantage-function", advantages) if advantages else None,
@@ -168,11 +153,7 @@ def load_hooks(config: TrainConfig) -> Hooks:
 def advantage_computer(
     config: TrainConfig, algorithm: Algorithm, budgets: Budgets, hooks: Hooks
 ) -> AdvantageComputer:
-    """Make the advantage computer of a run.
-
-    Raises:
-        UsageError: a cache longer than a reply may be.
-    """
+    """Make the advantage computer of a run."""
     shaping = None
     if config.truncated == "shape":
         limits = {name: entry.reply or budgets.reply for name, entry in budgets.roles.items()}
@@ -212,18 +193,14 @@ def learner_config(
     config: TrainConfig, algorithm: Algorithm, policy: str, mapping: Mapping[str, str],
     roles: Roles, reply: int, *, loss: LossFunction | None = None,
 ) -> LearnerConfig:  # fmt: skip
-    """Settings of one policy's learner: shared by name, or derived from the run's.
-
-    Raises:
-        UsageError: a number out of range, or choices that exclude one another.
-    """
+    """Settings of one policy's learner: shared by name, or derived from the run's."""
     constant = 1.0
     if algorithm.aggregation == "token-sum":  # rows * reply of an optimizer step, if all call once
         agents = list(agent_policies(mapping, roles).values()).count(policy)
         count = config.problems * algorithm.samples(config.samples) * agents
         if not config.updates:
             raise UsageError(
-                "token-sum divides by the rows of an optimiser step, which updates=0 (steps by the "
+                "token-sum divides by the rows of an optimizer step, which updates=0 (steps by the "
                 "number of rows) leaves open: choose `updates` above 0 or another `aggregation`"
             )
         constant = count * reply / config.updates

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
+from flowzoo.agents.evaluation.intervals import Z
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
+from flowzoo.baselines.diagnostics.collapse import find_collapse
 from flowzoo.baselines.diagnostics.silence import silence_record
 from flowzoo.baselines.engines.hf import LoadedPolicy
 from flowzoo.baselines.run import checkpoint
-from flowzoo.baselines.run.directory import RunDirectory
-from flowzoo.baselines.run.follower import RunFollower
-from flowzoo.baselines.run.retention import CheckpointRetention
-from flowzoo.baselines.run.stopping import stop_reason
+from flowzoo.baselines.run.checkpoint import CheckpointRetention
+from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.options import StopOn
 from flowzoo.baselines.training import async_rollouts
 from flowzoo.baselines.training.metrics import MetricRow, progress
 from flowzoo.baselines.training.plan import RunPlan
@@ -32,14 +36,6 @@ class RunState:
         learners: Mapping[str, LearnerProtocol],
         stream: ProblemStream,
     ) -> None:
-        """Make the state of a new run.
-
-        Args:
-            config: the settings.
-            trained: all loaded policies, frozen ones included.
-            learners: learners by policy that is trained.
-            stream: source of problems.
-        """
         self._config = config
         self.trained, self.learners, self.stream = trained, learners, stream
         self.means = RunningMean()
@@ -88,10 +84,7 @@ class RunState:
         )
 
     def summary(self, plan: RunPlan, protocol: Mapping[str, Any]) -> MetricRow:
-        """First, best and last evaluation, and the paired gain of the last over step 0.
-
-        `protocol` is that of its evaluations.
-        """
+        """First, best and last evaluation, and the paired gain of the last over step 0."""
         config = self._config
         return {
             "workflow": plan.workflow.name,
@@ -143,11 +136,7 @@ class RunState:
     def resume(
         self, run: RunDirectory | RunFollower, backend: RunBackend
     ) -> list[async_rollouts.SampledStep]:
-        """Load the last checkpoint and return the batches that it was saved with.
-
-        Raises:
-            DataError: the run directory is damaged, and no checkpoint can repair it.
-        """
+        """Load the last checkpoint and return the batches that it was saved with."""
         sampled: list[async_rollouts.SampledStep] = []
         info, damaged = checkpoint.recover(run.checkpoints, self.learners, backend)
         if info is not None:
@@ -165,3 +154,49 @@ class RunState:
 
         self.history = backend.once(begin)
         return sampled
+
+
+def stop_reason(
+    rows: Sequence[Mapping[str, Any]],
+    patience: int,
+    at: float | None,
+    on: StopOn | None = None,
+) -> str:
+    """Reason to end a run after the last of `rows`, or empty.
+
+    A run ends at an evaluation: if none of the last `patience` (0: any number) was better than the
+    last better one, beyond noise; if its accuracy is `at`; or `on` a collapse in two of them.
+    """
+    if not rows or "eval/scores" not in rows[-1]:
+        return ""
+    accuracy = rows[-1]["eval/reward/mean"]
+    if at is not None and accuracy >= at:
+        return f"held-out accuracy {100 * accuracy:.1f} % reaches stop_at {at:g}"
+    collapse = find_collapse(rows) if on == "collapse" else None
+    if collapse is not None:
+        return f"{collapse.text} (stop_on collapse)"
+    if not patience:
+        return ""
+    best, waited = None, 0
+    for row in rows:
+        if "eval/scores" not in row:
+            continue
+        # Against the last better one, so that many small gains add up to one.
+        if best is None or beyond_noise(best["eval/scores"], row["eval/scores"]):
+            best, waited = row, 0
+        else:
+            waited += 1
+    if best is None or waited < patience:
+        return ""
+    return (
+        f"none of the {waited} evaluations since step {best['step']} was better than its "
+        f"{100 * best['eval/reward/mean']:.1f} % beyond noise (stop_patience {patience})"
+    )
+
+
+def beyond_noise(before: Sequence[float], after: Sequence[float]) -> bool:
+    """True if the mean of `after - before` is above 0 by its normal 95 % interval over items."""
+    gaps = np.asarray(after, np.float64) - np.asarray(before, np.float64)
+    if len(gaps) < 2:
+        return bool(gaps.mean() > 0)
+    return bool(gaps.mean() > Z * gaps.std(ddof=1) / math.sqrt(len(gaps)))

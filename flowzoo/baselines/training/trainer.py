@@ -1,15 +1,6 @@
 """The trainer: multi-agent RL over any workflow, with any map from roles to policies.
 
-`Trainer.iterate` is one iteration: take the batch of the step (`training.batch`: problems, with
-`samples` episodes or a tree of candidates each), give every reply an advantage within its group,
-take the optimizer steps of every policy, give the engines the new weights. `algorithm` names the
-groups, the sampling and the loss; `flowzoo algorithms` prints the choices of each, and
-`flowzoo.baselines.settings.algorithms` the differences to its paper and to that paper's code.
-
-For all of them, unlike in most trainers: masks and old log-probs come from the sampler, groups are
-full key tuples, replies cut off by the length limit are masked and counted, and a non-finite loss
-stops the run with its rows saved. A killed run continues from its last checkpoint with the same
-numbers: `training.build` opens a run, `training.train_state` is what a checkpoint holds.
+`algorithm` names the groups, the sampling and the loss; see `settings.algorithms`.
 """
 
 from __future__ import annotations
@@ -51,25 +42,15 @@ gone for longer than one start."""
 
 
 class Trainer:
-    """One run. `train(config)` is the usual way in.
-
-    Raises:
-        UsageError: see `flowzoo.baselines.training.build.open_run`.
-        DataError: likewise.
-    """
+    """One run. `train(config)` is the usual way in."""
 
     def __init__(self, config: TrainConfig, *, restart: bool = False) -> None:
-        """Load the models and open the run directory; resumes from its last intact checkpoint.
-
-        With `restart` an earlier run there is moved aside, and a new one begins.
-        """
         self._asked = config
         self._warned: set[str] = set()
         self._losses = 0
         self._take(open_run(config, restart=restart))
 
     def _take(self, parts: RunParts) -> None:
-        """Adopt the parts of an open run as attributes."""
         self._parts, self.backend, self.state = parts, parts.backend, parts.state
         self.plan, self.config, self.workflow = parts.plan, parts.plan.config, parts.plan.workflow
         self.run, self.board, self.learners = parts.run, parts.board, parts.state.learners
@@ -79,16 +60,13 @@ class Trainer:
     # -- the loop ------------------------------------------------------------------------------
 
     def train(self, on_step: Callable[[MetricRow], None] = lambda row: None) -> MetricRow:
-        """Run to the last step and return the summary; `on_step` sees every row of metrics.
-
-        If learners of other processes are lost, the steps since the last checkpoint are repeated.
-        Engines and files are closed at the end, after an error too.
-        """
+        """Run to the last step and return the summary; `on_step` sees every row of metrics."""
         started = time.perf_counter() - self.state.seconds
         try:
             while not self.state.finished:
                 try:
                     row = self._advance(self.state.step + 1, started)
+                # Repeat the steps since the last checkpoint.
                 except LearnersLostError as lost:
                     self._open_again(lost)
                     started = time.perf_counter() - self.state.seconds
@@ -103,7 +81,6 @@ class Trainer:
         return summary
 
     def _advance(self, step: int, started: float) -> MetricRow:
-        """Run `step`, log it, and save a checkpoint if one is due."""
         config = self.config
         row: MetricRow = {"step": step}
         if step > 0:
@@ -168,8 +145,10 @@ class Trainer:
                 norm = f"learn/grad_norm/{name}"
                 earlier = [past[norm] for past in self.state.history if norm in past]
                 row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
+        # Rows of the newest weights prove the last sync in steps without a probe.
         self.engines.compare(row_gaps(row, self.learners))
         learned_at = time.perf_counter()
+        # Weights are not replaced under an engine that samples.
         self.batches.wait()
         idle_at = time.perf_counter()
         row |= self.engines.sync(step % config.probe_distance == 0)
@@ -190,10 +169,7 @@ class Trainer:
     def update(
         self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
     ) -> MetricRow:
-        """Update one learner; the rows of a non-finite loss are saved before the run stops.
-
-        Several policies may be updated in threads; see `RunBackend.together`.
-        """
+        """Update one learner; the rows of a non-finite loss are saved before the run stops."""
         every, learner = self.config.probe_every, self.learners[policy]
         began = time.perf_counter()
         try:
@@ -229,6 +205,7 @@ class Trainer:
 
     def evaluate(self, step: int) -> MetricRow:
         """Evaluate on the held-out problems, with the same noise every time."""
+        # Evaluations have the newest weights, and the engines to themselves.
         self.batches.settle()
         proof = self.engines.prove()
         records = self.evaluation.play(self.plan.make_policy_map(self.engines.eval_policies))
@@ -259,6 +236,7 @@ class Trainer:
 
     def save(self, step: int, score: float | None) -> None:
         """Write a checkpoint."""
+        # Batches under way are part of the checkpoint, so they must be complete.
         self.batches.settle()
         self.state.save(self.run, self.backend, step, score, self.batches.ready)
         self._losses = 0
@@ -273,21 +251,13 @@ class Trainer:
         self._parts.close()
 
     def _tell(self, causes: Iterable[Silence | Alarm]) -> None:
-        """Warn of causes for learning nothing, of each once in a process."""
         for cause in causes if self.backend.writes else ():
             if cause.cause not in self._warned:
                 self._warned.add(cause.cause)
                 logger.warning(cause.text)
 
     def _open_again(self, lost: FlowzooError) -> None:
-        """Continue from the last checkpoint, as the same command would in another process.
-
-        Losses while the run is opened count, too.
-
-        Raises:
-            LearnersLostError: too many losses in a row.
-            NoRoomError: too many losses in a row, and the cluster has no room for learners.
-        """
+        """Continue from the last checkpoint, as the same command would in another process."""
         self.close()
         while True:
             self._losses += 1

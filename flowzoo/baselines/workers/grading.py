@@ -17,7 +17,6 @@ class RunGrader:
     """Resolves the effects of a `RolloutSpec`'s scripts; see `Grader`."""
 
     def __init__(self, config: TrainConfig) -> None:
-        """Make the task of every stage of the curriculum."""
         self._workflow = make_training_workflow(config)
         self._curriculum = Curriculum(self._workflow, read_stages(config.curriculum))
 

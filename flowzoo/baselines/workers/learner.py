@@ -1,7 +1,4 @@
-"""Learning in another process of a run: its learners, built from settings.
-
-Settings are plain values, so every rank of a learner group builds the same learners.
-"""
+"""Learning in another process of a run: its learners, built from settings."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ def open_learners(config: TrainConfig, policies: Sequence[str]) -> dict[str, Lea
     # `device` is the driver's, which does not learn.
     config = replace(config, device="cuda" if config.learner_gpus else "cpu")
     torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+    # From plain values, so that every rank of a learner group builds the same learners.
     plan = resolve(config)
     task = plan.workflow.task.name
     loaded = load_policies(config, plan.names, task, config.frozen, policies)

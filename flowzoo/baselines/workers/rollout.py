@@ -1,7 +1,4 @@
-"""Rollouts in another process of a run: its sampler, task, grader and engine, built from settings.
-
-Settings and a `RolloutSpec` are plain values, so a restarted process plays the same.
-"""
+"""Rollouts in another process of a run, built from settings."""
 
 from __future__ import annotations
 
@@ -13,14 +10,19 @@ from typing import Any
 import torch
 
 from flowzoo.agents import Policy, PolicyMap
+from flowzoo.agents.policy import Completion
+from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
+from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file
+from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
+from flowzoo.baselines.engines.hf import load_policies, policy_models
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.evaluation import evaluation_sampler
-from flowzoo.baselines.training.factories import make_sampler
-from flowzoo.baselines.training.plan import resolve
+from flowzoo.baselines.training.evaluation import evaluation_sampler, sample_jobs
+from flowzoo.baselines.training.factories import make_sampler, open_modules, open_replica
+from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.seeding import key_int
 
 
@@ -30,19 +32,12 @@ class RunPlayer:
     def __init__(
         self, config: TrainConfig, graders: Callable[[RolloutSpec], Resolver] | None = None
     ) -> None:
-        """Load the models, or start the engines.
-
-        `graders` returns the resolver of the effects of a plan; None: this process resolves them.
-        """
         # `device` is the learner's, which may differ.
         config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
         torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
         self._config, self._plan, self._graders = config, resolve(config), graders
-        from flowzoo.baselines.workers.models import (
-            open_models,  # late: vLLM and Ray only if needed
-        )
-
-        self._models = open_models(config, self._plan)
+        models = VLLMModels if config.engine_traits.own_weights else LearnerModels
+        self._models = models(config, self._plan)
         self.load, self.lost, self.probes = (
             self._models.load, self._models.lost, self._models.probes
         )  # fmt: skip
@@ -75,6 +70,7 @@ class RunPlayer:
 
     def _policy_map(self, plan: RolloutSpec, policies: Mapping[str, Policy]) -> PolicyMap:
         """Make the policy map; a substitute takes over the switch for thoughts."""
+        # A substitute of another role takes over that role's switch for thoughts.
         switched: dict[tuple[str, bool | None], Policy] = {}
         for name, thinking in plan.policies.values():
             policy: Any = policies[name]
@@ -83,3 +79,60 @@ class RunPlayer:
                 switched[name, thinking] = policy if same else policy.thinking_as(thinking)
         entries = {agent: switched[player] for agent, player in plan.policies.items()}
         return PolicyMap(entries, self._plan.budgets.roles)
+
+
+class LearnerModels:
+    """Modules of a worker that samples with transformers."""
+
+    def __init__(self, config: TrainConfig, plan: RunPlan) -> None:
+        task = plan.workflow.task.name
+        self._loaded = load_policies(config, plan.names, task, config.frozen)
+        self.engines = open_modules(config, self._loaded, plan.budgets.reply)
+
+    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
+        """See `ShardPlayer`; the digest is of the weights that the model computes with."""
+        modules = self._loaded[policy].weights
+        modules.put(from_file(weights), f"the driver's file for policy {policy!r}")
+        return Loaded(digest(distinct(modules.state())), version)
+
+    def lost(self) -> Sequence[str]:
+        """Return an empty list: nothing can die apart from the worker."""
+        return ()
+
+    def probes(self) -> Mapping[str, Sequence[Completion]]:
+        """Return an empty map: the digest is proof enough."""
+        return {}
+
+    def play(self, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+        """Play jobs as one batch."""
+        return sample_jobs(self.engines, sampler, jobs)
+
+
+class VLLMModels:
+    """Engines of a worker that samples with vLLM, in separate processes."""
+
+    def __init__(self, config: TrainConfig, plan: RunPlan) -> None:
+        task = plan.workflow.task
+        models = policy_models(config, plan.names, task.name, config.frozen)
+        problems = distinct_problems(task, config.eval_split, config.eval_problems)
+        self.engines = open_replica(config, models, problems, plan.budgets.reply)
+
+    def load(self, policy: str, version: int, weights: bytes) -> Loaded:
+        """See `ShardPlayer`; the digest is of the received weights, log-probs of loaded ones."""
+        tensors = from_file(weights)
+        logps = self.engines.take(policy, version, tensors)
+        return Loaded(digest(distinct(tensors)), version, logps)
+
+    def lost(self) -> Sequence[str]:
+        """Names of the engines that died."""
+        return self.engines.lost()
+
+    def probes(self) -> Mapping[str, Sequence[Completion]]:
+        """Completions that prove the loaded weights, by policy."""
+        return self.engines.probes()
+
+    def play(self, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+        """Play jobs as one batch."""
+        batch = sample_jobs(self.engines, sampler, jobs)
+        self.engines.played()
+        return batch

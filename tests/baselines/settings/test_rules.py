@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.rules import (
     check,
+    run_rules,
     scale_rules,
     transfer_device_rules,
     transfer_rules,
@@ -85,3 +87,20 @@ def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model() -
         pytest.skip("there is a GPU")
     with pytest.raises(UsageError, match="learner is on cpu: leave it at file"):
         load_policies(config, ["solver"], "math")
+
+
+@pytest.mark.parametrize(
+    ("changes", "distance"),
+    [({}, 10), ({"sync_check_every": 3}, 3), ({"max_staleness": 1}, 1), ({"backend": "ray"}, 1),
+     ({"backend": "torchrun"}, 1)],
+)  # fmt: skip
+def test_rows_stand_in_for_probes_only_where_they_prove_something(
+    changes: dict[str, Any], distance: int
+) -> None:
+    config = TrainConfig(engine="vllm", **changes)
+    assert config.probe_distance == distance
+    check(run_rules(config))
+    if distance == 1:
+        check(run_rules(replace(config, sync_check_every=1)))
+        with pytest.raises(UsageError, match="leaves out probes"):
+            check(run_rules(replace(config, sync_check_every=2)))

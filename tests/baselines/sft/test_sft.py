@@ -26,14 +26,20 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.run import save_clock
 from flowzoo.baselines.run.directory import plain
 from flowzoo.baselines.run.export import find_checkpoint
 from flowzoo.baselines.settings.sft import SftConfig, Taught
+from flowzoo.baselines.sft import trainer as sft_trainer
 from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
 from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, read_source
-from flowzoo.baselines.sft.trainer import SupervisedTrainer, warm_start
+from flowzoo.baselines.sft.trainer import (
+    SAVE_S,
+    SAVE_SHARE,
+    SaveClock,
+    SupervisedTrainer,
+    warm_start,
+)
 from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
@@ -179,8 +185,8 @@ def test_a_run_that_is_stopped_within_an_epoch_has_what_was_saved_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
     repeated_rows: Callable[[Path], Any],
 ) -> None:
-    monkeypatch.setattr(save_clock, "SAVE_S", 0.0)
-    monkeypatch.setattr(save_clock, "SAVE_SHARE", float("inf"))
+    monkeypatch.setattr(sft_trainer, "SAVE_S", 0.0)
+    monkeypatch.setattr(sft_trainer, "SAVE_SHARE", float("inf"))
 
     def stop(row: MetricRow) -> None:
         if row["step"] == 1:
@@ -458,7 +464,7 @@ def test_problems_are_held_back_whole(tmp_path: Path, played: list[EpisodeRecord
         {call.problem for calls in side.values() for call in calls}
         for side in (trainer.rows, trainer.held_out)
     ]
-    trainer._opened.close()
+    trainer.close()
     assert all(sides)
     assert not sides[0] & sides[1]
 
@@ -487,3 +493,19 @@ def test_nothing_left_to_teach_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no reply is left to teach policy shared: of 8 episodes "
                        "8 were kept; left out: .*longer than max_length"):  # fmt: skip
         run(tmp_path, max_length=3)
+
+
+def test_a_checkpoint_is_due_after_minutes_and_what_is_slow_to_save_is_saved_rarely() -> None:
+    now = 0.0
+    clock = SaveClock(lambda: now)
+    now = SAVE_S - 1
+    assert not clock.due
+    now = SAVE_S
+    assert clock.due
+    with clock.saving():
+        now += 60.0
+    assert not clock.due
+    now += 60.0 / SAVE_SHARE - 1
+    assert not clock.due
+    now += 1
+    assert clock.due

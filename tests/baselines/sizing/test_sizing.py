@@ -22,10 +22,16 @@ from flowzoo.baselines.learner.hidden_states import fitting_layout, last_hidden
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.sizing.activations import Activations, Saved, count_activations
-from flowzoo.baselines.sizing.engines import EngineBytes, gpus_of_each, with_cache
 from flowzoo.baselines.sizing.hours import MeasuredRates, hours, read_rates, run_tokens
 from flowzoo.baselines.sizing.layouts import RunSizes
-from flowzoo.baselines.sizing.memory import GIB, learner_memory, optimiser_bytes
+from flowzoo.baselines.sizing.memory import (
+    GIB,
+    EngineBytes,
+    gpus_of_each,
+    learner_memory,
+    optimizer_bytes,
+    with_cache,
+)
 from flowzoo.baselines.sizing.shape import UncountedError, read_config, shape_of
 from flowzoo.baselines.sizing.source import files_bytes, model_folder
 from flowzoo.errors import DataError, UsageError
@@ -145,7 +151,7 @@ def test_activations_that_cannot_be_counted_are_unknown_and_stop_nothing(tmp_pat
         count_activations(sinks, None, "float32", "float32")
     sinks.save_pretrained(tmp_path)
     sizes = RunSizes(TrainConfig(max_tokens=64, lr=1e-4, model=str(tmp_path)))
-    assert "without the activations of gpt_oss: it keeps tables" in sizes.said(1, 80 * GIB)
+    assert "without the activations of gpt_oss: it keeps tables" in sizes.describe(1, 80 * GIB)
     one = sizes.layouts(1, 80 * GIB)[0]
     assert "activations" not in sizes.learner("shared", "full").learning
     assert (one.fits("transformers", 80 * GIB), one.fits("transformers", 1)) == (None, False)
@@ -169,14 +175,14 @@ def test_the_state_of_an_optimiser_is_counted(kind: Any, config: Any) -> None:
         for value in state.values()
         if isinstance(value, Tensor) and value.ndim
     )
-    assert optimiser_bytes(shape_of(config), settings) == held
+    assert optimizer_bytes(shape_of(config), settings) == held
 
 
 def test_ranks_share_weights_and_checkpointing_saves_activations(shared: RunSizes) -> None:
     plan = shared
     full = plan.learner("shared", "full")
     assert full.held["weights"] == 4 * plan.shape("shared").parameters
-    assert full.held["optimiser"] == 2 * full.held["weights"]
+    assert full.held["optimizer"] == 2 * full.held["weights"]
     assert full.held["reference of the KL term"] == full.held["weights"]
     assert full.held["running mean of gradients"] == full.held["weights"]
     assert full.learning["gradients of further roles"] == full.learning["gradients"]
@@ -186,7 +192,7 @@ def test_ranks_share_weights_and_checkpointing_saves_activations(shared: RunSize
     assert plan.learner("shared", "full", 2, "none") == full
     lora = plan.learner("shared", "lora")
     assert lora.held["weights"] == full.held["weights"]
-    assert lora.held["optimiser"] == 2 * lora.held["adapter"]
+    assert lora.held["optimizer"] == 2 * lora.held["adapter"]
     assert "reference of the KL term" not in lora.held
     assert lora.peak < full.peak
     again = replace(plan.plan.learners["shared"], gradient_checkpointing=True)
@@ -270,7 +276,7 @@ def test_engines_are_spread_over_as_few_gpus_as_hold_them_or_as_many_as_asked() 
     assert gpus_of_each([one], 8, room=30) == 1, "12 heads are not to be divided by 8"
     assert gpus_of_each([one, one], 8, room=136) == 2, "each has its own"
     assert gpus_of_each([one], 3, room=40) == 1, "there are no four"
-    assert gpus_of_each([one, one], 8, room=1000, asked=8) == 4
+    assert gpus_of_each([one, one], 8, room=1000, given=8) == 4
     assert with_cache([one], 1000, None, 2) == 400, "vLLM takes its share"
     assert with_cache([one], 1000, 1.0, 2) == 60 + GIB
 
@@ -344,7 +350,7 @@ def test_hours_need_rates_that_were_measured(tmp_path: Path) -> None:
     for path, one in zip(files, found, strict=True):
         path.write_text(json.dumps({**machine, **one}), encoding="utf-8")
     rates = read_rates(files[:2], "voting_v0")
-    assert (rates.generated, rates.trained, len(rates.said)) == (1e3, 500.0, 2)
+    assert (rates.generated, rates.trained, len(rates.sources)) == (1e3, 500.0, 2)
     sampling, learning = hours(tokens, rates, 2)
     assert sampling == pytest.approx((tokens.sampled + tokens.evaluated) / 2000 / 3600)
     assert learning == pytest.approx((tokens.sampled + tokens.read) / 1000 / 3600)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.envs import Call
+from tests.baselines.training.recorder import Recorder
 
 SMALL: dict[str, Any] = {
     "steps": 2, "problems": 2, "eval_problems": 2, "eval_every": 2, "checkpoint_every": 1,
@@ -25,21 +26,6 @@ SMALL: dict[str, Any] = {
     "model": "pocket:xs",
 }  # fmt: skip
 Learnt = list[tuple[int, str, Call, float]]
-
-
-class Recorder(Trainer):
-    """A trainer that notes what its learners are given."""
-
-    def update(
-        self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
-    ) -> MetricRow:
-        """As the trainer's, with a note of it."""
-        noted: Learnt = self.__dict__.setdefault("learnt", [])
-        noted += [
-            (step, policy, call, advantage)
-            for call, advantage in zip(calls, advantages, strict=True)
-        ]
-        return super().update(step, policy, calls, advantages)
 
 
 def config(root: Path, **changes: Any) -> TrainConfig:
@@ -51,7 +37,7 @@ def learnt_by(root: Path, **changes: Any) -> tuple[Learnt, Trainer]:
     """What the learners of a run were given, and its trainer."""
     trainer = Recorder(config(root, **changes))
     trainer.train()
-    return trainer.__dict__["learnt"], trainer
+    return trainer.learned, trainer
 
 
 def calls_of(root: Path, name: str) -> list[list[dict[str, Any]]]:
@@ -102,7 +88,7 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
         assert last[f"learn/rows/{policy}"] == sum(
             step == steps and named == policy for step, named, *_ in learnt
         )
-        # Weights at the time of sampling: after the optimiser steps of the step before.
+        # Weights at the time of sampling: after the optimizer steps of the step before.
         before = repeated_rows(tmp_path)[steps - 1].get(f"learn/steps/{policy}", 0)
         assert last[f"version/{policy}"] == before
         assert steps == 1 or before > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.report.write import write_report
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.filters import FilteredBatch
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.cli import main
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
+from tests.baselines.training.recorder import Recorder
 
 pytestmark = pytest.mark.xdist_group("env_run")  # they share a run
 
@@ -100,24 +100,12 @@ def run(root: Path, **changes: Any) -> dict[str, Any]:
     return train(TrainConfig(**{**SMALL, **changes, "out": str(root)}))
 
 
-class Recorder(Trainer):
-    """A trainer that notes what its learners are given."""
-
-    def update(
-        self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
-    ) -> MetricRow:
-        """As the trainer's, with a note of it."""
-        noted: Learnt = self.__dict__.setdefault("learnt", [])
-        noted += zip(calls, advantages, strict=True)
-        return super().update(step, policy, calls, advantages)
-
-
 def learnt_by(root: Path, **changes: Any) -> Learnt:
     """What the learners of a run of one step were given."""
     quick = {"steps": 1, "eval_problems": 1, "probe_every": 0, "role_gradients": False}
     trainer = Recorder(TrainConfig(**{**SMALL, **quick, **changes, "out": str(root)}))
     trainer.train()
-    return trainer.__dict__["learnt"]
+    return [(call, advantage) for *_, call, advantage in trainer.learned]
 
 
 @pytest.fixture(scope="module")

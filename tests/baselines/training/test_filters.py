@@ -26,7 +26,7 @@ from flowzoo.baselines.training.advantage_computer import (
     LengthShaping,
     informative_jobs,
 )
-from flowzoo.baselines.training.filters import FilterConfig, gather, job_of, needed
+from flowzoo.baselines.training.filters import gather, job_of, needed
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError
 
@@ -61,17 +61,17 @@ def informative(
     return informative_jobs(played.rows, values, {"shared": LearnerConfig(**settings)})
 
 
-def collect(skill: float, place: int = 0, problems: int = 6, **config: object):
+def collect(skill: float, place: int = 0, problems: int = 6, refills: int = 0):
     player, stream = Player(skill), ProblemStream("train", 3, cursor=place)
-    rule = FilterConfig(**config)  # type: ignore[arg-type]
     found = gather(
-        stream, TASK, player, rule, problems=problems, samples=4, informative=informative
-    )
+        stream, TASK, player, refills=refills, problems=problems, samples=4,
+        informative=informative,
+    )  # fmt: skip
     return found, player, stream
 
 
 def test_kept_groups_are_whole_and_vary() -> None:
-    found, player, stream = collect(0.8, zero_variance="drop", refills=20)
+    found, player, stream = collect(0.8, refills=20)
     played = [job.problem.id for jobs in player.rounds for job in jobs]
     assert found.counts["filter/drawn"] == len(played) / 4 == stream.cursor
     assert found.counts["filter/refills"] == len(player.rounds) - 1 > 0
@@ -94,7 +94,7 @@ def test_kept_groups_are_whole_and_vary() -> None:
 
 
 def test_the_cap_ends_it_and_is_reported() -> None:
-    found, player, _ = collect(1.0, zero_variance="drop", refills=2)
+    found, player, _ = collect(1.0, refills=2)
     assert len(player.rounds) == 3
     assert found.trained_jobs == frozenset()
     assert found.counts["filter/capped"] == 1
@@ -113,9 +113,9 @@ def test_without_the_filter_nothing_is_dropped_and_the_stream_is_the_old_one() -
 
 
 def test_a_step_repeats_from_its_cursor() -> None:
-    first, _, stream = collect(0.8, zero_variance="drop")
-    second, _, _ = collect(0.8, place=stream.cursor, zero_variance="drop")
-    again, _, _ = collect(0.8, place=stream.cursor, zero_variance="drop")
+    first, _, stream = collect(0.8, refills=10)
+    second, _, _ = collect(0.8, place=stream.cursor, refills=10)
+    again, _, _ = collect(0.8, place=stream.cursor, refills=10)
     assert again == second
     assert not {r.problem for r in first.sampled.records} & {
         r.problem for r in second.sampled.records
@@ -125,7 +125,7 @@ def test_a_step_repeats_from_its_cursor() -> None:
 def test_a_problem_drawn_twice_in_a_step_makes_two_groups() -> None:
     stream = ProblemStream("train", 0, only=[7])
     found = gather(
-        stream, TASK, Player(0.5), FilterConfig(), problems=3, samples=4, informative=informative
+        stream, TASK, Player(0.5), refills=0, problems=3, samples=4, informative=informative
     )
     assert len({record.episode for record in found.sampled.records}) == 12
     assert {record.problem for record in found.sampled.records} == {TASK.problem(7, "train").id}
@@ -133,8 +133,7 @@ def test_a_problem_drawn_twice_in_a_step_makes_two_groups() -> None:
 
 def test_a_problem_drawn_again_in_a_refill_makes_another_group() -> None:
     player, stream = Player(0.8), ProblemStream("train", 0, only=[7])
-    rule = FilterConfig(zero_variance="drop", refills=9)
-    found = gather(stream, TASK, player, rule, problems=3, samples=4, informative=informative)
+    found = gather(stream, TASK, player, refills=9, problems=3, samples=4, informative=informative)
     assert len(player.rounds) > 1
     episodes = [record.episode for record in found.sampled.records]
     assert len(set(episodes)) == len(episodes) == 4 * found.counts["filter/drawn"]
@@ -215,7 +214,7 @@ def test_a_group_that_was_cut_off_throughout_is_refilled() -> None:
 
     player = CutOff(0.6)
     found = gather(
-        ProblemStream("train", 3), TASK, player, FilterConfig("drop", 1), problems=3, samples=4,
+        ProblemStream("train", 3), TASK, player, refills=1, problems=3, samples=4,
         informative=informative,
     )  # fmt: skip
     first = {job.key for job in player.rounds[0]}
@@ -263,10 +262,6 @@ def test_as_many_are_drawn_as_are_likely_to_be_needed() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(UsageError, match="Valid choices: drop, keep"):
-        FilterConfig(zero_variance="discard")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="refills"):
-        FilterConfig(refills=-1)
     with pytest.raises(UsageError, match="no problem left"):
         ProblemStream("train", 0, only=[])
     with pytest.raises(UsageError, match="cursor"):
@@ -285,7 +280,7 @@ def test_candidates_that_differ_are_kept_where_all_episodes_fail(kind: str) -> N
     algorithm = "at_grpo" if kind == "tree" else "magrpo_tree"
     found = gather(
         ProblemStream("train", 1), TASK, lambda jobs: with_tokens(sampler.sample(jobs)),
-        FilterConfig("drop"), problems=4, samples=1,
+        refills=10, problems=4, samples=1,
         informative=lambda played: informative(played, algorithm),
     )  # fmt: skip
     assert found.counts["filter/kept"] == 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,12 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train
-from flowzoo.envs import Call
 from flowzoo.errors import UsageError
+from tests.baselines.training.recorder import Recorder
 
 PAGE = Path(__file__).parents[3] / "docs" / "hooks.md"
 (EXAMPLE,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
-
-
-class Recorder(Trainer):
-    """Notes the advantages that its learners get."""
-
-    def update(
-        self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
-    ) -> MetricRow:
-        """As the trainer's, with a note of it."""
-        self.__dict__.setdefault("given", []).extend(advantages)
-        return super().update(step, policy, calls, advantages)
 
 
 def settings(root: Path, mine: Path, **changes: Any) -> TrainConfig:
@@ -58,7 +45,7 @@ def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
     )  # fmt: skip
     trainer = Recorder(config)
     trainer.train()
-    given = trainer.__dict__["given"]
+    given = [advantage for *_, advantage in trainer.learned]
     assert min(given) == 0
     assert max(given) > 0
     zero, first, second = rows(tmp_path)
@@ -130,7 +117,7 @@ def test_a_constant_in_the_reward_gives_learners_the_same_advantages(tmp_path: P
         )  # fmt: skip
         trainer = Recorder(config)
         trainer.train()
-        found[name] = trainer.__dict__["given"]
+        found[name] = [advantage for *_, advantage in trainer.learned]
         (first,) = rows(tmp_path / f"_{name}")[1:]
         assert first["strict/generator"] < 1
         assert ("pass@8" in first) == (not name)

@@ -87,21 +87,6 @@ def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [0, 1, 2]
 
 
-def test_weights_that_are_not_numbers_stop_the_run(tmp_path: Path) -> None:
-    """The learner's, between sampling and learning: the loss of the first rows is to blame."""
-    trainer = make(tmp_path)
-
-    def spoil() -> None:
-        with torch.no_grad():
-            trainer.learners["generator"].parameters[-1].fill_(math.nan)
-
-    trainer.engines.before_learning = spoil  # type: ignore[method-assign]
-    with pytest.raises(NonFiniteError, match=r"the loss of .* rows of policy 'generator'"):
-        trainer.train()
-    rows = (tmp_path / "nonfinite-000001.jsonl").read_text().splitlines()
-    assert {json.loads(line)["role"] for line in rows} == {"generator"}
-
-
 def test_policies_that_fail_at_the_same_time_each_keep_their_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

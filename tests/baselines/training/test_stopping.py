@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowzoo.baselines.run.stopping import beyond_noise, stop_reason
+from flowzoo.baselines.training.train_state import beyond_noise, stop_reason
 
 ITEMS = 100
 

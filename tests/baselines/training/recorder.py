@@ -1,0 +1,25 @@
+"""A trainer that notes the rows that its learners get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowzoo.baselines.training.metrics import MetricRow
+from flowzoo.baselines.training.trainer import Trainer
+from flowzoo.envs import Call
+
+
+class Recorder(Trainer):
+    """Notes step, policy, call and advantage of every row."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.learned: list[tuple[int, str, Call, float]] = []
+        super().__init__(*args, **options)
+
+    def update(
+        self, step: int, policy: str, calls: Sequence[Call], advantages: Sequence[float]
+    ) -> MetricRow:
+        rows = zip(calls, advantages, strict=True)
+        self.learned += [(step, policy, call, advantage) for call, advantage in rows]
+        return super().update(step, policy, calls, advantages)
