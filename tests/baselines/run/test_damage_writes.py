@@ -161,3 +161,32 @@ def test_death_at_any_moment_of_mending(
     assert measured.lost_in(root) == 0
     assert repeated_rows(root) == repeated_rows(small_runs / "finished")
     assert [path.name for path in root.glob("checkpoints/torn-*")] == ["torn-step-00000004"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "target",
+    ["checkpoints/torn-step-00000004", "aside/1/transcripts/train-000003.jsonl", "metrics.jsonl",
+     "run.json"],
+)  # fmt: skip
+def test_kill_9_while_a_run_is_mended(
+    target: str,
+    tmp_path: Path,
+    warm: Callable[..., Any],
+    kill_before: Callable[[list[str], Path], None],
+    small_runs: Path,
+    small_words: Callable[[Path], list[str]],
+    repeated_rows: Callable[[Path], Any],
+    what_was_measured: Callable[[Path], Any],
+) -> None:
+    root = tmp_path / "run"
+    shutil.copytree(small_runs / "finished", root)
+    os.truncate(root / "checkpoints/step-00000004/random.pt", 10)
+    measured = what_was_measured(root)
+    command = ["flowzoo.cli", *small_words(root)]
+    kill_before(command, root / target)
+    assert measured.lost_in(root) == 0
+    done = warm(command).finish()
+    assert done.returncode == 0, done.stderr
+    assert measured.lost_in(root) == 0
+    assert repeated_rows(root) == repeated_rows(small_runs / "finished")
