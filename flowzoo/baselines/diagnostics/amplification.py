@@ -60,7 +60,7 @@ def amplification(
     slots = grams[0].shape[0]
     # One scale for all probes, so that early, large gradients do not decide alone.
     scaled = [gram / max(float(np.einsum("sbsb->", gram)), 1e-300) for gram in grams]
-    products = [_products_left_out(gram) for gram in scaled]
+    products = [products_left_out(gram) for gram in scaled]
     run_of = [0] * len(grams) if runs is None else list(runs)
     lengths = _lengths(products, run_of)
     weights = [lengths[run].sum() / lengths[run] / slots**2 for run in run_of]
@@ -83,8 +83,8 @@ def amplification(
     )
 
 
-def _products_left_out(gram: Floats) -> Floats:
-    # U_st of all blocks, then without each: (1 + blocks, slots, slots).
+def products_left_out(gram: Floats) -> Floats:
+    """U_st of all blocks, then without each: (1 + blocks, slots, slots)."""
     blocks = gram.shape[1]
     within = np.einsum("sbtb->bst", gram)
     across = np.einsum("sbtc->bst", gram) + np.einsum("sbtc->cst", gram) - 2 * within
@@ -120,7 +120,7 @@ def _root_of_ratio(
     ratio = top / bottom if bottom > 0 and top > 0 else 0.0
     freedom = _freedom(covariances, ratio, [len(part) - 2 for part in parts])
     level = t_quantile(freedom, (1 + confidence) / 2)
-    low, high = _fieller(top, bottom, covariances.sum(axis=0), level)
+    low, high = fieller(top, bottom, covariances.sum(axis=0), level)
     value = math.sqrt(top / bottom) if top >= 0 and bottom > 0 else math.nan
     return value, math.sqrt(max(low, 0.0)), math.sqrt(max(high, 0.0))
 
@@ -142,8 +142,8 @@ def _freedom(covariances: Floats, ratio: float, each: Sequence[int]) -> float:
     return float(variances.sum() ** 2 / weighted) if weighted > 0 else float(sum(each))
 
 
-def _fieller(top: float, bottom: float, covariance: Floats, level: float) -> tuple[float, float]:
-    # All ratios r for which top - r bottom is within `level` errors.
+def fieller(top: float, bottom: float, covariance: Floats, level: float) -> tuple[float, float]:
+    """Ends of the ratios r for which top - r bottom is within `level` errors (Fieller, 1954)."""
     vt, vtb, vb = covariance[0, 0], covariance[0, 1], covariance[1, 1]
     a = bottom**2 - level**2 * vb
     b = -2 * (top * bottom - level**2 * vtb)

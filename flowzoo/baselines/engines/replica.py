@@ -64,7 +64,7 @@ class ReplicaEngines(PolicyEngines):
     def take(self, policy: str, version: int, tensors: Mapping[str, Any]) -> list[list[float]]:
         """Load weights; the log-probs of the probes' replies under them."""
         # An engine that is dead, or dies of it, is started again first.
-        engine = self._of[policy]
+        engine = self.by_policy[policy]
         while True:
             if not engine.backend.alive:
                 self._restart(engine)
@@ -83,7 +83,7 @@ class ReplicaEngines(PolicyEngines):
         return [
             name
             for name, model in self._policies.items()
-            if not model.frozen and not (name in self._held and self._of[name].backend.alive)
+            if not model.frozen and not (name in self._held and self.by_policy[name].backend.alive)
         ]
 
     def played(self) -> None:
@@ -109,7 +109,7 @@ class ReplicaEngines(PolicyEngines):
         self._restarts -= 1
         self._death = None
         _log.warning("%s; it is started again", error)
-        self._held -= {name for name, other in self._of.items() if other is engine}
+        self._held -= {name for name, other in self.by_policy.items() if other is engine}
         engine.restart()
 
     def _load(self, engine: VLLMEngine, policy: str, tensors: Mapping[str, Any]) -> None:
@@ -134,7 +134,7 @@ class ReplicaEngines(PolicyEngines):
         # Each token is asked for as the next of a prompt, since vLLM 0.32 has no log-probs of
         # prompts where an engine has adapters. All texts grow by a token at a time, so that the
         # prefix cache is used, and seen if it is stale.
-        engine, rows = self._of[policy], self._rows(policy)
+        engine, rows = self.by_policy[policy], self._rows(policy)
         adapter = engine.adapter(policy) if self._policies[policy].adapter else None
         logps: list[list[float]] = [[] for _ in rows]
         for position in range(max(len(row.output_ids) for row in rows)):

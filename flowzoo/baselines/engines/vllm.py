@@ -118,12 +118,12 @@ class PolicyEngines:
     ) -> None:
         switches = read_thinking(config.thinking, policies)
         self._engines = open_engines(config, policies)
-        self._of = {name: self._engines[key] for name, key in engine_keys(policies).items()}
+        self.by_policy = {name: self._engines[key] for name, key in engine_keys(policies).items()}
 
         def make(sampling: Sampling) -> dict[str, VLLMPolicy]:
             return {
                 name: VLLMPolicy(
-                    self._of[name],
+                    self.by_policy[name],
                     name=name,
                     sampling=sampling,
                     adapter=name if model.adapter else None,
@@ -168,7 +168,7 @@ class VLLMEngines(PolicyEngines):
         self._unproved = set(learners)
         """Policies whose engines nothing has been asked of since their last sync."""
         # Their weights come back with no sync, so they stay in RAM while the engine sleeps.
-        self._keeps = {self._of[name] for name, loaded in trained.items() if loaded.frozen}
+        self._keeps = {self.by_policy[name] for name, loaded in trained.items() if loaded.frozen}
 
     def before_learning(self) -> None:
         """Put the engines to sleep if `engine_sleep` is set."""
@@ -212,9 +212,9 @@ class VLLMEngines(PolicyEngines):
                 engine.backend.wake(("weights",))
         for name, learner in self._learners.items():
             if learner.weights.is_adapter:
-                self._of[name].load_adapter(name, learner.weights.save)
+                self.by_policy[name].load_adapter(name, learner.weights.save)
             else:
-                self._of[name].load_weights(learner.weights.state())
+                self.by_policy[name].load_weights(learner.weights.state())
             self._train_policies[name].version = self._eval_policies[name].version = learner.steps
         if self._asleep:  # caches come last, when nothing of what was sent is held any more
             for engine in self._engines.values():

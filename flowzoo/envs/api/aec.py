@@ -180,7 +180,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             agent: Prose(samples) for agent in self.possible_agents
         }
         self.state_space = Turns()
-        self._draw = ProblemDraw()
+        self.problem_draw = ProblemDraw()
         self._episode: Episode | None = None
         self._busy = False
         self._settling = False
@@ -342,7 +342,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         twin.observation_spaces = copy_spaces(self.observation_spaces)
         twin.action_spaces = copy_spaces(self.action_spaces)
         twin._copy_tables(self)
-        twin._draw = copy.copy(self._draw)
+        twin.problem_draw = copy.copy(self.problem_draw)
         twin._answers = dict(self._answers)
         return twin
 
@@ -374,7 +374,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             raise EnvironmentBusyError(
                 "`reset` while an `astep` is under way: await or cancel it first"
             )
-        index, sample = self._draw.next(self.workflow.task, self.split, seed, options or {})
+        index, sample = self.problem_draw.next(self.workflow.task, self.split, seed, options or {})
         problem = get_problem(self.workflow.task, index, self.split)
         problem_id = problem.id
         key = f"{problem_id}#{sample}"

@@ -52,7 +52,7 @@ def texts_match(
     targets = [_utf8(text) for text in expected]
     answers: dict[int, bool] = {}
     rows = [row for row, rule in enumerate(rules) if _is_slow(got[row], targets[row], rule)]
-    if _pays(sum(len(got[row] or b"") for row in rows)):
+    if pays_to_load(sum(len(got[row] or b"") for row in rows)):
         answers = _compiled(rows, got, targets, rules)
     return [
         answers[row] if row in answers else text_matches(got[row], targets[row], rule)
@@ -69,7 +69,8 @@ def _is_slow(output: bytes | None, expected: bytes | None, rule: Compare) -> boo
 _compared = 0  # bytes of slow rows that Python has compared in this process
 
 
-def _pays(size: int) -> bool:
+def pays_to_load(size: int) -> bool:
+    """True if rows of `size` bytes are worth compiling or loading the kernel."""
     global _compared
     if size < BATCH_ABOVE:
         return False

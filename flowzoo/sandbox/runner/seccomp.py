@@ -108,7 +108,7 @@ _X32_BIT = 0x40000000
 # From here on numbers are the same everywhere, and libraries expect that they may be absent.
 _FIRST_NEW = 424
 
-_PID = 0xFFFF_FFFE  # placeholder in a filter for the id of its process
+OWN_PID = 0xFFFF_FFFE  # placeholder in a filter for the id of its process
 _CLONE_THREAD, _CLONE_NEW_ANY = 0x00010000, 0x7E020080  # the latter: all namespaces
 _SOCKET_TYPE, _SOCK_STREAM, _AF_UNIX = 0xF, 1, 1
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
@@ -159,9 +159,9 @@ def _conditions() -> dict[str, list[BpfStep]]:
             no,
         ],
         "clone3": [_refuse(errno.ENOSYS)],
-        "kill": _if_one_of(0, (_PID,)),
-        "tgkill": _if_one_of(0, (_PID,)),
-        "prlimit64": _if_one_of(0, (0, _PID)),
+        "kill": _if_one_of(0, (OWN_PID,)),
+        "tgkill": _if_one_of(0, (OWN_PID,)),
+        "prlimit64": _if_one_of(0, (0, OWN_PID)),
         "prctl": _if_one_of(0, _PRCTLS),
         "ioctl": _if_one_of(1, _IOCTLS),
         "fcntl": _if_one_of(1, _FCNTLS),
@@ -177,7 +177,8 @@ def _conditions() -> dict[str, list[BpfStep]]:
     }
 
 
-def _answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
+def syscall_answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
+    """Steps that answer a system call, by number."""
     allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
     answers: dict[int, list[BpfStep]] = {}
     for numbers in allowed.values():
@@ -190,7 +191,8 @@ def _answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
     return answers
 
 
-def _runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfStep]]]:
+def syscall_runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfStep]]]:
+    """First number and answer of every run of numbers with one answer."""
     runs: list[tuple[int, list[BpfStep]]] = []
     for number in range(max(_FIRST_NEW, *answers) + 2):
         unlisted = errno.ENOSYS if number >= _FIRST_NEW else errno.EPERM
@@ -200,20 +202,22 @@ def _runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfStep]]]:
     return runs
 
 
-def _search(runs: list[tuple[int, list[BpfStep]]]) -> list[BpfStep]:
+def search_steps(runs: list[tuple[int, list[BpfStep]]]) -> list[BpfStep]:
+    """A binary search over the runs."""
     # The kernel runs a new filter over all numbers to learn which it always allows, so that the
     # length of its paths is what each program pays for.
     if len(runs) == 1:
         return runs[0][1]
     middle = len(runs) // 2
-    below, above = _search(runs[:middle]), _search(runs[middle:])
+    below, above = search_steps(runs[:middle]), search_steps(runs[middle:])
     first = runs[middle][0]
     if len(below) > _FARTHEST:
         return [(_AT_LEAST, 0, 1, first), (_JUMP, 0, 0, len(below)), *below, *above]
     return [(_AT_LEAST, len(below), 0, first), *below, *above]
 
 
-def _steps(machine: int, keeps_files: bool) -> list[BpfStep]:
+def filter_steps(machine: int, keeps_files: bool) -> list[BpfStep]:
+    """The whole filter of a machine."""
     steps: list[BpfStep] = [
         (_LOAD, 0, 0, _ARCH),
         (_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
@@ -222,7 +226,7 @@ def _steps(machine: int, keeps_files: bool) -> list[BpfStep]:
     ]
     if machine == X86_64:
         steps += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL)]
-    return steps + _search(_runs(_answers(machine, keeps_files)))
+    return steps + search_steps(syscall_runs(syscall_answers(machine, keeps_files)))
 
 
 class Filter:
@@ -232,7 +236,7 @@ class Filter:
         machine = {"x86_64": X86_64, "aarch64": AARCH64}.get(os.uname().machine)
         if machine is None:
             raise OSError(errno.ENOSYS, f"no seccomp filter for {os.uname().machine}")
-        steps = _steps(machine, keeps_files)
+        steps = filter_steps(machine, keeps_files)
         self.program = b"".join(struct.pack("=HBBI", *step) for step in steps)
         # Offsets of the process id in its own namespace; four bytes each.
-        self.places = [8 * row + 4 for row, step in enumerate(steps) if step[3] == _PID]
+        self.places = [8 * row + 4 for row, step in enumerate(steps) if step[3] == OWN_PID]

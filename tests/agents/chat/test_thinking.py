@@ -52,13 +52,13 @@ def test_templates_without_a_switch_are_taken_at_their_word() -> None:
 @pytest.mark.parametrize("special", [False, True])
 def test_tags_survive_decoding_even_if_they_are_special_tokens(special: bool) -> None:
     model = chat(SWITCHED, special)
-    ids = model._tokenizer("<think>no</think>5<|im_end|>", add_special_tokens=False)["input_ids"]
+    ids = model.tokenizer("<think>no</think>5<|im_end|>", add_special_tokens=False)["input_ids"]
     assert model.decode(ids) == "<think>no</think>5"
 
 
 def test_a_thought_that_the_template_opened_is_part_of_the_text() -> None:
     model = chat(ALWAYS)
-    ids = model._tokenizer("so it is 7", add_special_tokens=False)["input_ids"]
+    ids = model.tokenizer("so it is 7", add_special_tokens=False)["input_ids"]
     assert model.decode(ids) == "<think>so it is 7"
     assert chat(SWITCHED).decode(ids) == "so it is 7"
 
@@ -103,10 +103,10 @@ def test_the_switch_is_read_per_name() -> None:
 def test_replies_with_thoughts_are_encoded_as_sampled(special: bool) -> None:
     model = chat(SWITCHED, special)
     ids = model.encode_reply("<think>no</think>5")
-    assert ids == tuple(model._tokenizer("<think>no</think>5")["input_ids"])
+    assert ids == tuple(model.tokenizer("<think>no</think>5")["input_ids"])
     opened = chat(ALWAYS, special)
     ids = opened.encode_reply("<think>so it is</think>7")
     assert ids is not None
     assert opened.decode(ids) == "<think>so it is</think>7"
-    assert ids[0] != opened._tokenizer.convert_tokens_to_ids("<think>")
+    assert ids[0] != opened.tokenizer.convert_tokens_to_ids("<think>")
     assert opened.encode_reply("7") is None  # no reply can be without the thought

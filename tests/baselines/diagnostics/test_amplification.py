@@ -9,9 +9,9 @@ import pytest
 
 from flowzoo.baselines.diagnostics.amplification import (
     FEWEST,
-    _fieller,
-    _products_left_out,
     amplification,
+    fieller,
+    products_left_out,
 )
 from flowzoo.errors import UsageError
 from studies.truth.simulation import simulate_gram
@@ -124,9 +124,9 @@ def test_runs_may_differ_in_the_slot_that_counts_most() -> None:
 
 
 def test_a_negative_denominator_bounds_nothing() -> None:
-    assert _fieller(-0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
-    assert _fieller(0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
-    assert _fieller(4.0, 1.0, np.zeros((2, 2)), 2.0) == (4.0, 4.0)
+    assert fieller(-0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
+    assert fieller(0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
+    assert fieller(4.0, 1.0, np.zeros((2, 2)), 2.0) == (4.0, 4.0)
 
 
 def test_without_noise_and_with_an_idle_slot_the_value_is_exact() -> None:
@@ -158,7 +158,7 @@ def test_probes_of_other_scales_count_alike() -> None:
 def test_cross_products_are_unbiased() -> None:
     rng = np.random.default_rng(5)
     means = np.stack([np.eye(1, SIZE)[0], 0.5 * np.eye(1, SIZE)[0]])
-    found = np.mean([_products_left_out(probe(means, 1.0, rng))[0] for _ in range(300)], axis=0)
+    found = np.mean([products_left_out(probe(means, 1.0, rng))[0] for _ in range(300)], axis=0)
     assert found == pytest.approx(np.array([[1, 0.5], [0.5, 0.25]]), abs=0.04)
 
 

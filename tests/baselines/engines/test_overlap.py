@@ -81,7 +81,7 @@ def test_an_engine_that_dies_beside_the_learner_is_started_again(
     start = trainer.batches.start
 
     def start_dead(step: int) -> None:
-        for engine in trainer.engines._engines.values():  # type: ignore[attr-defined]
+        for engine in trainer.engines.by_policy.values():  # type: ignore[attr-defined]
             engine.backend.close()
         start(step)
 

@@ -78,7 +78,7 @@ def give(world: World, policy: str, version: int, source: str = "") -> Loaded:
 @pytest.mark.full
 def test_an_engine_for_each_policy_proves_its_own_weights(world: World) -> None:
     replica, learners, proof = world
-    assert len(set(map(id, replica._of.values()))) == 2
+    assert len(set(map(id, replica.by_policy.values()))) == 2
     for name, learner in learners.items():
         learner.steps = 3
         proof.remember(name, learner)
@@ -111,14 +111,14 @@ def test_an_engine_that_died_has_no_weights_until_they_come_again(world: World) 
     for name in NAMES:
         proof.remember(name, learners[name])
         give(world, name, learners[name].steps)
-    replica._of["judge"].backend.close()
+    replica.by_policy["judge"].backend.close()
     assert replica.lost() == ["judge"]
     error = EngineDeadError("it is gone")
     with pytest.raises(EngineDeadError, match="it is gone"):
         replica.recover(error)
     proof(0, "judge", give(world, "judge", learners["judge"].steps))
     assert replica.lost() == []
-    replica._of["solver"].backend.close()
+    replica.by_policy["solver"].backend.close()
     with pytest.raises(EngineDeadError) as caught:
         give(world, "solver", 4)
     assert "engine_restarts" in caught.value.__notes__[0]

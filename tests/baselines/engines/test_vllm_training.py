@@ -126,7 +126,7 @@ def test_a_prompt_cache_that_outlives_its_weights_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer(config(tmp_path, lr=5e-3))
-    backend = next(iter(trainer.engines._engines.values())).backend
+    backend = next(iter(trainer.engines.by_policy.values())).backend
     monkeypatch.setattr(backend, "_forget_prompts", lambda: None)
     with pytest.raises(SyncError):
         trainer.iterate(1)

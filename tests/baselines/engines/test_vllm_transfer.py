@@ -56,7 +56,7 @@ def move(learner: Learner, seed: int) -> None:
 
 def core_of(engines: Any) -> int:
     """The process that computes."""
-    backend = engines._of["solver"].backend
+    backend = engines.by_policy["solver"].backend
     (process,) = backend._engine.engine_core.resources.engine_manager.processes
     return process.pid
 
@@ -131,7 +131,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
     move(learner, 4)
     caplog.clear()
     second = core_of(engines)
-    load = engines._of["solver"].load_weights
+    load = engines.by_policy["solver"].load_weights
 
     def load_and_stop(tensors: Any) -> int:
         done = load(tensors)
@@ -140,7 +140,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(engines._of["solver"], "load_weights", load_and_stop)
+        patch.setattr(engines.by_policy["solver"], "load_weights", load_and_stop)
         patch.setattr(sync_check, "CHANGED_WITHIN_S", 3.0)
         assert engines.sync()["sync/gap_max/solver"] < 1e-3
     (line,) = [one for one in caplog.messages if "started again" in one]
@@ -158,7 +158,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
     assert 3 <= time.monotonic() - began < 60
     assert "engine_restarts" in caught.value.__notes__[0]
     with pytest.raises(EngineDeadError, match="has not answered in 3 s"):
-        engines._of["solver"].load_weights(learner.weights.state())
+        engines.by_policy["solver"].load_weights(learner.weights.state())
     engines.close()
     end = time.monotonic() + 60
     while (
@@ -171,7 +171,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
 def test_caches_wake_when_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     engines, learner = open_engines()
     try:
-        backend, order = engines._of["solver"].backend, []
+        backend, order = engines.by_policy["solver"].backend, []
         load = backend.load_weights
 
         def loaded(tensors: Any, version: int) -> None:

@@ -9,7 +9,7 @@ from flowzoo.errors import UsageError
 
 
 def gold_of(env: SoloEnv) -> str:
-    return env._env.unwrapped.episode.problem.gold
+    return env.aec.unwrapped.episode.problem.gold
 
 
 def test_the_reward_sums_all_agents_of_the_role_turns_and_dead_steps():
@@ -70,7 +70,7 @@ def test_episodes_that_never_ask_the_role_are_skipped_deterministically():
             obs, info = env.reset(seed=2 if number == 0 else None)
             assert info["slot"] == 2
             seen.append(obs["messages"][0]["content"])
-        traces.append((seen, env._env.unwrapped._draw.resets))
+        traces.append((seen, env.aec.unwrapped.problem_draw.resets))
     assert traces[0] == traces[1]
     assert traces[0][1] > 8
 
@@ -80,7 +80,7 @@ def test_skipping_from_an_index_takes_the_following_problems():
     results = []
     for index in range(6):
         env.reset(options={"index": index})
-        results.append(env._env.unwrapped.episode.problem.index)
+        results.append(env.aec.unwrapped.episode.problem.index)
     assert results == sorted(results)
     assert all(number >= index for index, number in enumerate(results))
     assert results != list(range(6))
@@ -90,7 +90,7 @@ def test_a_role_that_is_never_asked_is_an_error_after_a_hundred_episodes():
     env = SoloEnv("orch_workers_v0", role="worker_2", others=lambda role, messages: "STRATEGY 1: a")
     with pytest.raises(UsageError, match=f"was not asked in {SKIPS} episodes in a row"):
         env.reset(seed=0)
-    assert env._env.unwrapped._draw.resets == SKIPS == 100
+    assert env.aec.unwrapped.problem_draw.resets == SKIPS == 100
 
 
 def test_truncation_is_told():

@@ -180,8 +180,8 @@ def test_the_kernel_is_loaded_only_when_it_pays(monkeypatch):
     monkeypatch.setattr(compare, "_compared", 0)
     monkeypatch.setattr(compare_kernel, "is_loaded", lambda: False)
     monkeypatch.setattr(compare, "LOAD_ABOVE", 10_000)
-    assert not compare._pays(6_000)
-    assert compare._pays(6_000)
+    assert not compare.pays_to_load(6_000)
+    assert compare.pays_to_load(6_000)
 
 
 def test_lengths_must_agree():

@@ -29,7 +29,7 @@ def answer(steps: list[seccomp.Step], arch: int, number: int, arguments: Sequenc
     value = index = 0
     while True:
         code, true, false, constant = steps[index]
-        constant = PID if constant == seccomp._PID else constant
+        constant = PID if constant == seccomp.OWN_PID else constant
         index += 1
         if code == 0x20:
             (value,) = struct.unpack_from("<I", data, constant)
@@ -47,7 +47,7 @@ def answer(steps: list[seccomp.Step], arch: int, number: int, arguments: Sequenc
 @pytest.mark.parametrize("keeps_files", [True, False])
 @pytest.mark.parametrize("machine", [X86_64, AARCH64])
 def test_the_filter_says_what_the_tables_say(machine: int, keeps_files: bool) -> None:
-    steps = seccomp._steps(machine, keeps_files)
+    steps = seccomp.filter_steps(machine, keeps_files)
     assert len(steps) < 4096
     allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
     expected = {numbers[machine]: ALLOW for numbers in allowed.values()}
@@ -90,7 +90,7 @@ def test_the_filter_says_what_the_tables_say(machine: int, keeps_files: bool) ->
 def test_calls_that_depend_on_their_arguments(
     machine: int, name: str, arguments: tuple[int, ...], allowed: bool
 ) -> None:
-    steps = seccomp._steps(machine, keeps_files=True)
+    steps = seccomp.filter_steps(machine, keeps_files=True)
     verdict = answer(steps, ARCH[machine], CONDITIONAL[name][machine], arguments)
     assert verdict == (ALLOW if allowed else REFUSE | errno.EPERM)
 
@@ -98,6 +98,6 @@ def test_calls_that_depend_on_their_arguments(
 def test_no_path_through_the_filter_is_long() -> None:
     """The kernel walks it for every number when it is installed: each program pays for that."""
     for machine, keeps_files in itertools.product((X86_64, AARCH64), (True, False)):
-        runs = seccomp._runs(seccomp._answers(machine, keeps_files))
-        assert len(seccomp._search(runs)) < 320
+        runs = seccomp.syscall_runs(seccomp.syscall_answers(machine, keeps_files))
+        assert len(seccomp.search_steps(runs)) < 320
         assert len(runs).bit_length() <= 8

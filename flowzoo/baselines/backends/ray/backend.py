@@ -91,12 +91,12 @@ class RayRunBackend(LocalRunBackend):
         self._due_later = config.max_staleness > 1
         """True if a batch may be played, or wait, while weights are published."""
         self._groups: list[PlacementGroup] = []
-        self._learner_groups: RemoteLearnerGroups | None = None
+        self.learner_groups: RemoteLearnerGroups | None = None
         self._graders: Graders | None = None
         folder = config.directory.absolute()
         try:
             if learner_groups and open_learners is not None:
-                self._learner_groups = RemoteLearnerGroups(
+                self.learner_groups = RemoteLearnerGroups(
                     learner_groups, open_learners, cores, config.learner_gpus
                 )
             if config.graders and open_grader is not None:
@@ -116,8 +116,8 @@ class RayRunBackend(LocalRunBackend):
             with _token_in(folder) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
                 self.pids = [node.pid for node in facts]
-                if self._learner_groups is not None:
-                    facts += self._learner_groups.facts(str(token))
+                if self.learner_groups is not None:
+                    facts += self.learner_groups.facts(str(token))
             check_nodes(facts, os.getcwd(), str(config.directory))
             if "vllm" in config.engine_traits.modules:
                 check_vllm(facts[:count])
@@ -134,10 +134,10 @@ class RayRunBackend(LocalRunBackend):
 
     def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
         """Proxies of the learner groups' learners, if there are learner groups."""
-        if self._learner_groups is None:
+        if self.learner_groups is None:
             return make()
         try:
-            return self._learner_groups.join(self._shard)
+            return self.learner_groups.join(self._shard)
         except BaseException:
             self.close()
             raise
@@ -146,8 +146,8 @@ class RayRunBackend(LocalRunBackend):
         """Run the works of several learner groups at the same time."""
         return (
             super().together(works)
-            if self._learner_groups is None
-            else self._learner_groups.together(works)
+            if self.learner_groups is None
+            else self.learner_groups.together(works)
         )
 
     def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -192,11 +192,11 @@ class RayRunBackend(LocalRunBackend):
         """End all actors, and a cluster that was started for this run."""
         if not self._closed:
             self._closed = True
-            if self._learner_groups is not None:
-                self._learner_groups.end()
+            if self.learner_groups is not None:
+                self.learner_groups.end()
             for group in (
                 *self._groups,
-                *(self._learner_groups.groups if self._learner_groups else ()),
+                *(self.learner_groups.groups if self.learner_groups else ()),
             ):
                 remove_placement_group(group)
             ray.shutdown()

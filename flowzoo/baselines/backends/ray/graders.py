@@ -102,7 +102,7 @@ class GraderWorker(AnsweringActor):
 
 
 FEWEST = 4  # effects that are not spread over graders: the boxes that a sandbox has for one core
-_DEADLY = 10  # number of times that the same effects may be lost with their grader
+MOST_LOSSES = 10  # number of times that the same effects may be lost with their grader
 
 _log = logging.getLogger("flowzoo")
 
@@ -175,10 +175,10 @@ class Graders:
             except RayError as error:
                 losses += 1
                 self._lose(grader, error)
-                if losses > _DEADLY:
+                if losses > MOST_LOSSES:
                     raise WorkerError(
                         f"{len(chunk)} effects, the first of problem {chunk[0][0].id}, were lost "
-                        f"with their grader {_DEADLY} times: they may need more memory than a "
+                        f"with their grader {MOST_LOSSES} times: they may need more memory than a "
                         "grader has; leave `graders` out to see what rollout workers say of them"
                     ) from error
             else:

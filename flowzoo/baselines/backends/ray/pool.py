@@ -29,7 +29,7 @@ from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply,
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 
 PROVED_WITHIN_S = 600.0  # time limit for workers to prove that they have new weights, in seconds
-_DEADLY = 10  # number of times that the same shard may be lost with its worker
+MOST_LOSSES = 10  # number of times that the same shard may be lost with its worker
 
 _log = logging.getLogger("flowzoo")
 
@@ -102,10 +102,10 @@ class RolloutPool:
                     schedule.rest(call.worker)
                     again[call.worker] = now + PAUSE_S
                     losses[call.index] += is_current
-                    if losses[call.index] > _DEADLY:
+                    if losses[call.index] > MOST_LOSSES:
                         raise WorkerError(
-                            f"shard {call.index} was lost with its worker {_DEADLY} times: it may "
-                            "need more memory than a worker has (lower `shard_jobs`)"
+                            f"shard {call.index} was lost with its worker {MOST_LOSSES} times: it "
+                            "may need more memory than a worker has (lower `shard_jobs`)"
                         )
                 elif call.worker not in again:
                     schedule.wake(call.worker)

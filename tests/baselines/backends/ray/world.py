@@ -146,7 +146,7 @@ def pool(address: str, folder: Path) -> dict[str, Any]:
     found["no gpu"] = said(lambda: place([{"CPU": 1.0, "GPU": 2.0}], within=1))
     found["twice"] = said(lambda: connect(address, {}))
     found["raised"] = said(lambda: list(one.play(PLAN, [[101], [105]])))
-    pools._DEADLY = 1
+    pools.MOST_LOSSES = 1
     found["deadly"] = said(lambda: list(one.play(PLAN, [[107]])))
     found["late"] = said(lambda: publish(one, 3, 50, within=2))
     one._lost = {0: time.monotonic(), 1: time.monotonic()}  # back, but with the older load
@@ -243,7 +243,7 @@ def learners(address: str, folder: Path) -> dict[str, Any]:
     def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2, 3]:
-            known.extend(one.backend._learner_groups.pids["shared"])
+            known.extend(one.backend.learner_groups.pids["shared"])
             os.kill(known[0], signal.SIGKILL)
         if row["step"] == 4:
             raise InterruptedError
@@ -314,9 +314,9 @@ def graders_alone(address: str, folder: Path) -> dict[str, Any]:
     found["many"] = ask(*map(str, range(600)))
     found["once"] = [word for word, _, _ in ask("a", "once", *"bcdefghijk")]
     found["bad"] = said(lambda: ask("a", "bad"))
-    module._DEADLY = 1
+    module.MOST_LOSSES = 1
     found["deadly"] = said(lambda: ask("deadly"))
-    module._DEADLY = 10
+    module.MOST_LOSSES = 10
     (folder / "other").touch()
     for one in workers_now("GraderWorker"):
         os.kill(one.pid, signal.SIGKILL)
@@ -386,14 +386,14 @@ def groups(address: str, folder: Path) -> dict[str, Any]:
     seen: list[int] = []
 
     def update(self: Any, *given: Any) -> Any:
-        pids = one.backend._learner_groups.pids
+        pids = one.backend.learner_groups.pids
         there = folder / "met" / "-".join(str(pids[name][0]) for name in others)
         return self.apply(timed_update, there, self._policy, others[self._policy], *given)
 
     def disturb(row: dict[str, Any]) -> None:
         seen.append(row["step"])
         if seen == [0, 1, 2]:
-            os.kill(one.backend._learner_groups.pids["generator"][0], signal.SIGKILL)
+            os.kill(one.backend.learner_groups.pids["generator"][0], signal.SIGKILL)
         if row["step"] == 3:
             raise InterruptedError
 
