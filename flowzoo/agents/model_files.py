@@ -132,7 +132,7 @@ def _load(path: Path, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
 
     hide_bars()
     # Its own bar, which transformers' switch does not reach.
-    modeling_gguf_pytorch_utils.tqdm = logging.tqdm
+    vars(modeling_gguf_pytorch_utils)["tqdm"] = logging.tqdm
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             path.parent, gguf_file=path.name, dtype=torch.float32, output_loading_info=True,
