@@ -41,17 +41,12 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
 
 def test_evaluations_among_runs_are_left_out_and_found(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", items=8)
-    new, old = tmp_path / "new", tmp_path / "old"
-    for folder in (new, old):
-        EvaluationDirectory(folder, {"n": 3}).close({})
-    record = json.loads((old / "run.json").read_text())
-    assert record.pop("kind") == "evaluation"
-    (old / "run.json").write_text(json.dumps(record))  # as earlier versions wrote it
+    evaluation = tmp_path / "evaluation"
+    EvaluationDirectory(evaluation, {"n": 3}).close({})
     assert find_runs([tmp_path]) == [run]
-    assert find_evaluations([tmp_path]) == [new, old]
-    for folder in (new, old):
-        with pytest.raises(UsageError, match=r"holds an evaluation .*summary\.json"):
-            find_runs([run, folder])
+    assert find_evaluations([tmp_path]) == [evaluation]
+    with pytest.raises(UsageError, match=r"holds an evaluation .*summary\.json"):
+        find_runs([run, evaluation])
     with pytest.raises(UsageError, match="holds no evaluation, but something else"):
         EvaluationDirectory(run, {"n": 3})
 
