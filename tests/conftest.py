@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import shutil
@@ -28,6 +29,7 @@ settings.register_profile(
 )
 settings.load_profile("flowzoo")
 
+modules_frozen = 0
 PAGE_WAIT_S = 60
 """Seconds that a script of a page has."""
 
@@ -64,8 +66,37 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     of_vllm = [item for item in session.items if item.get_closest_marker("vllm")]
     if of_vllm and find_spec("vllm"):
         import_engines()
+        freeze_modules()
         if any(item.get_closest_marker("full") for item in of_vllm):
             serve_forks()
+    freeze_modules()
+    gc.set_threshold(50_000, 20, 100)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen_modules() -> None:
+    """Freeze what the tests before have imported."""
+    if len(sys.modules) > modules_frozen + 100:
+        freeze_modules()
+
+
+def freeze_modules() -> None:
+    """Take what is imported out of garbage collection, so that full collections stay short."""
+    global modules_frozen
+    gc.collect()
+    gc.freeze()
+    modules_frozen = len(sys.modules)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run programs in the backend that starts soonest, but where the sandbox itself is tested."""
+    from flowzoo.sandbox import choose
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not request.path.is_relative_to(Path(__file__).parent / "sandbox"):
+            patch.setattr(choose, "PREFERENCE", ("namespaces", "landlock", "docker"))
+        yield
 
 
 @pytest.fixture(scope="session")

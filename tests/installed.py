@@ -186,9 +186,9 @@ def play_python(
 ) -> None:
     """Write a block of Python into the file that it, or the page, names; run all others."""
     before = page.read_text("utf-8").partition(block.text)[0].rstrip("`python\n")
-    named = re.search(r"[Pp]ut (?:this|it) into `(\w+\.py)`[^`]*\Z", before)
+    named = re.search(r"(?:[Pp]ut|Save) (?:this|it) (?:into|as) `(\w+\.py)`[^`]*\Z", before)
     after = page.read_text("utf-8").partition(block.text)[2]
-    named = named or re.match(r"```\s+Put it into `(\w+\.py)`", after)
+    named = named or re.match(r"```\s+(?:Put|Save) it (?:into|as) `(\w+\.py)`", after)
     file = block.file or (named[1] if named else "")
     if file:
         (folder / file).write_text(block.text, encoding="utf-8")
