@@ -69,8 +69,8 @@ def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
     assert len(blocks) >= 3
     for block in blocks:
         prose = re.sub(r"^(-h, )?--\S+( \[?[{A-Z]\S*( \.\.\.\]| FLOAT)?)?", "", block)
-        args = prose.partition("(default:")[0].split()
-        assert len(args) >= 3, block
+        words = prose.partition("(default:")[0].split()
+        assert len(words) >= 3, block
 
 
 @pytest.mark.usual(1)
@@ -266,8 +266,8 @@ def test_list_shows_every_name_whole(columns, capsys, monkeypatch):
     assert cli.main(["list"]) == 0
     output = capsys.readouterr().out
     assert max(map(len, output.splitlines())) <= columns
-    args = set(re.split(r"[\s,]+", output))
-    assert {*WORKFLOWS, *TASKS, *FORMS, "orchestrator", "dr_mas", "gsm8k", "FOLDER"} <= args
+    entries = set(re.split(r"[\s,]+", output))
+    assert {*WORKFLOWS, *TASKS, *FORMS, "orchestrator", "dr_mas", "gsm8k", "FOLDER"} <= entries
     assert "…" not in output
 
 
@@ -324,15 +324,15 @@ def test_an_evaluation_that_is_interrupted_says_what_is_kept(out, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ScriptedPolicy, "generate", interrupted)
     assert cli.main(["eval", "single", "--policy", "scripted:1", "--n", "9", *out]) == 130
-    messages = capsys.readouterr().err.splitlines()[-1]
+    message = capsys.readouterr().err.splitlines()[-1]
     if not out:
         assert (
-            messages == "interrupted: nothing was saved; with --out every finished episode is kept"
+            message == "interrupted: nothing was saved; with --out every finished episode is kept"
         )
         return
-    remaining = len((tmp_path / "kept" / "episodes.jsonl").read_text().splitlines())
-    assert messages == (
-        f"interrupted: {remaining} of 9 episodes are kept in kept; the same command plays the rest"
+    saved = len((tmp_path / "kept" / "episodes.jsonl").read_text().splitlines())
+    assert message == (
+        f"interrupted: {saved} of 9 episodes are kept in kept; the same command plays the rest"
     )
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -345,9 +345,9 @@ def test_what_a_stopped_run_has_saved(tmp_path):
     assert "before the first checkpoint" in kept_of_run(tmp_path, 0, 40)
     for step in (0, 10):
         (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
-    texts = kept_of_run(tmp_path, 13, 40)
-    assert texts.startswith("step 13 of 40 was done;")
-    assert "up to step 10, from which the same command resumes" in texts
+    text = kept_of_run(tmp_path, 13, 40)
+    assert text.startswith("step 13 of 40 was done;")
+    assert "up to step 10, from which the same command resumes" in text
 
 
 def test_a_dead_endpoint_is_told_of_at_once(caplog):

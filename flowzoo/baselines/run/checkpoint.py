@@ -1,16 +1,19 @@
 """Checkpoints: all that a run needs to continue with the same numbers, written atomically.
 
-step-00000010/
-policies/<name>/   weights and tokenizer in Hugging Face layout (an adapter in PEFT layout),
-and `learner.pt`: optimizer, counts, running means; or parts of its
-tensors in `optimizer/`, one for each rank (see `learner.saved`)
-random.pt          states of the generators of python, numpy and torch
-ahead.json         batches of the next steps that were sampled ahead (`max_staleness`)
-checkpoint.json    see `flowzoo.baselines.run.manifest`
+Layout of one checkpoint below the run's checkpoint folder:
+
+    step-00000010/
+      policies/<name>/   weights and tokenizer in Hugging Face layout (an adapter in PEFT layout),
+                         and `learner.pt`: optimizer, counts, running means; or parts of its
+                         tensors in `optimizer/`, one for each rank (see `learner.saved`)
+      random.pt          states of the generators of python, numpy and torch
+      ahead.json         batches of the next steps that were sampled ahead (`max_staleness`)
+      checkpoint.json    see `flowzoo.baselines.run.manifest`
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -32,6 +35,7 @@ from flowzoo.baselines.backends.backend import (
     LocalRunBackend,
     RunBackend,
 )
+from flowzoo.baselines.learner.config import check_bounds
 from flowzoo.baselines.learner.saved import load_learner, save_learner, save_tensors
 from flowzoo.baselines.run.ledger import Mark
 from flowzoo.baselines.run.manifest import (
@@ -60,6 +64,9 @@ class CheckpointRetention:
     """Keep the checkpoint of the highest score (the earliest of equals)."""
     every: int = 0
     """Keep checkpoints whose step is a multiple of this; 0: none."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, ["last"], ["every"])
 
 
 def save(
@@ -90,7 +97,7 @@ def save(
         "score": score,
         "policies": sorted(learners),
         "frozen": dict(frozen or {}),
-        "state": dict(state or {}),
+        "state": _plain(state or {}),
         "marks": {name: mark._asdict() for name, mark in (marks or {}).items()},
     }
     partial = root / f"{PARTIAL}{target.name}"
@@ -204,6 +211,14 @@ def _write(
     for path in sorted(folder.rglob("*"), reverse=True):
         _sync(path)
     _sync(folder)
+
+
+def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
+    """`state` in JSON types."""
+    try:
+        return json.loads(json.dumps(state))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"`state` must be JSON-able: {error}.") from error
 
 
 def _sizes(folder: Path) -> dict[str, int]:

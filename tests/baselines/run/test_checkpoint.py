@@ -6,7 +6,9 @@ import copy
 import json
 import os
 import random
+import runpy
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -295,6 +297,12 @@ def test_mistakes_raise(tmp_path: Path) -> None:
     learner = make_learner()
     with pytest.raises(UsageError, match="policy name"):
         save(tmp_path, 1, {"../a": learner})
+    with pytest.raises(UsageError, match="JSON"):
+        save(tmp_path, 1, {"a": learner}, state={"x": object()})
+    with pytest.raises(UsageError, match="last"):
+        CheckpointRetention(last=0)
+    with pytest.raises(UsageError, match="`every` must be at least 0"):
+        CheckpointRetention(every=-1)
     assert not list(tmp_path.iterdir())
     path = save(tmp_path, 1, {"a": learner})
     with pytest.raises(UsageError, match="policy map"):
@@ -374,3 +382,52 @@ def test_frozen_policies_are_named_and_not_saved(
     assert not (path / "policies" / "judge").exists()
     with pytest.raises(UsageError, match="weights are those of 'some/model'"):
         info.policy_path("judge")
+
+
+CHILD = """
+import itertools, torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.run.checkpoint import CheckpointRetention, save
+torch.set_num_threads(1)
+learner = Learner(Qwen3ForCausalLM(Qwen3Config(**SHAPE)), LearnerConfig())
+for step in itertools.count(1):
+    with torch.no_grad():
+        for parameter in learner.parameters:
+            parameter.fill_(float(step))
+    save(ROOT, step, {"a": learner}, keep=CheckpointRetention(last=1))
+    with open(NOTES, "a") as file:
+        print(step, file=file, flush=True)
+"""
+
+
+@pytest.mark.full
+def test_kill_in_the_middle_of_saving(tmp_path: Path, fork_server: Any) -> None:
+    """A process that does nothing but save is killed; what it noted as saved is there, whole."""
+    outside, tmp_path = tmp_path, tmp_path / "checkpoints"
+    script, notes = outside / "child.py", outside / "notes"
+    script.write_text(CHILD, encoding="utf-8")
+    names = {"SHAPE": SHAPE, "ROOT": str(tmp_path), "NOTES": str(notes)}
+    child = fork_server.Process(target=runpy.run_path, args=(str(script), names))
+    child.start()
+    try:
+        deadline = time.monotonic() + 600
+        while not notes.exists() or notes.read_text(encoding="utf-8").count("\n") < 3:
+            assert child.is_alive(), "it ended by itself"
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.01)
+        time.sleep(0.037)
+    finally:
+        child.kill()
+        child.join()
+    steps = [int(line) for line in notes.read_text(encoding="utf-8").split()]
+    newest = latest(tmp_path)
+    assert newest is not None
+    assert newest.step >= max(steps)
+    learner = make_learner(seed=1)
+    load(newest.path, {"a": learner})
+    for parameter in learner.parameters:
+        assert bool((parameter == float(newest.step)).all())
+    save(tmp_path, newest.step + 1, {"a": learner}, keep=CheckpointRetention(last=1))
+    assert [path.name for path in tmp_path.iterdir()] == [f"step-{newest.step + 1:08d}"]

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("torch", reason="TensorBoard files need flowzoo[train]")
 
-from flowzoo.baselines.run.metric_logger import MetricLogger, scalars
+from flowzoo.baselines.run.metric_logger import WANDB, MetricLogger, ServiceRun, scalars
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import need_modules
 from flowzoo.baselines.training.trainer import train
@@ -280,3 +280,33 @@ def test_trackio_switched_on_late_gets_the_steps_so_far(tmp_path: Path, trackio:
     board.add({"step": 3, "a": 3.0})
     board.close()
     assert in_trackio(tmp_path, "late")[0] == {step: {"a": float(step)} for step in range(4)}
+
+
+def test_steps_that_wandb_has_already_are_not_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+
+    sent: list[int] = []
+
+    class Resumed:
+        """A run that the server knows up to step 2; offline there is no server to know it."""
+
+        starting_step = 3
+
+        def log(self, numbers: dict[str, float], step: int) -> None:
+            sent.append(step)
+
+    monkeypatch.setattr(wandb, "init", lambda **settings: Resumed())
+    run = ServiceRun(WANDB, tmp_path, TrainConfig(wandb="zoo", out=str(tmp_path)))
+    for step in range(2, 5):
+        run.add(step, {"a": 1.0})
+    assert sent == [3, 4]
+
+
+@pytest.mark.full
+def test_wandb_may_be_switched_on_for_the_rest_of_a_run(tmp_path: Path, offline: None) -> None:
+    for steps, project in ((1, ""), (2, "zoo")):
+        train(TrainConfig(**{**SMALL, "steps": steps}, wandb=project, out=str(tmp_path)))
+    (path,) = starts(tmp_path)
+    assert list(history(path)) == [0, 1, 2]

@@ -140,3 +140,18 @@ def test_the_command_line_says_it_in_one_line(
     said = capsys.readouterr().err.splitlines()[-1]
     assert "policy 'shared' is not finite; the first is role 'generator'" in said
     assert said.endswith(f"the rows are saved in {tmp_path / 'nonfinite-000001.jsonl'}")
+
+
+def test_weights_that_are_not_numbers_stop_the_run(tmp_path: Path) -> None:
+    """The learner's, between sampling and learning: the loss of the first rows is to blame."""
+    trainer = make(tmp_path)
+
+    def spoil() -> None:
+        with torch.no_grad():
+            trainer.learners["generator"].parameters[-1].fill_(math.nan)
+
+    trainer.engines.before_learning = spoil  # type: ignore[method-assign]
+    with pytest.raises(NonFiniteError, match=r"the loss of .* rows of policy 'generator'"):
+        trainer.train()
+    rows = (tmp_path / "nonfinite-000001.jsonl").read_text().splitlines()
+    assert {json.loads(line)["role"] for line in rows} == {"generator"}

@@ -290,3 +290,40 @@ def test_agents_of_one_role_may_have_policies_of_their_own(
     assert (last["learn/rows/a"], last["learn/rows/b"]) == (8, 16)
     assert "learn/rows/judge" not in last
     assert set(summary["protocol"]["policies"].values()) == {"a", "b", "judge"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
+def test_two_runs_of_one_command_are_equal(
+    tmp_path: Path, sharing: tuple[str, ...], repeated_rows: Callable[[Path], Any]
+) -> None:
+    for name in ("a", "b"):
+        run(tmp_path / name, sharing=sharing, algorithm="dr_mas", workflow="eval_opt", steps=2)
+    assert repeated_rows(tmp_path / "a") == repeated_rows(tmp_path / "b")
+    assert any("learn/loss" in key for row in repeated_rows(tmp_path / "a") for key in row)
+
+
+@pytest.mark.full
+def test_how_often_a_run_is_evaluated_is_recorded_and_stays_when_it_is_continued(
+    tmp_path: Path,
+    repeated_rows: Callable[[Path], Any],
+) -> None:
+    def evaluated() -> list[int]:
+        return [row["step"] for row in repeated_rows(tmp_path) if "eval/scores" in row]
+
+    tiny = {"eval_every": 0, "checkpoint_every": 0, "problems": 1, "eval_problems": 2}
+    tiny |= {"workflow": "single", "model": "pocket:xs", "max_tokens": 8}
+    run(tmp_path, steps=10, **tiny)
+    assert evaluated() == [0, 2, 4, 6, 8, 10]
+    settings = json.loads((tmp_path / "run.json").read_text())["settings"]
+    assert (settings["eval_every"], settings["checkpoint_every"]) == (2, 2)
+    run(tmp_path, steps=15, **tiny)
+    assert evaluated() == [0, 2, 4, 6, 8, 10, 12, 14, 15]
+    with pytest.raises(UsageError, match=r"other settings \(eval_every 2 -> 3\)"):
+        run(tmp_path, steps=15, **(tiny | {"eval_every": 3}))
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("lr", -1.0), ("warmup", -1)])
+def test_bad_numbers_are_refused(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"`{name}` must be"):
+        TrainConfig(**{name: value})

@@ -261,10 +261,10 @@ def test_info_while_live_and_at_the_end_is_fresh_and_plain():
     drive(env, right(env))
     env.reset(seed=0)
     reply = right(env)
-    remaining, before = env.last()[4], copy.deepcopy(env.last()[4])
+    info, before = env.last()[4], copy.deepcopy(env.last()[4])
     while not env.terminations[env.agent_selection]:
         env.step(reply(env.agent_selection, 0))
-    assert remaining == before
+    assert info == before
     assert all(list(info) == keys for info in env.infos.values())
     info = env.infos["aggregator_0"]
     assert info["role_scores"] == [1.0]
@@ -374,3 +374,56 @@ def test_max_cycles_truncates_and_pays_nothing():
     assert rows[2:] == [("generator_0", 0.0, False, True), ("evaluator_0", 0.0, False, True)]
     assert env.record().truncated
     assert env.record().score == 0.0
+
+
+def test_nothing_of_mates_shows_before_the_phase_closes():
+    envs = [make_env("voting_v0") for _ in range(2)]
+    for env, text in zip(envs, ("\\boxed{1}", "utterly different"), strict=True):
+        env.reset(seed=1)
+        env.step(text)
+        env.step(text)
+    first, second = envs
+    assert first.last() == second.last()
+    assert first.infos == second.infos
+    assert [first.observe(a) for a in first.agents] == [second.observe(a) for a in second.agents]
+
+
+@pytest.mark.parametrize("left", range(5))
+def test_a_pickle_of_a_finished_episode_knows_how_many_agents_have_left(left):
+    env = make_env("voting_v0")
+    env.reset(seed=0)
+    reply = right(env)
+    while not env.terminations[env.agent_selection]:
+        env.step(reply(env.agent_selection, 0))
+    for _ in range(left):
+        env.step(None)
+    twins = [env.fork(), pickle.loads(pickle.dumps(env)), copy.deepcopy(env)]
+    rest = drive(env, reply)
+    assert len(rest) == 4 - left
+    for twin in twins:
+        assert drive(twin, reply) == rest
+        assert twin.record() == env.record()
+
+
+def test_pickles_at_every_live_step_end_alike():
+    env = make_env("eval_opt_v0")
+    env.reset(seed=3)
+    texts = ["\\boxed{0}", "No. \\boxed{Incorrect}", "\\boxed{0}", "Yes. \\boxed{Correct}"]
+    twins = []
+    for number, text in enumerate(texts):
+        twins.append((number, pickle.loads(pickle.dumps(env)), env.fork()))
+        env.step(text)
+    for number, *pair in twins:
+        for twin in pair:
+            assert twin.agent_selection == ("generator_0", "evaluator_0")[number % 2]
+            for text in texts[number:]:
+                twin.step(text)
+            assert twin.record() == env.record()
+            assert twin.infos == env.infos
+
+
+def test_max_cycles_that_suffice_change_nothing():
+    env = make_env("voting_v0", max_cycles=4)
+    env.reset(seed=0)
+    drive(env, right(env))
+    assert (env.record().truncated, env.record().score) == (False, 1.0)

@@ -179,3 +179,18 @@ def test_an_unknown_skill_is_refused():
     workflow = Single(task=MathTask())
     with pytest.raises(UsageError, match=r"`skill` must be in \[0, 1\], got 2"):
         workflow.responder(workflow.task.problem(0), skill=2)
+
+
+def test_pettingzoo_passes_max_cycles():
+    env = pettingzoo.make("aec", "flowzoo/eval-opt-v0", max_cycles=1)
+    assert env.unwrapped.max_cycles == 1
+
+
+def test_a_task_of_another_kind_is_refused():
+    class Searched(MathTask):
+        kind = "search"
+
+    with pytest.raises(
+        UsageError, match=r"voting_v0 does not understand.*kind 'search'.*kind math, code"
+    ):
+        Voting(task=Searched())

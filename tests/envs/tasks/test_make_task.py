@@ -88,3 +88,12 @@ def test_making_a_task_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_seed_and_index_are_checked() -> None:
+    with pytest.raises(UsageError, match="seed"):
+        make_task("math", seed="1")
+    with pytest.raises(UsageError, match="index -1"):
+        make_task("math").problem(-1)
+    with pytest.raises(UsageError, match="validation"):
+        make_task("math").problem(0, "vali")

@@ -3,7 +3,9 @@
 import pytest
 
 from flowzoo.envs import Episode, make_workflow
+from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.tasks.writing.task import split_texts
+from flowzoo.errors import UsageError
 from tests.envs.playing import play_turns
 
 
@@ -58,3 +60,8 @@ def test_the_expert_writes_the_text_that_its_instruction_asks_for():
     episode, respond = Episode(workflow, problem), workflow.responder(problem)
     message = [respond("writer", turn.observe()) for turn in episode.waiting]
     assert tuple(message) == split_texts(problem.meta["solution"])
+
+
+def test_other_tasks_are_refused():
+    with pytest.raises(UsageError, match="takes tasks of kind writing"):
+        make_workflow("writing_pair_v0", MathTask())

@@ -25,6 +25,7 @@ from flowzoo.sandbox.runner.wire import (
     READY,
     STOP,
     Frame,
+    find_messages,
 )
 from flowzoo.sandbox.tier import probe
 
@@ -612,3 +613,102 @@ def test_runner_refuses_a_broken_stream():
     driver.process.stdin.write(b"\xff" * 64)  # type: ignore[union-attr]
     assert driver.get().kind == BROKEN
     assert driver.close() == 1
+
+
+def test_calls_of_a_method_make_an_instance_each(box):
+    source = """class S:
+  def __init__(s): s.n = 0
+  def m(s, x, *, y=1):
+    s.n += x
+    return s.n, y"""
+    blobs = [codec.encode(((2,), {})), codec.encode(((3,), {"y": None}))]
+    cases = box.job("call", [source.encode(), *blobs], entry="S.m")
+    assert [codec.decode(case.blobs[0]) for case in cases] == [(2, 1), (3, None)]
+
+
+def forward(frame: Frame, driver: Driver, number: int) -> int:
+    """Forward the messages of a frame to the other half; returns their number."""
+    count = len(find_messages(frame.blobs[0], len(frame.blobs[0])))
+    driver.send(DATA, {"id": number, "count": count}, frame.blobs)
+    return count
+
+
+def session(server: Driver, checker: Driver, blobs: list[bytes], code: str, **limits: float):
+    """Run a check between two boxes; returns the checker's CASE and the server's, or None."""
+    served = server.start("serve", blobs, entry="f", **limits)
+    checked = checker.start(
+        "check", [b"import math", code.encode(), b"check(candidate)"], entry="f"
+    )
+    cases: list[Frame | None] = [None, None]
+    waiting = 0
+    while cases[1] is None and (frame := checker.get()).kind == DATA:
+        waiting += forward(frame, server, served)
+        while cases[1] is None and waiting:
+            answer = server.get()
+            if answer.kind == CASE:
+                cases[1] = answer
+                checker.send(STOP, {"id": checked})
+                frame = checker.get()
+            else:
+                waiting -= forward(answer, checker, checked)
+    if frame.kind == CASE:
+        cases[0] = frame
+        frame = checker.get()
+    assert (frame.kind, frame.head["id"], frame.head["clean"]) == (DONE, checked, True)
+    server.send(STOP, {"id": served})
+    while (frame := server.get()).kind != DONE:
+        cases[1] = frame
+    assert (frame.head["id"], frame.head["clean"]) == (served, True)
+    return cases
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[Driver, Driver]]:
+    kind = "namespaces" if TIER.checks["namespaces"].ok else "unsafe"
+    drivers = make(kind), make(kind)
+    yield drivers
+    for driver in drivers:
+        assert driver.close() == 0
+
+
+ECHO = "def f(x): return (x, [x])"
+CHECKS = [
+    (ECHO, "for i in range(50): assert c(i) == (i, [i])", "returned", ""),
+    (ECHO, "assert c('é' * 10000)[0] == 'é' * 10000", "returned", ""),
+    (ECHO, "assert c(1) == 2, math.pi", "raised", "AssertionError: 3.14"),
+    (ECHO, "assert f is c is candidate", "returned", ""),
+    (ECHO, "assert (", "compile", "SyntaxError"),
+    (ECHO, "c(print)", "raised", "TypeError: an argument is no plain data"),
+    ("def f(x): return x / 0", "try: c(1)\n  except ZeroDivisionError: pass", "returned", ""),
+    ("class E(Exception): pass\ndef f(x): raise E(5)", "c(1)", "raised", "RuntimeError: E: 5"),
+    ("def f(x): return f", "assert c(1)\n  assert c(1) != c(1)", "returned", ""),
+    ("def f(x): return f", "c(1).x", "raised", "AttributeError: the program returned function"),
+    ("import sys\ndef f(x): sys.exit(0)", "c(1)", "raised", "RuntimeError: SystemExit: 0"),
+]
+
+
+@pytest.mark.parametrize(("source", "code", "outcome", "detail"), CHECKS)
+def test_check_calls_the_program_in_another_box(pair, source, code, outcome, detail):
+    checked, served = session(*pair, [source.encode()], f"def check(c):\n  {code}")
+    assert served is None
+    assert checked.head["outcome"] == outcome
+    assert checked.head["detail"].startswith(detail)
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome"),
+    [
+        ("import os\ndef f(x): os._exit(0)", "exited"),
+        ("import os\nos._exit(0)", "exited"),
+        ("1/0", "raised"),
+        ("def f(:", "compile"),
+        ("def f(x): return 'x' * 10**6", "output"),
+        ("def f(x):\n  while 1: pass", "cpu"),
+        ("def f(x): return __import__('ctypes').string_at(0)", "signaled"),
+    ],
+)
+def test_check_tells_of_a_program_that_ends(pair, source, outcome):
+    limits = {"cpu_s": 0.5} if outcome == "cpu" else {}
+    checked, served = session(*pair, [source.encode()], "def check(c): c(1)", **limits)
+    assert checked is None
+    assert served.head["outcome"] == outcome

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from flowzoo.sandbox import Case, StdinTest
+from flowzoo.sandbox import CallTest, Case, StdinTest
 from flowzoo.sandbox.judge import (
     CaseOutcome,
+    judge_call,
     judge_checker,
+    judge_server,
     judge_stdin,
     last_line,
     one_line,
@@ -16,6 +18,7 @@ from flowzoo.sandbox.judge import (
     show_text,
     show_value,
 )
+from flowzoo.sandbox.runner import codec
 from flowzoo.sandbox.runner.wire import CASE, Frame, FrameError
 
 
@@ -91,3 +94,54 @@ def test_what_is_shown_is_bounded_and_harmless() -> None:
     assert len(one_line("c" * 999)) == 300
     assert last_line(b"a\nb\n \n") == "b"
     assert last_line(b"") == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "detail"),
+    [
+        (outcome("exited", b"1\n"), "AC", ""),
+        (outcome("exited", b"2\n"), "WA", ""),
+        (outcome("exited", b"1\n", code=3), "RE", "exit code 3"),
+        (
+            outcome("exited", b"", b"Traceback\nKeyError: 1\n", code=1),
+            "RE",
+            "exit code 1: KeyError: 1",
+        ),
+        (outcome("signaled", b"1\n", signal=11), "RE", "signal 11"),
+        (outcome("cpu", b"1\n"), "TLE", "cpu"),
+        (outcome("wall", b"1\n"), "TLE", "wall"),
+        (outcome("memory", b"1\n"), "MLE", "memory"),
+        (outcome("output", b"1\n"), "OLE", "output"),
+        (outcome("compile", detail="SyntaxError: x"), "CE", "SyntaxError: x"),
+        (outcome("setup"), "SE", "the box failed before the program started"),
+    ],
+)
+def test_stdin_outcomes(what: CaseOutcome, status: str, detail: str) -> None:
+    [case] = judge_stdin([what], [StdinTest("", "1")])
+    assert (case.status, case.detail) == (status, detail)
+    assert (case.cpu_s, case.wall_s, case.memory_mb) == (0.1, 0.2, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "shown"),
+    [
+        (outcome("returned", codec.encode((1, "a"))), "AC", "(1, 'a')"),
+        (outcome("returned", codec.encode([1, "a"])), "WA", "[1, 'a']"),
+        (outcome("returned", b"forged"), "RE", ""),
+        (outcome("unplain", detail="generator"), "WA", ""),
+        (outcome("raised", detail="ValueError: no"), "RE", ""),
+        (outcome("exited"), "RE", ""),
+    ],
+)
+def test_call_outcomes(what: CaseOutcome, status: str, shown: str) -> None:
+    case = judge_call(what, CallTest((), (1, "a")))
+    assert (case.status, case.stdout) == (status, shown)
+    assert bool(case.detail) == (what.name != "returned" or what.output == b"forged")
+
+
+@pytest.mark.parametrize(
+    ("server", "status"),
+    [(outcome("exited"), "RE"), (outcome("cpu"), "TLE"), (outcome("compile"), "CE")],
+)
+def test_a_program_that_ends_before_its_check(server: CaseOutcome, status: str) -> None:
+    assert judge_server(server).status == status

@@ -8,6 +8,7 @@ import pytest
 
 from flowzoo.errors import UsageError
 from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, SandboxName, StdinTest
+from flowzoo.sandbox.runner import codec
 from tests.sandbox.judging import PATIENT, judge
 
 FIRST_TIER_ONLY = True
@@ -20,6 +21,10 @@ FORGE = """
 import os, struct, time
 def record(kind, content=b""):
     os.write(3, struct.pack("<I", 1 + len(content)) + kind + content)
+def text(value):
+    return b"S" + struct.pack("<I", len(value)) + value.encode()
+def raised(name, message):
+    return b"U" + struct.pack("<I", 3) + text("raised") + text(name) + text(message)
 """
 
 
@@ -152,3 +157,27 @@ def test_no_case_takes_less_than_no_time(sandbox: Sandbox) -> None:
     verdicts = sandbox.run_sync(programs, [tests] * 40, PATIENT)
     assert {verdict.status for verdict in verdicts} == {"AC"}
     assert all(case.wall_s >= 0 for verdict in verdicts for case in verdict.cases)
+
+
+def test_exit_with_a_code_is_no_success(sandbox: Sandbox) -> None:
+    assert judge(sandbox, "print(7)\nexit(3)", StdinTest("", "7")).status == "RE"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        "raised('SyntaxError', 'x' * 5000)",
+        "raised('SyntaxError', 'x')",
+        "raised('ModuleNotFoundError', 'x'), b'N'",
+        "b'N', b'N'",
+        "b'no value'",
+    ],
+)
+def test_forged_answers_are_the_programs_fault(sandbox: Sandbox, answers: str) -> None:
+    source = f"{FORGE}\ndef f(n):\n    for answer in ({answers},):\n        record(b'Q', answer)\n"
+    assert judge(sandbox, source + "    time.sleep(0.5)", CHECK).status in ("RE", "WA")
+
+
+def test_tests_themselves_hold_exact_dicts_only() -> None:
+    with pytest.raises(codec.UnsupportedTypeError):
+        codec.encode(Counter("a"))

@@ -352,3 +352,12 @@ def test_programs_with_time_outs_run_side_by_side(
     verdicts = sandbox.run_sync([sleeps] * 8, [INC[:1]] * 8, limits)
     assert [verdict.status for verdict in verdicts] == ["TLE"] * 8
     assert max(seen) == 4  # boxes that have a job at the same time
+
+
+def test_a_check_whose_own_code_is_at_fault_blames_no_program(sandbox: Sandbox) -> None:
+    for code in ("assert (", "import numpy_is_not_here"):
+        [verdict] = sandbox.run_sync(
+            [Program("def f(x): return x", "f")], [[CheckTest(code)]], PATIENT, on_error="verdict"
+        )
+        assert verdict.status == "SE"
+        assert "the test's own code failed" in verdict.cases[0].detail

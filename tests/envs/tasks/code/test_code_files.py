@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.code.layouts import docstring_examples, with_prelude
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import DataError, UsageError
+from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 from tests.envs.playing import write_rows as write
 
 HUMANEVAL = Path(__file__).parents[5] / "shared" / "data" / "humaneval" / "HumanEval.jsonl"
@@ -282,3 +284,11 @@ def test_humaneval_itself() -> None:
         graded = task.grade_batch(problems, answers)
         bad = [p.meta["entry"] for p, g in zip(problems, graded, strict=True) if g.score != right]
         assert bad == []
+
+
+def test_kinds_of_tests(tmp_path: Path) -> None:
+    kinds = {}
+    for name, row in (("h", CHECKED), ("m", ASSERTED), ("p", PRINTED), ("c", CALLED)):
+        task = make_task("code", data=write(tmp_path / f"{name}.jsonl", row))
+        kinds[name] = {type(test) for test in task.problem(0, "all").meta["hidden"]}
+    assert kinds == {"h": {CheckTest}, "m": {CheckTest}, "p": {StdinTest}, "c": {CallTest}}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -19,8 +22,9 @@ from flowzoo.envs.tasks.code.family import (
     variant,
     wrong_program,
 )
-from flowzoo.envs.tasks.code.problems import FAMILIES, LEVEL_1
+from flowzoo.envs.tasks.code.problems import FAMILIES, LEVEL_1, LEVELS
 from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.task import SPLITS, split_of
 from flowzoo.sandbox.program import CallTest
 
 PER_FAMILY = 14
@@ -137,3 +141,37 @@ def test_level_1_is_large_and_short() -> None:
 @pytest.mark.parametrize("entry", [None, "f", "Solution.f"])
 def test_the_program_that_does_nothing_is_a_program(entry: str | None) -> None:
     assert ast.unparse(ast.parse(nothing(entry))) == nothing(entry)
+
+
+def test_splits_are_disjoint_and_a_small_family_says_so() -> None:
+    seen: dict[str, set[str]] = {}
+    for split in SPLITS[:4]:
+        for level in LEVELS:
+            for seed in (0, 1):
+                task = CodeTask(level=level, seed=seed)
+                for number in range(12):
+                    text = task.problem(number, split).text
+                    seen.setdefault(split, set()).add(text)
+    assert sum(map(len, seen.values())) == len(set().union(*seen.values()))
+    assert split_of("x") in SPLITS
+
+
+def test_the_same_problem_in_every_process() -> None:
+    code = (
+        "from flowzoo.envs.tasks import make_task\n"
+        "for level in (1, 2, 3):\n"
+        "    p = make_task('code', level=level, seed=3).problem(5, 'test')\n"
+        "    print(p.id, repr(p.text), repr(p.gold), p.meta['hidden'])"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+    assert "code/test/3/level-1:5" in outputs.pop()

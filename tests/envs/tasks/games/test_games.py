@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import pytest
 
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.script import EquivalenceClasses
-from flowzoo.envs.tasks import make_task, split_of
+from flowzoo.envs.tasks import SPLITS, make_task, split_of
 from flowzoo.envs.tasks.games.sokoban import bare
 from flowzoo.envs.testing import HOSTILE
 from flowzoo.errors import UsageError
@@ -159,3 +160,28 @@ def test_a_world_too_small_for_a_split_says_so():
     tiny = make_task("sokoban", side=5, boxes=2, longest=1)
     with pytest.raises(UsageError, match=r"no instance for split 'test' in .* draws"):
         tiny.problem(0, "test")
+
+
+@games
+def test_splits_are_disjoint_and_assigned_by_the_instance(name, options):
+    task = make_task(name, **options)
+    other = make_task(name, seed=1, **options)
+    owned = {
+        split: {game.problem(index, split).text for game in (task, other) for index in range(60)}
+        for split in SPLITS
+        if split != "all"
+    }
+    for split, texts in owned.items():
+        assert len(texts) > 10
+        for rest in owned:
+            assert rest == split or not texts & owned[rest]
+
+
+@games
+def test_items_are_a_function_of_task_split_seed_and_index(name, options):
+    task = make_task(name, **options)
+    first = [task.problem(index) for index in (3, 0, 3)]
+    twin = pickle.loads(pickle.dumps(make_task(name, **options)))
+    assert first[0] == first[2] == twin.problem(3)
+    assert first[0].text != first[1].text
+    assert pickle.loads(pickle.dumps(first[0])) == first[0]

@@ -3,8 +3,11 @@
 import ast
 import math
 import operator
+import os
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -12,6 +15,7 @@ import pytest
 
 from flowzoo.envs.tasks.math.levels import StepMistake, generate
 from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.task import SPLITS
 
 LEVELS = (1, 2, 3, 4, 5)
 OPERATORS: dict[type, Callable] = {
@@ -132,3 +136,47 @@ def test_levels_of_a_range_take_turns() -> None:
     task = MathTask(level="2-4")
     assert [task.problem(i).meta["level"] for i in range(4)] == [2, 3, 4, 2]
     assert task.problem(1).text == MathTask(level=3).problem(1).text
+
+
+def test_splits_are_disjoint_over_seeds_and_levels() -> None:
+    texts: dict[str, set[str]] = {split: set() for split in SPLITS if split != "all"}
+    for split, seen in texts.items():
+        for seed in range(3):
+            for level in LEVELS:
+                task = MathTask(level=level, seed=seed)
+                seen.update(task.problem(i, split).text for i in range(200))
+    assert all(len(seen) > 2_000 for seen in texts.values())
+    assert sum(map(len, texts.values())) == len(set().union(*texts.values()))
+
+
+def test_items_depend_on_every_part_of_their_key() -> None:
+    base = MathTask(level=3).problem(4, "train")
+    assert base == MathTask(level=3).problem(4, "train")
+    others = (
+        MathTask(level=3, seed=1).problem(4, "train"),
+        MathTask(level=3).problem(5, "train"),
+        MathTask(level=3).problem(4, "test"),
+        MathTask(level=2).problem(4, "train"),
+    )
+    assert all(other.text != base.text for other in others)
+
+
+def test_items_are_the_same_in_another_process() -> None:
+    code = (
+        "from flowzoo.envs.tasks import make_task\n"
+        "t = make_task('math', level='1-5', seed=7)\n"
+        "for i in range(50): p = t.problem(i, 'test'); print(p, t.solve(p, p.rng(), False))"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1]
+    task = MathTask(level="1-5", seed=7)
+    assert str(task.problem(0, "test")) in outputs[0]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from flowzoo.envs.tasks import make_task
+from flowzoo.envs.tasks import make_task, split_of
 from flowzoo.envs.tasks.search.task import SearchTask, tagged_answer
 from flowzoo.envs.tasks.search.world import RELATIONS, question_text, read_fact, world
 from flowzoo.errors import DataError, UsageError
@@ -190,3 +190,12 @@ def test_a_bad_row_names_its_line(files, row, message):
         file.write(json.dumps(row) + "\n")
     with pytest.raises(DataError, match=rf"line 61: .*{message}"):
         make_task("search", data=files[0], corpus=files[1])
+
+
+def test_problems_are_a_function_of_their_key_and_splits_are_disjoint():
+    task = SearchTask(passages=400)
+    texts = {split: {p.text for p in asked(task, split, 150)} for split in SPLITS}
+    for split in SPLITS:
+        assert all(split_of(text) == split for text in texts[split])
+    assert task.problem(7, "test") == pickle.loads(pickle.dumps(task)).problem(7, "test")
+    assert SearchTask(passages=400, seed=1).problem(7).text != task.problem(7).text
