@@ -66,11 +66,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     of_vllm = [item for item in session.items if item.get_closest_marker("vllm")]
     if of_vllm and find_spec("vllm"):
         import_engines()
-        freeze_modules()
-        if any(item.get_closest_marker("full") for item in of_vllm):
-            serve_forks()
     freeze_modules()
     gc.set_threshold(50_000, 20, 100)
+    if find_spec("vllm") and any(item.get_closest_marker("full") for item in of_vllm):
+        serve_forks()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -32,9 +32,9 @@ import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, stdtr, stdtrit
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
+from flowzoo.aliases import Floats
 from flowzoo.errors import UsageError
 
-Floats = npt.NDArray[np.float64]
 Masks = npt.NDArray[np.bool_]
 POWER = 0.8
 """Probability with which a difference of the smallest detectable size is found."""

@@ -1,7 +1,9 @@
 """Killable worker processes: trusted code on hostile data, with a deadline and a memory limit.
 
-pool = shared_pool("flowzoo.reward.math.judge:setup", name="math")
-results = pool.run([b"...", b"..."], deadline=1.0)  # from any thread
+    pool = shared_pool("flowzoo.reward.math.judge:setup", name="math")
+    results = pool.run([b"...", b"..."], deadline=1.0)  # from any thread
+
+The pool bounds time and memory; it does not isolate: handlers are trusted code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The sandbox: many untrusted programs at once, each with its tests, under limits that bite.
 
-sandbox = shared_sandbox("auto")
-verdicts = await sandbox.run(programs, tests)    # tests[i] belongs to programs[i]
-verdicts = sandbox.run_sync(programs, tests)     # from any thread
+    sandbox = shared_sandbox("auto")
+    verdicts = await sandbox.run(programs, tests)    # tests[i] belongs to programs[i]
+    verdicts = sandbox.run_sync(programs, tests)     # from any thread
+
+A backend asked for by name never falls back.
 """
 
 from __future__ import annotations

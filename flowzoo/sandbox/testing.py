@@ -1,9 +1,11 @@
 """Conformance check of sandbox backends, for packages that bring one.
 
-from flowzoo.sandbox.testing import check_backend
+    from flowzoo.sandbox.testing import check_backend
 
-def test_my_backend():
-    check_backend("mine")
+    def test_my_backend():
+        check_backend("mine")
+
+The name is a row of `flowzoo.sandbox.tier.BACKENDS`, or an entry point of `flowzoo.sandboxes`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from flowzoo.agents.evaluation.summary import (
     attempt_values,
@@ -15,12 +14,12 @@ from flowzoo.agents.evaluation.summary import (
     problem_scores,
     role_shares,
 )
+from flowzoo.aliases import Floats
 from flowzoo.envs import Call, EpisodeRecord
 
 Z = 1.959964
 """97.5 % quantile of the normal distribution."""
 
-Floats = npt.NDArray[np.float64]
 Ends = tuple[float, float]
 
 _RATES: Mapping[str, Callable[[Call], float | None]] = {

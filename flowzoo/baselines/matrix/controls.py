@@ -1,6 +1,8 @@
 """Controls at equal inference: majority votes of a trained single agent.
 
-python -m flowzoo.baselines.matrix.controls --run CONTROL_RUN --like WORKFLOW_RUN
+    python -m flowzoo.baselines.matrix.controls --run CONTROL_RUN --like WORKFLOW_RUN
+
+Both runs are finished, on the same held-out problems.
 """
 
 from __future__ import annotations

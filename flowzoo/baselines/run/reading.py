@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from flowzoo.aliases import Floats
 from flowzoo.baselines.run.digests import whole_transcripts
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_json, read_rows
 
-Floats = npt.NDArray[np.float64]
 Table = Mapping[str, Any]
 
 

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from flowzoo.aliases import Floats
 from flowzoo.envs import Call
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
@@ -22,7 +22,6 @@ from flowzoo.functions import call_noted, load_function
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T", bound="Hook")
 
 
