@@ -308,13 +308,22 @@ def learning_rows(runs: Path) -> list[list[str]]:
         share = " ".join(settings["sharing"]) or "shared"
         kind = f"LoRA {settings['lora_rank']}" if settings["lora_rank"] else "all weights"
         rows.append(
-            [f"{settings['workflow']}, {words}", Path(settings["model"]).stem, f"{share}, {kind}",
+            [f"{settings['workflow']}, {words}", started_from(settings["model"]), f"{share}, {kind}",
              str(settings["seed"]), str(summary["steps"]), percent(summary["accuracy_before"]),
              percent(summary["accuracy_after"]),
              f"{100 * gain['mean']:+.1f} ({100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})",
              f"{summary['minutes']:.0f}"]
         )  # fmt: skip
     return rows
+
+
+def started_from(model: str) -> str:
+    """Name of a run's starting model; of a warm start its own."""
+    record = Path(model).parents[1] / "run.json" if len(Path(model).parents) > 2 else Path()
+    if not record.is_file():
+        return Path(model).stem
+    settings = json.loads(record.read_text())["settings"]
+    return f"{Path(settings['model']).stem}, warm start of {settings['n']} episodes"
 
 
 TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {

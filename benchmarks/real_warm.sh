@@ -3,9 +3,9 @@
 set -euo pipefail
 model=${1:-models/SmolLM2-135M-Instruct.Q4_1.gguf}
 for workflow in single voting eval_opt; do
-  episodes=120
-  [[ $workflow != single ]] || episodes=200
+  episodes=320
+  [[ $workflow != single ]] || episodes=800
   flowzoo sft "$workflow" --options level=1 --model "$model" --prompts short --examples 0 \
-    --lora-rank 16 --lr 1e-3 --n $episodes --epochs 1 --batch 16 --eval-problems 40 --max-tokens 40 \
+    --lora-rank 16 --lr 1e-3 --n $episodes --epochs 1 --batch 16 --eval-problems 100 --max-tokens 40 \
     --threads 1 --out "build/warm/$workflow"
 done
