@@ -95,7 +95,7 @@ def test_the_scripts_make_no_markup_of_texts() -> None:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
 
 
-def test_the_chart_library_is_there_with_its_licence() -> None:
+def test_the_chart_library_is_there_with_its_license() -> None:
     folder = files("flowzoo.baselines.report") / "page"
     assert "Chart.js v4.6.1" in (folder / "chart.js").read_text(encoding="utf-8")[:100]
     assert "MIT License" in (folder / "chart.LICENSE.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ const episodeRow = (index, place, at, chosen) => {
   return row;
 };
 
-const callView = (index, call, query, colours) => {
+const callView = (index, call, query, colors) => {
   const messages = [];
   for (let at = 0; at < call.messages.length; at += 2) messages.push([index.texts[call.messages[at]], index.texts[call.messages[at + 1]]]);
   const asked = h("details", { ontoggle: () => {
@@ -25,7 +25,7 @@ const callView = (index, call, query, colours) => {
       known(call.role_score) ? badge(`own answer ${number(call.role_score)}`, call.role_score >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`),
       call.strict ? null : badge("not read strictly", "warn"), call.lenient ? null : badge("not read leniently", "warn"), call.cut ? badge("cut off", "warn") : null),
     said(index.texts[call.reply], query), messages.length ? asked : null);
-  element.style.borderLeftColor = seriesColour(colours.indexOf(call.role));
+  element.style.borderLeftColor = seriesColor(colors.indexOf(call.role));
   return element;
 };
 

@@ -11,7 +11,7 @@ const h = (tag, attributes, ...children) => {
   return element;
 };
 
-// Characters that would change how their neighbours look, or look like nothing at all.
+// Characters that would change how their neighbors look, or look like nothing at all.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
 const code = (char) => "U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
 

@@ -21,7 +21,7 @@ const roleSeries = (run, measure, evaluated = true) => run.roles.flatMap((role, 
 const below = (run, prefix) => Object.keys(run.course.metrics).filter((name) => name.startsWith(prefix))
   .map((name, place) => ({ name: name.slice(prefix.length), metric: name.slice(prefix.length), place, points: points2d(run, name) })).filter((one) => one.points.length);
 
-// The same, in the colours of the roles: `grad/mass/ROLE`, perhaps with a policy behind it.
+// The same, in the colors of the roles: `grad/mass/ROLE`, perhaps with a policy behind it.
 const ofRoles = (run, prefix) => below(run, prefix).map((one) => {
   const [role, policy] = one.name.split("/"), place = run.roles.indexOf(role);
   return place < 0 ? one : { ...one, place, name: policy === run.policies[role] ? role : one.name };
@@ -237,9 +237,9 @@ const SHARES = {
 };
 // Wilson's interval, as if the cases were independent.
 const wilson = (share, cases) => {
-  const z = 1.959964, centre = (share + z * z / (2 * cases)) / (1 + z * z / cases);
+  const z = 1.959964, center = (share + z * z / (2 * cases)) / (1 + z * z / cases);
   const half = z * Math.sqrt(share * (1 - share) / cases + z * z / (4 * cases * cases)) / (1 + z * z / cases);
-  return [Math.max(0, centre - half), Math.min(1, centre + half)];
+  return [Math.max(0, center - half), Math.min(1, center + half)];
 };
 const shareFigures = (run) => Object.entries(run.shares).map(([name, rows], place) => {
   const cases = rows.map(([, , of]) => of), [least, most] = [Math.min(...cases), Math.max(...cases)];
@@ -256,7 +256,7 @@ const factSection = (run) => {
 };
 
 const smallNumber = (value) => (known(value) ? value.toPrecision(2) : "–");
-const distanceTable = (run) => (run.distances.length ? table("How far each policy moved in an iteration: KL of the weights before it to those after, nats per token, on a sample of its rows. The sum over iterations is no distance between the ends, since steps that cancel add up as well. With one optimiser step an iteration the KL to the sampling policy, the clipped tokens and the effective sample size are constants and say nothing of it.", [
+const distanceTable = (run) => (run.distances.length ? table("How far each policy moved in an iteration: KL of the weights before it to those after, nats per token, on a sample of its rows. The sum over iterations is no distance between the ends, since steps that cancel add up as well. With one optimizer step an iteration the KL to the sampling policy, the clipped tokens and the effective sample size are constants and say nothing of it.", [
   ["policy", (row) => bdi(row.policy)],
   ["iterations", (row) => number(row.updates)],
   ["median", (row) => smallNumber(row.median)],
