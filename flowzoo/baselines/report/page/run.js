@@ -291,8 +291,28 @@ const provenanceSection = (run) => section("provenance", "Protocol and provenanc
   [["Settings", run.settings], ["Grading", run.grading], ["Software and machine", run.provenance]].map(([title, object]) =>
     h("details", null, h("summary", null, title), Object.keys(object).length ? pairs(object) : h("p", { class: "muted" }, "Nothing was recorded."))));
 
+// What happened, why, and one thing to try; then one problem before and after it.
+const diagnosisSection = (run) => {
+  const one = run.diagnosis;
+  if (!one) return null;
+  const { moment } = one;
+  return section("diagnosis", "Diagnosis", null,
+    h("div", { class: "panel diagnosis" },
+      h("p", { class: "what" }, bdi(one.sentences.join(" "))),
+      one.cause ? h("p", null, h("b", null, "Likely cause: "), bdi(one.cause), ".") : null,
+      one.advice ? h("p", null, bdi(one.advice)) : null,
+      one.change ? h("p", null, h("b", null, "Try: "), h("code", null, one.change), ", with all else as it was.") : null,
+      run.changed.length ? h("p", { class: "note" }, "Settings that differ from the defaults: ", run.changed.map(([name, value], place) => [place ? ", " : null, h("b", null, bdi(name)), " ", bdi(value)]), ".") : null,
+      one.command ? h("details", null, h("summary", null, "The whole command"), h("pre", null, one.command)) : null),
+    moment ? h("details", { class: "panel moment" },
+      h("summary", null, `One problem at steps ${moment.steps[0]} and ${moment.steps[1]}, side by side`),
+      h("p", null, bdi(moment.problem), h("small", { class: "muted" }, " gold ", bdi(moment.gold))),
+      h("div", { class: "sides" }, momentSide(moment, "before", 0, one.role), momentSide(moment, "after", 1, one.role))) : null);
+};
+
 const runPage = (run, episodes) => [
-  h("div", { class: "first" }, section("verdict", "Verdict", null, findings(run.findings)), accuracySection(run)),
+  diagnosisSection(run),
+  h("div", { class: "first" }, section("verdict", "Findings", null, findings(run.findings)), accuracySection(run)),
   rolesSection(run), gradientSection(run), groupSection(run), factSection(run),
   browserSection(run, episodes), learnerSection(run), explorerSection(run), provenanceSection(run),
 ];
