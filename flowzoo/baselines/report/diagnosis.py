@@ -24,7 +24,8 @@ STEADY_KL = 0.02  # nats a token of one iteration below which an update is no ca
 JUMP = 3.0  # times the usual size at which an iteration is one of its own
 WIDE = 0.5  # a clip range above which ratios are hardly clipped
 FIELDS = tuple(TrainConfig.__dataclass_fields__)
-CUT = 0.2  # rise of the share of truncated replies that is a cause
+CUT = 0.2  # share of truncated replies, or rise of it, that is a cause
+ENTROPY = 0.05  # weight of the entropy bonus that is a cause
 BROKEN_ROLE = ("never read", "lost form", "loops", "fits no prompt", *COLLAPSED, "one place",
                "never right", "lost skill", "nobody asks", "says the same", "a copy")  # fmt: skip
 """Codes of findings that name a role, the plainest evidence first."""
@@ -198,6 +199,9 @@ def _causes(
             "the score pays other things than a solution, and they are easier to learn",
             advice="Pay less for them, or end the run by `solved`.",
         )
+    born = {finding.role for finding in bad if finding.code in ("never read", "never right")}
+    if role in born:
+        yield from _short_limit(run, role)
     for code in ("never read", "never right"):
         names = sorted({finding.role for finding in bad if finding.code == code})
         if names:
@@ -206,21 +210,28 @@ def _causes(
                 f"the starting model of {', '.join(names)} cannot {verb}",
                 advice="Start from a model that can, or from a warm start (`flowzoo sft`).",
             )
+    if settings.get("entropy", 0.0) >= ENTROPY:
+        yield Cause(
+            f"an entropy bonus of {settings['entropy']:g}, which pays for any other reply",
+            (Change({"entropy": 0.0}, "--entropy 0"),),
+        )
     yield from _update(run, role, after)
     yield from _truncation(run, role)
-    if codes & {*COLLAPSED, "one place"}:
+    if any(finding.code in COLLAPSED and finding.role == role for finding in bad):
         yield from _team_credit(run, role)
-    if "lost form" in codes and _shares_policy(run, role):
+    lost = {finding.role for finding in bad if finding.code == "lost form"}
+    if role in lost and _shares_policy(run, role):
         yield Cause(
             f"{role} shares its policy with roles that write in another form",
-            (Change({"sharing": ["isolated"]}, "--sharing isolated"), _slower(settings)),
+            (Change({"sharing": ["isolated"]}, "--sharing isolated"), _slower(settings, role)),
         )
     if codes & {"fall", "below start", "lost skill", "loss", "lost form", "loops"}:
         size = _largest(run, role, after)
-        measured = f" (the largest of them moved it by {size[0]:.2g} nats a token)" if size else ""
+        largest = f", none of more than {size[0]:.2g} nats a token" if size else ""
         yield Cause(
-            f"many iterations in one direction{measured}",
-            (Change({"kl": 0.05}, "--kl 0.05"), _slower(settings)),
+            f"many iterations in one direction, at a rate of {_rate(run, run.rows[-1]):.2g}"
+            f"{largest}",
+            (_slower(settings, role), Change({"kl": 0.05}, "--kl 0.05")),
         )
 
 
@@ -245,7 +256,7 @@ def _update(run: RunData, role: str, after: int) -> Iterator[Cause]:
         reasons.append("hardly clipped")
         usual_clip = {"clip_low": None, "clip_high": None}
         changes.append(Change(usual_clip, "(without --clip-low and --clip-high)"))
-    changes.append(_slower(settings))
+    changes.append(_slower(settings, role))
     because = f", {' and '.join(reasons)}" if reasons else f" at a rate of {_rate(run, row):.2g}"
     yield Cause(f"{text}{because}; trust regions in use stop at 0.01 to 0.05", changes)
 
@@ -268,17 +279,28 @@ def _largest(run: RunData, role: str, after: int) -> tuple[float, int, str, floa
     return (*max(late or until), values[len(values) // 2])
 
 
+def _short_limit(run: RunData, role: str) -> Iterator[Cause]:
+    share = run.evaluations[0].get(f"eval/truncated/{role}", 0.0)
+    if share >= CUT:
+        limit = f"the length limit, which cuts off {percent(share)} of the replies of {role}"
+        yield Cause(limit, _longer(run))
+
+
+def _longer(run: RunData) -> tuple[Change, ...]:
+    limit = run.settings.get("max_tokens")
+    words = f"--max-tokens {2 * limit}" if limit else ""
+    return (Change({"max_tokens": 2 * limit}, words),) if limit else ()
+
+
 def _truncation(run: RunData, role: str) -> Iterator[Cause]:
     name = f"eval/truncated/{role}"
     course = [row.get(name, math.nan) for row in run.evaluations]
     if not role or not course[-1] - course[0] >= CUT:
         return
-    limit = run.settings.get("max_tokens")
-    longer = Change({"max_tokens": 2 * limit}, f"--max-tokens {2 * limit}") if limit else None
     yield Cause(
         f"the replies of {role} grew into the length limit ({percent(course[0])} to "
         f"{percent(course[-1])} cut off)",
-        (longer,) if longer else (),
+        _longer(run),
     )
 
 
@@ -289,7 +311,7 @@ def _team_credit(run: RunData, role: str) -> Iterator[Cause]:
     apart = Change({"sharing": ["isolated"]}, "--sharing isolated")
     yield Cause(
         f"{role} is paid for the team's success, which one constant verdict earns as well",
-        (local, *((apart,) if _shares_policy(run, role) else ()), _slower(run.settings)),
+        (local, *((apart,) if _shares_policy(run, role) else ()), _slower(run.settings, role)),
     )
 
 
@@ -298,7 +320,12 @@ def _shares_policy(run: RunData, role: str) -> bool:
     return sum(other == policy for other in run.policies.values()) > 1
 
 
-def _slower(settings: Mapping[str, Any]) -> Change:
+def _slower(settings: Mapping[str, Any], role: str) -> Change:
+    rates = dict(word.split("=", 1) for word in settings.get("role_lr") or ())
+    if role in rates:
+        rates[role] = f"{float(rates[role]) / 10:.1g}"
+        words = [f"{name}={rate}" for name, rate in rates.items()]
+        return Change({"role_lr": words}, f"--role-lr {' '.join(words)}")
     lower = (settings.get("lr") or 1e-4) / 10
     return Change({"lr": lower}, f"--lr {lower:.1g}")
 

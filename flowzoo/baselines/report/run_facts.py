@@ -43,12 +43,11 @@ CODES = tuple(code for source in FINDINGS for code in source.codes)
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 SHARE = "eval/share/"
 UNTOLD = (
-    "workflow",
-    "task",
-    "out",
-    "threads",
-    "device",
-)  # settings in the heading, or of no effect
+    "workflow", "task", "out", "threads", "device", "seed", "sharing", "algorithm", "pass_rates",
+    "prompts", "examples", "engine_dtype", "shard_jobs", "eval_every", "checkpoint_every",
+)  # fmt: skip
+"""Settings that the heading has, that do not change numbers, or that every run resolves."""
+PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}  # sampling that most models resolve to
 ORDER = [*LEVELS]  # levels, the most urgent first
 
 
@@ -93,7 +92,9 @@ def changed_settings(settings: Mapping[str, Any]) -> list[list[str]]:
     return [
         [name, " ".join(map(str, value)) if isinstance(value, list) else str(value)]
         for name, value in settings.items()
-        if name in default and name not in UNTOLD and value not in (default[name], [])
+        if name in default
+        and name not in UNTOLD
+        and value not in (default[name], PLAIN.get(name), [])
     ]
 
 

@@ -85,7 +85,7 @@ def test_a_large_update_before_a_fall_is_its_cause(
 def test_a_fall_without_a_large_update_is_a_drift(page: Callable[..., Any]) -> None:
     diagnosis = page({"lr": 1e-4}, moved({}), course=FALL)["diagnosis"]
     assert "many iterations in one direction" in diagnosis["cause"]
-    assert diagnosis["change"] == "--kl 0.05"
+    assert diagnosis["change"] == "--lr 1e-05"
     assert is_accepted(diagnosis["command"])
 
 
