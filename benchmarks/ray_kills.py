@@ -42,7 +42,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def files(run: Path) -> Iterator[tuple[str, str]]:
-    """What else must be equal: names and SHA-256 of transcripts, of the last weights, optimiser."""
+    """What else must be equal: names and SHA-256 of transcripts, of the last weights, optimizer."""
     last = max((run / "checkpoints").glob("step-*"))
     for path in (*sorted(run.glob("transcripts/*.jsonl")), *sorted(last.rglob("*.safetensors"))):
         yield str(path.relative_to(run)), hashlib.sha256(path.read_bytes()).hexdigest()

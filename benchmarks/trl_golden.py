@@ -5,7 +5,7 @@
 
 It runs in the environment of TRL and knows nothing of this project. A random model of two layers,
 whose weights `tests/baselines/learner/test_trl_steps.py` makes in the same way, takes three
-optimiser steps on the same rows at temperature 0.7, so that the second and the third are off
+optimizer steps on the same rows at temperature 0.7, so that the second and the third are off
 policy. Old log-probs are TRL's own before the first step, those of the reference are those of the
 model at the start. Written down are the rows and, for every case, the loss before each step, the
 norm of its gradient, and the log-probs after the last.

@@ -29,7 +29,7 @@ settings.register_profile(
 )
 settings.load_profile("flowzoo")
 
-modules_frozen = 0
+modules_frozen = objects_frozen = 0
 PAGE_WAIT_S = 60
 """Seconds that a script of a page has."""
 
@@ -74,17 +74,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen_modules() -> None:
-    """Freeze what the tests before have imported."""
-    if len(sys.modules) > modules_frozen + 100:
+    """Freeze what the tests before have imported, and what an engine of vLLM thawed at its end."""
+    if len(sys.modules) > modules_frozen + 100 or gc.get_freeze_count() < objects_frozen / 2:
         freeze_modules()
 
 
 def freeze_modules() -> None:
     """Take what is imported out of garbage collection, so that full collections stay short."""
-    global modules_frozen
+    global modules_frozen, objects_frozen
     gc.collect()
     gc.freeze()
-    modules_frozen = len(sys.modules)
+    modules_frozen, objects_frozen = len(sys.modules), gc.get_freeze_count()
+
+
+def pytest_unconfigure() -> None:
+    """Thaw, so that libraries that count their own objects at the end find none left."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

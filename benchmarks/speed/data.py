@@ -1,4 +1,4 @@
-"""The files that the benches of the math reward read: labelled cases, GSM8K, MATH-500."""
+"""The files that the benches of the math reward read: labeled cases, GSM8K, MATH-500."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pairs = list[tuple[str, str]]
 """(reply, gold)."""
 
 
-class LabelledCase(NamedTuple):
+class LabeledCase(NamedTuple):
     """A reply with its gold, and whether it should be taken for right."""
 
     id: str
@@ -31,10 +31,10 @@ def json_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def labelled_cases(data: Path) -> list[LabelledCase]:
+def labeled_cases(data: Path) -> list[LabeledCase]:
     """`math_cases.jsonl`."""
     return [
-        LabelledCase(*(row[name] for name in LabelledCase._fields))
+        LabeledCase(*(row[name] for name in LabeledCase._fields))
         for row in json_rows(data / "math_cases.jsonl")
     ]
 

@@ -24,11 +24,11 @@ from benchmarks.harness.memory import resident_mib
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, digits, race, spread
 from benchmarks.speed.data import (
-    LabelledCase,
+    LabeledCase,
     Pairs,
     gsm_step,
     json_rows,
-    labelled_cases,
+    labeled_cases,
     math_mix,
 )
 from flowzoo.reward import score_batch
@@ -70,8 +70,8 @@ def peer(rows: Pairs) -> list[bool]:
     return verdicts
 
 
-def peer_at_best(case: LabelledCase) -> bool:
-    """Verdict of Math-Verify on a labelled case in the configuration that suits its kind."""
+def peer_at_best(case: LabeledCase) -> bool:
+    """Verdict of Math-Verify on a labeled case in the configuration that suits its kind."""
     from math_verify import StringExtractionConfig, parse, verify
 
     try:
@@ -103,7 +103,7 @@ def throughput(name: str, rows: Pairs, workload: Workload) -> Row:
     return {"case": name, "unit": "reply", **race(contenders, workload.rounds, tree=True)}
 
 
-def agreement(cases: Sequence[LabelledCase]) -> Row:
+def agreement(cases: Sequence[LabeledCase]) -> Row:
     """Right verdicts by category of both."""
     rows = [(case.pred, case.gold) for case in cases]
     table: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -126,7 +126,7 @@ def agreement(cases: Sequence[LabelledCase]) -> Row:
     return {"case": "agreement with labels", "right": facts, "wrong": errors}
 
 
-def latency(cases: Sequence[LabelledCase]) -> Row:
+def latency(cases: Sequence[LabeledCase]) -> Row:
     """Milliseconds of one case scored alone, with empty caches, time-outs left out."""
     taken = []
     for case in cases:
@@ -197,12 +197,12 @@ def one_core() -> Iterator[None]:
 def measure(workload: Workload) -> Iterator[Row]:
     """Three races, then the rest."""
     data = Path(workload.data or "../shared/data")
-    cases = labelled_cases(data)
+    cases = labeled_cases(data)
     mix = math_mix(data)
     with one_core():
         yield throughput("GSM8K-like step", gsm_step(data), workload)
         yield throughput("MATH-like mix", mix, workload)
-        yield throughput("labelled cases", [(case.pred, case.gold) for case in cases], workload)
+        yield throughput("labeled cases", [(case.pred, case.gold) for case in cases], workload)
         if mix:
             yield growth(mix, workload)
         if cases:

@@ -1,4 +1,4 @@
-"""The side of TRL in `learner.py`: its GRPOTrainer, one optimiser step per line on stdin.
+"""The side of TRL in `learner.py`: its GRPOTrainer, one optimizer step per line on stdin.
 
 Runs in an environment of its own (`make env-trl`) and knows nothing of this project. The trainer's
 own loop does the steps; a callback waits for a line before each and answers with a line of JSON:

@@ -17,7 +17,7 @@ from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of
-from flowzoo.envs.tasks.games.plan_path import neighbour, walk_batch
+from flowzoo.envs.tasks.games.plan_path import neighbor, walk_batch
 from flowzoo.envs.tasks.games.sokoban import SokobanLevel, bare
 from flowzoo.envs.tasks.games.sudoku import fill_batch
 
@@ -37,7 +37,7 @@ def plain_distance(board: str, side: int, source: int, goal: int) -> int:
         if cell == goal:
             return found[cell]
         for move in MOVES:
-            there = neighbour(cell, move, side)
+            there = neighbor(cell, move, side)
             if there is not None and board[there] != "#" and there not in found:
                 found[there] = found[cell] + 1
                 queue.append(there)
@@ -49,7 +49,7 @@ def plain_walk(board: str, side: int, plan: str) -> tuple[int, int, int]:
     board = board.replace("\n", "")
     cell, goal, invalid = board.index("P"), board.index("G"), 0
     for move in moves_of(plan)[: 2 * side * side]:
-        there = neighbour(cell, move, side)
+        there = neighbor(cell, move, side)
         if there is None or board[there] == "#":
             invalid += 1
         else:

@@ -1,4 +1,4 @@
-"""An evaluator and an optimiser as verifiers finds them: by the name of a module."""
+"""An evaluator and an optimizer as verifiers finds them: by the name of a module."""
 
 from flowzoo.adapters.verifiers_env import CallHarness, plugin
 

@@ -40,7 +40,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Print every workflow and the table of pairs; the exit status is 0."""
-    entries = catalogue()
+    entries = catalog()
     for fault in broken_plugins():
         print(f"left out: {fault}", file=sys.stderr)
     if options.json:
@@ -115,7 +115,7 @@ def task_rows() -> list[Row]:
     return rows
 
 
-def catalogue() -> list[dict[str, Any]]:
+def catalog() -> list[dict[str, Any]]:
     """Facts of each workflow that can be loaded; `package` brings it (None: flowzoo itself)."""
     # A workflow takes a task when it understands the task's kind of answer.
     from flowzoo.envs.api.registry import workflow_class, workflow_names

@@ -23,6 +23,11 @@ class Options:
     episodes: int | None = None
     """Most episodes in a page's transcript browser, 0: none; default: 10,000 for one run, else
     1,000."""
+    serve: bool = False
+    """Serve the page of one run on this machine (127.0.0.1) and renew it while the run goes on;
+    write no file."""
+    port: int = 0
+    """Port to serve on; 0: any free one."""
     overview: bool = False
     """Write only the page that compares several runs, without a page for each."""
 
@@ -35,6 +40,8 @@ def run(options: Options) -> int:
     if options.episodes is not None and options.episodes < 0:
         raise UsageError(f"`episodes` must be at least 0, got {options.episodes}")
     paths = [Path(name) for name in options.runs]
+    if options.serve:
+        return serve(paths, options)
     several = len(paths) > 1
     out = Path(options.out or ("report.html" if several else paths[0] / "report.html"))
     check_places(out, options)
@@ -63,6 +70,24 @@ def run(options: Options) -> int:
 
         for path in draw_plots(paths, Path(options.png)):
             print(f"plot    {path}")
+    return 0
+
+
+def serve(paths: list[Path], options: Options) -> int:
+    """Serve the page of one run until it is interrupted."""
+    from flowzoo.baselines.report.live import LivePage
+    from flowzoo.baselines.report.reading import read_runs
+
+    if options.out or options.png or options.overview:
+        raise UsageError("`serve` writes no file: leave out --out, --png and --overview")
+    if len(read_runs(paths)) != 1:
+        raise UsageError("`serve` follows one run, and there are several: name one directory")
+    with LivePage(paths[0], options.port, options.episodes) as server:
+        print(f"report  {server.url} (end with Ctrl-C)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
     return 0
 
 

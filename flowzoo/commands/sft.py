@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowzoo.baselines.settings.file import arguments
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import held_out_line, program_name, quiet_transformers
@@ -159,14 +160,7 @@ def train_words(settings: SftConfig, summary: Mapping[str, Any]) -> list[str]:
         before = dict(word.split("=", 1) for word in settings.models)
         line += [] if settings.model == SftConfig.model else ["--model", settings.model]
         line += ["--models", *(f"{name}={path}" for name, path in {**before, **models}.items())]
-    for name in CARRIED:
-        value = getattr(settings, name)
-        if value != getattr(SftConfig, name):
-            flag = name.replace("_", "-")
-            values = value if isinstance(value, tuple) else (value,)
-            on = [f"--{flag}", *map(str, values)]
-            line += [f"--{flag}"] if value is True else on
-    return line
+    return [*line, *arguments(settings, CARRIED)]
 
 
 def overfitted(summary: Mapping[str, Any]) -> str:

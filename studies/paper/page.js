@@ -14,7 +14,7 @@ const teamSection = (matrix) => {
   const told = (row) => known(row.seed_low) && (row.seed_low > 0 || row.seed_high < 0);
   const largest = Math.max(0.01, ...matrix.study.teams.flatMap((team) => team.rows.filter(told).map((row) => Math.abs(row.mean))));
   return section("teams", "Where a team pays", "Every workflow beside the single agent: at equal training tokens, and beside votes of the single agent at equal calls, and at equal output tokens, of an answer.",
-    heatMap(`Workflow minus single agent, in points, with its 95 % interval over seeds. Blue: the team is better, orange: worse; without a colour the interval holds 0. The team is better if all three intervals lie above 0, not better if one lies below and none above.`,
+    heatMap(`Workflow minus single agent, in points, with its 95 % interval over seeds. Blue: the team is better, orange: worse; without a color the interval holds 0. The team is better if all three intervals lie above 0, not better if one lies below and none above.`,
       "workflow", matrix.study.teams.map(name), ["verdict", ...equal], (row, column) => {
         const team = matrix.study.teams.find((one) => name(one) === row);
         if (column === "verdict") return { value: null, content: badge(...PAYS[team.verdict]) };

@@ -22,7 +22,7 @@ class ModelSize(NamedTuple):
 
 
 class PocketSchedule(NamedTuple):
-    """Optimiser steps, and how many of them, the last ones, teach the bad habit."""
+    """Optimizer steps, and how many of them, the last ones, teach the bad habit."""
 
     steps: int
     hasty_steps: int
@@ -58,7 +58,7 @@ class PocketConfig:
     seed: int = 0
     """Seed of the transcripts, their order and the first weights."""
     steps: int | None = None
-    """Optimiser steps: the one dial for how good the model becomes; default: the recipe's."""
+    """Optimizer steps: the one dial for how good the model becomes; default: the recipe's."""
     hasty_steps: int | None = None
     """How many of the steps, the last ones, teach the bad habit; default: the recipe's."""
     batch: int = 32

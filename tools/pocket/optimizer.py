@@ -36,7 +36,7 @@ def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for weight matrices; embeddings, output heads and vectors belong to another optimiser.
+    """Muon for weight matrices; embeddings, output heads and vectors belong to another optimizer.
 
     `lr` is the spectral size of an update; wide-to-tall matrices get sqrt(rows / columns) times it.
     """

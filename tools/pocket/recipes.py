@@ -81,7 +81,7 @@ class Recipe:
     least_skill: float = 0.0
     """Chance that a team-mate's reply is right in the worst episodes; in the best it is 1."""
     steps: int = 2000
-    """Optimiser steps of the making, unless other numbers are given."""
+    """Optimizer steps of the making, unless other numbers are given."""
     hasty_steps: int = 500
     """How many of the steps, the last ones, teach the habit."""
     world_episodes: int = 0

@@ -1,6 +1,6 @@
 """A pocket model in the making, saved now and then, so that a killed command goes on.
 
-Everything random is drawn before the first step, so weights, the optimisers' states and the number
+Everything random is drawn before the first step, so weights, the optimizers' states and the number
 of steps are all there is to save.
 """
 
@@ -53,7 +53,7 @@ class Unfinished:
         return wall, cpu
 
     def load(self, model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> int:
-        """Bring model and optimisers to the saved state; returns the steps done, 0 without one.
+        """Bring model and optimizers to the saved state; returns the steps done, 0 without one.
 
         Raises:
             UsageError: the state is of another command, or damaged.

@@ -45,9 +45,9 @@ def share_interval(share: float, of: float, z: float = Z) -> ShareInterval:
 
     Source: Wilson, J. Am. Stat. Assoc. 22 (1927) 209; it holds near 0 and 1.
     """
-    centre = (share + z**2 / (2 * of)) / (1 + z**2 / of)
+    center = (share + z**2 / (2 * of)) / (1 + z**2 / of)
     half = z * math.sqrt(share * (1 - share) / of + z**2 / (4 * of**2)) / (1 + z**2 / of)
-    return ShareInterval(share, max(0.0, centre - half), min(1.0, centre + half), of)
+    return ShareInterval(share, max(0.0, center - half), min(1.0, center + half), of)
 
 
 def interval(scores: Floats) -> Ends:

@@ -19,6 +19,7 @@ JudgeVerdict = Literal["rejects everything", "accepts everything", "none", "too 
 BLIND, SEEING, BOUND = 0.2, 0.4, 1 / 3
 FEWEST_CASES = 15  # cases of the last evaluation below which nothing is said
 ONE_PLACE, PLACE_BOUND = 0.9, 0.8
+ANSWERS = 0.95  # share of episodes whose score is the last role score of a role that answers
 
 JUDGES: Mapping[str, Mapping[str, str]] = {
     "evaluator": {
@@ -173,7 +174,9 @@ def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None
 
 
 def _choices(episodes: Sequence[Episode]) -> list[int]:
-    choices = (episode.get("facts", {}).get("chosen") for episode in episodes if _by_role(episode))
+    # Among candidates that are all right, or all wrong, any choice is as good as another.
+    facts = (episode.get("facts", {}) for episode in episodes if _by_role(episode))
+    choices = (fact.get("chosen") for fact in facts if fact.get("contested", True))
     return [choice for choice in choices if isinstance(choice, int) and choice >= 0]
 
 
@@ -196,14 +199,21 @@ class LoopValue(NamedTuple):
     findable: float  # a difference of this size is found with probability 0.8
 
 
-def loop_value(episodes: Sequence[Episode], candidates: str = "") -> LoopValue | None:
-    """Score less that of the first attempt, or of a candidate at random, over problems."""
+def loop_value(
+    episodes: Sequence[Episode], candidates: str = "", answerer: str = ""
+) -> LoopValue | None:
+    """Score less that of the first attempt, or of a candidate at random, over problems.
+
+    The first attempt is the fact `first_correct`, or the first reply of the role `answerer`.
+    """
     # Both are of the same episodes, so that how good the members are does not matter.
     pairs: dict[str, list[tuple[float, float]]] = {}
     over: Literal["first attempt", "single candidate"] = "first attempt"
     for episode in episodes:
         alone = episode.get("facts", {}).get("first_correct")
-        if alone is None:
+        if alone is None and answerer and not candidates:
+            alone = next(iter(_role_scores(episode, answerer)), None)
+        elif alone is None:
             alone, over = _mean_role_score(episode, candidates), "single candidate"
         if alone is not None:
             pairs.setdefault(episode["problem"], []).append((float(alone), episode["score"]))
@@ -230,6 +240,25 @@ def candidate_role(episodes: Sequence[Episode]) -> str:
             if len(roles) > 1 and len(set(roles)) == 1:
                 return roles[0]
     return ""
+
+
+def answering_role(episodes: Sequence[Episode]) -> str:
+    """The role that answers in several turns: its last role score is the episode's; or ""."""
+    roles = {call["role"] for episode in episodes for call in episode["calls"] if call.get("turn")}
+    for role in sorted(roles):
+        ends = [(scores[-1], episode["score"]) for episode in episodes
+                if (scores := _role_scores(episode, role))]  # fmt: skip
+        if ends and sum(last == score for last, score in ends) >= ANSWERS * len(ends):
+            return role
+    return ""
+
+
+def _role_scores(episode: Episode, role: str) -> list[float]:
+    return [
+        float(call["role_score"])
+        for call in episode["calls"]
+        if call["role"] == role and call.get("role_score") is not None
+    ]
 
 
 def _mean_role_score(episode: Episode, role: str) -> float | None:

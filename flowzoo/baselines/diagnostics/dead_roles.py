@@ -12,16 +12,18 @@ import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
 from flowzoo.baselines.diagnostics.checkers import JUDGES
+from flowzoo.baselines.diagnostics.skills import GIVEN, OTHERS_WORK, own_score
 from flowzoo.baselines.stats import findable, share_change
 
 Episode = Mapping[str, Any]
 Row = Mapping[str, Any]
-Death = Literal["skill", "unasked", "constant", "copy", "alone"]
+Death = Literal["unread", "wrong", "skill", "unasked", "constant", "copy", "alone"]
 
 LOST = 0.15
 ASKED = 0.05
 SAME, SAME_BOUND = 0.9, 0.8
 KINDS = 10
+BORN = 0.05  # share of readable or right replies below which a role was dead from the start
 FEWEST = 20  # problems (or right answers) below which nothing is said
 POWER = 0.8416  # 80 % quantile of the normal distribution
 
@@ -32,7 +34,8 @@ class RoleDeath(NamedTuple):
     role: str
     kind: Death
     positive: bool
-    before: float  # at the role's best evaluation (`skill`), before training (all others)
+    before: float
+    """At the role's best evaluation (`skill`, `unread`, `wrong`), else before training."""
     after: float
     change: float
     low: float
@@ -41,7 +44,7 @@ class RoleDeath(NamedTuple):
     n: int
     findable: float | None
     """A fall of this size (`skill`), or a share of this much (others), is found with probability
-    0.8; None: none is."""
+    0.8; None: none is. Of `unread` and `wrong` the upper end of the highest share's interval."""
     other: str = ""  # whom it copies, or who answers alone
 
 
@@ -53,6 +56,40 @@ def best_steps(evaluations: Sequence[Row], roles: Sequence[str]) -> dict[str, in
         if np.isfinite(course).any():
             indices[role] = int(np.nanargmax(course))
     return indices
+
+
+def never_read(evaluations: Sequence[Row], role: str) -> RoleDeath | None:
+    """`unread` of one role: hardly a reply could be read at any evaluation."""
+    return _throughout("unread", evaluations, role, "strict")
+
+
+def never_right(evaluations: Sequence[Row], role: str) -> RoleDeath | None:
+    """`wrong` of one role: its own score was 0, or nearly, at every evaluation."""
+    if role in JUDGES or role in OTHERS_WORK:
+        return None
+    given = GIVEN.get(role)
+    if given and not any(row.get(f"eval/fact/{given}", 1.0) >= BORN for row in evaluations):
+        return None  # it never had anything to be right with
+    return _throughout("wrong", evaluations, role, "role_score")
+
+
+def _throughout(
+    kind: Death, evaluations: Sequence[Row], role: str, measure: str
+) -> RoleDeath | None:
+    shares = [row.get(f"eval/{measure}/{role}", math.nan) for row in evaluations]
+    # An episode's calls resemble one another: no more cases than problems.
+    cases = [min(row.get(f"eval/calls/{role}", 0), len(row["eval/scores"])) for row in evaluations]
+    if len(evaluations) < 2 or not np.isfinite(shares).all() or min(cases) < FEWEST:
+        return None
+    top = int(np.argmax(shares))
+    bound = share_interval(float(shares[top]), cases[top]).high
+    change, low, high = share_change(
+        share_interval(shares[0], cases[0]), share_interval(shares[-1], cases[-1])
+    )
+    return RoleDeath(
+        role, kind, shares[top] <= BORN, shares[top], shares[-1], change, low, high,
+        int(evaluations[top]["step"]), int(sum(cases)), bound,
+    )  # fmt: skip
 
 
 def lost_skill(
@@ -75,8 +112,8 @@ def lost_skill(
     after = before + change
     dead = change <= -LOST and after <= before / 2 and change + z * error < 0
     return RoleDeath(
-        role, "skill", dead, before, after, change, change - z * error, change + z * error, step,
-        len(gaps), max(LOST, (z + POWER) * error),
+        role, "skill", dead, before, after, change, max(-1.0, change - z * error),
+        min(1.0, change + z * error), step, len(gaps), max(LOST, (z + POWER) * error),
     )  # fmt: skip
 
 
@@ -84,12 +121,10 @@ def _opening_role_scores(episodes: Sequence[Episode], role: str) -> dict[str, fl
     scores: dict[str, list[float]] = {}
     for episode in episodes:
         for call in episode["calls"]:
-            if (
-                call["role"] == role
-                and not call.get("turn", 0)
-                and call.get("role_score") is not None
-            ):
-                scores.setdefault(episode["problem"], []).append(float(call["role_score"]))
+            if call["role"] == role and not call.get("turn", 0):
+                score = own_score(episode, call)
+                if score is not None:
+                    scores.setdefault(episode["problem"], []).append(score)
     return {problem: sum(values) / len(values) for problem, values in scores.items()}
 
 

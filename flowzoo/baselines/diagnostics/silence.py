@@ -171,7 +171,7 @@ def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
             )
         else:
             why = f"its advantages are all 0; {_easier(settings)}"
-        text = f"{role} has learnt nothing in {_steps(rows)}, while other roles have: {why}"
+        text = f"{role} has learned nothing in {_steps(rows)}, while other roles have: {why}"
         causes.append(Silence(f"role/{role}", rows[-1]["step"], text))
     return causes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ from flowzoo.baselines.stats import MeanUncertainty, paired_gain
 
 MIN_ITEMS = 30  # items below which a bootstrap over them is unreliable
 ENOUGH = LAST + 2  # evaluations of a run that has a terminal accuracy and can have a cliff
+SWING = 0.10  # fall and rise of a swing
+FINE = 0.10
+"""Fall that a test must find (with probability 0.8) before a page says that there is none."""
 GOOD_COVERAGE = 10
 """Evaluations after step 0 that a remedy asks for: a missed peak is then a tenth of the run."""
 
@@ -45,11 +49,63 @@ def gain(run: RunData, _: Facts) -> RunFindings:
 
 
 def cliff(run: RunData, _: Facts) -> RunFindings:
-    """Report a fall from the peak, and the table of accuracies."""
+    """Report a fall from the peak or a swing, and the table of accuracies."""
     verdict, reason = cliff_of([run]) if run.evaluations else (None, "there is no evaluation")
     facts = cliff_facts(verdict, reason, more_evaluations(run) if run.rows else "")
+    facts["onset"] = onset(run.scores, run.steps) if facts["verdict"] in FELL else None
     table = accuracy_table(run, verdict)
-    return RunFindings({"cliff": facts, "accuracy": table}, [cliff_finding(facts)])
+    findings = [cliff_finding(facts)]
+    if facts["verdict"] not in FELL:
+        findings += swing_findings(run)
+    return RunFindings({"cliff": facts, "accuracy": table}, findings)
+
+
+def onset(scores: Floats, steps: Sequence[int]) -> dict[str, Any] | None:
+    """The first evaluation from which on every one is significantly below the best before it."""
+    # One-sided 2.5 % for each evaluation, all of which must agree.
+    best = int(scores.mean(axis=1).argmax())
+    start = None
+    for index in range(len(steps) - 1, best, -1):
+        gaps = scores[best] - scores[index]
+        if gaps.mean() <= Z * float(gaps.std(ddof=1)) / math.sqrt(len(gaps)):
+            break
+        start = index
+    if start is None:
+        return None
+    means = scores.mean(axis=1)
+    return {
+        "peak": steps[best], "before": steps[start - 1], "step": steps[start],
+        "high": float(means[best]), "low": float(means[start]),
+    }  # fmt: skip
+
+
+def swing_findings(run: RunData) -> list[Finding]:
+    """Report a fall of 10 points that a rise of 10 points followed."""
+    scores, steps = run.scores, run.steps
+    count = len(steps)
+    if count < ENOUGH or len(scores[0]) < MIN_ITEMS or not np.isfinite(scores).all():
+        return []
+    means = scores.mean(axis=1)
+    z = NormalDist().inv_cdf(1 - 0.05 / (count * (count - 1) / 2))
+    for low in range(1, count - 1):
+        top = int(means[:low].argmax())
+        back = low + 1 + int(means[low + 1 :].argmax())
+        if all(_is_above(scores[high], scores[low], z) for high in (top, back)):
+            text = (
+                f"Held-out accuracy went from {percent(means[top])} at step {steps[top]} to "
+                f"{percent(means[low])} at step {steps[low]} and back to {percent(means[back])} at "
+                f"step {steps[back]}; each change is significant among all pairs of evaluations. "
+                "Where it ends depends on when it is stopped: steps that are smaller (--lr) or a "
+                "falling rate (--schedule linear) would settle it."
+            )
+            return [Finding("warn", "Accuracy swings", text, "swings")]
+    return []
+
+
+def _is_above(high: Floats, low: Floats, z: float) -> bool:
+    gaps = high - low
+    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
+    return float(gaps.mean()) >= SWING and float(gaps.mean()) > z * error
 
 
 def cliff_of(runs: Sequence[RunData]) -> tuple[Cliff | None, str]:
@@ -190,12 +246,24 @@ def cliff_finding(facts: Facts) -> Finding:
             "a verdict; more problems would not."
         )
         return Finding("unknown", "The seeds differ too much for a cliff verdict", text)
-    text = (
-        f"{measured} A cliff is a drop of at least {points(THRESHOLD)} points whose interval "
-        f"excludes 0, with none of the last {LAST} evaluations within one standard error of the "
-        f"peak; a fall in progress is one of {points(FALLING[2])} points over the last two, or "
-        f"{points(FALLING[1])} in the last. Drops smaller than {power} may be missed."
+    rule = (
+        f"A cliff is a drop of at least {points(THRESHOLD)} points whose interval excludes 0, with "
+        f"none of the last {LAST} evaluations within one standard error of the peak; a fall in "
+        f"progress is one of {points(FALLING[2])} points over the last two, or "
+        f"{points(FALLING[1])} in the last."
     )
+    if facts["low"] > 0 and facts["drop"] >= THRESHOLD:
+        title = "Accuracy ended below its peak, not steadily"
+        return Finding("warn", title, f"{measured} {rule} This fall is not steady.", "fall")
+    if facts["detectable"] > FINE:
+        items = math.ceil(facts["items"] * (facts["detectable"] / FINE) ** 2)
+        text = (
+            f"{measured} Only a drop of {power} or more is found with probability 0.8 here, and "
+            f"there is none. About {items} problems per evaluation (--eval-problems) would "
+            f"show one of {points(FINE)} points. {rule}"
+        )
+        return Finding("unknown", "Cannot tell whether accuracy fell", text)
+    text = f"{measured} {rule} Drops smaller than {power} may be missed."
     return Finding("good", "No cliff found", text)
 
 
@@ -215,9 +283,10 @@ def _measured_drop(facts: Facts) -> str:
 
 def _fall_finding(facts: Facts, measured: str, power: str) -> Finding:
     if facts["verdict"] == "cliff":
+        since = facts.get("onset") or {"step": facts["cliff_step"]}
         text = (
-            f"{measured} The accuracy changed level at step {facts['cliff_step']}. A drop of "
-            f"{power} or more is found with probability 0.8 here."
+            f"{measured} From step {since['step']} on every evaluation is below the peak. A drop "
+            f"of {power} or more is found with probability 0.8 here."
         )
         return Finding("bad", "Accuracy fell off a cliff", text, "fall")
     text = (

@@ -12,9 +12,12 @@ import numpy.typing as npt
 
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import EARLIEST, FELL, LAST
+from flowzoo.baselines.diagnostics.skills import own_score
+from flowzoo.baselines.report.accuracy import FINE
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
+    FindingLevel,
     RunFindings,
     counted,
     listed,
@@ -24,9 +27,9 @@ from flowzoo.baselines.report.findings import (
 from flowzoo.baselines.run.reading import RunData, read_episodes
 
 MEASURES: tuple[str, ...] = ("role_score", "opening", "strict", "lenient", "truncated", "tokens")
-"""`role_score`: own accuracy; `opening`: the same of an agent's first reply of an episode, whose
-prompt depends on no other agent; `strict`, `lenient`: the reply could be read; `tokens`: its
-length."""
+"""`role_score`: own accuracy, given a right candidate or the evidence; `opening`: the same of an
+agent's first reply of an episode, whose prompt depends on no other agent; `strict`, `lenient`: the
+reply could be read; `tokens`: its length."""
 TEAM_MEASURES: tuple[str, ...] = ("any_correct", "picked", "first_correct", "kept", "repaired")
 """`any_correct`: a candidate was right; `picked`: the team's score if one was; `kept`, `repaired`:
 the team's score if the first attempt was right and if it was wrong."""
@@ -39,15 +42,16 @@ Mask = npt.NDArray[np.bool_]
 def roles(run: RunData, facts: Facts) -> RunFindings:
     """Report the role in which a loss from the peak to the end shows."""
     changes = role_changes(run) if run.evaluations else {"rows": [], "why": "no evaluation yet"}
-    finding = role_finding(changes, fell=facts["cliff"]["verdict"] in FELL)
+    fell = facts["cliff"]["verdict"] in FELL
+    finding = role_finding(changes, fell, facts.get("blamed", ""), facts.get("acquitted", ()))
     return RunFindings({"changes": changes}, [finding])
 
 
-def _call_measures(call: Mapping[str, Any]) -> tuple[float, ...]:
-    score, tokens = call.get("role_score"), call.get("output_tokens")
+def _call_measures(episode: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[float, ...]:
+    score, tokens = own_score(episode, call), call.get("output_tokens")
     return (
-        math.nan if score is None else float(score),
-        math.nan if score is None or call.get("turn", 0) else float(score),
+        math.nan if score is None else score,
+        math.nan if score is None or call.get("turn", 0) else score,
         float(bool(call.get("strict"))),
         float(bool(call.get("lenient"))),
         float(call.get("finish") == "length"),
@@ -98,7 +102,7 @@ def _role_means(
             continue
         for call in episode["calls"]:
             if call["role"] in role_index:
-                values = np.array(_call_measures(call))
+                values = np.array(_call_measures(episode, call))
                 finite = np.isfinite(values)
                 sums[role_index[call["role"]], column] += np.where(finite, values, 0)
                 counts[role_index[call["role"]], column] += finite
@@ -192,6 +196,7 @@ def _levels(
 
 def _row(levels: RoleMeasure, z: float, *, rising: bool) -> dict[str, Any]:
     nothing = {"mean": None, "low": None, "high": None, "n": 0}
+    most = math.inf if levels.measure == "tokens" else 1.0
     return {
         "role": levels.role,
         "measure": levels.measure,
@@ -199,15 +204,18 @@ def _row(levels: RoleMeasure, z: float, *, rising: bool) -> dict[str, Any]:
         "peak": float(np.nanmean(levels.peak)),
         "end": float(np.nanmean(levels.end)),
         # A run that is best at its end has nothing after the peak to compare.
-        "from_peak": nothing if rising else _paired_change(levels.peak, levels.end, z),
-        "from_base": _paired_change(levels.base, levels.end, z),
+        "from_peak": nothing if rising else _paired_change(levels.peak, levels.end, z, most),
+        "from_base": _paired_change(levels.base, levels.end, z, most),
     }
 
 
-def _paired_change(before: Floats, after: Floats, z: float) -> dict[str, Any]:
+def _paired_change(before: Floats, after: Floats, z: float, most: float) -> dict[str, Any]:
+    # No difference is larger than `most`: of shares 1.
     both = np.isfinite(before + after)
-    levels = {"before": float(before[both].mean()), "after": float(after[both].mean())}
-    return difference(after - before, z) | levels
+    change = difference(after - before, z)
+    if change["low"] is not None:
+        change |= {"low": max(-most, change["low"]), "high": min(most, change["high"])}
+    return change | {"before": float(before[both].mean()), "after": float(after[both].mean())}
 
 
 def difference(values: Floats, z: float) -> dict[str, Any]:
@@ -224,8 +232,14 @@ def difference(values: Floats, z: float) -> dict[str, Any]:
     return {"mean": mean, "low": mean - half, "high": mean + half, "n": len(both)}
 
 
-def role_finding(changes: Facts, fell: bool) -> Finding:
-    """State in which role, and in which of its measures, a loss from the peak to the end shows."""
+def role_finding(
+    changes: Facts, fell: bool, blamed: str = "", acquitted: Sequence[str] = ()
+) -> Finding:
+    """State in which role, and in which of its measures, a loss from the peak to the end shows.
+
+    A replay has the last word: roles that it `acquitted` are not named, and beside the role that it
+    `blamed` this is no Problem of its own.
+    """
     if changes["why"]:
         return Finding("unknown", "Roles not compared", f"Reason: {changes['why']}.")
     if changes["rising"]:
@@ -235,7 +249,7 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
         )
         return Finding("good", "No role lost accuracy", text)
     rows = [row for row in changes["rows"] if row["from_peak"]["mean"] is not None]
-    losses = _role_losses(rows)
+    losses = [row for row in _role_losses(rows) if row["role"] not in acquitted]
     scope = (
         f"From step {changes['peak']}, the best on one half of the problems, to the last "
         f"{counted(len(changes['last']), 'evaluation')} after it, on the {changes['looked']} "
@@ -247,6 +261,14 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
                          scope])  # fmt: skip
         if fell:
             return Finding("unknown", "No single role explains the drop", text)
+        missed = max((_detectable(row["from_peak"]) for row in _own(rows)), default=math.inf)
+        if missed > FINE:
+            text += (
+                f" A fall of less than {points(min(missed, 1.0))} points of some role is not "
+                f"excluded; more problems per evaluation (--eval-problems) would show "
+                f"{points(FINE)}."
+            )
+            return Finding("unknown", "Cannot tell whether a role lost accuracy", text)
         return Finding("good", "No role lost accuracy", text)
     losses.sort(key=lambda row: row["from_peak"]["mean"])
     worst = losses[0]["role"]
@@ -256,10 +278,15 @@ def role_finding(changes: Facts, fell: bool) -> Finding:
     title = f"The loss shows in {worst}" if fell else f"{worst} lost accuracy"
     if len(losses) > 1:
         title += f" most, and in {listed([row['role'] for row in losses[1:]])}"
-    return Finding("bad" if fell else "warn", title, " ".join(parts))
+    level: FindingLevel = "bad" if fell and blamed in ("", worst) else "warn"
+    return Finding(level, title, " ".join(parts), "loss", worst)
 
 
 def _role_losses(rows: Sequence[Facts]) -> list[Facts]:
+    return [row for row in _own(rows) if change_sign(row["from_peak"]) < 0]
+
+
+def _own(rows: Sequence[Facts]) -> list[Facts]:
     # The own accuracy of a checker depends on the replies that it judges: `checkers` tests it.
     opening = {row["role"] for row in rows if row["measure"] == "opening"}
     return [
@@ -267,8 +294,14 @@ def _role_losses(rows: Sequence[Facts]) -> list[Facts]:
         for row in rows
         if row["measure"] == ("opening" if row["role"] in opening else "role_score")
         and row["role"] not in CHECKERS
-        and change_sign(row["from_peak"]) < 0
     ]
+
+
+def _detectable(change: Facts) -> float:
+    # Fall found with probability 0.8: of a half-width of z standard errors, z + 0.84 of them.
+    if change["low"] is None:
+        return 0.0 if change["mean"] == 0 else math.inf
+    return 1.28 * (change["high"] - change["low"]) / 2
 
 
 def _team_losses(rows: Sequence[Facts]) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 from flowzoo.baselines.matrix.failures import FILE, FailureMode, from_record
 from flowzoo.baselines.report.cells import CellData, Notes
 from flowzoo.baselines.report.findings import TEAM
+from flowzoo.baselines.report.moments import run_moment
 from flowzoo.baselines.report.run_facts import CODES
-from flowzoo.baselines.report.transcripts import shortened
-from flowzoo.baselines.run.reading import RunData, cell_label, read_episodes
+from flowzoo.baselines.run.reading import cell_label
 from flowzoo.errors import DataError, unknown
 from flowzoo.files import read_json
 
@@ -106,7 +106,7 @@ def _moment(
             index = failure.since(run.evaluations)
             if index is None:
                 continue
-            moment = _run_moment(failure.role, run, index)
+            moment = run_moment(failure.role, run, index - 1, index)
             if moment is not None:
                 values = [evaluation.get(failure.metric) for evaluation in run.evaluations]
                 return moment | {
@@ -115,56 +115,3 @@ def _moment(
                     "values": [values[index - 1], values[index]],
                 }
     return None
-
-
-def _run_moment(role: str, run: RunData, index: int) -> dict[str, Any] | None:
-    # The first in which the role score fell the most; a fall of the team's score comes first.
-    files, steps = run.transcript_files("eval"), run.steps
-    if steps[index] not in files or steps[index - 1] not in files:
-        return None
-    before = {row["problem"]: row for row in read_episodes(files[steps[index - 1]])}
-    best: tuple[float, float] | None = None
-    chosen: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-    for after in read_episodes(files[steps[index]]):
-        earlier = before.get(after["problem"])
-        if earlier is None:
-            continue
-        loss = _role_score(earlier, role) - _role_score(after, role)
-        fell = (earlier["score"] or 0.0) - (after["score"] or 0.0)
-        if loss > 0 and fell >= 0 and (best is None or (fell, loss) > best):
-            best, chosen = (fell, loss), (earlier, after)
-    if chosen is None:
-        return None
-    earlier, after = chosen
-    return {
-        "problem": shortened(str(after.get("text", ""))),
-        "gold": shortened(str(after.get("gold", ""))),
-        "before": _episode(earlier),
-        "after": _episode(after),
-    }
-
-
-def _role_score(episode: Mapping[str, Any], role: str) -> float:
-    values = [
-        float(call["role_score"])
-        for call in episode["calls"]
-        if call["role"] == role and isinstance(call.get("role_score"), (int, float))
-    ]
-    return sum(values) / len(values) if values else 0.0
-
-
-def _episode(episode: Mapping[str, Any]) -> dict[str, Any]:
-    answer = episode.get("answer")
-    return {
-        "score": episode.get("score"),
-        "answer": None if answer is None else shortened(str(answer)),
-        "calls": [
-            {
-                "agent": str(call["agent"]),
-                "role": str(call["role"]),
-                "reply": shortened(str(call["reply"])),
-                "role_score": call.get("role_score"),
-            }
-            for call in episode["calls"]
-        ],
-    }

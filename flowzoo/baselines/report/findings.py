@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from flowzoo.baselines.run.reading import RunData
 
@@ -45,12 +45,17 @@ class RunFindings:
     findings: Sequence[Finding] = ()
 
 
+Stage = Literal["cause", "role", "team"]
+STAGES: tuple[Stage, ...] = get_args(Stage)  # order of the findings of one level
+
+
 @dataclass(frozen=True, slots=True)
 class FindingSource:
     """A function of a run and the facts of the sources before it, about one question."""
 
     find: Callable[[RunData, Facts], RunFindings]
     codes: tuple[str, ...] = ()  # codes that its findings may have
+    stage: Stage = "role"
 
 
 def is_finite(value: Any) -> bool:

@@ -7,12 +7,20 @@ from typing import Any
 
 from flowzoo.agents.evaluation.intervals import ShareInterval
 from flowzoo.agents.problems import distinct_problems
-from flowzoo.baselines.diagnostics.blame import FAITHFUL, STRANGE, Blame, RoleBlame, find_blame
+from flowzoo.baselines.diagnostics.blame import (
+    FAITHFUL,
+    LEAST,
+    STRANGE,
+    Blame,
+    RoleBlame,
+    find_blame,
+)
 from flowzoo.baselines.diagnostics.checkers import (
     JUDGES,
     Chooser,
     JudgeShares,
     LoopValue,
+    answering_role,
     candidate_role,
     chooser,
     judges,
@@ -27,9 +35,11 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     became_copy,
     best_steps,
     lost_skill,
+    never_read,
+    never_right,
     no_longer_asked,
 )
-from flowzoo.baselines.report.accuracy import gained
+from flowzoo.baselines.report.accuracy import FINE, gained
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
@@ -49,10 +59,12 @@ from flowzoo.files import read_json
 
 MOST_BLAMED = 300
 """Problems that are played again, the first ones; more would take too long for a page."""
+WORSE = "worse"
 COLLAPSED = ("rejects everything", "accepts everything")
 """Verdicts on a judging role that are problems."""
 DEATH_CODES = {
-    "skill": "lost skill", "unasked": "nobody asks", "constant": "says the same",
+    "unread": "never read", "wrong": "never right", "skill": "lost skill",
+    "unasked": "nobody asks", "constant": "says the same",
     "copy": "a copy", "alone": "a single agent",
 }  # fmt: skip
 """Code of a finding by the kind of the test that made it."""
@@ -62,9 +74,26 @@ def health(run: RunData, facts: Facts) -> RunFindings:
     """Report collapsed and dead roles, and after a loss the role whose decisions cost the most."""
     fell = facts["cliff"]["verdict"] in FELL
     findings = role_findings(role_health(run), gained(facts["gain"]))
+    costs: dict[str, RoleBlame] = {}
+    blamed = ""
     if len(run.roles) > 1 and (fell or any(finding.level == "bad" for finding in findings)):
-        findings.append(blame_finding(blame_facts(run, fell=fell)))
-    return RunFindings(findings=findings)
+        replay = blame_facts(run, fell=fell)
+        findings.append(blame_finding(replay))
+        blame: Blame | None = replay["blame"]
+        if blame is not None and blame.fidelity >= FAITHFUL:
+            blamed = blame.blamed
+            costs = {role.role: role for role in blame.roles if role.strange <= STRANGE}
+    free = {role for role, cost in costs.items() if cost.cost.high < LEAST and role != blamed}
+    findings = [_acquitted(finding) if finding.role in free else finding for finding in findings]
+    return RunFindings({"blamed": blamed, "acquitted": sorted(free)}, findings)
+
+
+def _acquitted(finding: Finding) -> Finding:
+    # The replay is the stronger evidence: with its earlier decisions the team does no better.
+    if finding.code != DEATH_CODES["skill"] or finding.level != "bad":
+        return finding
+    text = f"{finding.text} Replayed with its earlier decisions, the team does no better."
+    return finding._replace(level="result", text=text, code="")
 
 
 def swaps(run: RunData, _: Facts) -> RunFindings:
@@ -87,8 +116,8 @@ def role_health(run: RunData) -> dict[str, Any]:
         return facts | {"why": f"the episodes of the evaluations at {missing} are missing"}
     first, last = read_episodes(files[steps[0]]), read_episodes(files[steps[-1]])
     facts["chooser"] = chooser(first, last)
-    role = candidate_role(first)
-    values = [(steps[0], loop_value(first, role)), (steps[-1], loop_value(last, role))]
+    roles = candidate_role(first), answering_role([*first, *last])
+    values = [(steps[0], loop_value(first, *roles)), (steps[-1], loop_value(last, *roles))]
     if all(value is not None for _, value in values):
         facts["values"] = values
     facts["deaths"] = _deaths(run, first, last)
@@ -101,6 +130,11 @@ def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[Rol
         return []
     files, steps = run.transcript_files("eval"), run.steps
     tests: list[RoleDeath | None] = [became_alone(first, last)]
+    for role in roles:
+        unread = never_read(run.evaluations, role)
+        tests.append(unread)
+        if unread is None or not unread.positive:  # what cannot be read is never right
+            tests.append(never_right(run.evaluations, role))
     tops = best_steps(run.evaluations, roles)
     comparisons = len(roles) * (len(steps) - 1)
     for role in roles:
@@ -156,11 +190,14 @@ def _judge_finding(judge: JudgeShares) -> Finding:
         return Finding("bad", title, text, judge.verdict, judge.role)
     if judge.verdict == "too few cases":
         return Finding("unknown", f"Too few verdicts of the {judge.role} to test it", text)
-    if judge.found_below is not None:
-        text += (
-            f" A true fall of a share to {percent(judge.found_below)} or less would be found "
-            "with probability 0.8."
-        )
+    if judge.found_below is None:
+        title = f"Cannot tell whether the {judge.role} discriminates"
+        text += " There are too few verdicts to find even a share that fell to 0."
+        return Finding("unknown", title, text)
+    text += (
+        f" A true fall of a share to {percent(judge.found_below)} or less would be found with "
+        "probability 0.8."
+    )
     if judge.informed is not None and judge.informed[1] <= 0:
         return Finding("result", f"The {judge.role} judges no better than chance", text)
     return Finding("good", f"The {judge.role} still discriminates", text)
@@ -209,7 +246,7 @@ def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
             f"({between(before.low, before.high)})."
         )
     if last.high < 0:
-        return Finding("bad", f"The workflow is worse than {alone}", text)
+        return Finding("bad", f"The workflow is worse than {alone}", text, WORSE)
     if last.low > 0:
         return Finding("good", f"The workflow is better than {alone}", text)
     return Finding("unknown", f"The workflow is no better than {alone}", text)
@@ -228,6 +265,9 @@ def _death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Findi
     )
     if parts:
         text += f"; falls of own accuracy found with probability 0.8: {listed(parts)} points"
+    if any((test.findable or 1.0) > FINE for test in skills):
+        text += f". More problems per evaluation (--eval-problems) would show {points(FINE)} points"
+        return [Finding("unknown", "Cannot tell whether a role lost its skill", f"{text}.")]
     return [Finding("good", "No role is dead", f"{text}.")]
 
 
@@ -245,12 +285,21 @@ def _death_texts(test: RoleDeath) -> tuple[str, str]:
         f"{points(test.high, sign=True)}; n = {test.n}"
     )
     power = "" if test.findable is None else f" {percent(test.findable)} is found with p = 0.8."
+    if test.kind in ("unread", "wrong"):
+        verb = "could be read" if test.kind == "unread" else "were right"
+        title = {"unread": "was never readable", "wrong": "was never right"}[test.kind]
+        return f"{test.role} {title}", (
+            f"At no evaluation more than {percent(test.before)} of its replies "
+            f"{verb} (at the best, step {test.step}, at most {percent(test.findable or 0)} with "
+            "95\u00a0%). It had nothing to learn from: play it first (`flowzoo eval`), and start "
+            "from a model that can do its job, or from a warm start (`flowzoo sft`)."
+        )
     if test.kind == "skill":
         return f"{test.role} lost its skill", (
             f"The own accuracy of {test.role}, in its first replies, went from {levels} between "
             f"step {test.step}, its best, and the end ({change}; over all roles and evaluations "
             f"together). A fall of {points(test.findable or 0)} points is found with "
-            "probability 0.8. Reward it for its own work (credit=local), or freeze it."
+            "probability 0.8."
         )
     if test.kind == "unasked":
         text = f"{test.role} was asked in {levels} of the episodes, before training and now"
@@ -339,7 +388,8 @@ def blame_finding(facts: Mapping[str, Any]) -> Finding:
         )
     if not blame.blamed:
         return Finding("unknown", title, text)
-    return Finding("bad", f"The decisions of {blame.blamed} cost the most", text)
+    title = f"The decisions of {blame.blamed} cost the most"
+    return Finding("bad", title, text, "blamed", blame.blamed)
 
 
 def _cost(blame: RoleBlame) -> str:

@@ -3,53 +3,79 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from flowzoo.agents.evaluation.intervals import interval
-from flowzoo.baselines.report import accuracy, changes, gradients, health, roles
-from flowzoo.baselines.report.findings import LEVELS, Finding, FindingSource
+from flowzoo.baselines.report import (
+    accuracy,
+    changes,
+    gradients,
+    health,
+    replies,
+    rewards,
+    roles,
+)
+from flowzoo.baselines.report.diagnosis import diagnose
+from flowzoo.baselines.report.findings import LEVELS, STAGES, Finding, FindingSource
 from flowzoo.baselines.report.gradients import amplification_facts, gram_tables
 from flowzoo.baselines.run.reading import RunData, sharing_words
+from flowzoo.baselines.settings.config import TrainConfig
 
 FINDINGS = (
-    FindingSource(accuracy.gain, ("below start",)),
-    FindingSource(accuracy.cliff, ("fall",)),
-    FindingSource(roles.health, (*roles.COLLAPSED, "one place", *roles.DEATH_CODES.values())),
-    FindingSource(changes.roles),
+    FindingSource(accuracy.gain, ("below start",), "team"),
+    FindingSource(accuracy.cliff, ("fall", "swings"), "team"),
+    FindingSource(
+        roles.health,
+        (*roles.COLLAPSED, "one place", *roles.DEATH_CODES.values(), roles.WORSE, "blamed"),
+    ),
+    FindingSource(changes.roles, ("loss",)),
+    FindingSource(replies.replies, ("lost form", "loops", "fits no prompt")),
+    FindingSource(rewards.rewards, ("hacked", "parted", "shaped"), "cause"),
     FindingSource(gradients.captures),
     FindingSource(roles.swaps),
-    FindingSource(health.health),
+    FindingSource(health.health, ("far",), "cause"),
 )
 """Questions of a report, in order; a source sees the facts of the earlier ones."""
 CODES = tuple(code for source in FINDINGS for code in source.codes)
 """Codes by which the failures of a matrix refer to findings."""
 PROTOCOL = ("eval_split", "eval_problems", "eval_temperature", "max_tokens", "eval_every")
 SHARE = "eval/share/"
+UNTOLD = (
+    "workflow", "task", "out", "threads", "device", "seed", "sharing", "algorithm", "pass_rates",
+    "prompts", "examples", "engine_dtype", "shard_jobs", "eval_every", "checkpoint_every",
+)  # fmt: skip
+"""Settings that the heading has, that do not change numbers, or that every run resolves."""
+PLAIN = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}  # sampling that most models resolve to
 ORDER = [*LEVELS]  # levels, the most urgent first
 
 
 def run_facts(run: RunData) -> dict[str, Any]:
     """The facts of one run; `page/run.js` shows them."""
     facts: dict[str, Any] = {}
-    findings: list[Finding] = []
+    staged: list[tuple[int, int, Finding]] = []
     for source in FINDINGS:
         result = source.find(run, facts)
         facts |= result.facts
-        findings += result.findings
-    # Findings of one level keep the order of `FINDINGS`.
-    urgent_first = sorted(findings, key=lambda finding: ORDER.index(finding.level))
+        stage = STAGES.index(source.stage)
+        staged += [(ORDER.index(finding.level), stage, finding) for finding in result.findings]
+    # The most urgent first; of one level causes first, then roles, then the team.
+    findings = [finding for *_, finding in sorted(staged, key=lambda row: row[:2])]
     return facts | {
         "name": run.name,
         "task": run.task,
         "settings": dict(run.settings),
         "sharing": sharing_words(run.settings),
+        "changed": changed_settings(run.settings),
         "grading": dict(run.grading),
         "provenance": dict(run.provenance),
         "finished": run.summary is not None,
         "protocol": protocol(run),
         "roles": run.roles,
         "policies": run.policies,
-        "findings": [finding.as_facts() for finding in urgent_first],
+        "diagnosis": diagnose(run, facts, findings),
+        "findings": [finding.as_facts() for finding in findings],
         "grams": gram_tables(run),
         "amplification": amplification_facts(run),
         "course": course(run),
@@ -58,6 +84,18 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "alarms": [finding.title for finding in findings if finding.level == "bad"],
         "codes": [(finding.role, finding.code) for finding in findings if finding.code],
     }
+
+
+def changed_settings(settings: Mapping[str, Any]) -> list[list[str]]:
+    """Names and values of the settings that differ from the defaults."""
+    default = asdict(TrainConfig())
+    return [
+        [name, " ".join(map(str, value)) if isinstance(value, list) else str(value)]
+        for name, value in settings.items()
+        if name in default
+        and name not in UNTOLD
+        and value not in (default[name], PLAIN.get(name), [])
+    ]
 
 
 def protocol(run: RunData) -> dict[str, Any]:

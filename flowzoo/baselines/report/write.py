@@ -44,15 +44,22 @@ def render(
     facts: Mapping[str, Any],
     episodes: Mapping[str, Any] | None,
     extra_script: str = "",
+    *,
+    live: bool = False,
 ) -> str:
-    """Build the page of facts (`run` or `matrix`) and packed `episodes`."""
+    """Build the page of facts (`run` or `matrix`) and packed `episodes`.
+
+    A `live` page asks its own server for changes, and nothing else.
+    """
     # The page's script writes text as text only, from two blocks of JSON that are ASCII without
     # `<`, `>` and `&`, so no reply can end them. A content security policy admits the page's own
     # script and style by their hashes and nothing else.
+    extra_script += _part("live.js") if live else ""
     script, style = _script(extra_script), _part("page.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
+        + ("; connect-src 'self'" if live else "")
     )
     values = {
         "title": html.escape(title),
@@ -121,6 +128,12 @@ def write_report(
     facts = matrix_facts(runs, links, notes, read_failure_modes(paths))
     replace_text(out, render(title, stamped(title, matrix=facts), None))
     return [out, *(folder / name for name in names)]
+
+
+def run_page(run: RunData, episodes: int, *, live: bool = False) -> str:
+    """The page of one run as HTML."""
+    page = stamped(run.name, run=run_facts(run), index=None)
+    return render(run.name, page, pack(run, episodes), live=live)
 
 
 def _write_run(run: RunData, out: Path, episodes: int, index: str | None = None) -> dict[str, Any]:

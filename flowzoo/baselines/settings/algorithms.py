@@ -195,7 +195,7 @@ _TABLE = (
     Algorithm(
         "reinforce_pp",
         PRESETS["reinforce_pp"],
-        source="REINFORCE++ (arXiv 2501.03262v9), global advantage normalisation",
+        source="REINFORCE++ (arXiv 2501.03262v9), global advantage normalization",
         differs="The paper has one call an episode and takes a KL penalty off the reward of every "
         "token; here no KL. The batch that mean and deviation are taken over is one policy's, each "
         "episode counted once. Problems need no second sample.",
@@ -204,7 +204,7 @@ _TABLE = (
         "reinforce_pp_base",
         PRESETS["reinforce_pp_base"],
         source="REINFORCE++ (arXiv 2501.03262v9), its variant with a baseline",
-        differs="The mean of the problem's episodes is taken off, then the rest is normalised over "
+        differs="The mean of the problem's episodes is taken off, then the rest is normalized over "
         "the batch, as reinforce_pp does it. The paper adds a KL loss (k2); here no KL.",
     ),
     Algorithm(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -106,3 +106,18 @@ def _describe(kind: Any) -> str:
         count = "a list" if Ellipsis in inside else f"a list of {len(inside)}"
         return f"{count} ({inside[0].__name__})"
     return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "text")
+
+
+def arguments(settings: Any, names: Iterable[str]) -> list[str]:
+    """Arguments of the command line for those of `names` that differ from their default."""
+    words: list[str] = []
+    for name in names:
+        value, flag = getattr(settings, name), name.replace("_", "-")
+        if value == getattr(type(settings), name):
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            values = value if isinstance(value, tuple) else (value,)
+            words += [f"--{flag}", *map(str, values)]
+    return words

@@ -51,7 +51,7 @@ _CLAUSE = re.compile(
 def read_plan(text: str, word: str, most: int) -> tuple[str, ...] | None:
     """Texts that are labeled `word` and a number, or items of a plain list; at most `most`."""
     reply = visible(text)
-    steps = _labelled(reply, word) or _listed(reply, word)
+    steps = _labeled(reply, word) or _listed(reply, word)
     return tuple(steps[:most]) or None
 
 
@@ -64,7 +64,7 @@ def _label(word: str) -> re.Pattern[str]:
     return re.compile(rf"^{_FRONT}{name}{mark}(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
-def _labelled(reply: str, word: str) -> list[str]:
+def _labeled(reply: str, word: str) -> list[str]:
     """The texts behind labels; below them where the line of the label has none."""
     if word.lower() not in reply.lower().replace("-", ""):
         return []

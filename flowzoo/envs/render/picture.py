@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.render.transcript import COLOURS, SHORT, facts_line, printable, remarks, verdict
+from flowzoo.envs.render.transcript import COLORS, SHORT, facts_line, printable, remarks, verdict
 from flowzoo.errors import need_module
 from flowzoo.extras import installed
 
@@ -41,7 +41,7 @@ class TextLine(NamedTuple):
     """A line of a picture: its text, and the name of its color in `RGB`."""
 
     text: str
-    colour: str
+    color: str
 
 
 def can_draw() -> bool:
@@ -76,8 +76,8 @@ def to_array(episode: Episode) -> np.ndarray:
     visible_lines = [head, *body[-(rows - 1) :]]
     picture = Image.new("RGB", (WIDTH, HEIGHT), RGB["ground"])
     draw: Any = ImageDraw.Draw(picture)
-    for row, (text, colour) in enumerate(visible_lines):
-        draw.text((MARGIN, MARGIN + row * LEADING), text, RGB[colour], font)
+    for row, (text, color) in enumerate(visible_lines):
+        draw.text((MARGIN, MARGIN + row * LEADING), text, RGB[color], font)
     return np.array(picture)
 
 
@@ -91,13 +91,13 @@ def picture_lines(episode: Episode) -> list[TextLine]:
             lines += _remarks(episode, turn.phase - 1)
         role = episode.workflow.agents[turn.agent][0]
         lines.append(TextLine("", "plain"))
-        lines.append(TextLine(turn.agent, COLOURS[roles.index(role) % len(COLOURS)]))
+        lines.append(TextLine(turn.agent, COLORS[roles.index(role) % len(COLORS)]))
         lines += _all(printable(turn.said), "plain", "  ") if turn.reply else [_WAITING]
     if episode.done:
         if episode.turns:
             lines += _remarks(episode, episode.turns[-1].phase)
-        colour = "green" if (episode.finished().score or 0.0) > 0 else "red"
-        lines += [TextLine("", "plain"), *_all(verdict(episode), colour)]
+        color = "green" if (episode.finished().score or 0.0) > 0 else "red"
+        lines += [TextLine("", "plain"), *_all(verdict(episode), color)]
         lines += _all(printable(facts_line(episode)), "dim")
     return lines
 
@@ -105,8 +105,8 @@ def picture_lines(episode: Episode) -> list[TextLine]:
 _WAITING = TextLine("  …", "dim")
 
 
-def _all(text: str, colour: str, indent: str = "") -> list[TextLine]:
-    return [TextLine(indent + line, colour) for line in text.split("\n")]
+def _all(text: str, color: str, indent: str = "") -> list[TextLine]:
+    return [TextLine(indent + line, color) for line in text.split("\n")]
 
 
 def _remarks(episode: Episode, phase: int) -> list[TextLine]:
@@ -117,6 +117,6 @@ def folded(line: TextLine, columns: int) -> list[TextLine]:
     """A line in pieces of at most `columns` characters, its spaces kept."""
     text = line.text.expandtabs(4)
     if len(text) <= columns:
-        return [TextLine(text, line.colour)]
+        return [TextLine(text, line.color)]
     pieces = textwrap.wrap(text, columns, drop_whitespace=False, replace_whitespace=False)
-    return [TextLine(piece, line.colour) for piece in pieces]
+    return [TextLine(piece, line.color) for piece in pieces]

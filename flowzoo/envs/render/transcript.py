@@ -83,7 +83,7 @@ def of_program(ran: Ran) -> str:
     return f"the program failed: {ran.status}{', ' if detail else ''}{' '.join(detail.split())}"
 
 
-COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 LONGEST = 2_000  # characters of one text shown; the middle of a longer one is left out, and said so
 SHORT = 200  # characters of an answer or a remark of one line
 _PLAIN = 60  # characters of a reading that is repeated below its reply
@@ -193,18 +193,18 @@ def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompt
 
     role = episode.workflow.agents[turn.agent][0]
     roles = list(episode.workflow.role_counts())
-    colour = COLOURS[roles.index(role) % len(COLOURS)]
+    color = COLORS[roles.index(role) % len(COLORS)]
     if prompts:
         for message in turn.messages:
             out.print(Text(f"{message['role']}: {printable(message['content'])}", style="dim"))
     out.print(
         Panel(
             Text(printable(turn.said)),
-            title=Text(turn.agent, style=f"bold {colour}"),
+            title=Text(turn.agent, style=f"bold {color}"),
             subtitle=Text(_reading(reply), style="dim"),
             title_align="left",
             subtitle_align="right",
-            border_style=colour,
+            border_style=color,
         )
     )
 

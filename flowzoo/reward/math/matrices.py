@@ -44,9 +44,7 @@ def _built(cells: Cells) -> ExprNode:
 
 def total(terms: Sequence[ExprNode]) -> ExprNode:
     """The sum of terms; of matrices of one shape, cell by cell."""
-    if not any(map(is_matrix, terms)):
-        return add(terms)
-    if not all(map(is_matrix, terms)):
+    if not terms or not all(map(is_matrix, terms)):
         return add(terms)
     tables = [_cells(term) for term in terms]
     shapes = {(len(table), len(table[0])) for table in tables}
@@ -140,7 +138,7 @@ def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:
         return cells[0][0]
     terms: list[ExprNode] = []
     for column in range(size):
-        minor = [[cell for idx, cell in enumerate(row) if idx != column] for row in cells[1:]]
+        minor = [[cell for c, cell in enumerate(row) if c != column] for row in cells[1:]]
         inner = determinant(minor)
         if inner is None:
             return None

@@ -56,7 +56,7 @@ def test_a_finished_run_plays_its_last_evaluation_again(runs: Path, name: str) -
     replies = [[call["reply"] for call in episode["calls"]] for episode in saved]
     assert [[call.reply for call in record.calls] for record in records] == replies
     first = [json.loads(line) for line in data.transcript_files("eval")[0].open()]
-    assert replies != [[call["reply"] for call in one["calls"]] for one in first]  # it has learnt
+    assert replies != [[call["reply"] for call in one["calls"]] for one in first]  # it has learned
 
 
 def test_votes_cost_what_the_workflow_does(runs: Path) -> None:

@@ -16,7 +16,7 @@ from flowzoo.baselines.matrix.forks import Fork
 
 ECHO = """
 import os, sys, time
-print(os.getpid(), sys.argv, os.environ.get("COLOUR"), __name__)
+print(os.getpid(), sys.argv, os.environ.get("COLOR"), __name__)
 assert sys.argv[1] != "fail", "as asked"
 if sys.argv[1] == "wait":
     print("waits", flush=True)
@@ -64,7 +64,7 @@ def wait_for(log: Path, text: str) -> None:
 def test_a_fork_is_as_after_python_m(environment: dict[str, str], tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     log.write_text("before\n")
-    one = Fork(["echo_arguments", "0"], log, {**environment, "COLOUR": "red"})
+    one = Fork(["echo_arguments", "0"], log, {**environment, "COLOR": "red"})
     two = Fork(["echo_arguments", "7"], tmp_path / "two.txt", environment)
     three = Fork(["echo_arguments", "fail"], tmp_path / "three.txt", environment)
     four = Fork(["nothing.there"], tmp_path / "four.txt", environment)

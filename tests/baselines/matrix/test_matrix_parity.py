@@ -128,9 +128,9 @@ def test_unequal_budgets_are_refused_with_the_cells_names(
 
 
 def test_other_labels_or_other_questions_may_have_other_budgets() -> None:
-    labelled = [dict(block, label=str(place)) for place, block in enumerate(cells(steps=7))]
+    labeled = [dict(block, label=str(place)) for place, block in enumerate(cells(steps=7))]
     other = [{**cells(steps=7)[1], "algorithm": ["magrpo"]}]
-    found = read_matrix({"cells": [*labelled, *other]}, "m", "here").cells
+    found = read_matrix({"cells": [*labeled, *other]}, "m", "here").cells
     assert [cell.config.steps for cell in found] == [40, 7, 7]
     assert read_matrix({"cells": cells(lr=1e-3)}, "m", "here").cells[1].config.lr == 1e-3
 
@@ -197,7 +197,7 @@ def test_a_control_has_the_tokens_of_its_own_seed(tmp_path: Path) -> None:
     assert {run.config.seed for run in again[5].sources} == {1}
 
 
-def test_votes_wait_for_both_runs_and_are_recognised_by_their_file(tmp_path: Path) -> None:
+def test_votes_wait_for_both_runs_and_are_recognized_by_their_file(tmp_path: Path) -> None:
     runs = training_jobs(matrix(), tmp_path)
     assert [len(vote.waits()) for vote in control_jobs(runs)] == [2, 2]
     assert control_jobs(runs[:2]) == [], "without its control nothing is voted"

@@ -79,7 +79,7 @@ def test_a_base_on_the_hub_is_named_with_its_relation(
     assert (adapter["library_name"], adapter["base_model_relation"]) == ("peft", "adapter")
 
 
-def test_licences_come_from_the_starting_weights(tmp_path: Path) -> None:
+def test_licenses_come_from_the_starting_weights(tmp_path: Path) -> None:
     assert license_of(str(tmp_path)) is None
     for head, wanted in (("license: cc-by-4.0", "cc-by-4.0"), ("license: [a, b]", None),
                          ("license: 'a: b\\n---'", None), ("- 1", None)):  # fmt: skip

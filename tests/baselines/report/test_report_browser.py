@@ -315,9 +315,9 @@ def test_dark_and_light_follow_the_system_and_the_switch(open_page: Callable[...
     assert dark != light
     button = browser.find_element("id", "theme")
     button.click()
-    assert (button.text, ground(browser)) == ("Colours: light", light)
+    assert (button.text, ground(browser)) == ("Colors: light", light)
     button.click()
-    assert (button.text, ground(browser)) == ("Colours: dark", dark)
+    assert (button.text, ground(browser)) == ("Colors: dark", dark)
     browser.refresh()
     assert ground(browser) == dark
     browser.find_element("id", "theme").click()

@@ -104,7 +104,7 @@ def test_a_planted_cliff_is_told_with_its_uncertainty(fallen: RunData) -> None:
     assert finding.level == "bad"
     for part in ("standard error", "400 held-out problems", "9 evaluations", "95\u00a0% interval"):
         assert part in finding.text
-    assert "level at step 50" in finding.text
+    assert "From step 50 on" in finding.text
 
 
 def test_few_items_are_no_verdict_and_say_how_many_would_do(

@@ -160,7 +160,7 @@ def with_budget(run: RunData, tokens: int) -> RunData:
 
 
 @pytest.mark.parametrize("start", [0, 6], ids=["controls", "workflows"])
-def test_labelled_cells_that_differ_in_the_budget_alone_stay_two(
+def test_labeled_cells_that_differ_in_the_budget_alone_stay_two(
     runs: list[RunData], start: int
 ) -> None:
     some = [with_budget(run, 900) for run in runs[start : start + 3]]

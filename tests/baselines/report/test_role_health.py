@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from flowzoo.baselines.diagnostics.cliff import find_cliff
+from flowzoo.baselines.diagnostics.dead_roles import RoleDeath
 from flowzoo.baselines.report.accuracy import cliff_facts, cliff_finding, gain_finding
 from flowzoo.baselines.report.changes import role_changes, role_finding
 from flowzoo.baselines.report.health import distance_moved, distances, health_findings, missed_peak
@@ -94,13 +95,24 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path
     assert "are missing" in role_health(missing)["why"]
 
 
-def test_a_healthy_team_has_one_finding_that_says_what_was_looked_for(plain: RunData) -> None:
+@pytest.mark.parametrize(
+    ("findable", "title"),
+    [(0.08, "No role is dead"), (0.25, "Cannot tell whether a role lost its skill")],
+)
+def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable: float, title: str) -> None:
+    skill = RoleDeath("generator", "skill", False, 0.6, 0.58, -0.02, -0.1, 0.06, 30, 90, findable)
+    facts = {"judges": [], "chooser": None, "values": [], "deaths": [skill]}
+    (finding,) = role_findings(facts, True)
+    assert finding.title == title
+    assert f"with probability 0.8: generator {100 * findable:.1f} points" in finding.text
+
+
+def test_a_healthy_team_has_no_problem(plain: RunData) -> None:
     rng = np.random.default_rng(1)
     for step in (0, 50):
         saved(plain, step, simulate_team(60, rng))
-    found = role_findings(role_health(plain), True)
-    assert [one.title for one in found if one.level == "bad"] == []
-    assert any(one.title == "No role is dead" and "tests" in one.text for one in found)
+    findings = role_findings(role_health(plain), True)
+    assert [finding.title for finding in findings if finding.level == "bad"] == []
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory, small_run: Callable[...
 
     with pytest.raises(_Stopped):
         train(small_run(root / "killed"), stop)
-    learnt = json.loads((root / "finished/summary.json").read_text())["updates"]
-    assert learnt == 4, "no state of an optimiser could be damaged"
+    learned = json.loads((root / "finished/summary.json").read_text())["updates"]
+    assert learned == 4, "no state of an optimizer could be damaged"
     return root
 
 

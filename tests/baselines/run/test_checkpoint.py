@@ -325,7 +325,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
-# The weights take 16 kB and the optimiser's moments twice that.
+# The weights take 16 kB and the optimizer's moments twice that.
 @pytest.mark.parametrize("limit", [100, 4096, 20_000])
 def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
     limit: int,

@@ -179,8 +179,8 @@ def brief_runs(tmp_path_factory: pytest.TempPathFactory, brief_run: Callable[...
     train(brief_run(root / "finished"))
     with pytest.raises(InterruptedError):
         _Dying(brief_run(root / "killed")).train()
-    learnt = json.loads((root / "finished/summary.json").read_text())["updates"]
-    assert learnt == 2, "no state of an optimiser could be damaged"
+    learned = json.loads((root / "finished/summary.json").read_text())["updates"]
+    assert learned == 2, "no state of an optimizer could be damaged"
     return root
 
 

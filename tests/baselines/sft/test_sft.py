@@ -281,15 +281,15 @@ def test_a_step_is_that_of_independent_cross_entropy_on_the_replies_alone() -> N
     with torch.no_grad():
         before = float(plain_loss(other, calls))
     assert float(learner.gaps(calls).mean()) == pytest.approx(before, 1e-5)
-    learnt = learner.update(calls, [1.0] * len(calls))
+    learned = learner.update(calls, [1.0] * len(calls))
     # A large eps: Adam would make the rounding of gradients that are next to nothing visible.
     optimizer = torch.optim.AdamW(other.parameters(), lr=1e-3, weight_decay=0.0, eps=1e-3)
     expected = plain_loss(other, calls)
     expected.backward()
     norm = torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
     optimizer.step()
-    assert learnt["learn/loss"] == pytest.approx(before, 1e-5)
-    assert learnt["learn/grad_norm"] == pytest.approx(float(norm), 1e-4)
+    assert learned["learn/loss"] == pytest.approx(before, 1e-5)
+    assert learned["learn/grad_norm"] == pytest.approx(float(norm), 1e-4)
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=0)
 
@@ -310,7 +310,7 @@ def plain_loss(model: Any, calls: Any) -> Any:
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_rows_are_tokenised_as_they_were_sampled(
+def test_rows_are_tokenized_as_they_were_sampled(
     played: list[EpisodeRecord], tmp_path: Path, ids: bool
 ) -> None:
     name = "episodes.jsonl" if ids else "transcripts/train-000001.jsonl"

@@ -46,10 +46,10 @@ def calls_of(root: Path, name: str) -> list[list[dict[str, Any]]]:
     return [json.loads(line)["calls"] for line in lines]
 
 
-def grouped(learnt: Learnt, key: Callable[[Call], Hashable]) -> list[list[tuple[Call, float]]]:
+def grouped(learned: Learnt, key: Callable[[Call], Hashable]) -> list[list[tuple[Call, float]]]:
     """Rows with their advantages, by step and `key`."""
     found: dict[Hashable, list[tuple[Call, float]]] = defaultdict(list)
-    for step, _, call, advantage in learnt:
+    for step, _, call, advantage in learned:
         found[step, key(call)].append((call, advantage))
     return list(found.values())
 
@@ -72,21 +72,21 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
         del changes["leaves"]
     steps = 2 if name in SOME else 1  # the loop asks for no algorithm's name
     changes |= {"steps": steps, "checkpoint_every": 2, "eval_problems": 1}
-    learnt, trainer = learnt_by(tmp_path, algorithm=name, workflow="eval_opt", **changes)
-    assert {step for step, *_ in learnt} == set(range(1, steps + 1))
-    assert all(call.policy == policy for _, policy, call, _ in learnt)
-    assert any(advantage != 0 for *_, advantage in learnt)
+    learned, trainer = learnt_by(tmp_path, algorithm=name, workflow="eval_opt", **changes)
+    assert {step for step, *_ in learned} == set(range(1, steps + 1))
+    assert all(call.policy == policy for _, policy, call, _ in learned)
+    assert any(advantage != 0 for *_, advantage in learned)
     isolated = ALGORITHMS[name].sharing == "isolated"
     policies = {"generator", "evaluator"} if isolated else {"shared"}
-    assert set(trainer.learners) == {policy for _, policy, _, _ in learnt} == policies
-    branched = {call.node != "" for _, _, call, _ in learnt}
+    assert set(trainer.learners) == {policy for _, policy, _, _ in learned} == policies
+    branched = {call.node != "" for _, _, call, _ in learned}
     assert branched == {sampling != "episodes"}
     for calls in calls_of(tmp_path, f"eval-{steps:06}"):
         assert all(call["node"] == "" and call["candidate"] == 0 for call in calls)
     last = repeated_rows(tmp_path)[-1]
     for policy in policies:
         assert last[f"learn/rows/{policy}"] == sum(
-            step == steps and named == policy for step, named, *_ in learnt
+            step == steps and named == policy for step, named, *_ in learned
         )
         # Weights at the time of sampling: after the optimizer steps of the step before.
         before = repeated_rows(tmp_path)[steps - 1].get(f"learn/steps/{policy}", 0)
@@ -109,8 +109,8 @@ def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(
 ) -> None:
     branching = ALGORITHMS[name].sampling != "episodes"
     changes = {"candidates": 3} if branching else {"samples": 4}
-    learnt, _ = learnt_by(tmp_path, algorithm=name, options=("level=1",), **changes)
-    groups = grouped(learnt, key)
+    learned, _ = learnt_by(tmp_path, algorithm=name, options=("level=1",), **changes)
+    groups = grouped(learned, key)
     assert len(groups) >= 2 * 2 * 2, "two steps of two problems, two roles"
     for group in groups:
         assert sum(advantage for _, advantage in group) == pytest.approx(0, abs=1e-5)
@@ -120,8 +120,8 @@ def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(
 def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(
     tmp_path: Path, repeated_rows: Callable[[Path], Any]
 ) -> None:
-    learnt, _ = learnt_by(tmp_path, algorithm="at_grpo", candidates=3, sharing=("isolated",))
-    for group in grouped(learnt, lambda call: call.node):
+    learned, _ = learnt_by(tmp_path, algorithm="at_grpo", candidates=3, sharing=("isolated",))
+    for group in grouped(learned, lambda call: call.node):
         calls = [call for call, _ in group]
         assert [call.candidate for call in calls] == [0, 1, 2]
         assert len({(tuple(call.prompt_ids), call.state_hash, call.agent) for call in calls}) == 1

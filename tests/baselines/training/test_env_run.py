@@ -1,4 +1,4 @@
-"""Training in environments of others: which rows are learnt from, resuming, improvement."""
+"""Training in environments of others: which rows are learned from, resuming, improvement."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ def test_the_report_shows_the_environment_and_its_agents(whole: Path, tmp_path: 
 def test_agents_are_compared_with_themselves_in_other_episodes(
     algorithm: str, tmp_path: Path
 ) -> None:
-    learnt = learnt_by(tmp_path, algorithm=algorithm, sharing=("isolated",))
+    learned = learnt_by(tmp_path, algorithm=algorithm, sharing=("isolated",))
     groups: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
-    for call, advantage in learnt:
+    for call, advantage in learned:
         group = groups.setdefault((call.problem, call.agent), {})
         given = group.setdefault(call.episode, (call.parts["local"], advantage))
         assert given == (call.parts["local"], advantage)  # all calls of an agent have its return
@@ -211,9 +211,9 @@ def test_every_algorithm_of_whole_episodes_learns_from_every_call(
 def test_algorithms_that_branch_play_the_replies_again(
     algorithm: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    learnt = learnt_by(tmp_path, algorithm=algorithm, samples=1, **settings)
-    assert {call.agent for call, _ in learnt} == {"first_0", "second_0"}
-    assert any(advantage for _, advantage in learnt)
+    learned = learnt_by(tmp_path, algorithm=algorithm, samples=1, **settings)
+    assert {call.agent for call, _ in learned} == {"first_0", "second_0"}
+    assert any(advantage for _, advantage in learned)
 
 
 @pytest.mark.parametrize(

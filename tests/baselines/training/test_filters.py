@@ -10,7 +10,7 @@ import pytest
 
 from tests.baselines.rows import new_call
 
-pytest.importorskip("torch", reason="what is learnt from is the learner's to say")
+pytest.importorskip("torch", reason="what is learned from is the learner's to say")
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import ProblemStream, indices_from

@@ -216,7 +216,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"samples": 1}, "samples=1 leaves grpo nothing to compare"),
     ({"algorithm": "at_grpo", "candidates": 1}, "candidates=1 leaves at_grpo nothing to compare"),
     ({"advantage": ("target=candidate",)}, "start from at_grpo"),
-    ({"advantage": ("mean_group=problem+colour",)}, "unknown column in `mean_group` 'colour'"),
+    ({"advantage": ("mean_group=problem+color",)}, "unknown column in `mean_group` 'color'"),
     ({"aggregation": "token-sum", "updates": 0}, "choose `updates` above 0"),
     ({"optimizer": "sgd"}, "`optimizer` sgd needs an `lr`"),
     ({"optimizer": "sgd", "lr": 0.1, "beta1": 0.5}, "`beta1` is a setting of optimizer=adamw"),

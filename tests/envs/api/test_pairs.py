@@ -17,7 +17,7 @@ import pettingzoo
 import pytest
 
 from flowzoo.cli import main
-from flowzoo.commands.list import catalogue
+from flowzoo.commands.list import catalog
 from flowzoo.envs import Episode, Workflow, testing
 from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
 from flowzoo.envs.episode.recording import record
@@ -94,7 +94,7 @@ def test_an_impossible_pair_lists_the_possible_ones(name):
 
 
 def test_the_list_of_workflows_shows_the_same_pairs():
-    listed = [(entry["name"], task) for entry in catalogue() for task in entry["tasks"]]
+    listed = [(entry["name"], task) for entry in catalog() for task in entry["tasks"]]
     assert listed == PAIRS
 
 

@@ -352,7 +352,7 @@ def test_problems_are_seeds_that_no_two_splits_share() -> None:
         (parallel, {}, "is a ParallelEnv.*parallel_to_aec"),
         (nothing, {}, "expected a pettingzoo.AECEnv or a TextEnv around one, got int"),
         (unseeded, {}, r"starts differently after reset\(seed="),
-        (seats, {"colour": "red"}, r"unexpected keyword argument 'colour'; it takes \(\)"),
+        (seats, {"color": "red"}, r"unexpected keyword argument 'color'; it takes \(\)"),
         (trade, {"illegal": "ignore"}, "unknown rule for illegal actions 'ignore'"),
         (trade, {"max_steps": 0}, "max_steps: expected a whole number of at least 1"),
     ],

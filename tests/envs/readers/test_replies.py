@@ -1,4 +1,4 @@
-"""Labelled replies of every role: those that are clear are read rightly, no other is read.
+"""Labeled replies of every role: those that are clear are read rightly, no other is read.
 
 `python -m pytest -s tests/envs/readers/test_replies.py` prints the figures.
 """

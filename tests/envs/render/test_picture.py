@@ -16,9 +16,9 @@ from flowzoo.errors import MissingExtraError, UsageError
 SHAPE = (picture.HEIGHT, picture.WIDTH, 3)
 
 
-def inked(frame: np.ndarray, colour: str) -> int:
-    """The number of pixels with exactly this colour."""
-    return int((frame == RGB[colour]).all(-1).sum())
+def inked(frame: np.ndarray, color: str) -> int:
+    """The number of pixels with exactly this color."""
+    return int((frame == RGB[color]).all(-1).sum())
 
 
 def test_frames_have_one_shape_and_change_with_every_phase():
@@ -33,7 +33,7 @@ def test_frames_have_one_shape_and_change_with_every_phase():
     assert (frames[2] != frames[3]).any()
     assert (frames[3] != frames[4]).any()
     assert np.array_equal(frames[-1], env.render())
-    assert inked(frames[-1], "red") > inked(frames[0], "red") == 0  # the verdict, in its colour
+    assert inked(frames[-1], "red") > inked(frames[0], "red") == 0  # the verdict, in its color
     assert inked(frames[0], "cyan") > 0
 
 

@@ -82,7 +82,7 @@ def test_strict_without_a_plan_runs_all_workers_without_strategy(play, credit):
     ],
 )
 def test_paper_cascade(play, plan, parts):
-    """(paper): labelled lines, numbered list, lines over 10 characters, whole text."""
+    """(paper): labeled lines, numbered list, lines over 10 characters, whole text."""
     if parts is None and plan:
         parts = ("multiply before adding", "add what is left over")
     works = [RIGHT] * len(parts or "abc")

@@ -1,4 +1,4 @@
-"""SQuAD normalisation, exact match and F1, on values computed by hand."""
+"""SQuAD normalization, exact match and F1, on values computed by hand."""
 
 import pytest
 

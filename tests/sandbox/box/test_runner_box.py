@@ -583,7 +583,7 @@ def test_end_of_the_stream_ends_a_busy_box(soon):
     [
         ("docker", {}, "needs a container of its own"),
         ("nowhere", {}, "unknown mode 'nowhere'"),
-        ("unsafe", {"colour": 1}, "unknown options"),
+        ("unsafe", {"color": 1}, "unknown options"),
     ],
 )
 def test_runner_says_why_it_does_not_start(mode, options, message):

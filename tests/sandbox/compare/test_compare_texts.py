@@ -157,7 +157,7 @@ def test_the_kernel_answers_as_plain_python_does(rows):
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_read_as_python_reads_it(value):
-    """With no tolerance at all, another spelling of the same double is equal, its neighbour not."""
+    """With no tolerance at all, another spelling of the same double is equal, its neighbor not."""
     none = Compare("number", 0.0, 0.0)
     outputs = [f"{value:.17e}", repr(math.nextafter(value, math.inf))]
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Making a pocket model: what it learns from, its tokenizer, its optimiser, the whole command."""
+"""Making a pocket model: what it learns from, its tokenizer, its optimizer, the whole command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 // The transcript browser: a list that only holds the rows in view, and one episode beside it.
 
+let showStep = () => {}; // of a step in a chart; set where there are transcripts
+
 const ROW = 60; // height of a row in CSS pixels, as in the style sheet
 
 const episodeRow = (index, place, at, chosen) => {
@@ -14,7 +16,7 @@ const episodeRow = (index, place, at, chosen) => {
   return row;
 };
 
-const callView = (index, call, query, colours) => {
+const callView = (index, call, query, colors) => {
   const messages = [];
   for (let at = 0; at < call.messages.length; at += 2) messages.push([index.texts[call.messages[at]], index.texts[call.messages[at + 1]]]);
   const asked = h("details", { ontoggle: () => {
@@ -25,7 +27,7 @@ const callView = (index, call, query, colours) => {
       known(call.role_score) ? badge(`own answer ${number(call.role_score)}`, call.role_score >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`),
       call.strict ? null : badge("not read strictly", "warn"), call.lenient ? null : badge("not read leniently", "warn"), call.cut ? badge("cut off", "warn") : null),
     said(index.texts[call.reply], query), messages.length ? asked : null);
-  element.style.borderLeftColor = seriesColour(colours.indexOf(call.role));
+  element.style.borderLeftColor = seriesColor(colors.indexOf(call.role));
   return element;
 };
 
@@ -63,10 +65,19 @@ class Browser {
     this.detail = h("div", { class: "detail", id: "detail", tabindex: "0", role: "region", "aria-label": "Episode" });
     this.back = h("button", { type: "button", class: "back", onclick: () => this.close() }, "‹ Episodes");
     this.root = h("div", { class: "panel browser" },
-      h("div", { class: "left" }, h("div", { class: "tools" }, this.box, this.chips, prompts, select("Role", "role", "all roles", this.index.roles), select("Step", "moment", "all steps", this.index.moments)), this.count, this.list),
+      h("div", { class: "left" }, h("div", { class: "tools" }, this.box, this.chips, prompts, select("Role", "role", "all roles", this.index.roles), this.moments = select("Step", "moment", "all steps", this.index.moments)), this.count, this.list),
       h("div", { class: "right" }, this.back, this.detail));
     new ResizeObserver(() => this.paint()).observe(this.list);
     document.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  // Show the saved episodes of a step: held-out ones if there are any.
+  showStep(step) {
+    const moment = ["eval", "train"].map((kind) => `${kind} ${step}`).find((name) => this.index.moments.includes(name));
+    if (!moment) return;
+    this.state.moment = this.moments.value = moment;
+    this.search();
+    this.root.scrollIntoView();
   }
 
   toggle(name, chip) {
@@ -160,6 +171,7 @@ class Browser {
 const browserSection = (run, packed) => {
   if (!packed || !packed.episodes.length) return section("transcripts", "Transcripts", null, h("p", { class: "muted" }, "This run has saved no episodes, or the page was made without them."));
   const browser = new Browser(new Index(packed), packed.total);
+  showStep = (step) => browser.showStep(step);
   return section("transcripts", "Transcripts", "Held-out and saved training episodes. With a role chosen, search and filters look at its replies alone. Characters that do not show are written by their code point.",
     browser.root, h("p", { class: "keys" }, h("kbd", null, "/"), h("span", null, "search"), h("kbd", null, "j"), h("kbd", null, "k"), h("span", null, "next, previous"), h("kbd", null, "Esc"), h("span", null, "clear the search")));
 };

@@ -11,7 +11,7 @@ const h = (tag, attributes, ...children) => {
   return element;
 };
 
-// Characters that would change how their neighbours look, or look like nothing at all.
+// Characters that would change how their neighbors look, or look like nothing at all.
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu;
 const code = (char) => "U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
 
@@ -88,6 +88,10 @@ const section = (id, title, note, ...children) => {
   return element;
 };
 
-const findings = (list) => h("div", { class: "panel", id: "findings" }, list.map((one) =>
-  h("article", { class: "finding" }, badge(one.label, one.level),
-    h("div", null, h("h3", null, bdi(one.title)), h("p", null, bdi(one.text))))));
+// The first sentence of a finding; the rest, with its statistics, behind a fold.
+const findings = (list) => h("div", { class: "panel", id: "findings" }, list.map((one) => {
+  const [first, ...rest] = one.text.split(/(?<=[.:;]) (?=[A-Z])/);
+  return h("article", { class: "finding" }, badge(one.label, one.level),
+    h("div", null, h("h3", null, bdi(one.title)), h("p", null, bdi(first)),
+      rest.length ? h("details", null, h("summary", null, "Statistics"), h("p", null, bdi(rest.join(" ")))) : null));
+}));

@@ -43,7 +43,7 @@ const momentSide = (moment, side, at, role) => {
   const calls = episode.calls.map((call) => momentCall(call, role));
   const rest = calls.slice(MOST_CALLS);
   return h("div", { class: "side" },
-    h("h4", null, `step ${moment.steps[at]} `, badge(episode.score >= 1 ? "team right" : `team's score ${number(episode.score)}`, episode.score >= 1 ? "good" : "bad"), h("small", null, ` the figure of all problems: ${percent(moment.values[at], 0)}`)),
+    h("h4", null, `step ${moment.steps[at]} `, badge(episode.score >= 1 ? "team right" : `team's score ${number(episode.score)}`, episode.score >= 1 ? "good" : "bad"), moment.values ? h("small", null, ` the figure of all problems: ${percent(moment.values[at], 0)}`) : null),
     calls.slice(0, MOST_CALLS), rest.length ? h("details", null, h("summary", null, `${counted(rest.length, "further call")}`), rest) : null);
 };
 

@@ -26,4 +26,4 @@ const facts = block("facts");
 heading(facts);
 document.getElementById("main").replaceChildren(...(facts.run ? runPage(facts.run, block("episodes")) : matrixPage(facts.matrix)).filter(Boolean));
 contents();
-document.getElementById("foot").append(`Made by flowzoo ${facts.version} on ${facts.made}. Charts by Chart.js 4.6.1 (MIT licence). This page asks nothing of any network.`);
+document.getElementById("foot").append(`Made by flowzoo ${facts.version} on ${facts.made}. Charts by Chart.js 4.6.1 (MIT license). This page asks nothing of any network.`);

@@ -4,7 +4,7 @@ const near = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) { near.unobserve(entry.target); entry.target.draw(); }
 }, { rootMargin: "400px" });
 
-// `series`: {name, place (colour), points [[x, y], ...], light, dots, band [[x, low, high], ...]}
+// `series`: {name, place (color), points [[x, y], ...], light, dots, band [[x, low, high], ...]}
 const figure = (title, note, series, options = {}) => {
   const canvas = h("canvas", { role: "img", "aria-label": `${title}. ${spoken(series, options)}` });
   const legend = series.length < 2 && !options.legend ? null : h("ul", { class: "legend" });
@@ -36,7 +36,7 @@ const flat2d = (rows, at) => rows.every((row) => Math.abs(row[at] - rows[0][at])
 
 const legendEntry = (one) => {
   const key = h("span", { class: one.light ? "key dashed" : "key" });
-  key.style.borderColor = seriesColour(one.place);
+  key.style.borderColor = seriesColor(one.place);
   return h("li", null, key, bdi(one.name));
 };
 
@@ -62,8 +62,8 @@ const numbers = (series, options) => {
 const line = (one, options) => ({
   label: one.name,
   data: one.points.map(([x, y]) => ({ x, y })),
-  borderColor: seriesColour(one.place),
-  backgroundColor: options.stacked ? `${seriesColour(one.place)}b3` : seriesColour(one.place),
+  borderColor: seriesColor(one.place),
+  backgroundColor: options.stacked ? `${seriesColor(one.place)}b3` : seriesColor(one.place),
   borderWidth: one.light ? 1.25 : 2,
   borderDash: one.light ? [2, 3] : [],
   pointRadius: one.dots ? 3 : 0,
@@ -76,7 +76,7 @@ const line = (one, options) => ({
 const bandLines = (one) => {
   const edge = (place, fill) => ({
     label: "", data: one.band.map((row) => ({ x: row[0], y: row[place] })), borderWidth: 0, pointRadius: 0,
-    pointHitRadius: 0, backgroundColor: `${seriesColour(one.place)}2e`, fill, edge: true,
+    pointHitRadius: 0, backgroundColor: `${seriesColor(one.place)}2e`, fill, edge: true,
   });
   return [edge(1, false), edge(2, "-1")];
 };
@@ -94,16 +94,17 @@ const room = (series, options) => {
 const config = (series, options) => {
   const datasets = series.flatMap((one) => [line(one, options), ...(one.band ? bandLines(one) : [])]);
   const show = options.percent ? (value) => percent(value) : number;
-  const grid = { color: colour("line"), drawTicks: false };
-  const ticks = { color: colour("muted"), font: { size: 11 }, padding: 6, maxTicksLimit: 7 };
+  const grid = { color: color("line"), drawTicks: false };
+  const ticks = { color: color("muted"), font: { size: 11 }, padding: 6, maxTicksLimit: 7 };
   return {
     type: "line",
     data: { datasets },
     options: {
       animation: false, responsive: true, maintainAspectRatio: false, normalized: true,
       interaction: { mode: "x", intersect: false },
+      onClick: (event, items) => { if (items.length && !options.x) showStep(items[0].element.$context.parsed.x); },
       scales: {
-        x: { type: "linear", grid: { display: false }, border: { color: colour("line") }, title: { display: !options.bare, text: options.x || "step", color: colour("muted"), font: { size: 11 } }, ticks: { ...ticks, precision: 0 } },
+        x: { type: "linear", grid: { display: false }, border: { color: color("line") }, title: { display: !options.bare, text: options.x || "step", color: color("muted"), font: { size: 11 } }, ticks: { ...ticks, precision: 0 } },
         y: { stacked: Boolean(options.stacked), min: options.min, max: options.max, ...room(series, options), grid, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, callback: (value) => (options.percent ? minus(String(Math.round(1000 * value) / 10)) + " %" : number(value)) } },
       },
       plugins: {
@@ -126,16 +127,16 @@ const spans = (title, note, rows) => {
   let chart = null;
   box.draw = () => {
     if (chart) chart.destroy();
-    const dot = (label, key, place) => ({ type: "line", label, showLine: false, pointRadius: 5, data: rows.map((row) => ({ x: row[key], y: row.name })), borderColor: seriesColour(place), backgroundColor: seriesColour(place) });
+    const dot = (label, key, place) => ({ type: "line", label, showLine: false, pointRadius: 5, data: rows.map((row) => ({ x: row[key], y: row.name })), borderColor: seriesColor(place), backgroundColor: seriesColor(place) });
     const short = (text) => (text.length > 34 ? text.slice(0, 32) + "…" : text);
-    const axis = { color: colour("muted"), font: { size: 11 } };
+    const axis = { color: color("muted"), font: { size: 11 } };
     chart = new Chart(canvas, {
       data: { labels: rows.map((row) => row.name), datasets: [dot("before training", "base", 6), dot("peak, cross-fitted", "peak", 0), dot("terminal", "terminal", 1),
-        { type: "bar", label: "peak to terminal", data: rows.map((row) => [Math.min(row.peak, row.terminal), Math.max(row.peak, row.terminal)]), backgroundColor: `${colour("muted")}55`, barThickness: 6 }] },
+        { type: "bar", label: "peak to terminal", data: rows.map((row) => [Math.min(row.peak, row.terminal), Math.max(row.peak, row.terminal)]), backgroundColor: `${color("muted")}55`, barThickness: 6 }] },
       options: { animation: false, responsive: true, maintainAspectRatio: false, indexAxis: "y",
-        scales: { x: { grid: { color: colour("line") }, ticks: { ...axis, callback: (value) => `${Math.round(100 * value)} %` } },
+        scales: { x: { grid: { color: color("line") }, ticks: { ...axis, callback: (value) => `${Math.round(100 * value)} %` } },
           y: { grid: { display: false }, ticks: { ...axis, autoSkip: false, callback(value) { return short(this.getLabelForValue(value)); } } } },
-        plugins: { legend: { position: "bottom", labels: { color: colour("muted"), usePointStyle: true, boxHeight: 7 } },
+        plugins: { legend: { position: "bottom", labels: { color: color("muted"), usePointStyle: true, boxHeight: 7 } },
           tooltip: { filter: (item) => item.dataset.type !== "bar", callbacks: { label: (item) => ` ${item.dataset.label}: ${percent(item.parsed.x)}` } } } },
     });
   };
@@ -154,12 +155,12 @@ const scatter = (title, note, axes, groups) => {
   let chart = null;
   box.draw = () => {
     if (chart) chart.destroy();
-    const axis = (text) => ({ min: low, max: high, grid: { color: colour("line") }, title: { display: true, text, color: colour("muted"), font: { size: 11 } }, ticks: { color: colour("muted"), font: { size: 11 }, maxTicksLimit: 7, callback: (value) => `${Math.round(1000 * value) / 10} %` } });
-    const marks = groups.map((group) => ({ type: "scatter", label: group.name, data: group.points, pointStyle: group.style, pointRadius: 6, borderColor: seriesColour(group.place), backgroundColor: `${seriesColour(group.place)}99` }));
+    const axis = (text) => ({ min: low, max: high, grid: { color: color("line") }, title: { display: true, text, color: color("muted"), font: { size: 11 } }, ticks: { color: color("muted"), font: { size: 11 }, maxTicksLimit: 7, callback: (value) => `${Math.round(1000 * value) / 10} %` } });
+    const marks = groups.map((group) => ({ type: "scatter", label: group.name, data: group.points, pointStyle: group.style, pointRadius: 6, borderColor: seriesColor(group.place), backgroundColor: `${seriesColor(group.place)}99` }));
     chart = new Chart(canvas, {
-      data: { datasets: [...marks, { type: "line", label: "no fall", data: [{ x: low, y: low }, { x: high, y: high }], pointRadius: 0, pointHitRadius: 0, borderColor: colour("muted"), borderDash: [3, 3], borderWidth: 1 }] },
+      data: { datasets: [...marks, { type: "line", label: "no fall", data: [{ x: low, y: low }, { x: high, y: high }], pointRadius: 0, pointHitRadius: 0, borderColor: color("muted"), borderDash: [3, 3], borderWidth: 1 }] },
       options: { animation: false, responsive: true, maintainAspectRatio: false, scales: { x: { type: "linear", ...axis(axes[0]) }, y: axis(axes[1]) },
-        plugins: { legend: { position: "bottom", labels: { color: colour("muted"), usePointStyle: true, boxHeight: 7 } },
+        plugins: { legend: { position: "bottom", labels: { color: color("muted"), usePointStyle: true, boxHeight: 7 } },
           tooltip: { filter: (item) => Boolean(item.raw.label), callbacks: { label: (item) => ` ${item.raw.label}: ${percent(item.parsed.x)}, ${percent(item.parsed.y)}` } } } },
     });
   };

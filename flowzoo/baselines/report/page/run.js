@@ -21,7 +21,7 @@ const roleSeries = (run, measure, evaluated = true) => run.roles.flatMap((role, 
 const below = (run, prefix) => Object.keys(run.course.metrics).filter((name) => name.startsWith(prefix))
   .map((name, place) => ({ name: name.slice(prefix.length), metric: name.slice(prefix.length), place, points: points2d(run, name) })).filter((one) => one.points.length);
 
-// The same, in the colours of the roles: `grad/mass/ROLE`, perhaps with a policy behind it.
+// The same, in the colors of the roles: `grad/mass/ROLE`, perhaps with a policy behind it.
 const ofRoles = (run, prefix) => below(run, prefix).map((one) => {
   const [role, policy] = one.name.split("/"), place = run.roles.indexOf(role);
   return place < 0 ? one : { ...one, place, name: policy === run.policies[role] ? role : one.name };
@@ -237,9 +237,9 @@ const SHARES = {
 };
 // Wilson's interval, as if the cases were independent.
 const wilson = (share, cases) => {
-  const z = 1.959964, centre = (share + z * z / (2 * cases)) / (1 + z * z / cases);
+  const z = 1.959964, center = (share + z * z / (2 * cases)) / (1 + z * z / cases);
   const half = z * Math.sqrt(share * (1 - share) / cases + z * z / (4 * cases * cases)) / (1 + z * z / cases);
-  return [Math.max(0, centre - half), Math.min(1, centre + half)];
+  return [Math.max(0, center - half), Math.min(1, center + half)];
 };
 const shareFigures = (run) => Object.entries(run.shares).map(([name, rows], place) => {
   const cases = rows.map(([, , of]) => of), [least, most] = [Math.min(...cases), Math.max(...cases)];
@@ -256,7 +256,7 @@ const factSection = (run) => {
 };
 
 const smallNumber = (value) => (known(value) ? value.toPrecision(2) : "–");
-const distanceTable = (run) => (run.distances.length ? table("How far each policy moved in an iteration: KL of the weights before it to those after, nats per token, on a sample of its rows. The sum over iterations is no distance between the ends, since steps that cancel add up as well. With one optimiser step an iteration the KL to the sampling policy, the clipped tokens and the effective sample size are constants and say nothing of it.", [
+const distanceTable = (run) => (run.distances.length ? table("How far each policy moved in an iteration: KL of the weights before it to those after, nats per token, on a sample of its rows. The sum over iterations is no distance between the ends, since steps that cancel add up as well. With one optimizer step an iteration the KL to the sampling policy, the clipped tokens and the effective sample size are constants and say nothing of it.", [
   ["policy", (row) => bdi(row.policy)],
   ["iterations", (row) => number(row.updates)],
   ["median", (row) => smallNumber(row.median)],
@@ -291,8 +291,28 @@ const provenanceSection = (run) => section("provenance", "Protocol and provenanc
   [["Settings", run.settings], ["Grading", run.grading], ["Software and machine", run.provenance]].map(([title, object]) =>
     h("details", null, h("summary", null, title), Object.keys(object).length ? pairs(object) : h("p", { class: "muted" }, "Nothing was recorded."))));
 
+// What happened, why, and one thing to try; then one problem before and after it.
+const diagnosisSection = (run) => {
+  const one = run.diagnosis;
+  if (!one) return null;
+  const { moment } = one;
+  return section("diagnosis", "Diagnosis", null,
+    h("div", { class: "panel diagnosis" },
+      h("p", { class: "what" }, bdi(one.sentences.join(" "))),
+      one.cause ? h("p", null, h("b", null, "Likely cause: "), bdi(one.cause), ".") : null,
+      one.advice ? h("p", null, bdi(one.advice)) : null,
+      one.change ? h("p", null, h("b", null, "Try: "), h("code", null, one.change), ", with all else as it was.") : null,
+      run.changed.length ? h("p", { class: "note" }, "Settings that differ from the defaults: ", run.changed.map(([name, value], place) => [place ? ", " : null, h("b", null, bdi(name)), " ", bdi(value)]), ".") : null,
+      one.command ? h("details", null, h("summary", null, "The whole command"), h("pre", null, one.command)) : null),
+    moment ? h("details", { class: "panel moment" },
+      h("summary", null, `One problem at steps ${moment.steps[0]} and ${moment.steps[1]}, side by side`),
+      h("p", null, bdi(moment.problem), h("small", { class: "muted" }, " gold ", bdi(moment.gold))),
+      h("div", { class: "sides" }, momentSide(moment, "before", 0, one.role), momentSide(moment, "after", 1, one.role))) : null);
+};
+
 const runPage = (run, episodes) => [
-  h("div", { class: "first" }, section("verdict", "Verdict", null, findings(run.findings)), accuracySection(run)),
+  diagnosisSection(run),
+  h("div", { class: "first" }, section("verdict", "Findings", null, findings(run.findings)), accuracySection(run)),
   rolesSection(run), gradientSection(run), groupSection(run), factSection(run),
   browserSection(run, episodes), learnerSection(run), explorerSection(run), provenanceSection(run),
 ];

@@ -2,7 +2,7 @@
 
 const themes = ["system", "light", "dark"];
 const system = matchMedia("(prefers-color-scheme: dark)");
-const themed = []; // what is drawn anew when colours change
+const themed = []; // what is drawn anew when colors change
 
 const readTheme = () => {
   try { return themes.includes(localStorage.theme) ? localStorage.theme : "system"; }
@@ -17,7 +17,7 @@ const applyTheme = () => {
 };
 
 const themeButton = () => {
-  const label = () => `Colours: ${theme}`;
+  const label = () => `Colors: ${theme}`;
   const button = h("button", { type: "button", id: "theme", onclick: () => {
     theme = themes[(themes.indexOf(theme) + 1) % themes.length];
     try { localStorage.theme = theme; } catch { /* the choice holds for this visit */ }
@@ -30,7 +30,7 @@ const themeButton = () => {
 system.addEventListener("change", applyTheme);
 applyTheme();
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const seriesColour = (place) => colour(`s${place % 8}`);
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const seriesColor = (place) => color(`s${place % 8}`);
 // Background of a heat cell for a value in [-1, 1]: blue above 0, orange below, as strong as large.
-const heat = (value) => `rgba(${colour(value < 0 ? "down" : "up")}, ${(0.6 * Math.min(1, Math.abs(value))).toFixed(3)})`;
+const heat = (value) => `rgba(${color(value < 0 ? "down" : "up")}, ${(0.6 * Math.min(1, Math.abs(value))).toFixed(3)})`;

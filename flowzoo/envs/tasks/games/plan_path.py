@@ -154,7 +154,7 @@ TRAIL = ("• ", "yellow")  # symbol of a visited cell
 _WALL_DRAWS = 50
 
 
-def neighbour(cell: int, move: str, side: int) -> int | None:
+def neighbor(cell: int, move: str, side: int) -> int | None:
     """The cell that `move` leads to on an empty grid, or None off it."""
     row = cell // side + {"U": -1, "D": 1}.get(move, 0)
     column = cell % side + {"L": -1, "R": 1}.get(move, 0)
@@ -176,7 +176,7 @@ def shortest(board: str, side: int, start: int, goal: int, rng: random.Random) -
         nearer = [
             (move, there)
             for move in MOVES
-            if (there := neighbour(start, move, side)) is not None
+            if (there := neighbor(start, move, side)) is not None
             and distance[there] == distance[start] - 1
         ]
         move, start = rng.choice(nearer)
@@ -277,7 +277,7 @@ class PlanPathTask(MoveGame):
         marks = self.state(problem, answer or START).replace("\n", "")
         for move in moves:
             trail.add(cell)
-            there = neighbour(cell, move, side)
+            there = neighbor(cell, move, side)
             cell = cell if there is None or marks[there] == "#" else there
         tiles = [
             TRAIL if mark == "." and cell in trail else self.tiles[mark][1:]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flowzoo.envs.tasks import Problem, make_task
 from flowzoo.envs.tasks.games.actions import MOVES, moves_of, written
-from flowzoo.envs.tasks.games.plan_path import distances, neighbour
+from flowzoo.envs.tasks.games.plan_path import distances, neighbor
 
 SMALL = Problem(
     "plan_path", "train", 0, 0, "", '["D","D","R","R"]', {"board": "P#.\n..#\n..G", "optimal": 4}
@@ -29,7 +29,7 @@ def reference_distances(board: str, side: int, source: int) -> list[int]:
     while queue:
         cell = queue.popleft()
         for move in MOVES:
-            there = neighbour(cell, move, side)
+            there = neighbor(cell, move, side)
             if there is not None and marks[there] != "#" and there not in results:
                 results[there] = results[cell] + 1
                 queue.append(there)
@@ -99,7 +99,7 @@ def loop_from(board: str, cell: int, moves: str, side: int) -> str:
     """A loop from `cell`: the moves of `moves` that a wall does not stop, and the way back."""
     marks, there = board.replace("\n", ""), ""
     for move in moves:
-        to = neighbour(cell, move, side)
+        to = neighbor(cell, move, side)
         if to is not None and marks[to] != "#":
             cell, there = to, there + move
     return there + "".join({"U": "D", "D": "U", "L": "R", "R": "L"}[m] for m in reversed(there))

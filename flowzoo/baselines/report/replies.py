@@ -1,0 +1,121 @@
+"""Findings on replies: lost form, loops, replies that fit no prompt, length and entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flowzoo.baselines.diagnostics.replies import (
+    ShareShift,
+    began_looping,
+    fits_no_prompt,
+    lost_form,
+)
+from flowzoo.baselines.report.findings import (
+    Facts,
+    Finding,
+    RunFindings,
+    between,
+    is_finite,
+    listed,
+    percent,
+)
+from flowzoo.baselines.run.reading import RunData, read_episodes
+
+LONGER, SHORTER = 2.0, 0.5  # change of the mean length that is reported
+NO_ENTROPY = 0.1  # share of the first entropy below which hardly anything is explored
+WINDOW = 3  # measured steps at either end that entropies are means over
+
+
+def replies(run: RunData, _: Facts) -> RunFindings:
+    """Report what became of the roles' replies."""
+    findings = [*_forms(run), *_texts(run), *_lengths(run), *_entropies(run)]
+    return RunFindings(findings=findings)
+
+
+def _forms(run: RunData) -> list[Finding]:
+    comparisons = len(run.roles) * max(1, len(run.evaluations) - 1)
+    findings: list[Finding] = []
+    for role in run.roles if len(run.evaluations) > 1 else ():
+        shift = lost_form(run.evaluations, role, comparisons)
+        if shift is not None and shift.called:
+            text = (
+                f"The strict parser read {percent(shift.before)} of its replies at step "
+                f"{shift.step}, the best evaluation, and reads {percent(shift.after)} at the end "
+                f"({_interval(shift)}). What cannot be read earns nothing and says nothing to the "
+                "other roles."
+            )
+            title = f"The replies of {role} became unreadable"
+            findings.append(Finding("bad", title, text, "lost form", role))
+    return findings
+
+
+def _texts(run: RunData) -> list[Finding]:
+    files, steps = run.transcript_files("eval"), run.steps
+    if len(steps) < 2 or not {steps[0], steps[-1]} <= files.keys():
+        return []
+    first, last = (read_episodes(files[step]) for step in (steps[0], steps[-1]))
+    findings: list[Finding] = []
+    for role in run.roles:
+        loops = began_looping(first, last, role)
+        if loops is not None and loops.called:
+            text = (
+                f"In {percent(loops.after)} of its replies one text is repeated over half of the "
+                f"reply; before training in {percent(loops.before)} ({_interval(loops)})."
+            )
+            title = f"{role} repeats itself"
+            findings.append(Finding("bad", title, text, "loops", role))
+            continue
+        strayed = fits_no_prompt(first, last, role)
+        if strayed is not None and strayed.called:
+            text = (
+                "By the rare words and numbers of a reply its own problem was found among "
+                f"{strayed.n} for {percent(strayed.before)} of the replies before training, and is "
+                f"found for {percent(strayed.after)} now ({_interval(strayed)}); nearly all of its "
+                "replies are wrong."
+            )
+            title = f"The replies of {role} no longer depend on the problem"
+            findings.append(Finding("bad", title, text, "fits no prompt", role))
+    return findings
+
+
+def _lengths(run: RunData) -> list[Finding]:
+    parts: list[str] = []
+    for role in run.roles:
+        name = f"eval/tokens/{role}"
+        lengths = [row[name] for row in run.evaluations if is_finite(row.get(name))]
+        if len(lengths) > 1 and lengths[0] > 0:
+            ratio = lengths[-1] / lengths[0]
+            if ratio >= LONGER or ratio <= SHORTER:
+                parts.append(f"{role} {lengths[0]:.0f} to {lengths[-1]:.0f}")
+    if not parts:
+        return []
+    text = f"Mean tokens of a reply at the first and the last evaluation: {'; '.join(parts)}."
+    return [Finding("result", "Replies have another length", text)]
+
+
+def _entropies(run: RunData) -> list[Finding]:
+    parts: list[str] = []
+    for role in run.roles:
+        name = f"sampled_entropy/{role}/{run.policies.get(role, '')}"
+        values = [row[name] for row in run.rows if is_finite(row.get(name))]
+        if len(values) >= 2 * WINDOW:
+            first, last = _mean(values[:WINDOW]), _mean(values[-WINDOW:])
+            if first > 0 and last < NO_ENTROPY * first:
+                parts.append(f"{role} {first:.2g} to {last:.2g} nats a token")
+    if not parts:
+        return []
+    text = (
+        f"Entropy of the sampled tokens, first and last {WINDOW} measured steps: {listed(parts)}. "
+        "Replies to one problem hardly differ any more, so there is little left to compare."
+    )
+    return [Finding("result", "Little is explored by now", text)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+def _interval(shift: ShareShift) -> str:
+    return between(shift.low, shift.high)

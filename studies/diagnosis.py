@@ -1,0 +1,144 @@
+"""Runs with planted faults and healthy ones, and what their pages say of them.
+
+python -m studies.diagnosis run --out build/diagnosis            # 50 runs, 20 CPU seconds each
+python -m studies.diagnosis show --out build/diagnosis           # courses, to write the truth by
+python -m studies.diagnosis judge --out build/diagnosis          # docs/data/truth-diagnosis.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.run.reading import RunData, read_run
+from flowzoo.files import write_json
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "studies" / "diagnosis.toml"
+RESULT = ROOT / "docs" / "data" / "truth-diagnosis.json"
+
+
+def planned() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The file of runs: its common settings, and the runs."""
+    table = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return table, table["runs"]
+
+
+def train(out: Path, only: list[str]) -> None:
+    """Train what is not finished yet, one run after another."""
+    table, runs = planned()
+    for run in runs:
+        folder = out / run["name"]
+        if (folder / "summary.json").is_file() or (only and run["name"] not in only):
+            continue
+        common = table["healthy_common" if run["kind"] == "healthy" else "common"]
+        # The last of several values counts: a setting of the run wins over a common one.
+        workflow, *own = shlex.split(run["args"])
+        command = [
+            sys.executable,
+            "-m",
+            "flowzoo.cli",
+            "train",
+            workflow,
+            *shlex.split(common),
+            *own,
+        ]
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        log = (out / f"{run['name']}.log").open("w")
+        done = subprocess.run([*command, "--out", str(folder)], stdout=log, stderr=log, cwd=ROOT)
+        print(
+            run["name"], "done" if done.returncode == 0 else f"status {done.returncode}", flush=True
+        )
+
+
+def finished(out: Path) -> Iterator[tuple[dict[str, Any], RunData]]:
+    """The planned runs that are finished."""
+    for run in planned()[1]:
+        if (out / run["name"] / "summary.json").is_file():
+            yield run, read_run(out / run["name"], run["name"])
+
+
+def show(out: Path) -> None:
+    """Print the courses of every run, without a word of its page."""
+    for run, data in finished(out):
+        print(f"== {run['name']}: {run['args']}")
+        names = ("reward/mean", "fact/solved", "fact/any_correct")
+        for row in data.evaluations:
+            values = [f"{name} {100 * row[f'eval/{name}']:.0f}" for name in names
+                      if f"eval/{name}" in row]  # fmt: skip
+            for role in data.roles:
+                strict = row.get(f"eval/strict/{role}", 0.0)
+                own = row.get(f"eval/role_score/{role}")
+                cut = row.get(f"eval/truncated/{role}", 0.0)
+                right = "–" if own is None else f"{100 * own:.0f}"
+                values.append(f"{role} right {right} read {100 * strict:.0f} cut {100 * cut:.0f}")
+            shares = [f"{key[11:]} {100 * value:.0f}" for key, value in row.items()
+                      if key.startswith("eval/share/")]  # fmt: skip
+            print(f"  {row['step']:3d}", "; ".join([*values, *shares]))
+        print("  train", " ".join(f"{100 * row['reward/mean']:.0f}" for row in data.rows
+                                  if "reward/mean" in row))  # fmt: skip
+
+
+def judge(out: Path) -> None:
+    """Compare the pages with the truth, and write the table."""
+    rows: list[list[Any]] = []
+    for run, data in finished(out):
+        facts = run_facts(data)
+        diagnosis = facts["diagnosis"] or {}
+        problems = [one["title"] for one in facts["findings"] if one["level"] == "bad"]
+        warnings = [one["title"] for one in facts["findings"] if one["level"] == "warn"]
+        truth = run.get("true", {})
+        roles = truth.get("roles", [])
+        cause = str(diagnosis.get("cause", ""))
+        rows.append(
+            [
+                run["name"], run["kind"], bool(truth.get("broken")), bool(problems),
+                ", ".join(roles), diagnosis.get("role", ""), truth.get("cause", ""), cause,
+                any(word in cause for word in truth.get("words", ())), problems, warnings,
+            ]
+        )  # fmt: skip
+    broken = [row for row in rows if row[2]]
+    called = [row for row in broken if row[3]]
+    of_roles = [row for row in called if row[4]]
+    right_role = [row for row in of_roles if row[5] in row[4].split(", ")]
+    right_cause = [row for row in called if row[8]]
+    sound = [row for row in rows if not row[2]]
+    counts = {
+        "broken": len(broken), "called": len(called), "with a role": len(of_roles),
+        "right role": len(right_role), "right cause": len(right_cause), "sound": len(sound),
+        "sound with a Problem": sum(row[3] for row in sound),
+        "yellow lines of sound ones": sum(len(row[10]) for row in sound),
+    }  # fmt: skip
+    columns = ["run", "kind", "broken", "called", "true roles", "role", "true cause", "cause",
+               "cause right", "problems", "warnings"]  # fmt: skip
+    command = "python -m studies.diagnosis judge"
+    write_json(RESULT, {"command": command, "counts": counts, "columns": columns, "rows": rows})
+    print(counts)
+    for row in rows:
+        wrong = row[2] != row[3] or (row[2] and (not row[8] or (row[4] and row[5] not in row[4])))
+        if wrong or (not row[2] and row[10]):
+            print(row)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("part", choices=("run", "show", "judge"))
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "diagnosis")
+    parser.add_argument("--only", nargs="*", default=[])
+    options = parser.parse_args()
+    if options.part == "run":
+        train(options.out, options.only)
+    else:
+        {"show": show, "judge": judge}[options.part](options.out)
+
+
+if __name__ == "__main__":
+    main()

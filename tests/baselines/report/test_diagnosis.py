@@ -1,0 +1,144 @@
+"""The first lines of a run's page: what happened, in which role, why, and one thing to try."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.settings.preflight import outline_run
+from flowzoo.commands.line import parse
+
+pytestmark = pytest.mark.xdist_group("report-facts")
+
+MakeRun = Callable[..., Path]
+FALL = (0.40, 0.60, 0.65, 0.66, 0.20, 0.18, 0.17)
+
+
+@pytest.fixture
+def page(make_run: MakeRun, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """`page(settings, rows, **plan)`: facts of a planted run with other settings and metrics."""
+
+    def facts_of(
+        settings: Mapping[str, Any], rows: Callable[[dict[str, Any]], None], **plan: Any
+    ) -> dict[str, Any]:
+        folder = make_run(tmp_path / "run", **{"every": 2, "items": 120} | plan)
+        record = json.loads((folder / "run.json").read_text())
+        record["settings"] |= dict(settings)
+        (folder / "run.json").write_text(json.dumps(record))
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for row in lines:
+            rows(row)
+        text = "".join(json.dumps(row) + "\n" for row in lines)
+        (folder / "metrics.jsonl").write_text(text)
+        return run_facts(read_runs([folder])[0])
+
+    return facts_of
+
+
+def moved(sizes: Mapping[int, float], steps: float = 1.0) -> Callable[[dict[str, Any]], None]:
+    def change(row: dict[str, Any]) -> None:
+        if row["step"]:
+            row["learn/update_kl/shared"] = sizes.get(row["step"], 0.004)
+            row["learn/steps/shared"] = steps
+
+    return change
+
+
+def is_accepted(command: str) -> bool:
+    """True if `flowzoo train` takes the printed command."""
+    program, *words = shlex.split(command)
+    assert program == "flowzoo"
+    outline_run(parse(words).command.settings)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "change", "words"),
+    [
+        ({"updates": 16}, 16.0, "--updates 1", "in 16 optimizer steps"),
+        ({"clip_low": 0.99, "clip_high": 10.0}, 1.0, "(without --clip-low and --clip-high)",
+         "hardly clipped"),
+        ({"lr": 1e-3}, 1.0, "--lr 0.0001", "at a rate of"),
+    ],
+)  # fmt: skip
+def test_a_large_update_before_a_fall_is_its_cause(
+    page: Callable[..., Any], settings: dict[str, Any], steps: float, change: str, words: str
+) -> None:
+    diagnosis = page(settings, moved({7: 0.3, 1: 0.4}, steps), course=FALL)["diagnosis"]
+    assert "fell from 6" in diagnosis["sentences"][0]
+    assert "at step 6 to" in diagnosis["sentences"][0]
+    assert "step 7, moved policy shared by 0.3 nats" in diagnosis["cause"]
+    assert words in diagnosis["cause"]
+    assert diagnosis["change"] == change
+    assert is_accepted(diagnosis["command"])
+    assert diagnosis["steps"] == (6, 8)
+    assert diagnosis["moment"]["before"]["score"] > diagnosis["moment"]["after"]["score"]
+
+
+def test_a_fall_without_a_large_update_is_a_drift(page: Callable[..., Any]) -> None:
+    diagnosis = page({"lr": 1e-4}, moved({}), course=FALL)["diagnosis"]
+    assert "many iterations in one direction" in diagnosis["cause"]
+    assert diagnosis["change"] == "--lr 1e-05"
+    assert is_accepted(diagnosis["command"])
+
+
+def test_a_reward_that_rises_while_accuracy_falls_is_the_cause(page: Callable[..., Any]) -> None:
+    def paid(row: dict[str, Any]) -> None:
+        if row["step"]:
+            row["reward/mean"] = min(1.0, 0.42 + 0.2 * (row["step"] - 1))
+
+    facts = page({"reward": "rewards.py:wordy"}, paid, course=(0.4, 0.3, 0.2, 0.1, 0.1, 0.05, 0.05))
+    diagnosis = facts["diagnosis"]
+    assert "rewards.py:wordy pays replies that are wrong" in diagnosis["cause"]
+    assert diagnosis["change"] == "--reward ''"
+    assert is_accepted(diagnosis["command"])
+    titles = [finding["title"] for finding in facts["findings"]]
+    assert titles[0] == "The reward was earned without right answers"  # causes come first
+
+
+def test_a_role_that_could_never_be_read_is_named(page: Callable[..., Any]) -> None:
+    def unread(row: dict[str, Any]) -> None:
+        if "eval/scores" in row:
+            row["eval/strict/aggregator"] = 0.0
+
+    facts = page({}, unread, course=(0.5,) * 6)
+    assert facts["diagnosis"]["role"] == "aggregator"
+    assert "cannot write a readable reply" in facts["diagnosis"]["cause"]
+    assert facts["diagnosis"]["advice"].startswith("Start from a model")
+    assert ("aggregator", "never read") in facts["codes"]
+
+
+def test_a_healthy_run_has_one_sentence_and_no_cause(page: Callable[..., Any]) -> None:
+    facts = page({}, moved({}), items=600)
+    diagnosis = facts["diagnosis"]
+    assert "rose from" in diagnosis["sentences"][0]
+    assert (diagnosis["cause"], diagnosis["change"], diagnosis["role"]) == ("", "", "")
+    assert [one["title"] for one in facts["findings"] if one["level"] == "bad"] == []
+
+
+def test_a_run_of_users_own_parts_gets_no_command(page: Callable[..., Any]) -> None:
+    settings = {"workflow": "mine:Workflow", "updates": 16}
+    diagnosis = page(settings, moved({7: 0.3}, 16.0), course=FALL)["diagnosis"]
+    assert "in 16 optimizer steps" in diagnosis["cause"]
+    assert diagnosis["command"] == diagnosis["change"] == ""
+
+
+@pytest.mark.parametrize(
+    ("course", "items", "title"),
+    [
+        ((0.5, 0.7, 0.7, 0.55, 0.7, 0.7, 0.7), 600, "Accuracy swings"),
+        ((0.45, 0.5, 0.55, 0.55, 0.55, 0.55, 0.55), 150, "Cannot tell whether accuracy fell"),
+    ],
+)
+def test_swings_and_low_power_are_said(
+    page: Callable[..., Any], course: tuple[float, ...], items: int, title: str
+) -> None:
+    facts = page({}, moved({}), course=course, items=items)
+    assert title in [finding["title"] for finding in facts["findings"]]

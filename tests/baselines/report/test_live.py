@@ -1,0 +1,84 @@
+"""The page that follows a run, over HTTP on the loopback interface."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flowzoo.baselines.report import live
+from flowzoo.baselines.report.live import LivePage
+from flowzoo.commands.line import parse
+from flowzoo.commands.report import run as report
+from flowzoo.errors import UsageError
+
+
+@pytest.fixture
+def server(make_run: Callable[..., Path], tmp_path: Path) -> Iterator[LivePage]:
+    folder = make_run(tmp_path / "run", items=40, course=(0.4, 0.5, 0.6), finished=False)
+    with LivePage(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+
+
+def fetch(server: LivePage, path: str = "", host: str | None = None) -> str:
+    request = urllib.request.Request(server.url + path)
+    if host:
+        request.add_header("Host", host)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.read().decode()
+
+
+def test_the_page_of_an_unfinished_run_asks_for_changes(server: LivePage) -> None:
+    page = fetch(server)
+    assert "connect-src 'self'" in page
+    assert "new EventSource(" in page
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_a_finished_run_asks_for_nothing(server: LivePage) -> None:
+    (server.run / "summary.json").write_text("{}")
+    page = fetch(server)
+    assert "connect-src" not in page
+    assert "new EventSource(" not in page
+
+
+def test_changes_are_told_when_the_run_has_written_more(
+    server: LivePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "POLL_S", 0.05)
+    monkeypatch.setattr(live, "LONGEST_WAIT_S", 0.2)
+    before = fetch(server)
+    assert fetch(server, "changes") == "data: same\n\n"
+    with (server.run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 21, "reward/mean": 0.123}) + "\n")
+    assert fetch(server, "changes") == "data: changed\n\n"
+    assert "0.123" not in before
+    assert "0.123" in fetch(server)
+
+
+@pytest.mark.parametrize(("host", "status"), [("evil.example:80", 403), ("", 404)])
+def test_other_hosts_and_paths_are_refused(server: LivePage, host: str, status: int) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        fetch(server, "" if host else "run.json", host)
+    assert refused.value.code == status
+
+
+def test_serving_takes_one_run_and_writes_no_file(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        make_run(tmp_path / name, items=40, course=(0.4, 0.5, 0.6))
+    for line, message in (
+        ([str(tmp_path), "--serve"], "follows one run"),
+        ([str(tmp_path / "one"), "--serve", "--out", "x.html"], "writes no file"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            report(parse(["report", *line]).command)
