@@ -29,8 +29,9 @@ PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 # All weights: 1e-6 from 400 million on is what DAPO (arXiv 2503.14476), Dr. MAS (2602.08847) and
 # AT-GRPO (2510.11062) train models of 0.6 to 32 billion weights with, and TRL's default for GRPO;
-# 2e-4 below 10 million, at which the pocket models were tried. The steps between are ours: 3e-5 did
-# a model of 135 million no harm.
+# 2e-4 below 10 million, at which the pocket models were tried. The steps between are ours: a warm
+# model of 135 million gained with 5e-6 at 128 replies a step, and lost all it knew within 20 steps
+# with 3e-5 at 64 (docs/tutorials/real-models.md).
 # An adapter takes at least ten times as much ("LoRA without regret", Schulman et al. 2025): 1e-5
 # from a billion weights on (TRL's reproduction of that paper with SmolLM3-3B), 5e-5 below (TRL's
 # example for Qwen3-0.6B; SkyRL's for Qwen2.5-0.5B on GSM8K has 3e-5). Below 400 million the numbers
@@ -38,7 +39,7 @@ PLAIN: Mapping[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 _RATES = (
     (TINY, 2e-4, 2e-4),
     (100e6, 5e-5, 2e-4),
-    (400e6, 2e-5, 1e-4),
+    (400e6, 5e-6, 1e-4),
     (1e9, 1e-6, 5e-5),
     (math.inf, 1e-6, 1e-5),
 )

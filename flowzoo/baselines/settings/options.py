@@ -338,7 +338,7 @@ class OptimizerOptions(UpdateOptions, ComputeOptions):
 
     lr: float | None = None
     """Peak learning rate (AdamW). None: by the model: 2e-4 for the pocket models and others of less
-    than 10 million weights, 5e-5 below 100 million, 2e-5 below 400 million, else 1e-6; with
+    than 10 million weights, 5e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with
     `lora_rank` 2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
     schedule_steps: int = 0
     """Ticks of the schedule's clock after which linear and cosine stay at `min_lr`; 0: the `steps`
