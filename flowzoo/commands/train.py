@@ -189,7 +189,7 @@ def tell_start(trainer: Trainer) -> None:
 
 
 def defaults_line(values: Mapping[str, float | str], sources: Mapping[str, str]) -> str:
-    """Automatic settings with their sources: `lr 2e-05 (from the model)`."""
+    """Automatic settings with their sources: `lr 5e-06 (from the model)`."""
     by_source: dict[str, list[str]] = {}
     for name, value in values.items():
         text = value if isinstance(value, str) else f"{value:g}"
