@@ -308,7 +308,8 @@ def learning_rows(runs: Path) -> list[list[str]]:
         share = " ".join(settings["sharing"]) or "shared"
         kind = f"LoRA {settings['lora_rank']}" if settings["lora_rank"] else "all weights"
         rows.append(
-            [f"{settings['workflow']}, {words}", started_from(settings["model"]), f"{share}, {kind}",
+            [f"{settings['workflow']}, {words}", started_from(settings["model"]),
+             f"{share}, {kind}",
              str(settings["seed"]), str(summary["steps"]), percent(summary["accuracy_before"]),
              percent(summary["accuracy_after"]),
              f"{100 * gain['mean']:+.1f} ({100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})",
