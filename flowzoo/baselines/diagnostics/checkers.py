@@ -174,9 +174,7 @@ def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None
 
 
 def _choices(episodes: Sequence[Episode]) -> list[int]:
-    # Among candidates that are all right, or all wrong, any choice is as good as another.
-    facts = (episode.get("facts", {}) for episode in episodes if _by_role(episode))
-    choices = (fact.get("chosen") for fact in facts if fact.get("contested", True))
+    choices = (episode.get("facts", {}).get("chosen") for episode in episodes if _by_role(episode))
     return [choice for choice in choices if isinstance(choice, int) and choice >= 0]
 
 

@@ -1,4 +1,4 @@
-"""What became of a role's replies: readable, looping, or the same whatever the prompt."""
+"""Tests of a role's replies: readable, looping, or the same for every prompt."""
 
 from __future__ import annotations
 
@@ -123,13 +123,13 @@ def retrieval(episodes: Sequence[Episode], role: str) -> ShareInterval | None:
     ][:MOST_PROMPTS]
     if len(pairs) < FEWEST:
         return None
-    documents = Counter(word for words, _ in pairs for word in words)
+    documents = Counter(word for terms, _ in pairs for word in terms)
     weights = {word: math.log(len(pairs) / count) for word, count in documents.items()}
     hits = 0.0
     for index, (_, reply) in enumerate(pairs):
-        likeness = [sum(weights[word] for word in words & reply) for words, _ in pairs]
+        likeness = [sum(weights[word] for word in terms & reply) for terms, _ in pairs]
         best = max(likeness)
-        ties = [place for place, value in enumerate(likeness) if value == best]
+        ties = [index for index, value in enumerate(likeness) if value == best]
         hits += (index in ties) / len(ties)
     return share_interval(hits / len(pairs), len(pairs))
 

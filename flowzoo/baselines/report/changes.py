@@ -238,7 +238,7 @@ def role_finding(
     """State in which role, and in which of its measures, a loss from the peak to the end shows.
 
     A replay has the last word: roles that it `acquitted` are not named, and beside the role that it
-    `blamed` this is no Problem of its own.
+    `blamed` this is a warning.
     """
     if changes["why"]:
         return Finding("unknown", "Roles not compared", f"Reason: {changes['why']}.")

@@ -21,7 +21,7 @@ from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.errors import FlowzooError
 
 STEADY_KL = 0.02  # nats a token of one iteration below which an update is no cause
-JUMP = 3.0  # times the usual size at which an iteration is one of its own
+JUMP = 3.0  # times the usual size at which an iteration is one that stands out
 WIDE = 0.5  # a clip range above which ratios are hardly clipped
 FIELDS = tuple(TrainConfig.__dataclass_fields__)
 CUT = 0.2  # share of truncated replies, or rise of it, that is a cause
@@ -37,7 +37,7 @@ class Change(NamedTuple):
     """Settings to try, and the words for it."""
 
     settings: Mapping[str, Any]
-    words: str
+    arguments: str
     """Arguments of `flowzoo train` that make the change."""
 
 
@@ -48,7 +48,7 @@ class Cause:
     text: str
     changes: Sequence[Change] = ()
     advice: str = ""
-    """What to do where no setting does."""
+    """Advice for causes that no setting removes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def diagnose(run: RunData, facts: Facts, findings: Sequence[Finding]) -> dict[st
             role=role,
             cause=cause.text,
             advice=cause.advice if change is None else "",
-            change="" if change is None else change.words,
+            change="" if change is None else change.arguments,
             command="" if change is None else command(run, change),
             moment=moment,
             steps=(run.steps[before], run.steps[after]),
@@ -99,14 +99,14 @@ def diagnose(run: RunData, facts: Facts, findings: Sequence[Finding]) -> dict[st
 def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnosis:
     gain = facts["gain"]
     levels = f"from {percent(gain['before'])} to {percent(gain['after'])}"
-    unknown = [finding.title for finding in findings if finding.level == "unknown"]
+    undecided = [finding.title for finding in findings if finding.level == "unknown"]
     if gained(gain):
         what = (
             f"Held-out accuracy rose {levels} in {gain['step']} steps, and no test found a fault."
         )
     else:
         what = f"Held-out accuracy went {levels}, which may be chance, and no test found a fault."
-    rest = f" {len(unknown)} of the questions below are open." if unknown else ""
+    rest = f" {len(undecided)} of the questions below are open." if undecided else ""
     return Diagnosis([what + rest])
 
 
@@ -162,12 +162,17 @@ def _what(run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after
 
 def _how(facts: Facts, bad: Sequence[Finding], role: str, what: str) -> str:
     rows = {row["measure"]: row for row in facts["changes"]["rows"] if row["role"] == role}
-    own, form = rows.get("opening") or rows.get("role_score"), rows.get("strict")
+    skill, form = rows.get("opening") or rows.get("role_score"), rows.get("strict")
     parts = [f"It shows in {role}"]
-    change = None if own is None else own["from_peak"]
-    if own is not None and change is not None and change["low"] is not None and change["high"] < 0:
+    change = None if skill is None else skill["from_peak"]
+    if (
+        skill is not None
+        and change is not None
+        and change["low"] is not None
+        and change["high"] < 0
+    ):
         parts.append(
-            f"whose own answers went from {percent(own['peak'])} to {percent(own['end'])} right"
+            f"whose own answers went from {percent(skill['peak'])} to {percent(skill['end'])} right"
         )
     if form is not None and form["end"] >= READABLE:
         parts.append("whose replies stay readable" if len(parts) == 1 else "and stayed readable")
@@ -288,8 +293,7 @@ def _short_limit(run: RunData, role: str) -> Iterator[Cause]:
 
 def _longer(run: RunData) -> tuple[Change, ...]:
     limit = run.settings.get("max_tokens")
-    words = f"--max-tokens {2 * limit}" if limit else ""
-    return (Change({"max_tokens": 2 * limit}, words),) if limit else ()
+    return (Change({"max_tokens": 2 * limit}, f"--max-tokens {2 * limit}"),) if limit else ()
 
 
 def _truncation(run: RunData, role: str) -> Iterator[Cause]:
@@ -306,8 +310,8 @@ def _truncation(run: RunData, role: str) -> Iterator[Cause]:
 
 def _team_credit(run: RunData, role: str) -> Iterator[Cause]:
     options = [word for word in run.settings.get("options", ()) if not word.startswith("credit=")]
-    words = " ".join([*options, "credit=local"])
-    local = Change({"options": [*options, "credit=local"]}, f"--options {words}")
+    options = [*options, "credit=local"]
+    local = Change({"options": options}, f"--options {' '.join(options)}")
     apart = Change({"sharing": ["isolated"]}, "--sharing isolated")
     yield Cause(
         f"{role} is paid for the team's success, which one constant verdict earns as well",
@@ -324,8 +328,8 @@ def _slower(settings: Mapping[str, Any], role: str) -> Change:
     rates = dict(word.split("=", 1) for word in settings.get("role_lr") or ())
     if role in rates:
         rates[role] = f"{float(rates[role]) / 10:.1g}"
-        words = [f"{name}={rate}" for name, rate in rates.items()]
-        return Change({"role_lr": words}, f"--role-lr {' '.join(words)}")
+        pairs = [f"{name}={rate}" for name, rate in rates.items()]
+        return Change({"role_lr": pairs}, f"--role-lr {' '.join(pairs)}")
     lower = (settings.get("lr") or 1e-4) / 10
     return Change({"lr": lower}, f"--lr {lower:.1g}")
 
@@ -350,13 +354,13 @@ def accepted(run: RunData, change: Change) -> bool:
 
 def changed(settings: Mapping[str, Any], change: Change) -> TrainConfig:
     """Settings of a run record with a change, as a config."""
-    known = {name: value for name, value in settings.items() if name in FIELDS}
-    return from_table({**known, **change.settings}, "the run's settings")
+    recorded = {name: value for name, value in settings.items() if name in FIELDS}
+    return from_table({**recorded, **change.settings}, "the run's settings")
 
 
 def command(run: RunData, change: Change) -> str:
-    """Command that trains a run with one change, in a directory of its own."""
+    """Command that trains a run with one change, in another directory."""
     config = replace(changed(run.settings, change), out="")
     names = [name for name in FIELDS if name not in ("workflow", "out")]
-    words = ["flowzoo", "train", config.workflow, *arguments(config, names)]
-    return shlex.join([*words, "--out", f"{run.folder.resolve().name}-again"])
+    line = ["flowzoo", "train", config.workflow, *arguments(config, names)]
+    return shlex.join([*line, "--out", f"{run.folder.resolve().name}-again"])

@@ -29,7 +29,7 @@ WINDOW = 3  # measured steps at either end that entropies are means over
 
 
 def replies(run: RunData, _: Facts) -> RunFindings:
-    """Report what became of the roles' replies."""
+    """Report changes of the roles' replies."""
     findings = [*_forms(run), *_texts(run), *_lengths(run), *_entropies(run)]
     return RunFindings(findings=findings)
 

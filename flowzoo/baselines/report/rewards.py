@@ -30,7 +30,7 @@ FEWEST = 30  # problems
 
 
 def rewards(run: RunData, _: Facts) -> RunFindings:
-    """Report a training reward or a shaped score that parts from what it stands for."""
+    """Report a training reward or a shaped score that parts from its purpose."""
     findings = [*_hacked_reward(run), *_shaped_score(run)]
     return RunFindings({"solved": solved_course(run)}, findings)
 

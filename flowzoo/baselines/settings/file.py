@@ -109,15 +109,15 @@ def _describe(kind: Any) -> str:
 
 
 def arguments(settings: Any, names: Iterable[str]) -> list[str]:
-    """Arguments of the command line for those of `names` that differ from their default."""
-    words: list[str] = []
+    """Command-line arguments for the settings in `names` that differ from their default."""
+    flags: list[str] = []
     for name in names:
         value, flag = getattr(settings, name), name.replace("_", "-")
         if value == getattr(type(settings), name):
             continue
         if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
         else:
             values = value if isinstance(value, tuple) else (value,)
-            words += [f"--{flag}", *map(str, values)]
-    return words
+            flags += [f"--{flag}", *map(str, values)]
+    return flags
