@@ -115,6 +115,7 @@ def test_it_trains_and_resumes(
     assert [row["step"] for row in rows] == [0, 1, 2]
     for row in rows[1:]:
         assert row["learn/steps/shared"] >= 1
-        assert row["learn/logp_gap_mean/shared"] < 0.15, "sampler and learner are one model"
+        # A mean over some 48 tokens, sampled in bfloat16; of another model it would be above 1.
+        assert row["learn/logp_gap_mean/shared"] < 0.3, "sampler and learner are one model"
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert record["settings"]["engine_dtype"] == LOWER
