@@ -331,6 +331,7 @@ TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {
     "real-readable": (
         ("model", "workflow", "problems", "role", "before", "read", "cut off"), 4
     ),
+    "real-roles": (("model", "workflow", "role", "before", "read", "lowest"), 3),
     "real-published": (
         ("set", "problems", "accuracy", "95 % interval", "published", "read", "cut off", "tokens",
          "minutes"), 1
@@ -366,12 +367,15 @@ def write_tables(out: Path, data: Path, runs: Path | None) -> None:
         "real-pairs": pair_rows(out, "qwen"),
         "real-learning": [] if runs is None else learning_rows(runs),
     }
+    rows["real-roles"] = role_rows(kept["real-readable"].get("rows", []))
     for name, new in rows.items():
         columns, named = TABLES[name]
         table = {tuple(row[:named]): row for row in [*kept[name].get("rows", []), *new]}
         if not new:
             continue
-        part = {"real-readable": "MODEL readability"}.get(name, f"qwen {name[5:]}")
+        part = {"real-readable": "MODEL readability", "real-roles": "MODEL readability"}.get(
+            name, f"qwen {name[5:]}"
+        )
         command = f"python benchmarks/real_models.py {part}, then --tables"
         if name == "real-learning":
             command = (
@@ -382,6 +386,25 @@ def write_tables(out: Path, data: Path, runs: Path | None) -> None:
         if name == "real-readable":
             result["before"] = before
         write_json(folder / f"{name}.json", result)
+
+
+def role_rows(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """One row a role of the table of readable replies: its ranges over the sets of problems."""
+    roles: dict[tuple[str, ...], list[Sequence[str]]] = {}
+    for row in rows:
+        roles.setdefault((row[0], row[1], row[3]), []).append(row)
+
+    def share(cell: str) -> float:
+        return float(cell.split(" %")[0]) if "%" in cell else 101.0
+
+    short: list[list[str]] = []
+    for key, cells in roles.items():
+        low = min(cells, key=lambda row: share(row[5]))
+        ends = [[f(share(row[at]) for row in cells if "%" in row[at]) for f in (min, max)]
+                for at in (4, 5)]  # fmt: skip
+        texts = [f"{first:.1f} to {last:.1f} %" for first, last in ends]
+        short.append([*key, *texts, low[2]])
+    return short
 
 
 def read_table(file: Path) -> dict[str, Any]:
