@@ -41,21 +41,12 @@ def train(out: Path, only: list[str]) -> None:
         common = table["healthy_common" if run["kind"] == "healthy" else "common"]
         # The last of several values counts: a setting of the run wins over a common one.
         workflow, *own = shlex.split(run["args"])
-        command = [
-            sys.executable,
-            "-m",
-            "flowzoo.cli",
-            "train",
-            workflow,
-            *shlex.split(common),
-            *own,
-        ]
+        words = [workflow, *shlex.split(common), *own, "--out", str(folder)]
+        command = [sys.executable, "-m", "flowzoo.cli", "train", *words]
         folder.parent.mkdir(parents=True, exist_ok=True)
-        log = (out / f"{run['name']}.log").open("w")
-        done = subprocess.run([*command, "--out", str(folder)], stdout=log, stderr=log, cwd=ROOT)
-        print(
-            run["name"], "done" if done.returncode == 0 else f"status {done.returncode}", flush=True
-        )
+        with (out / f"{run['name']}.log").open("w") as log:
+            status = subprocess.run(command, stdout=log, stderr=log, cwd=ROOT).returncode
+        print(run["name"], f"status {status}", flush=True)
 
 
 def finished(out: Path) -> Iterator[tuple[dict[str, Any], RunData]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
 from flowzoo.baselines.diagnostics.checkers import JUDGES
-from flowzoo.baselines.diagnostics.skills import GIVEN, OTHERS_WORK, own_score
+from flowzoo.baselines.diagnostics.skills import GIVEN, OTHERS_WORK, own_score, role_course
 from flowzoo.baselines.stats import findable, share_change
 
 Episode = Mapping[str, Any]
@@ -76,9 +76,7 @@ def never_right(evaluations: Sequence[Row], role: str) -> RoleDeath | None:
 def _throughout(
     kind: Death, evaluations: Sequence[Row], role: str, measure: str
 ) -> RoleDeath | None:
-    shares = [row.get(f"eval/{measure}/{role}", math.nan) for row in evaluations]
-    # An episode's calls resemble one another: no more cases than problems.
-    cases = [min(row.get(f"eval/calls/{role}", 0), len(row["eval/scores"])) for row in evaluations]
+    shares, cases = role_course(evaluations, measure, role)
     if len(evaluations) < 2 or not np.isfinite(shares).all() or min(cases) < FEWEST:
         return None
     top = int(np.argmax(shares))

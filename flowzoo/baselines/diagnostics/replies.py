@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.agents.evaluation.intervals import ShareInterval, Z, share_interval
-from flowzoo.baselines.diagnostics.skills import own_score
+from flowzoo.agents.evaluation.intervals import ShareInterval, share_interval
+from flowzoo.baselines.diagnostics.skills import own_score, role_course
 from flowzoo.baselines.stats import share_change
 
 Episode = Mapping[str, Any]
@@ -42,9 +42,7 @@ class ShareShift(NamedTuple):
 
 def lost_form(evaluations: Sequence[Row], role: str, comparisons: int) -> ShareShift | None:
     """Fall of the share of a role's replies that the strict parser reads, from its best."""
-    shares = [row.get(f"eval/strict/{role}", math.nan) for row in evaluations]
-    # An episode's calls resemble one another: no more cases than problems.
-    cases = [min(row.get(f"eval/calls/{role}", 0), len(row["eval/scores"])) for row in evaluations]
+    shares, cases = role_course(evaluations, "strict", role)
     earlier = np.where(np.array(cases[:-1]) >= FEWEST, shares[:-1], np.nan)
     if not np.isfinite(earlier).any() or cases[-1] < FEWEST or not math.isfinite(shares[-1]):
         return None
@@ -70,7 +68,7 @@ def began_looping(
         if len(replies) < FEWEST:
             return None
         loops = sum(map(is_looping, replies)) / len(replies)
-        shares.append(share_interval(loops, min(len(replies), len(episodes)), Z))
+        shares.append(share_interval(loops, min(len(replies), len(episodes))))
     change, low, high = share_change(*shares)
     called = shares[1].share >= LOOPING and change >= LOOPING / 2 and low > 0
     return ShareShift(
@@ -126,11 +124,11 @@ def retrieval(episodes: Sequence[Episode], role: str) -> ShareInterval | None:
     documents = Counter(word for terms, _ in pairs for word in terms)
     weights = {word: math.log(len(pairs) / count) for word, count in documents.items()}
     hits = 0.0
-    for index, (_, reply) in enumerate(pairs):
+    for number, (_, reply) in enumerate(pairs):
         likeness = [sum(weights[word] for word in terms & reply) for terms, _ in pairs]
         best = max(likeness)
-        ties = [index for index, value in enumerate(likeness) if value == best]
-        hits += (index in ties) / len(ties)
+        if likeness[number] == best:
+            hits += 1 / likeness.count(best)
     return share_interval(hits / len(pairs), len(pairs))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 GIVEN: Mapping[str, str] = {
@@ -22,6 +23,17 @@ def own_score(episode: Mapping[str, Any], call: Mapping[str, Any]) -> float | No
     role, score = call["role"], call.get("role_score")
     if score is None or role in OTHERS_WORK:
         return None
-    if not episode.get("facts", {}).get(GIVEN.get(role, ""), True):
+    given = GIVEN.get(role)
+    if given and not episode.get("facts", {}).get(given, True):
         return None
     return float(score)
+
+
+def role_course(
+    evaluations: Sequence[Mapping[str, Any]], measure: str, role: str
+) -> tuple[list[float], list[int]]:
+    """Mean of a role's measure at every evaluation, NaN without one, and its number of cases."""
+    # An episode's calls resemble one another: no more cases than problems.
+    values = [row.get(f"eval/{measure}/{role}", math.nan) for row in evaluations]
+    cases = [min(row.get(f"eval/calls/{role}", 0), len(row["eval/scores"])) for row in evaluations]
+    return values, cases

@@ -98,7 +98,7 @@ def swing_findings(run: RunData) -> list[Finding]:
                 "Where it ends depends on when it is stopped: steps that are smaller (--lr) or a "
                 "falling rate (--schedule linear) would settle it."
             )
-            return [Finding("warn", "Accuracy swings", text, "swings")]
+            return [Finding("warn", "Accuracy swings", text)]
     return []
 
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.report.accuracy import gained
+from flowzoo.baselines.report.changes import change_sign
 from flowzoo.baselines.report.findings import Facts, Finding, is_finite, percent
 from flowzoo.baselines.report.health import FAR, KL
 from flowzoo.baselines.report.moments import run_moment
-from flowzoo.baselines.report.roles import COLLAPSED, bundled_workflow
+from flowzoo.baselines.report.roles import COLLAPSED, check_bundled
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import arguments, from_table
@@ -140,8 +141,7 @@ def _what(run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after
     means = run.scores.mean(axis=1)
     end = f"{percent(float(means[-1]))} at the end"
     codes = [finding.code for finding in bad]
-    fell = facts["cliff"]["verdict"] in FELL or "below start" in codes
-    if fell:
+    if facts["cliff"]["verdict"] in FELL or "below start" in codes:
         text = (
             f"Held-out accuracy fell from {percent(float(means[before]))} at step "
             f"{run.steps[before]} to {percent(float(means[after]))} at step {run.steps[after]}"
@@ -164,13 +164,7 @@ def _how(facts: Facts, bad: Sequence[Finding], role: str, what: str) -> str:
     rows = {row["measure"]: row for row in facts["changes"]["rows"] if row["role"] == role}
     skill, form = rows.get("opening") or rows.get("role_score"), rows.get("strict")
     parts = [f"It shows in {role}"]
-    change = None if skill is None else skill["from_peak"]
-    if (
-        skill is not None
-        and change is not None
-        and change["low"] is not None
-        and change["high"] < 0
-    ):
+    if skill is not None and change_sign(skill["from_peak"]) < 0:
         parts.append(
             f"whose own answers went from {percent(skill['peak'])} to {percent(skill['end'])} right"
         )
@@ -345,7 +339,7 @@ def _rate(run: RunData, row: Mapping[str, Any]) -> float:
 def accepted(run: RunData, change: Change) -> bool:
     """True if the run's settings with a change are accepted, for bundled workflows and tasks."""
     try:
-        bundled_workflow(run.settings)
+        check_bundled(run.settings)
         outline_run(changed(run.settings, change))
     except FlowzooError:
         return False

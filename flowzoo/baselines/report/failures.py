@@ -111,7 +111,6 @@ def _moment(
                 values = [evaluation.get(failure.metric) for evaluation in run.evaluations]
                 return moment | {
                     "run": run.name,
-                    "steps": [run.steps[index - 1], run.steps[index]],
                     "values": [values[index - 1], values[index]],
                 }
     return None

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from flowzoo.baselines.report.reading import read_runs
+from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.report.write import EPISODES, run_page
 
 HOST = "127.0.0.1"
@@ -45,7 +46,7 @@ class LivePage(ThreadingHTTPServer):
         """The page as the run is now."""
         self.shown = self.state()
         (run,) = read_runs([self.run])
-        return run_page(run, self.episodes, live=not (self.run / "summary.json").is_file())
+        return run_page(run, run_facts(run), self.episodes, live=run.summary is None)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -21,7 +21,7 @@ from flowzoo.baselines.report.findings import (
     listed,
     percent,
 )
-from flowzoo.baselines.run.reading import RunData, read_episodes
+from flowzoo.baselines.run.reading import RunData, end_episodes
 
 LONGER, SHORTER = 2.0, 0.5  # change of the mean length that is reported
 NO_ENTROPY = 0.1  # share of the first entropy below which hardly anything is explored
@@ -52,10 +52,10 @@ def _forms(run: RunData) -> list[Finding]:
 
 
 def _texts(run: RunData) -> list[Finding]:
-    files, steps = run.transcript_files("eval"), run.steps
-    if len(steps) < 2 or not {steps[0], steps[-1]} <= files.keys():
+    ends = end_episodes(run)
+    if ends is None:
         return []
-    first, last = (read_episodes(files[step]) for step in (steps[0], steps[-1]))
+    first, last = ends
     findings: list[Finding] = []
     for role in run.roles:
         loops = began_looping(first, last, role)

@@ -18,7 +18,7 @@ from flowzoo.baselines.report.findings import (
     percent,
     points,
 )
-from flowzoo.baselines.run.reading import RunData, read_episodes
+from flowzoo.baselines.run.reading import RunData, end_episodes
 from flowzoo.baselines.stats import paired_gain
 
 FALL = 0.10  # fall of held-out accuracy beside which a reward is looked at
@@ -29,18 +29,17 @@ FEWEST_STEPS = 6
 FEWEST = 30  # problems
 
 
-def rewards(run: RunData, _: Facts) -> RunFindings:
+def rewards(run: RunData, facts: Facts) -> RunFindings:
     """Report a training reward or a shaped score that parts from its purpose."""
-    findings = [*_hacked_reward(run), *_shaped_score(run)]
-    return RunFindings({"solved": solved_course(run)}, findings)
+    return RunFindings(findings=[*_hacked_reward(run, facts["gain"]), *_shaped_score(run)])
 
 
-def _hacked_reward(run: RunData) -> list[Finding]:
+def _hacked_reward(run: RunData, change: Facts | None) -> list[Finding]:
     values = [row["reward/mean"] for row in run.rows if is_finite(row.get("reward/mean"))]
-    if len(values) < FEWEST_STEPS or len(run.evaluations) < 2 or run.settings.get("env"):
+    if len(values) < FEWEST_STEPS or change is None or run.settings.get("env"):
         return []
-    gain = paired_gain(run.scores[0].tolist(), run.scores[-1].tolist())
-    if gain.mean > -FALL or gain.high >= 0:
+    gain = change["last"]
+    if gain["mean"] > -FALL or gain["high"] >= 0:
         return []
     if max(values) > 1:  # a reward of another scale
         values = [value / max(values) for value in values]
@@ -58,8 +57,9 @@ def _hacked_reward(run: RunData) -> list[Finding]:
     text = (
         f"The mean training reward was {percent(values[0])} at the first step and is "
         f"{percent(float(np.mean(last)))} over the last {len(last)}, while held-out accuracy "
-        f"changed by {points(gain.mean, sign=True)} points ({between(gain.low, gain.high)}): they "
-        f"have parted by {points(parted)} points (standard error {points(math.sqrt(noise))})."
+        f"changed by {points(gain['mean'], sign=True)} points "
+        f"({between(gain['low'], gain['high'])}): they have parted by {points(parted)} points "
+        f"(standard error {points(math.sqrt(noise))})."
     )
     if source:
         text += (
@@ -79,10 +79,10 @@ def _rollouts(run: RunData) -> int:
 
 
 def _shaped_score(run: RunData) -> list[Finding]:
-    files, steps = run.transcript_files("eval"), run.steps
-    if len(steps) < 2 or not {steps[0], steps[-1]} <= files.keys():
+    ends = end_episodes(run)
+    if ends is None:
         return []
-    first, last = (_by_problem(read_episodes(files[step])) for step in (steps[0], steps[-1]))
+    first, last = map(_by_problem, ends)
     both = sorted(first.keys() & last.keys())
     if len(both) < FEWEST:
         return []
@@ -103,20 +103,8 @@ def _shaped_score(run: RunData) -> list[Finding]:
         return [Finding("bad", title, text, "hacked")]
     if score.low > 0 and solved.low <= 0:
         title = "The score rose, and no more problems are solved"
-        return [Finding("warn", title, text, "shaped")]
+        return [Finding("warn", title, text)]
     return [Finding("result", "The score is shaped: `solved` counts solutions", text)]
-
-
-def solved_course(run: RunData) -> list[list[float]]:
-    """Step and mean of the fact `solved` at every evaluation whose score is no mean of it."""
-    rows = [
-        (row["step"], row["eval/fact/solved"], float(np.mean(row["eval/scores"])))
-        for row in run.evaluations
-        if is_finite(row.get("eval/fact/solved"))
-    ]
-    if all(abs(solved - score) < 1e-9 for _, solved, score in rows):
-        return []
-    return [[step, solved] for step, solved, _ in rows]
 
 
 def _by_problem(episodes: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:

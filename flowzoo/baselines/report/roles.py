@@ -348,7 +348,22 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
 
 
 def bundled_workflow(settings: Mapping[str, Any]) -> Workflow:
-    """The workflow of a run's record; raises `UsageError` if making it runs code of users."""
+    """The workflow of a run's record, to play it again.
+
+    Raises:
+        UsageError: making it runs code of users, or its answers are programs.
+    """
+    check_bundled(settings)
+    options = list(settings.get("options") or ())
+    name, task = str(settings.get("workflow")), settings.get("task")
+    workflow: Workflow = make_workflow(name, task, **read_settings(options))
+    if workflow.runs_programs or workflow.task.runs_programs:
+        raise UsageError("its answers are programs, which a report does not run")
+    return workflow
+
+
+def check_bundled(settings: Mapping[str, Any]) -> None:
+    """Refuse the record of a run whose workflow or task is code of users."""
     name, options = str(settings.get("workflow")), list(settings.get("options") or ())
     bundled = {full.rsplit("_v", 1)[0] for full in WORKFLOWS} | WORKFLOWS.keys()
     task = settings.get("task")
@@ -356,10 +371,6 @@ def bundled_workflow(settings: Mapping[str, Any]) -> Workflow:
         raise UsageError("only bundled workflows and tasks are played again")
     if any(":" in option for option in options):
         raise UsageError("a report calls no functions that options may name")
-    workflow: Workflow = make_workflow(name, task, **read_settings(options))
-    if workflow.runs_programs or workflow.task.runs_programs:
-        raise UsageError("its answers are programs, which a report does not run")
-    return workflow
 
 
 def blame_finding(facts: Mapping[str, Any]) -> Finding:

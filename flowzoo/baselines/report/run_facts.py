@@ -25,17 +25,17 @@ from flowzoo.baselines.settings.config import TrainConfig
 
 FINDINGS = (
     FindingSource(accuracy.gain, ("below start",), "team"),
-    FindingSource(accuracy.cliff, ("fall", "swings"), "team"),
+    FindingSource(accuracy.cliff, ("fall",), "team"),
     FindingSource(
         roles.health,
         (*roles.COLLAPSED, "one place", *roles.DEATH_CODES.values(), roles.WORSE, "blamed"),
     ),
     FindingSource(changes.roles, ("loss",)),
     FindingSource(replies.replies, ("lost form", "loops", "fits no prompt")),
-    FindingSource(rewards.rewards, ("hacked", "parted", "shaped"), "cause"),
+    FindingSource(rewards.rewards, ("hacked", "parted"), "cause"),
     FindingSource(gradients.captures),
     FindingSource(roles.swaps),
-    FindingSource(health.health, ("far",), "cause"),
+    FindingSource(health.health, stage="cause"),
 )
 """Questions of a report, in order; a source sees the facts of the earlier ones."""
 CODES = tuple(code for source in FINDINGS for code in source.codes)
@@ -82,7 +82,11 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "held_out": held_out(run),
         "shares": shares(run),
         "alarms": [finding.title for finding in findings if finding.level == "bad"],
-        "codes": [(finding.role, finding.code) for finding in findings if finding.code],
+        "codes": [
+            (finding.role, finding.code)
+            for finding in findings
+            if finding.code and finding.level == "bad"
+        ],
     }
 
 

@@ -130,16 +130,22 @@ def write_report(
     return [out, *(folder / name for name in names)]
 
 
-def run_page(run: RunData, episodes: int, *, live: bool = False) -> str:
-    """The page of one run as HTML."""
-    page = stamped(run.name, run=run_facts(run), index=None)
+def run_page(
+    run: RunData,
+    facts: Mapping[str, Any],
+    episodes: int,
+    index: str | None = None,
+    *,
+    live: bool = False,
+) -> str:
+    """The page of one run as HTML, from its `run_facts`; `index` links to the page of all runs."""
+    page = stamped(run.name, run=facts, index=index)
     return render(run.name, page, pack(run, episodes), live=live)
 
 
 def _write_run(run: RunData, out: Path, episodes: int, index: str | None = None) -> dict[str, Any]:
     facts = run_facts(run)
-    page = stamped(run.name, run=facts, index=index)
-    replace_text(out, render(run.name, page, pack(run, episodes)))
+    replace_text(out, run_page(run, facts, episodes, index))
     return facts
 
 

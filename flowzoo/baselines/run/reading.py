@@ -103,6 +103,16 @@ class RunData:
         return whole_transcripts(self.folder, kind)
 
 
+def end_episodes(
+    run: RunData,
+) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]] | None:
+    """Saved episodes of the first and the last evaluation; None without both."""
+    files, steps = run.transcript_files("eval"), run.steps
+    if len(steps) < 2 or not {steps[0], steps[-1]} <= files.keys():
+        return None
+    return read_episodes(files[steps[0]]), read_episodes(files[steps[-1]])
+
+
 def sharing_words(settings: Table) -> list[str]:
     """`sharing` in the settings of a run; if it is left out, the usual one of the algorithm."""
     sharing: list[str] = list(settings.get("sharing") or ())

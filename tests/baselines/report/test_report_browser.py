@@ -285,6 +285,27 @@ def test_the_browser_works_by_keyboard(open_page: Callable[..., Any]) -> None:
     assert browser.switch_to.active_element.get_attribute("id") == "detail"
 
 
+def test_a_click_on_a_chart_shows_the_episodes_of_the_nearest_step(
+    open_page: Callable[..., Any],
+) -> None:
+    browser = open_page("fallen")
+    from selenium.webdriver import ActionChains
+
+    drawn = "return Boolean(Chart.getChart(document.querySelector('#accuracy canvas')))"
+    wait_for(browser, drawn)
+    canvas = browser.find_element("css selector", "#accuracy canvas")
+    offset = """const canvas = arguments[0], x = Chart.getChart(canvas).scales.x;
+        canvas.scrollIntoView({ block: "center", behavior: "instant" });
+        return Math.round(x.getPixelForValue(arguments[1]) - canvas.clientWidth / 2);"""
+    moment = "return document.querySelector('select[aria-label=Step]').value === arguments[0]"
+    for step, nearest in ((1, "eval 0"), (31, "eval 30"), (69, "eval 70")):
+        x = browser.execute_script(offset, canvas, step)
+        ActionChains(browser).move_to_element_with_offset(canvas, x, 0).click().perform()
+        assert wait_for(browser, moment, nearest)
+    count = browser.execute_script("return document.getElementById('count').textContent")
+    assert count.startswith("125 of ")
+
+
 def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any]) -> None:
     browser = open_page("hostile")
     elements = "return ['script', 'style', 'img', 'a[href^=javascript]'].map((css) => document.querySelectorAll(css).length)"  # noqa: E501

@@ -71,10 +71,10 @@ class Browser {
     document.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // Show the saved episodes of a step: held-out ones if there are any.
+  // Show the saved episodes nearest to a step: held-out ones if there are any.
   showStep(step) {
-    const moment = ["eval", "train"].map((kind) => `${kind} ${step}`).find((name) => this.index.moments.includes(name));
-    if (!moment) return;
+    const distance = (name) => Math.abs(Number(name.split(" ")[1]) - step) + (name.startsWith("eval") ? 0 : 1e-6);
+    const moment = this.index.moments.reduce((one, other) => (distance(other) < distance(one) ? other : one));
     this.state.moment = this.moments.value = moment;
     this.search();
     this.root.scrollIntoView();

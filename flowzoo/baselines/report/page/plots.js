@@ -102,7 +102,7 @@ const config = (series, options) => {
     options: {
       animation: false, responsive: true, maintainAspectRatio: false, normalized: true,
       interaction: { mode: "x", intersect: false },
-      onClick: (event, items) => { if (items.length && !options.x) showStep(items[0].element.$context.parsed.x); },
+      onClick: (event, _, chart) => { if (!options.x) showStep(chart.scales.x.getValueForPixel(event.x)); },
       scales: {
         x: { type: "linear", grid: { display: false }, border: { color: color("line") }, title: { display: !options.bare, text: options.x || "step", color: color("muted"), font: { size: 11 } }, ticks: { ...ticks, precision: 0 } },
         y: { stacked: Boolean(options.stacked), min: options.min, max: options.max, ...room(series, options), grid, border: { display: false }, ticks: { ...ticks, maxTicksLimit: 6, callback: (value) => (options.percent ? minus(String(Math.round(1000 * value) / 10)) + " %" : number(value)) } },
