@@ -11,6 +11,8 @@ from typing import Final
 _JOINT: Final = 60
 _MAX_JOINED: Final = 64
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+# Before a blank box: a mention of the form ("Put the final answer in \boxed{}."), no answer.
+_MENTION_BEFORE = re.compile(r"\bin (?:an? )?[$\\(`]{0,3}$")
 PERCENT_AFTER = re.compile(r"\s?\$?\s?(?:\\?%|pct\b|percent)")
 _JOINT_NOISE = re.compile(
     r"\\text\{([^{}]*)\}|\\(?:quad|qquad|,|;|:| |\(|\)|\[|\])|for part \(?\w\)?|[$\s.+&~(){}\[\]]"
@@ -22,9 +24,10 @@ _JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
 
 
 def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
-    """True if `text` has a balanced box, and the content of the last one (None if blank).
+    r"""True if `text` has a balanced box, and the content of the last one (None if blank).
 
-    With `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one
+    A blank box that only mentions the form ("Put the answer in \boxed{}.") is passed over. With
+    `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one
     line give the list of their contents. Where a box is open to the end of the scanned text, an
     earlier box that contains it is open too, so only the text before it has to be scanned for the
     next candidate: linear in all.
@@ -35,10 +38,12 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
         inside = text[box + 7 : close_at]
         is_last = text.find("boxed", close_at) < 0 and text.find("\\fbox", close_at) < 0
         is_plain = close_at >= 0 and is_last and "{" not in inside and "\\" not in inside
-        if is_plain and text.find("box", max(box - 80, 0), box) < 0:
-            inside = inside.strip()
-            return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
+        inside = inside.strip()
+        if is_plain and inside and text.find("box", max(box - 80, 0), box) < 0:
+            return True, (_percent(text, close_at + 1, inside) if with_percent else inside)
     box_found = _last_box(text, len(text))
+    while box_found and not box_found[2] and _is_mention(text, box_found[0]):
+        box_found = _last_box(text, box_found[0])
     if box_found is None:
         return False, None
     start, close_at, inside = box_found
@@ -46,6 +51,12 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
     if joined is not None:
         return True, joined
     return True, (_percent(text, close_at + 1, inside) if with_percent else inside) or None
+
+
+def _is_mention(text: str, start: int) -> bool:
+    # True if the blank box at `start` only names the form, as the task's own instruction does.
+    begin = text.rfind("\\", max(start - 6, 0), start + 1)
+    return _MENTION_BEFORE.search(text, max(begin - 12, 0), max(begin, 0)) is not None
 
 
 def _percent(text: str, end: int, inside: str) -> str:
