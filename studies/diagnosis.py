@@ -3,6 +3,9 @@
 python -m studies.diagnosis run --out build/diagnosis            # 50 runs, 20 CPU seconds each
 python -m studies.diagnosis show --out build/diagnosis           # courses, to write the truth by
 python -m studies.diagnosis judge --out build/diagnosis          # docs/data/truth-diagnosis.json
+
+`--runs studies/diagnosis_fresh.toml --out build/fresh` does the same for runs that the diagnosis
+was not mended with.
 """
 
 from __future__ import annotations
@@ -21,20 +24,14 @@ from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.files import write_json
 
 ROOT = Path(__file__).resolve().parents[1]
-FILE = ROOT / "studies" / "diagnosis.toml"
-RESULT = ROOT / "docs" / "data" / "truth-diagnosis.json"
+RUNS = ROOT / "studies" / "diagnosis.toml"
+RESULTS = ROOT / "docs" / "data"
 
 
-def planned() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The file of runs: its common settings, and the runs."""
-    table = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return table, table["runs"]
-
-
-def train(out: Path, only: list[str]) -> None:
+def train(runs_file: Path, out: Path, only: list[str]) -> None:
     """Train what is not finished yet, one run after another."""
-    table, runs = planned()
-    for run in runs:
+    table = tomllib.loads(runs_file.read_text(encoding="utf-8"))
+    for run in table["runs"]:
         folder = out / run["name"]
         if (folder / "summary.json").is_file() or (only and run["name"] not in only):
             continue
@@ -49,16 +46,16 @@ def train(out: Path, only: list[str]) -> None:
         print(run["name"], f"status {status}", flush=True)
 
 
-def finished(out: Path) -> Iterator[tuple[dict[str, Any], RunData]]:
+def finished(runs_file: Path, out: Path) -> Iterator[tuple[dict[str, Any], RunData]]:
     """The planned runs that are finished."""
-    for run in planned()[1]:
+    for run in tomllib.loads(runs_file.read_text(encoding="utf-8"))["runs"]:
         if (out / run["name"] / "summary.json").is_file():
             yield run, read_run(out / run["name"], run["name"])
 
 
-def show(out: Path) -> None:
+def show(runs_file: Path, out: Path) -> None:
     """Print the courses of every run, without a word of its page."""
-    for run, data in finished(out):
+    for run, data in finished(runs_file, out):
         print(f"== {run['name']}: {run['args']}")
         names = ("reward/mean", "fact/solved", "fact/any_correct")
         for row in data.evaluations:
@@ -77,10 +74,10 @@ def show(out: Path) -> None:
                                   if "reward/mean" in row))  # fmt: skip
 
 
-def judge(out: Path) -> None:
+def judge(runs_file: Path, out: Path) -> None:
     """Compare the pages with the truth, and write the table."""
     rows: list[list[Any]] = []
-    for run, data in finished(out):
+    for run, data in finished(runs_file, out):
         facts = run_facts(data)
         diagnosis = facts["diagnosis"] or {}
         problems = [one["title"] for one in facts["findings"] if one["level"] == "bad"]
@@ -109,8 +106,9 @@ def judge(out: Path) -> None:
     }  # fmt: skip
     columns = ["run", "kind", "broken", "called", "true roles", "role", "true cause", "cause",
                "cause right", "problems", "warnings"]  # fmt: skip
-    command = "python -m studies.diagnosis judge"
-    write_json(RESULT, {"command": command, "counts": counts, "columns": columns, "rows": rows})
+    command = f"python -m studies.diagnosis judge --runs studies/{runs_file.name}"
+    result = RESULTS / f"truth-{runs_file.stem.replace('_', '-')}.json"
+    write_json(result, {"command": command, "counts": counts, "columns": columns, "rows": rows})
     print(counts)
     for row in rows:
         wrong = row[2] != row[3] or (row[2] and (not row[8] or (row[4] and row[5] not in row[4])))
@@ -123,12 +121,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("part", choices=("run", "show", "judge"))
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "diagnosis")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="the file of runs")
     parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
     if options.part == "run":
-        train(options.out, options.only)
+        train(options.runs, options.out, options.only)
     else:
-        {"show": show, "judge": judge}[options.part](options.out)
+        {"show": show, "judge": judge}[options.part](options.runs, options.out)
 
 
 if __name__ == "__main__":
