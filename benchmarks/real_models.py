@@ -32,6 +32,9 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
+from flowzoo.baselines.matrix.file import load_matrix
+from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.run.reading import read_run
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.files import file_digest, write_json
 from flowzoo.provenance import versions
@@ -327,6 +330,26 @@ def started_from(model: str) -> str:
     return f"{Path(settings['model']).stem}, warm start of {settings['n']} episodes"
 
 
+def failure_rows(folder: Path) -> list[list[str]]:
+    """Runs of `real_failures.toml`: whether the failure is there, and what the run's page says."""
+    rows = []
+    for failure in load_matrix(str(ROOT / "benchmarks" / "real_failures.toml")).failures:
+        for name, label, _ in failure.cells:
+            for path in sorted(file.parent for file in (folder / name).glob("seed-*/summary.json")):
+                run = read_run(path, f"{name}-{path.name}")
+                facts = run_facts(run)
+                course = [row[failure.metric] for row in run.evaluations]
+                diagnosis = facts["diagnosis"] or {}
+                rows.append(
+                    [label, str(run.settings["seed"]), failure.title, failure.role,
+                     "yes" if failure.there(run.evaluations) else "no",
+                     " ".join(f"{100 * value:.0f}" for value in course),
+                     "; ".join(facts["alarms"]) or "no Problem", diagnosis.get("role") or "–",
+                     diagnosis.get("cause") or "–"]
+                )  # fmt: skip
+    return rows
+
+
 TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {
     "real-readable": (
         ("model", "workflow", "problems", "role", "before", "read", "cut off"), 4
@@ -348,11 +371,15 @@ TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {
         ("workflow", "model", "policies", "seed", "steps", "before", "after", "gain, points",
          "minutes"), 4
     ),
+    "real-failures": (
+        ("cell", "seed", "failure", "in role", "there", "its figure by evaluation, %",
+         "Problems on the page", "role on the page", "cause on the page"), 2
+    ),
 }  # fmt: skip
 """Columns of each table, and how many of them name a row."""
 
 
-def write_tables(out: Path, data: Path, runs: Path | None) -> None:
+def write_tables(out: Path, data: Path, runs: Path | None, failures: Path | None) -> None:
     """Write what has been played and trained into docs/data/real-*.json.
 
     Rows that are in a file and were not measured again stay: the parts need not be played at once.
@@ -366,6 +393,7 @@ def write_tables(out: Path, data: Path, runs: Path | None) -> None:
         "real-teams": score_rows(out, "qwen", "teams"),
         "real-pairs": pair_rows(out, "qwen"),
         "real-learning": [] if runs is None else learning_rows(runs),
+        "real-failures": [] if failures is None else failure_rows(failures),
     }
     rows["real-roles"] = role_rows(kept["real-readable"].get("rows", []))
     for name, new in rows.items():
@@ -381,6 +409,11 @@ def write_tables(out: Path, data: Path, runs: Path | None) -> None:
             command = (
                 "flowzoo train with the settings of the rows, then "
                 "python benchmarks/real_models.py --tables --runs FOLDER"
+            )
+        if name == "real-failures":
+            command = (
+                "flowzoo matrix benchmarks/real_failures.toml --out FOLDER, then "
+                "python benchmarks/real_models.py --tables --failures FOLDER"
             )
         result = {"command": command, "columns": columns, "rows": list(table.values())}
         if name == "real-readable":
@@ -422,12 +455,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "real")
     parser.add_argument("--runs", type=Path, help="folder of runs for the table of learning")
+    parser.add_argument("--failures", type=Path, help="runs of real_failures.toml")
     parser.add_argument("--tables", action="store_true")
     options = parser.parse_args()
     for part in options.parts:
         play(options.model, part, options)
     if options.tables:
-        write_tables(options.out, options.data, options.runs)
+        write_tables(options.out, options.data, options.runs, options.failures)
 
 
 if __name__ == "__main__":
