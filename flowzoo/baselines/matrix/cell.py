@@ -46,12 +46,12 @@ class Cell:
 
 
 def cell_text(config: TrainConfig) -> str:
-    """`config` as a TOML file for `flowzoo train --config`, without default values."""
+    """`config` as a TOML file for `flowzoo train --config`: the workflow, and no default values."""
     base = TrainConfig()
     lines: list[str] = []
     for name in sorted(TrainConfig.__dataclass_fields__):
         value = getattr(config, name)
-        if value != getattr(base, name):
+        if name == "workflow" or value != getattr(base, name):
             # Strings, numbers, booleans and lists of JSON are valid TOML.
             plain = list(value) if isinstance(value, tuple) else value
             written = json.dumps(plain, ensure_ascii=False)
