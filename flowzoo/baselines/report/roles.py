@@ -401,7 +401,7 @@ def bundled_workflow(settings: Mapping[str, Any], sandbox: str = AUTO) -> Workfl
 
 def usable_tier(grading: Mapping[str, Any]) -> str:
     """The sandbox backend of a run's record if it confines programs and works here; else `auto`."""
-    # A report may be about somebody else's run: nothing that it wrote runs without confinement.
+    # The run may come from another user: nothing that it wrote runs without confinement.
     spec = BACKENDS.get(str(grading.get("sandbox", {}).get("tier")))
     return spec.name if spec and spec.confines and spec.check().ok else AUTO
 
