@@ -43,7 +43,13 @@ def scripted_episodes(
             "problem": problem.id,
             "score": episode.score,
             "calls": [
-                {"agent": one.agent, "turn": one.turn, "role": one.role, "reply": one.reply}
+                {
+                    "agent": one.agent,
+                    "turn": one.turn,
+                    "role": one.role,
+                    "reply": one.reply,
+                    "role_score": one.role_score,
+                }
                 for one in episode.decisions
             ],
         }

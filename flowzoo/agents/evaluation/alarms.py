@@ -41,7 +41,8 @@ class Alarm(NamedTuple):
     """Something to change before anything is trained."""
 
     cause: str
-    """`unread/ROLE`, `truncation/ROLE`, `nothing` (no group differs) or `reward` (hardly any)."""
+    """`unread/ROLE`, `truncation/ROLE`, `verdict/ROLE` (one verdict for everything), `nothing` (no
+    group differs) or `reward` (hardly any)."""
     text: str
     """The finding and its remedy, in one line."""
 
@@ -167,6 +168,14 @@ def warm_start_command(workflow: str, task: str | None, options: Sequence[str], 
     return shlex.join([*args, "--model", model] if model else args)
 
 
+def with_remedies(line: str, remedies: Remedies) -> str:
+    """A line about a role that cannot do its job, with what would teach it."""
+    if not remedies.warm_start:
+        return line
+    ways = [] if remedies.examples else ["show worked examples (--examples 4)"]
+    return f"{line}; {' or '.join([*ways, f'warm up first ({remedies.warm_start})'])}"
+
+
 def quoted(reply: str) -> str:
     """A reply on one line: its beginning and its end, with what is not printable escaped."""
     line = " ".join(visible(reply).split()) or " ".join(reply.split())
@@ -229,7 +238,4 @@ def _unread(replies: RoleReplies, remedies: Remedies) -> str:
         line += f", e.g. {quoted((whole or replies.unread)[0].reply)}"
         if 2 * len(whole) < len(replies.unread):
             return f"{line}; most were cut off before their end: longer replies first"
-    if not remedies.warm_start:
-        return line
-    ways = [] if remedies.examples else ["show worked examples (--examples 4)"]
-    return f"{line}; {' or '.join([*ways, f'warm up first ({remedies.warm_start})'])}"
+    return with_remedies(line, remedies)

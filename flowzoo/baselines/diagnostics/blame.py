@@ -17,9 +17,10 @@ from flowzoo.baselines.diagnostics.counterfactual import (
     Saved,
     Situation,
     expert_reply,
-    from_transcript,
     play,
+    play_saved,
 )
+from flowzoo.baselines.diagnostics.verdicts import Verdicts
 from flowzoo.baselines.stats import t_quantile
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn
@@ -62,6 +63,8 @@ class Blame(NamedTuple):
     fidelity: float
     roles: tuple[RoleBlame, ...]
     blamed: str  # a role, or empty
+    programs: int  # programs that were run for the replay
+    reused: int  # grades of programs that were taken from the saved episodes
 
 
 def find_blame(
@@ -78,9 +81,10 @@ def find_blame(
     # blamed.
     if len(problems) < FEWEST:
         return None
+    verdicts = Verdicts(workflow)
+    workflow = verdicts.workflow
     try:
-        earlier = play(workflow, problems, [from_transcript(row) for row in before])
-        real = play(workflow, problems, [from_transcript(row) for row in now])
+        earlier, real = (play_saved(verdicts, problems, rows) for rows in (before, now))
     except KeyError:
         return None
     if [episode.score for episode in real] != [float(row["score"]) for row in now]:
@@ -124,7 +128,9 @@ def find_blame(
     certain = fidelity >= FAITHFUL and tested and tested[0].cost.mean >= LEAST
     blamed = tested[0].role if certain and tested[0].cost.low > 0 else ""
     score = float(np.mean([episode.score for episode in real]))
-    return Blame(score, len(problems), fidelity, tuple(costs), blamed)
+    return Blame(
+        score, len(problems), fidelity, tuple(costs), blamed, verdicts.graded, verdicts.reused
+    )
 
 
 def _group_of(problems: int) -> list[int]:
@@ -159,11 +165,11 @@ def _difference(
 def _fidelity(
     workflow: Workflow, problems: Sequence[Problem], real: Sequence[ReplayedEpisode]
 ) -> float:
-    # Where role scores do not decide a workflow's score this is low, and no role is blamed.
+    # Where role scores do not decide a workflow's score this is low, and no role is blamed. Scores
+    # may be shares of tests: a mistake of another program need not fail the same ones.
     again = play(workflow, problems, [_expert_for(before) for before in real])
-    return float(
-        np.mean([before.score == after.score for before, after in zip(real, again, strict=True)])
-    )
+    gaps = [abs(before.score - after.score) for before, after in zip(real, again, strict=True)]
+    return 1 - float(np.mean(gaps))
 
 
 def _expert_for(replayed: ReplayedEpisode) -> Chooser:

@@ -34,11 +34,18 @@ JUDGES: Mapping[str, Mapping[str, str]] = {
 """Roles that judge, and the words for what they judge."""
 
 
+ONE_VERDICT: Mapping[str, JudgeVerdict] = {
+    "tpr": "rejects everything", "tnr": "accepts everything",
+}  # fmt: skip
+"""Verdict of a judge by the share that is low."""
+
+
 class JudgeShares(NamedTuple):
     """Shares of a judging role with their intervals; None without cases."""
 
     role: str
     verdict: JudgeVerdict
+    born: bool  # the verdict was the same at every evaluation, the first included
     tpr: ShareInterval | None
     tnr: ShareInterval | None  # shares of the last evaluation
     best_tpr: ShareInterval | None
@@ -64,9 +71,9 @@ def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
     if not any(course[-1] for course in courses.values()):
         return None
     verdict: JudgeVerdict = "none"
+    born = False
     step: int | None = None
     bests: dict[str, ShareInterval | None] = {}
-    verdicts: dict[str, JudgeVerdict] = {"tpr": "rejects everything", "tnr": "accepts everything"}
     for kind, course in courses.items():
         index = max(
             (
@@ -79,7 +86,9 @@ def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
         )
         bests[kind] = None if index is None else course[index]
         if index is not None and _blind(course[-1], course[index]):
-            verdict, step = verdicts[kind], int(evaluations[index]["step"])
+            verdict, step = ONE_VERDICT[kind], int(evaluations[index]["step"])
+        elif all(map(_is_low, course)):
+            verdict, born = ONE_VERDICT[kind], True
     tpr, tnr = courses["tpr"][-1], courses["tnr"][-1]
     cases = max(interval.of if interval else 0 for interval in (tpr, tnr))
     if verdict == "none" and cases < FEWEST_CASES:
@@ -87,6 +96,7 @@ def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
     return JudgeShares(
         role=role,
         verdict=verdict,
+        born=born,
         tpr=tpr,
         tnr=tnr,
         best_tpr=bests["tpr"],
@@ -113,10 +123,33 @@ def _course(evaluations: Sequence[Row], name: str) -> list[ShareInterval | None]
 
 
 def _blind(last: ShareInterval | None, best: ShareInterval | None) -> bool:
-    if last is None or best is None or last.of < FEWEST_CASES:
+    if last is None or best is None or not _is_low(last):
         return False
-    low = last.share <= BLIND and last.high < BOUND
-    return low and best.share >= SEEING and share_change(best, last)[2] < 0
+    return best.share >= SEEING and share_change(best, last)[2] < 0
+
+
+def _is_low(share: ShareInterval | None) -> bool:
+    return (
+        share is not None
+        and share.of >= FEWEST_CASES
+        and share.share <= BLIND
+        and share.high < BOUND
+    )
+
+
+def one_verdict(row: Row) -> list[tuple[str, str]]:
+    """Judging roles with one verdict for everything at an evaluation, and a line about each."""
+    lines: list[tuple[str, str]] = []
+    for role, names in JUDGES.items() if row.get("eval/scores") else ():
+        (right,), (wrong,) = (_course([row], f"{role}_{kind}") for kind in ONE_VERDICT)
+        if right and wrong and (_is_low(right) or _is_low(wrong)):
+            line = (
+                f"{role}: {names['accepted']} {100 * right.share:.0f} % of the {names['right']} "
+                f"and {names['rejected']} {100 * wrong.share:.0f} % of the {names['wrong']}: its "
+                "verdict hardly depends on what it judges"
+            )
+            lines.append((role, line))
+    return lines
 
 
 def _informed(
@@ -138,6 +171,7 @@ def _accepts(row: Row, role: str) -> float | None:
 class Chooser(NamedTuple):
     """Choices of a role among candidates."""
 
+    role: str
     collapsed: bool
     always: bool  # one place has nearly all choices, and had them before training as well
     position: int  # position with most choices at the end, from 1
@@ -163,6 +197,7 @@ def chooser(first: Sequence[Episode], last: Sequence[Episode]) -> Chooser | None
     changed = before.share < ONE_PLACE and share_change(before, after)[1] > 0
     missed = findable(len(chosen[1]), 1 - ONE_PLACE, 1 - PLACE_BOUND)
     return Chooser(
+        role=next(episode["calls"][-1]["role"] for episode in last if _by_role(episode)),
         collapsed=constant and changed,
         always=constant and not changed,
         position=position + 1,

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
+from flowzoo.baselines.diagnostics.verdicts import Verdicts
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn
+from flowzoo.envs.script import Grade
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.seeding import key_rng
@@ -55,14 +57,24 @@ Chooser = Callable[[Episode, Turn, Situation], Choice]  # answers for an open tu
 
 
 def play(
-    workflow: Workflow, problems: Sequence[Problem], choose: Sequence[Chooser]
+    workflow: Workflow,
+    problems: Sequence[Problem],
+    choose: Sequence[Chooser],
+    on_grade: Callable[[int, Episode, Grade], None] = lambda index, episode, grade: None,
 ) -> list[ReplayedEpisode]:
-    """Play one episode of every problem; `choose` answers for all roles of each."""
+    """Play one episode of every problem; `choose` answers for all roles of each.
+
+    `on_grade` is called before an episode's answer is graded, with its index.
+    """
     # Side by side, so that the task's grader sees them in batches.
     episodes = [Episode(workflow, problem) for problem in problems]
     situations: list[dict[int, Situation]] = [{} for _ in episodes]
     choices: list[list[Choice]] = [[] for _ in episodes]
     while not all(episode.done for episode in episodes):
+        for index, episode in enumerate(episodes):
+            for effect in episode.effects:
+                if isinstance(effect, Grade):
+                    on_grade(index, episode, effect)
         jobs = [job for episode in episodes for job in episode.pending_effects]
         results = iter(resolve(workflow.task, jobs)) if jobs else iter(())
         for index, episode in enumerate(episodes):
@@ -122,6 +134,24 @@ def _decisions(episode: Episode, situations: Mapping[int, Situation]) -> tuple[R
 
 def _prompt_key(turn: Turn) -> tuple[tuple[str, str], ...]:
     return tuple((message["role"], message["content"]) for message in turn.observe())
+
+
+def play_saved(
+    verdicts: Verdicts, problems: Sequence[Problem], saved: Sequence[Saved]
+) -> list[ReplayedEpisode]:
+    """Play saved episodes again; the grade of a reply is the role score it was saved with."""
+    scores = [
+        {(call["agent"], call["turn"]): call.get("role_score") for call in row["calls"]}
+        for row in saved
+    ]
+
+    def take(index: int, episode: Episode, grade: Grade) -> None:
+        if grade.of is not None:
+            turn = episode.turns[grade.of.call]
+            score = scores[index].get((turn.agent, turn.turn))
+            verdicts.take(episode.problem, grade.answer, score)
+
+    return play(verdicts.workflow, problems, list(map(from_transcript, saved)), take)
 
 
 def from_transcript(saved: Saved) -> Chooser:

@@ -19,7 +19,9 @@ from flowzoo.agents.evaluation.alarms import (
     own_budget,
     reply_alarms,
     warm_start_command,
+    with_remedies,
 )
+from flowzoo.baselines.diagnostics.checkers import one_verdict
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 
 STEPS = 3  # steps in a row that make a cause of what may happen in a single one
@@ -70,6 +72,8 @@ def start_alarms(
         warm_start = warm_start_command(workflow, settings.get("task"), settings["options"], model)
     remedies = Remedies(settings["lengths"], bool(settings.get("examples")), warm_start)
     alarms = reply_alarms(replies, remedies)
+    for role, line in one_verdict(row):
+        alarms.append(Alarm(f"verdict/{role}", with_remedies(line, remedies)))
     if alarms or taught >= LOW:
         return alarms
     score = row.get("reward/mean", 0.0)

@@ -14,6 +14,7 @@ from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import EARLIEST, FELL, LAST
 from flowzoo.baselines.diagnostics.skills import own_score
 from flowzoo.baselines.report.accuracy import FINE
+from flowzoo.baselines.report.by_policy import by_policy, run_by_policy
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
@@ -132,11 +133,12 @@ def role_changes(run: RunData) -> dict[str, Any]:
     missing = [steps[index] for index in needed if steps[index] not in files]
     if missing:
         return {"rows": [], "why": f"the episodes of the evaluations at {missing} are missing"}
-    episodes = {index: read_episodes(files[steps[index]]) for index in needed}
+    episodes = {index: by_policy(run, read_episodes(files[steps[index]])) for index in needed}
+    names = run_by_policy(run).roles
     problems = [episode["problem"] for episode in episodes[0]]
     if len(set(problems)) != scores.shape[1]:
         return {"rows": [], "why": "the saved episodes do not match the held-out scores"}
-    role_levels = {i: _role_means(rows, run.roles, problems) for i, rows in episodes.items()}
+    role_levels = {i: _role_means(rows, names, problems) for i, rows in episodes.items()}
     team_levels = {i: _team_means(rows, problems) for i, rows in episodes.items()}
     calls = (call for rows in episodes.values() for episode in rows for call in episode["calls"])
     repeated = {call["role"] for call in calls if call.get("turn", 0)}
@@ -144,7 +146,7 @@ def role_changes(run: RunData) -> dict[str, Any]:
         *_levels([""], TEAM_MEASURES, team_levels, half, peak, last),
         *(
             level
-            for level in _levels(run.roles, MEASURES, role_levels, half, peak, last)
+            for level in _levels(names, MEASURES, role_levels, half, peak, last)
             if level.measure != "opening" or level.role in repeated
         ),
     ]

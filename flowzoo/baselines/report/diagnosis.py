@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from flowzoo.agents.policy_map import role_of
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.report.accuracy import gained
+from flowzoo.baselines.report.by_policy import policy_of, whole_role
 from flowzoo.baselines.report.changes import change_sign
 from flowzoo.baselines.report.findings import Facts, Finding, is_finite, percent
 from flowzoo.baselines.report.health import FAR, KL
 from flowzoo.baselines.report.moments import run_moment
-from flowzoo.baselines.report.roles import COLLAPSED, check_bundled
+from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, check_bundled
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import arguments, from_table
@@ -27,11 +29,18 @@ WIDE = 0.5  # a clip range above which ratios are hardly clipped
 FIELDS = tuple(TrainConfig.__dataclass_fields__)
 CUT = 0.2  # share of truncated replies, or rise of it, that is a cause
 ENTROPY = 0.05  # weight of the entropy bonus that is a cause
-BROKEN_ROLE = ("never read", "lost form", "loops", "fits no prompt", *COLLAPSED, "one place",
-               "never right", "lost skill", "nobody asks", "says the same", "a copy")  # fmt: skip
+BROKEN_ROLE = (
+    "never read", "lost form", "loops", "fits no prompt", *COLLAPSED, BORN, ONE_PLACE,
+    "never right", "lost skill", "nobody asks", "says the same", "a copy",
+)  # fmt: skip
 """Codes of findings that name a role, the plainest evidence first."""
 SHOWN = tuple(code for code in BROKEN_ROLE if code != "lost skill")
 READABLE = 0.9
+CANNOT = {
+    "never read": "write a readable reply", "never right": "answer rightly",
+    BORN: "tell right from wrong",
+}  # fmt: skip
+"""Words for a job that a model could never do, by the code of the finding."""
 
 
 class Change(NamedTuple):
@@ -78,7 +87,9 @@ def diagnose(run: RunData, facts: Facts, findings: Sequence[Finding]) -> dict[st
         return asdict(_healthy(run, facts, findings))
     role = _role(facts, bad)
     before, after = _window(run, facts, bad)
-    cause = next(_causes(run, facts, bad, role, after), Cause("The metrics do not show why."))
+    cause = next(
+        _causes(run, facts, bad, role, (before, after)), Cause("The metrics do not show why.")
+    )
     change = next((change for change in cause.changes if accepted(run, change)), None)
     moment = run_moment(role or (run.roles[-1] if run.roles else ""), run, before, after)
     what = _what(run, facts, bad, before, after)
@@ -184,7 +195,7 @@ def _how(facts: Facts, bad: Sequence[Finding], role: str, what: str) -> str:
 
 
 def _causes(
-    run: RunData, facts: Facts, bad: Sequence[Finding], role: str, after: int
+    run: RunData, facts: Facts, bad: Sequence[Finding], role: str, window: tuple[int, int]
 ) -> Iterator[Cause]:
     codes = {finding.code for finding in bad}
     settings = run.settings
@@ -198,13 +209,12 @@ def _causes(
             "the score pays other things than a solution, and they are easier to learn",
             advice="Pay less for them, or end the run by `solved`.",
         )
-    born = {finding.role for finding in bad if finding.code in ("never read", "never right")}
+    born = {finding.role for finding in bad if finding.code in CANNOT}
     if role in born:
         yield from _short_limit(run, role)
-    for code in ("never read", "never right"):
+    for code, verb in CANNOT.items():
         names = sorted({finding.role for finding in bad if finding.code == code})
         if names:
-            verb = "write a readable reply" if code == "never read" else "answer rightly"
             yield Cause(
                 f"the starting model of {', '.join(names)} cannot {verb}",
                 advice="Start from a model that can, or from a warm start (`flowzoo sft`).",
@@ -214,7 +224,7 @@ def _causes(
             f"an entropy bonus of {settings['entropy']:g}, which pays for any other reply",
             (Change({"entropy": 0.0}, "--entropy 0"),),
         )
-    yield from _update(run, role, after)
+    yield from _update(run, role, window)
     yield from _truncation(run, role)
     if any(finding.code in COLLAPSED and finding.role == role for finding in bad):
         yield from _team_credit(run, role)
@@ -224,8 +234,8 @@ def _causes(
             f"{role} shares its policy with roles that write in another form",
             (Change({"sharing": ["isolated"]}, "--sharing isolated"), _slower(settings, role)),
         )
-    if codes & {"fall", "below start", "lost skill", "loss", "lost form", "loops"}:
-        size = _largest(run, role, after)
+    if codes & {"fall", "below start", "lost skill", "loss", "lost form", "loops", ONE_PLACE}:
+        size = _largest(run, role, window)
         largest = f", none of more than {size[0]:.2g} nats a token" if size else ""
         yield Cause(
             f"many iterations in one direction, at a rate of {_rate(run, run.rows[-1]):.2g}"
@@ -234,8 +244,8 @@ def _causes(
         )
 
 
-def _update(run: RunData, role: str, after: int) -> Iterator[Cause]:
-    size = _largest(run, role, after)
+def _update(run: RunData, role: str, window: tuple[int, int]) -> Iterator[Cause]:
+    size = _largest(run, role, window)
     if size is None:
         return
     largest, step, policy, usual = size
@@ -260,10 +270,13 @@ def _update(run: RunData, role: str, after: int) -> Iterator[Cause]:
     yield Cause(f"{text}{because}; trust regions in use stop at 0.01 to 0.05", changes)
 
 
-def _largest(run: RunData, role: str, after: int) -> tuple[float, int, str, float] | None:
-    """Largest divergence by an iteration up to an evaluation: nats, step, policy, usual size."""
-    policies = {run.policies.get(role, "")} if role else set(run.policies.values())
-    end, sizes = run.steps[after], []
+def _largest(
+    run: RunData, role: str, window: tuple[int, int]
+) -> tuple[float, int, str, float] | None:
+    """Largest divergence by an iteration of a window: nats, step, policy, usual size."""
+    policies = {policy_of(run, role)} if role else set(run.policies.values())
+    start, end = (run.steps[index] for index in window)
+    sizes: list[tuple[float, int, str]] = []
     for row in run.rows:
         for name, value in row.items():
             policy = name.removeprefix(KL)
@@ -274,7 +287,7 @@ def _largest(run: RunData, role: str, after: int) -> tuple[float, int, str, floa
         return None
     values = sorted(value for value, *_ in sizes)
     # The last large one before the fall, not an earlier one that did no harm.
-    late = [size for size in until if size[1] > run.steps[after - 1]] if after else []
+    late = [size for size in until if size[1] > start]
     return (*max(late or until), values[len(values) // 2])
 
 
@@ -314,12 +327,14 @@ def _team_credit(run: RunData, role: str) -> Iterator[Cause]:
 
 
 def _shares_policy(run: RunData, role: str) -> bool:
-    policy = run.policies.get(role)
-    return sum(other == policy for other in run.policies.values()) > 1
+    policy = policy_of(run, role)
+    roles = {role_of(name) for name, other in run.policies.items() if other == policy}
+    return len(roles) > 1
 
 
 def _slower(settings: Mapping[str, Any], role: str) -> Change:
     rates = dict(word.split("=", 1) for word in settings.get("role_lr") or ())
+    role = whole_role(role)
     if role in rates:
         rates[role] = f"{float(rates[role]) / 10:.1g}"
         pairs = [f"{name}={rate}" for name, rate in rates.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flowzoo.baselines.report.by_policy import by_policy
 from flowzoo.baselines.report.transcripts import shortened
 from flowzoo.baselines.run.reading import RunData, read_episodes
 
@@ -17,10 +18,11 @@ def run_moment(role: str, run: RunData, before: int, after: int) -> dict[str, An
     files, steps = run.transcript_files("eval"), run.steps
     if not {steps[before], steps[after]} <= files.keys():
         return None
-    earlier_rows = {row["problem"]: row for row in read_episodes(files[steps[before]])}
+    first, last = (by_policy(run, read_episodes(files[steps[index]])) for index in (before, after))
+    earlier_rows = {row["problem"]: row for row in first}
     best: tuple[float, float] | None = None
     chosen: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-    for later in read_episodes(files[steps[after]]):
+    for later in last:
         earlier = earlier_rows.get(later["problem"])
         if earlier is None:
             continue

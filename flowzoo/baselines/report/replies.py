@@ -12,6 +12,7 @@ from flowzoo.baselines.diagnostics.replies import (
     fits_no_prompt,
     lost_form,
 )
+from flowzoo.baselines.report.by_policy import by_policy, part_name, run_by_policy, split_roles
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
@@ -25,12 +26,14 @@ from flowzoo.baselines.run.reading import RunData, end_episodes
 
 LONGER, SHORTER = 2.0, 0.5  # change of the mean length that is reported
 NO_ENTROPY = 0.1  # share of the first entropy below which hardly anything is explored
+ENTROPY = "sampled_entropy/"  # prefix of the metric, before ROLE/POLICY
 WINDOW = 3  # measured steps at either end that entropies are means over
 
 
 def replies(run: RunData, _: Facts) -> RunFindings:
     """Report changes of the roles' replies."""
-    findings = [*_forms(run), *_texts(run), *_lengths(run), *_entropies(run)]
+    parts = run_by_policy(run)
+    findings = [*_forms(parts), *_texts(run, parts.roles), *_lengths(parts), *_entropies(run)]
     return RunFindings(findings=findings)
 
 
@@ -51,13 +54,13 @@ def _forms(run: RunData) -> list[Finding]:
     return findings
 
 
-def _texts(run: RunData) -> list[Finding]:
+def _texts(run: RunData, names: Sequence[str]) -> list[Finding]:
     ends = end_episodes(run)
     if ends is None:
         return []
-    first, last = ends
+    first, last = (by_policy(run, episodes) for episodes in ends)
     findings: list[Finding] = []
-    for role in run.roles:
+    for role in names:
         loops = began_looping(first, last, role)
         if loops is not None and loops.called:
             text = (
@@ -97,13 +100,16 @@ def _lengths(run: RunData) -> list[Finding]:
 
 def _entropies(run: RunData) -> list[Finding]:
     parts: list[str] = []
-    for role in run.roles:
-        name = f"sampled_entropy/{role}/{run.policies.get(role, '')}"
+    split = split_roles(run)
+    metrics = {name: None for row in run.rows for name in row if name.startswith(ENTROPY)}
+    for name in metrics:
+        _, role, policy = name.split("/")
         values = [row[name] for row in run.rows if is_finite(row.get(name))]
         if len(values) >= 2 * WINDOW:
             first, last = _mean(values[:WINDOW]), _mean(values[-WINDOW:])
             if first > 0 and last < NO_ENTROPY * first:
-                parts.append(f"{role} {first:.2g} to {last:.2g} nats a token")
+                agents = part_name(role, policy) if role in split else role
+                parts.append(f"{agents} {first:.2g} to {last:.2g} nats a token")
     if not parts:
         return []
     text = (

@@ -40,11 +40,13 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     no_longer_asked,
 )
 from flowzoo.baselines.report.accuracy import FINE, gained
+from flowzoo.baselines.report.by_policy import by_policy, run_by_policy, whole_role
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
     RunFindings,
     between,
+    counted,
     listed,
     percent,
     points,
@@ -56,10 +58,15 @@ from flowzoo.envs.tasks import TASKS
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.files import read_json
+from flowzoo.sandbox.tier import AUTO, BACKENDS
 
 MOST_BLAMED = 300
 """Problems that are played again, the first ones; more would take too long for a page."""
+MOST_BLAMED_PROGRAMS = 120
+"""The same where programs are run for that."""
 WORSE = "worse"
+BORN = "never judges"
+ONE_PLACE = "one place"
 COLLAPSED = ("rejects everything", "accepts everything")
 """Verdicts on a judging role that are problems."""
 DEATH_CODES = {
@@ -83,9 +90,10 @@ def health(run: RunData, facts: Facts) -> RunFindings:
         if blame is not None and blame.fidelity >= FAITHFUL:
             blamed = blame.blamed
             costs = {role.role: role for role in blame.roles if role.strange <= STRANGE}
-    free = {role for role, cost in costs.items() if cost.cost.high < LEAST and role != blamed}
+    cleared = {role for role, cost in costs.items() if cost.cost.high < LEAST and role != blamed}
+    free = [name for name in run_by_policy(run).roles if whole_role(name) in cleared]
     findings = [_acquitted(finding) if finding.role in free else finding for finding in findings]
-    return RunFindings({"blamed": blamed, "acquitted": sorted(free)}, findings)
+    return RunFindings({"blamed": blamed, "acquitted": free}, findings)
 
 
 def _acquitted(finding: Finding) -> Finding:
@@ -106,7 +114,8 @@ def role_health(run: RunData) -> dict[str, Any]:
     """Tests of checking and of dead roles; `why` names what is missing for them."""
     evaluations = run.evaluations
     facts: dict[str, Any] = {
-        "judges": judges(evaluations), "chooser": None, "values": [], "deaths": [], "why": "",
+        "judges": judges(evaluations), "chooser": None, "values": [], "deaths": [],
+        "trained": trained_roles(run), "why": "",
     }  # fmt: skip
     if len(evaluations) < 2:
         return facts | {"why": f"it takes two evaluations and there are {len(evaluations)}"}
@@ -120,8 +129,15 @@ def role_health(run: RunData) -> dict[str, Any]:
     values = [(steps[0], loop_value(first, *roles)), (steps[-1], loop_value(last, *roles))]
     if all(value is not None for _, value in values):
         facts["values"] = values
-    facts["deaths"] = _deaths(run, first, last)
+    facts["deaths"] = _deaths(run_by_policy(run), by_policy(run, first), by_policy(run, last))
     return facts
+
+
+def trained_roles(run: RunData) -> list[str]:
+    """Roles with an advantage in some step, so that the run could change them."""
+    names = {name for row in run.rows for name, value in row.items()
+             if name.startswith("signal/") and value > 0}  # fmt: skip
+    return [role for role in run.roles if any(name.split("/")[1] == role for name in names)]
 
 
 def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[RoleDeath]:
@@ -140,7 +156,7 @@ def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[Rol
     for role in roles:
         index = tops.get(role)
         if index is not None and steps[index] in files:
-            best = read_episodes(files[steps[index]])
+            best = by_policy(run, read_episodes(files[steps[index]]))
             tests.append(lost_skill(best, last, role, steps[index], comparisons))
         tests.append(no_longer_asked(first, last, role))
         tests += [became_constant(first, last, role), became_copy(first, last, role)]
@@ -149,38 +165,30 @@ def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[Rol
 
 def role_findings(facts: Mapping[str, Any], team_gained: bool) -> list[Finding]:
     """The findings of `role_health`; `team_gained`: the team ended above step 0."""
-    findings = [_judge_finding(judge) for judge in facts["judges"]]
+    values = facts["values"]
+    costly = bool(values) and values[-1][1].high < 0
+    findings = [
+        _judge_finding(judge, urgent=costly or judge.role in facts["trained"])
+        for judge in facts["judges"]
+    ]
     if facts["chooser"] is not None:
         findings.append(_chooser_finding(facts["chooser"]))
-    if facts["values"]:
-        findings.append(_value_finding(facts["values"]))
+    if values:
+        findings.append(_value_finding(values))
     if facts["deaths"]:
         findings += _death_findings(facts["deaths"], team_gained)
     return findings
 
 
-def _judge_finding(judge: JudgeShares) -> Finding:
-    names = JUDGES[judge.role]
-    parts = [
-        f"{names[verb]} {_course(best, now)} of the {names[what]}"
-        for what, verb, best, now in (
-            ("right", "accepted", judge.best_tpr, judge.tpr),
-            ("wrong", "rejected", judge.best_tnr, judge.tnr),
-        )
-        if now is not None
-    ]
-    text = f"At the last evaluation the {judge.role} {' and '.join(parts)}."
-    if judge.accepts is not None:
-        text += f" Of its readable verdicts {percent(judge.accepts)} accept"
-        if judge.abstained:
-            text += f"; {percent(judge.abstained)} of all are unreadable"
-        text += "."
-    if judge.informed is not None:
-        mean, low, high = judge.informed
+def _judge_finding(judge: JudgeShares, *, urgent: bool) -> Finding:
+    text = _judge_text(judge)
+    if judge.born:
         text += (
-            f" Its informedness, the sum of both shares less 1, is {mean:.2f} (95\u00a0% interval "
-            f"{low:.2f} to {high:.2f}; 0: its verdict does not depend on its input)."
-        ).replace("-", "−")
+            " It was so at every evaluation, before training as well. Start from a model that can "
+            "judge, or from a warm start (`flowzoo sft`)."
+        )
+        title = f"The {judge.role} {judge.verdict} from the start"
+        return Finding("bad" if urgent else "warn", title, text, BORN, judge.role)
     if judge.verdict in COLLAPSED:
         text += (
             f" At step {judge.best_step} it did not. Its verdict hardly depends on its input any "
@@ -203,6 +211,31 @@ def _judge_finding(judge: JudgeShares) -> Finding:
     return Finding("good", f"The {judge.role} still discriminates", text)
 
 
+def _judge_text(judge: JudgeShares) -> str:
+    names = JUDGES[judge.role]
+    parts = [
+        f"{names[verb]} {_course(best, now)} of the {names[what]}"
+        for what, verb, best, now in (
+            ("right", "accepted", judge.best_tpr, judge.tpr),
+            ("wrong", "rejected", judge.best_tnr, judge.tnr),
+        )
+        if now is not None
+    ]
+    text = f"At the last evaluation the {judge.role} {' and '.join(parts)}."
+    if judge.accepts is not None:
+        text += f" Of its readable verdicts {percent(judge.accepts)} accept"
+        if judge.abstained:
+            text += f"; {percent(judge.abstained)} of all are unreadable"
+        text += "."
+    if judge.informed is not None:
+        mean, low, high = judge.informed
+        text += (
+            f" Its informedness, the sum of both shares less 1, is {mean:.2f} (95\u00a0% interval "
+            f"{low:.2f} to {high:.2f}; 0: its verdict does not depend on its input)."
+        ).replace("-", "−")
+    return text
+
+
 def _course(best: ShareInterval | None, now: ShareInterval) -> str:
     before = "" if best is None else f"; {percent(best.share)} at the best evaluation before"
     return (
@@ -219,11 +252,12 @@ def _chooser_finding(choices: Chooser) -> Finding:
     )
     if choices.collapsed:
         text += " It is chosen regardless of the candidates: the choice has become constant."
-        title = f"Choices collapsed onto position {choices.position}"
-        return Finding("bad", title, text, "one place")
+        title = f"The choices of {choices.role} collapsed onto position {choices.position}"
+        return Finding("bad", title, text, ONE_PLACE, choices.role)
     if choices.always:
         text += " It was chosen as often before training: the choice was constant from the start."
-        return Finding("result", f"Choices go to position {choices.position} throughout", text)
+        title = f"{choices.role} chose position {choices.position} throughout"
+        return Finding("result", title, text)
     text += (
         f" A position with {percent(choices.found_above)} or more is found with probability 0.8."
     )
@@ -323,21 +357,24 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
     """Blame for the loss of the last evaluation, since the peak if `fell`; or `why` not."""
     steps, scores = run.steps, run.scores
     index = int(scores[:-1].mean(axis=1).argmax()) if fell else 0
-    facts: dict[str, Any] = {"step": steps[index], "blame": None, "why": ""}
+    facts: dict[str, Any] = {"step": steps[index], "blame": None, "sandbox": "", "why": ""}
     files = run.transcript_files("eval")
     if not {steps[index], steps[-1]} <= files.keys():
         return facts | {"why": "the episodes of these evaluations are missing"}
     before, now = (read_episodes(files[step]) for step in (steps[index], steps[-1]))
     try:
-        workflow = bundled_workflow(run.settings)
+        workflow = bundled_workflow(run.settings, usable_tier(run.grading))
         problems = distinct_problems(
             workflow.task, run.settings["eval_split"], run.settings["eval_problems"]
         )
         ids = [problem.id for problem in problems]
         if any([episode["problem"] for episode in part] != ids for part in (before, now)):
             return facts | {"why": "its problems were played several times, or have changed since"}
-        most = MOST_BLAMED
+        programs = workflow.runs_programs or workflow.task.runs_programs
+        most = MOST_BLAMED_PROGRAMS if programs else MOST_BLAMED
         facts["blame"] = find_blame(workflow, problems[:most], before[:most], now[:most])
+        if programs and facts["blame"] is not None:
+            facts["sandbox"] = workflow.grading()["sandbox"]["tier"]
     except FlowzooError as error:
         return facts | {"why": f"the episodes could not be played again ({error})"}
     if facts["blame"] is None:
@@ -347,19 +384,26 @@ def blame_facts(run: RunData, *, fell: bool) -> dict[str, Any]:
     return facts
 
 
-def bundled_workflow(settings: Mapping[str, Any]) -> Workflow:
-    """The workflow of a run's record, to play it again.
+def bundled_workflow(settings: Mapping[str, Any], sandbox: str = AUTO) -> Workflow:
+    """The workflow of a run's record, to play it again; programs run in `sandbox`.
 
     Raises:
-        UsageError: making it runs code of users, or its answers are programs.
+        UsageError: making it runs code of users.
     """
     check_bundled(settings)
-    options = list(settings.get("options") or ())
+    options = read_settings(list(settings.get("options") or ()))
     name, task = str(settings.get("workflow")), settings.get("task")
-    workflow: Workflow = make_workflow(name, task, **read_settings(options))
-    if workflow.runs_programs or workflow.task.runs_programs:
-        raise UsageError("its answers are programs, which a report does not run")
+    if "sandbox" in options or sandbox != AUTO:
+        options["sandbox"] = sandbox
+    workflow: Workflow = make_workflow(name, task, **options)
     return workflow
+
+
+def usable_tier(grading: Mapping[str, Any]) -> str:
+    """The sandbox backend of a run's record if it confines programs and works here; else `auto`."""
+    # The run may come from another user: nothing that it wrote runs without confinement.
+    spec = BACKENDS.get(str(grading.get("sandbox", {}).get("tier")))
+    return spec.name if spec and spec.confines and spec.check().ok else AUTO
 
 
 def check_bundled(settings: Mapping[str, Any]) -> None:
@@ -386,6 +430,11 @@ def blame_finding(facts: Mapping[str, Any]) -> Finding:
         f"{facts['step']} the team, at {percent(blame.score)}, would change by: {costs}. "
         "The intervals hold together with 95\u00a0%."
     )
+    if facts["sandbox"]:
+        text += (
+            f" For this {counted(blame.programs, 'program')} ran in the sandbox "
+            f"({facts['sandbox']}), and {counted(blame.reused, 'grade')} came from the episodes."
+        )
     strange = [role.role for role in blame.roles if role.strange > STRANGE]
     if strange:
         text += (

@@ -21,6 +21,7 @@ from flowzoo.baselines.report.diagnosis import diagnose
 from flowzoo.baselines.report.findings import LEVELS, STAGES, Finding, FindingSource
 from flowzoo.baselines.report.gradients import amplification_facts, gram_tables
 from flowzoo.baselines.run.reading import RunData, sharing_words
+from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
 
 FINDINGS = (
@@ -28,7 +29,14 @@ FINDINGS = (
     FindingSource(accuracy.cliff, ("fall",), "team"),
     FindingSource(
         roles.health,
-        (*roles.COLLAPSED, "one place", *roles.DEATH_CODES.values(), roles.WORSE, "blamed"),
+        (
+            *roles.COLLAPSED,
+            roles.BORN,
+            roles.ONE_PLACE,
+            *roles.DEATH_CODES.values(),
+            roles.WORSE,
+            "blamed",
+        ),
     ),
     FindingSource(changes.roles, ("loss",)),
     FindingSource(replies.replies, ("lost form", "loops", "fits no prompt")),
@@ -74,6 +82,7 @@ def run_facts(run: RunData) -> dict[str, Any]:
         "protocol": protocol(run),
         "roles": run.roles,
         "policies": run.policies,
+        "branches": branches(run),
         "diagnosis": diagnose(run, facts, findings),
         "findings": [finding.as_facts() for finding in findings],
         "grams": gram_tables(run),
@@ -88,6 +97,12 @@ def run_facts(run: RunData) -> dict[str, Any]:
             if finding.code and finding.level == "bad"
         ],
     }
+
+
+def branches(run: RunData) -> bool:
+    """True if the algorithm samples candidates, of which a step saves the executed ones."""
+    algorithm = ALGORITHMS.get(str(run.settings.get("algorithm")))
+    return algorithm is not None and algorithm.sampling != "episodes"
 
 
 def changed_settings(settings: Mapping[str, Any]) -> list[list[str]]:

@@ -6,7 +6,7 @@
 # texts     all different texts
 # episodes  [kind, step, problem, text, gold, answer, score, truncated, facts, calls]
 # calls     [role, agent, phase, turn, reply, strict, lenient, role_score, reward, finish, tokens,
-#            messages, policy]
+#            messages, policy, advantage (where it was saved; null: not trained on)]
 # messages  [speaker, text, speaker, text, ...]
 #
 # Texts are indices into `texts`, except in facts, which are an object.
@@ -103,6 +103,7 @@ def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
         call.get("output_tokens"),
         messages,
         texts.add(str(call.get("policy", ""))),
+        *([_finite(call["advantage"])] if "advantage" in call else []),
     ]
 
 

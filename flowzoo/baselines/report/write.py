@@ -28,8 +28,8 @@ from flowzoo.files import replace_text
 
 EPISODES = 10_000  # most episodes in the page of a single run
 EPISODES_EACH = 1_000  # most episodes in each page where there are several runs
-SCRIPTS = ("chart.js", "dom.js", "theme.js", "plots.js", "tables.js", "run.js", "failures.js",
-           "matrix.js", "search.js", "browser.js", "main.js")  # fmt: skip
+SCRIPTS = ("chart.js", "dom.js", "theme.js", "plots.js", "tables.js", "groups.js", "run.js",
+           "failures.js", "matrix.js", "search.js", "browser.js", "main.js")  # fmt: skip
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 

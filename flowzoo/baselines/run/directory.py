@@ -58,11 +58,23 @@ _MAY_CHANGE = (
 """Settings that may differ between a run and its resumption."""
 
 
-def plain(record: EpisodeRecord) -> dict[str, Any]:
-    """An episode as JSON without token ids and log-probs."""
+RowKey = tuple[str, str, int, int]
+
+
+def row_key(call: Call) -> RowKey:
+    """Identity of a training row within its step."""
+    return call.node or call.episode, call.agent, call.turn, call.candidate
+
+
+def plain(
+    record: EpisodeRecord, advantages: Mapping[RowKey, float] | None = None
+) -> dict[str, Any]:
+    """An episode as JSON without token ids and log-probs; of training, with `advantages`."""
     row = record.to_json()
     for call, saved in zip(record.calls, row["calls"], strict=True):
         saved["output_tokens"], saved["prompt_tokens"] = call.output_tokens, call.prompt_tokens
+        if advantages is not None:
+            saved["advantage"] = advantages.get(row_key(call))
         for name in ("output_ids", "prompt_ids", "logps", "usage"):
             del saved[name]
     return row
@@ -219,10 +231,19 @@ class RunDirectory:
             self._write_lines(path, (call.to_json() for call in calls))
         return path
 
-    def save_transcripts(self, kind: str, step: int, records: Iterable[EpisodeRecord]) -> Path:
-        """Write `transcripts/{kind}-{step}.jsonl`; kind is `train` or `eval`."""
+    def save_transcripts(
+        self,
+        kind: str,
+        step: int,
+        records: Iterable[EpisodeRecord],
+        advantages: Mapping[RowKey, float] | None = None,
+    ) -> Path:
+        """Write `transcripts/{kind}-{step}.jsonl`; kind is `train` or `eval`.
+
+        `advantages` of training rows are saved with their calls; null: not trained on.
+        """
         path = self.transcripts / f"{kind}-{step:06d}.jsonl"
-        self._write_lines(path, map(plain, records))
+        self._write_lines(path, (plain(record, advantages) for record in records))
         self._digests.add(path)
         return path
 
@@ -263,7 +284,13 @@ class RunFollower:
         """No-op; return the folder of the run."""
         return self.root
 
-    def save_transcripts(self, kind: str, step: int, records: Sequence[EpisodeRecord]) -> None:
+    def save_transcripts(
+        self,
+        kind: str,
+        step: int,
+        records: Sequence[EpisodeRecord],
+        advantages: Mapping[RowKey, float] | None = None,
+    ) -> None:
         """No-op."""
 
     def save_summary(self, summary: Mapping[str, Any]) -> None:

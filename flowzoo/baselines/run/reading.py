@@ -63,13 +63,14 @@ class RunData:
 
     @property
     def policies(self) -> dict[str, str]:
-        """The policy of every role."""
+        """The policy of every role, or of every agent of a role with several policies."""
         if self.summary is not None and "policies" in self.summary:
             return dict(self.summary["policies"])
         sharing = sharing_words(self.settings)
         named = dict(part.split("=", 1) for part in sharing if "=" in part)
-        alone = sharing == ["isolated"]
-        return {role: named.get(role, role if alone else "shared") for role in self.roles}
+        if named:
+            return named
+        return {role: role if sharing == ["isolated"] else "shared" for role in self.roles}
 
     @property
     def task(self) -> str:

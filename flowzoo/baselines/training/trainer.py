@@ -18,6 +18,7 @@ from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.learner.loss import NonFiniteError
+from flowzoo.baselines.run.directory import row_key
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import StepControl
 from flowzoo.baselines.training.build import RunParts, open_run
@@ -163,7 +164,9 @@ class Trainer:
             row["time/wait"] = idle_at - learned_at
         row["perf/tok_s"] = tokens / (time.perf_counter() - began)
         if step % config.transcripts_every == 0:
-            self.run.save_transcripts("train", step, sampled.records)
+            pairs = zip(sampled.rows, advantages.values.tolist(), strict=True)
+            signals = {row_key(row): value for row, value in pairs if gathered.trains(row)}
+            self.run.save_transcripts("train", step, sampled.records, signals)
         return row
 
     def update(

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from flowzoo.agents.evaluation.intervals import share_interval
-from flowzoo.baselines.diagnostics.checkers import candidate_role, chooser, judges, loop_value
+from flowzoo.baselines.diagnostics.checkers import (
+    candidate_role,
+    chooser,
+    judges,
+    loop_value,
+    one_verdict,
+)
 from flowzoo.baselines.diagnostics.dead_roles import (
     became_alone,
     became_constant,
@@ -39,7 +45,7 @@ def rows(tpr: list[float], tnr: list[float], items: int = 160, role: str = "eval
         ([0.58, 0.4, 0.11], [0.9, 0.95, 1.0], "rejects everything"),
         ([0.89, 0.9, 0.95], [0.6, 0.3, 0.08], "accepts everything"),
         ([0.58, 0.6, 0.55], [0.5, 0.6, 0.62], "none"),
-        ([0.1, 0.1, 0.1], [0.9, 0.9, 0.9], "none"),  # never otherwise
+        ([0.3, 0.1, 0.1], [0.9, 0.9, 0.9], "none"),  # neither at first nor a fall
         ([0.58, 0.5, 0.3], [0.9, 0.9, 0.9], "none"),  # less, and no collapse
     ],
 )
@@ -51,6 +57,24 @@ def test_one_verdict_for_everything_is_a_collapse(
     assert found.best_step == (0 if verdict != "none" and tpr[0] < 0.8 else found.best_step)
     assert found.found_below is not None
     assert found.found_below > 0.1
+
+
+@pytest.mark.parametrize(
+    ("tpr", "tnr", "verdict"),
+    [
+        ([0.1, 0.1, 0.05], [0.9, 0.9, 0.9], "rejects everything"),
+        ([0.95, 0.9, 0.9], [0.0, 0.1, 0.1], "accepts everything"),
+    ],
+)
+def test_one_verdict_from_the_start_is_no_collapse(
+    tpr: list[float], tnr: list[float], verdict: str
+) -> None:
+    (born,) = judges(rows(tpr, tnr))
+    assert (born.verdict, born.born, born.best_step) == (verdict, True, None)
+    (recovered,) = judges(rows([*tpr, 0.7], [*tnr, 0.7]))
+    assert (recovered.verdict, recovered.born) == ("none", False)
+    assert [role for role, _ in one_verdict(rows(tpr, tnr)[0])] == ["evaluator"]
+    assert one_verdict(rows([0.5], [0.5])[0]) == one_verdict(rows(tpr, tnr, items=20)[0]) == []
 
 
 def test_judges_say_when_there_are_too_few_cases_and_what_they_know() -> None:
@@ -78,6 +102,7 @@ def test_choices_that_go_to_one_place_are_found() -> None:
     found = chooser(fair, stuck)
     assert found is not None
     assert (found.collapsed, found.always, found.position, found.candidates) == (True, False, 2, 3)
+    assert found.role == "aggregator"
     always = chooser(stuck, stuck)
     assert always is not None
     assert (always.collapsed, always.always) == (False, True)

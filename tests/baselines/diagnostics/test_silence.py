@@ -47,6 +47,18 @@ def test_a_healthy_run_is_left_in_peace() -> None:
     assert silence_record(rows, SETTINGS) == []
 
 
+def test_a_judge_with_one_verdict_is_told_before_training() -> None:
+    shares = {"tpr": 0.04, "tnr": 0.91}
+    row = {"step": 0, "eval/scores": [0.5] * 60, "eval/strict/evaluator": 1.0}
+    row |= {"eval/calls/evaluator": 120, "eval/truncated/evaluator": 0.0}
+    for name, share in shares.items():
+        row |= {f"eval/share/evaluator_{name}": share, f"eval/share_of/evaluator_{name}": 60}
+    said = text([row], "verdict/evaluator", workflow="eval_opt")
+    assert said.startswith("evaluator: accepts 4 % of the right answers and rejects 91 % of the")
+    assert "warm up first (flowzoo sft eval_opt" in said
+    assert causes([row | {"eval/share/evaluator_tpr": 0.5}]) == []
+
+
 def test_a_step_that_trains_no_row_is_told_at_once_with_what_to_change() -> None:
     cut = make_row(1, **{"learn/rows_trained/p": 0.0, "learn/truncated/p": 60.0})
     said = text([cut], "nothing")

@@ -115,6 +115,27 @@ def test_a_role_that_could_never_be_read_is_named(page: Callable[..., Any]) -> N
     assert ("aggregator", "never read") in facts["codes"]
 
 
+def test_a_chooser_that_takes_one_place_is_named_with_the_update_before(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    folder = make_run(tmp_path / "run", every=2, items=120, course=(0.5,) * 6)  # it takes the first
+    path = folder / "transcripts" / "eval-000000.jsonl"
+    episodes = [json.loads(line) for line in path.read_text().splitlines()]
+    for number, episode in enumerate(episodes):
+        episode["facts"]["chosen"] = number % 3
+    path.write_text("".join(json.dumps(episode) + "\n" for episode in episodes))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for row in lines:
+        moved({3: 0.3})(row)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    facts = run_facts(read_runs([folder])[0])
+    assert ("aggregator", "one place") in facts["codes"]
+    diagnosis = facts["diagnosis"]
+    assert diagnosis["role"] == "aggregator"
+    assert "It shows in aggregator" in diagnosis["sentences"][1]
+    assert "step 3, moved policy shared by 0.3 nats" in diagnosis["cause"]
+
+
 def test_a_healthy_run_has_one_sentence_and_no_cause(page: Callable[..., Any]) -> None:
     facts = page({}, moved({}), items=600)
     diagnosis = facts["diagnosis"]

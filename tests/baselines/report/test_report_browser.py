@@ -306,6 +306,46 @@ def test_a_click_on_a_chart_shows_the_episodes_of_the_nearest_step(
     assert count.startswith("125 of ")
 
 
+GROUPS = """const table = document.querySelector(".group-table table"), texts = (css) =>
+  [...table.querySelectorAll(css)].map((node) => node.textContent);
+  return [texts("tbody tr").length, texts(".reply").length, texts("tbody .badge"),
+    document.querySelector(".group-table .note").textContent,
+    [...document.querySelectorAll("#groups select option")].map((option) => option.textContent)];"""
+
+
+@pytest.mark.parametrize("width", [1300, 390])
+def test_training_groups_show_rewards_and_advantages_and_lead_to_episodes(
+    width: int, open_page: Callable[..., Any]
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser = open_page("hostile", width)
+    rows, replies, silent, note, steps = browser.execute_script(GROUPS)
+    assert (rows, replies) == (32, 64)  # 16 problems, three generators and an aggregator
+    assert {text.rstrip("01") for text in silent} == {
+        "all rewards are ",
+        "alone, nothing to compare",
+    }
+    assert len(silent) == 8  # of four problems, both roles
+    assert note.startswith("The replies of step 50, by problem and role: reward and, below it,")
+    assert steps == [f"step {step}" for step in (50, 40, 30, 20, 10)]
+    browser.execute_script(
+        """const select = document.querySelector("select[aria-label='Step of the groups']");
+        select.value = "20"; select.dispatchEvent(new Event("change"));
+        document.querySelectorAll(".group-table .reply")[4].focus();"""
+    )
+    label = browser.switch_to.active_element.get_attribute("aria-label")
+    press(browser, Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "detail"
+    assert "train episode of step 20" in text_of(browser, "#detail")
+    agent, _, words = label.partition(": ")
+    assert agent in text_of(browser, "#detail")
+    assert words.split(", ")[1].split(";")[0] in text_of(browser, "#detail")
+    assert browser.find_element("id", "detail").is_displayed()
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.execute_script("return window.hacked") is None
+
+
 def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any]) -> None:
     browser = open_page("hostile")
     elements = "return ['script', 'style', 'img', 'a[href^=javascript]'].map((css) => document.querySelectorAll(css).length)"  # noqa: E501

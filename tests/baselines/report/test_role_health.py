@@ -23,10 +23,12 @@ from flowzoo.baselines.report.roles import (
     bundled_workflow,
     role_findings,
     role_health,
+    usable_tier,
 )
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import UsageError
+from flowzoo.sandbox.tier import AUTO
 from studies.truth.simulation import simulate, simulate_team
 
 pytestmark = pytest.mark.xdist_group("report-facts")  # they share runs
@@ -62,6 +64,8 @@ def saved(run: RunData, step: int, episodes: list[dict[str, Any]]) -> None:
         ([0.9] * 6, [0.6, 0.5, 0.4, 0.2, 0.1, 0.05], "bad", "collapsed: it accepts everything"),
         ([0.7] * 6, [0.7] * 6, "good", "still discriminates"),
         ([0.5] * 6, [0.5] * 6, "result", "judges no better than chance"),
+        ([0.05] * 6, [0.9] * 6, "warn", "rejects everything from the start"),
+        ([0.9] * 6, [0.05] * 6, "warn", "accepts everything from the start"),
     ],
 )
 def test_a_judge_is_described_with_both_shares(
@@ -72,6 +76,19 @@ def test_a_judge_is_described_with_both_shares(
     assert (finding.level, title in finding.title) == (level, True)
     assert "of the right answers and rejects" in finding.text
     assert "95\u00a0% interval" in finding.text
+
+
+def test_a_judge_that_never_judged_is_a_problem_if_it_was_trained(plain: RunData) -> None:
+    run = with_shares(plain, evaluator_tpr=[0.05] * 6, evaluator_tnr=[0.9] * 6)
+    rows = [
+        row | {"eval/strict/evaluator": 1.0, "signal/evaluator/shared": 0.4} for row in run.rows
+    ]
+    facts = run_facts(replace(run, rows=rows))
+    assert ("evaluator", "never judges") in facts["codes"]
+    diagnosis = facts["diagnosis"]
+    assert diagnosis["role"] == "evaluator"
+    assert diagnosis["sentences"][0].startswith("The evaluator rejects everything from the start")
+    assert "model of evaluator cannot tell right from wrong" in diagnosis["cause"]
 
 
 def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path: Path) -> None:
@@ -87,7 +104,7 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path
     found = {one.title: one for one in role_findings(facts, True)}
     assert "generator lost its skill while the team gained" in found
     assert "The team became a single agent: aggregator" in found
-    assert "Choices collapsed onto position 1" in found
+    assert found["The choices of aggregator collapsed onto position 1"].role == "aggregator"
     assert found["The workflow is better than a candidate at random"].level == "good"
     text = found["generator lost its skill while the team gained"].text
     assert "found with probability 0.8" in text
@@ -101,7 +118,7 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path
 )
 def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable: float, title: str) -> None:
     skill = RoleDeath("generator", "skill", False, 0.6, 0.58, -0.02, -0.1, 0.06, 30, 90, findable)
-    facts = {"judges": [], "chooser": None, "values": [], "deaths": [skill]}
+    facts = {"judges": [], "chooser": None, "values": [], "deaths": [skill], "trained": []}
     (finding,) = role_findings(facts, True)
     assert finding.title == title
     assert f"with probability 0.8: generator {100 * findable:.1f} points" in finding.text
@@ -198,11 +215,12 @@ def test_a_destroyed_policy_is_not_called_a_matter_of_problems(plain: RunData) -
 def test_only_what_is_bundled_is_played_again(plain: RunData) -> None:
     for settings in ({"workflow": "mine:Flow"}, {"workflow": "voting", "env": "x"},
                      {"workflow": "voting", "options": ["credit=my:rule"]},
-                     {"workflow": "voting", "task": "somebody_elses"},
-                     {"workflow": "voting", "task": "code"}):  # fmt: skip
+                     {"workflow": "voting", "task": "somebody_elses"}):  # fmt: skip
         with pytest.raises(UsageError):
             bundled_workflow(settings)
     assert bundled_workflow({"workflow": "voting", "task": "math"}).name == "voting_v0"
+    code = {"workflow": "voting", "task": "code", "options": ["sandbox=unsafe"]}
+    assert bundled_workflow(code, usable_tier({"sandbox": {"tier": "unsafe"}})).task.sandbox == AUTO
     finding = blame_finding(blame_facts(plain, fell=False))  # its problems are no real ones
     assert finding.level == "unknown"
     assert finding.text.startswith("Reason: ")

@@ -129,7 +129,16 @@ def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(
         assert len(taken) == 1
         assert taken[0].value == max(call.value or 0.0 for call in calls)
     # Three generators, then one aggregator: four decisions an episode, of the executed calls.
-    assert [len(calls) for calls in calls_of(tmp_path, "train-000001")] == [4, 4]
+    saved = calls_of(tmp_path, "train-000001")
+    assert [len(calls) for calls in saved] == [4, 4]
+    advantages = {
+        (call["node"], call["agent"]): call["advantage"] for calls in saved for call in calls
+    }
+    assert advantages == {
+        (call.node, call.agent): pytest.approx(advantage)
+        for step, _, call, advantage in learned
+        if step == 1 and call.executed
+    }
     assert repeated_rows(tmp_path)[-1]["tree/value_tokens"] == 0
 
 

@@ -54,7 +54,11 @@ def test_a_run_leaves_metrics_transcripts_checkpoints_and_a_summary(
     saved = {f"eval-{step:06d}.jsonl" for step in (0, 2, 4)}
     assert names == saved | {f"train-{step:06d}.jsonl" for step in (2, 4)}
     line = (whole / "transcripts" / "train-000002.jsonl").read_text().splitlines()[0]
-    assert json.loads(line)["calls"][0]["messages"][0]["role"] == "user"
+    call = json.loads(line)["calls"][0]
+    assert call["messages"][0]["role"] == "user"
+    assert isinstance(call["advantage"], float)
+    line = (whole / "transcripts" / "eval-000002.jsonl").read_text().splitlines()[0]
+    assert "advantage" not in json.loads(line)["calls"][0]
     assert list((whole / "tensorboard").iterdir())
     settings = json.loads((whole / "run.json").read_text())["settings"]
     assert settings["problems"] == 2

@@ -1,6 +1,7 @@
 // The transcript browser: a list that only holds the rows in view, and one episode beside it.
 
-let showStep = () => {}; // of a step in a chart; set where there are transcripts
+// Of a step in a chart and of a reply in a table; set where there are transcripts.
+let showStep = () => {}, showEpisode = () => {};
 
 const ROW = 60; // height of a row in CSS pixels, as in the style sheet
 
@@ -24,7 +25,7 @@ const callView = (index, call, query, colors) => {
   } }, h("summary", null, `What it was asked (${messages.length} ${messages.length === 1 ? "message" : "messages"})`));
   const element = h("article", { class: "call" },
     h("header", null, h("b", null, bdi(call.agent)), h("span", { class: "muted" }, `phase ${call.phase}, turn ${call.turn}, ${known(call.tokens) ? `${number(call.tokens)} tokens, ` : ""}policy `, bdi(call.policy || "–")),
-      known(call.role_score) ? badge(`own answer ${number(call.role_score)}`, call.role_score >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`),
+      known(call.role_score) ? badge(`own answer ${number(call.role_score)}`, call.role_score >= 1 ? "good" : "bad") : null, badge(`reward ${number(call.reward)}`), known(call.advantage) ? badge(`advantage ${signed(call.advantage)}`) : null,
       call.strict ? null : badge("not read strictly", "warn"), call.lenient ? null : badge("not read leniently", "warn"), call.cut ? badge("cut off", "warn") : null),
     said(index.texts[call.reply], query), messages.length ? asked : null);
   element.style.borderLeftColor = seriesColor(colors.indexOf(call.role));
@@ -65,7 +66,7 @@ class Browser {
     this.detail = h("div", { class: "detail", id: "detail", tabindex: "0", role: "region", "aria-label": "Episode" });
     this.back = h("button", { type: "button", class: "back", onclick: () => this.close() }, "‹ Episodes");
     this.root = h("div", { class: "panel browser" },
-      h("div", { class: "left" }, h("div", { class: "tools" }, this.box, this.chips, prompts, select("Role", "role", "all roles", this.index.roles), this.moments = select("Step", "moment", "all steps", this.index.moments)), this.count, this.list),
+      h("div", { class: "left" }, h("div", { class: "tools" }, this.box, this.chips, prompts, this.roles = select("Role", "role", "all roles", this.index.roles), this.moments = select("Step", "moment", "all steps", this.index.moments)), this.count, this.list),
       h("div", { class: "right" }, this.back, this.detail));
     new ResizeObserver(() => this.paint()).observe(this.list);
     document.addEventListener("keydown", (event) => this.key(event));
@@ -78,6 +79,20 @@ class Browser {
     this.state.moment = this.moments.value = moment;
     this.search();
     this.root.scrollIntoView();
+  }
+
+  // Show one episode among all of its step.
+  showEpisode(place) {
+    const { kind, step } = this.index.episodes[place];
+    Object.assign(this.state, { query: "", filters: [], role: "", moment: `${kind} ${step}` });
+    this.box.value = this.roles.value = "";
+    this.moments.value = this.state.moment;
+    for (const chip of this.chips) chip.setAttribute("aria-pressed", "false");
+    this.search();
+    this.move(this.found.indexOf(place));
+    this.open();
+    this.root.scrollIntoView();
+    this.detail.focus({ preventScroll: true });
   }
 
   toggle(name, chip) {
@@ -168,10 +183,11 @@ class Browser {
   }
 }
 
-const browserSection = (run, packed) => {
-  if (!packed || !packed.episodes.length) return section("transcripts", "Transcripts", null, h("p", { class: "muted" }, "This run has saved no episodes, or the page was made without them."));
-  const browser = new Browser(new Index(packed), packed.total);
+const browserSection = (index, total) => {
+  if (!index) return section("transcripts", "Transcripts", null, h("p", { class: "muted" }, "This run has saved no episodes, or the page was made without them."));
+  const browser = new Browser(index, total);
   showStep = (step) => browser.showStep(step);
+  showEpisode = (place) => browser.showEpisode(place);
   return section("transcripts", "Transcripts", "Held-out and saved training episodes. With a role chosen, search and filters look at its replies alone. Characters that do not show are written by their code point.",
     browser.root, h("p", { class: "keys" }, h("kbd", null, "/"), h("span", null, "search"), h("kbd", null, "j"), h("kbd", null, "k"), h("span", null, "next, previous"), h("kbd", null, "Esc"), h("span", null, "clear the search")));
 };

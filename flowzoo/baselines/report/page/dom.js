@@ -74,6 +74,7 @@ const number = (value, digits = 3) => {
   if (size >= 1e5 || size < 1e-3) return minus(value.toExponential(2));
   return minus(value.toLocaleString("en", { maximumSignificantDigits: size >= 100 ? 4 : digits }));
 };
+const signed = (value) => (value > 0 ? "+" : "") + minus(value.toFixed(2));
 const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 const minutes = (seconds) => (known(seconds) ? (seconds / 60).toFixed(1) : "–");
 const range = (low, high, show) => (known(low) && known(high) ? `${show(low)} to ${show(high)}` : "–");

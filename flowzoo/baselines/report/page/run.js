@@ -207,7 +207,7 @@ const gradientSection = (run) => {
     ], one.pairs)));
 };
 
-const groupSection = (run) => {
+const groupSection = (run, index) => {
   const names = { "mu_k/": ["Mean return μₖ", {}], "sigma_k/": ["Spread of returns σₖ", { least: 0 }], "inflation/": ["Inflation Fₖ", { least: 0 }], "shift/": ["Shift bₖ", {}] };
   const rows = run.roles.filter((role) => points2d(run, `mu_k/${role}`).length);
   const ends = (metric) => {
@@ -216,7 +216,8 @@ const groupSection = (run) => {
     return series.length ? `${number(mean(series.slice(0, 10)))} → ${number(mean(series.slice(-10)))}` : "–";
   };
   const flatGroups = run.course.steps.map((step, place) => [step, (run.course.metrics["group/zero_variance"] || [])[place] / (run.course.metrics["group/count"] || [])[place]]).filter(([, value]) => known(value));
-  if (!rows.length && !flatGroups.length) return null;
+  const replies = trainingGroups(run, index);
+  if (!rows.length && !flatGroups.length && !replies) return null;
   return section("groups", "Groups", "Returns within the groups that advantages are taken in, per role: mean μₖ and standard deviation σₖ, inflation Fₖ = (σₖ² + (μₖ − μ)²) / σ² and shift bₖ = (μₖ − μ) / σ against the pooled group (arXiv 2602.08847). Fₖ = 1 and bₖ = 0: the role loses nothing by sharing its statistics.",
     rows.length ? table("Mean over the first ten measured steps → over the last ten.", [
       ["role", (role) => bdi(role)],
@@ -227,7 +228,7 @@ const groupSection = (run) => {
       flatGroups.length ? chart("Groups without variance", "Their advantage is 0: they teach nothing.", [{ name: "share of groups", place: 0, points: flatGroups }], { percent: true, min: 0 }) : null,
       maybe("Rows in groups without variance", "Per role: these rows teach nothing.", roleSeries(run, "group/zero_variance", false), { percent: true, min: 0 }),
       maybe("Rows alone in their group", "Per role.", roleSeries(run, "group/singleton", false), { percent: true, min: 0 }),
-    ]));
+    ]), replies);
 };
 
 const SHARES = {
@@ -310,9 +311,9 @@ const diagnosisSection = (run) => {
       h("div", { class: "sides" }, momentSide(moment, "before", 0, one.role), momentSide(moment, "after", 1, one.role))) : null);
 };
 
-const runPage = (run, episodes) => [
+const runPage = (run, episodes, index = episodes && episodes.episodes.length ? new Index(episodes) : null) => [
   diagnosisSection(run),
   h("div", { class: "first" }, section("verdict", "Findings", null, findings(run.findings)), accuracySection(run)),
-  rolesSection(run), gradientSection(run), groupSection(run), factSection(run),
-  browserSection(run, episodes), learnerSection(run), explorerSection(run), provenanceSection(run),
+  rolesSection(run), gradientSection(run), groupSection(run, index), factSection(run),
+  browserSection(index, episodes && episodes.total), learnerSection(run), explorerSection(run), provenanceSection(run),
 ];

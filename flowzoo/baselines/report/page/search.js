@@ -3,9 +3,9 @@
 
 const unpack = (packed) => packed.episodes.map(([kind, step, problem, text, gold, answer, score, truncated, facts, calls], place) => ({
   place, kind: packed.texts[kind], step, problem, text, gold, answer, score, truncated, facts,
-  calls: calls.map(([role, agent, phase, turn, reply, strict, lenient, role_score, reward, finish, tokens, messages, policy]) => ({
+  calls: calls.map(([role, agent, phase, turn, reply, strict, lenient, role_score, reward, finish, tokens, messages, policy, advantage]) => ({
     role: packed.texts[role], agent: packed.texts[agent], phase, turn, reply, strict, lenient, role_score, reward,
-    cut: packed.texts[finish] === "length", tokens, messages, policy: packed.texts[policy],
+    cut: packed.texts[finish] === "length", tokens, messages, policy: packed.texts[policy], advantage,
   })),
 }));
 
