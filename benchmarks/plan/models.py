@@ -52,7 +52,11 @@ class ModelFolders:
             self.lent.add(source)
             self.paths[source] = shape_folder(size, self._room / f"qwen3-{size}")
             return self.paths[source]
-        self.paths[source] = folder = model_folder(source, task)
+        try:
+            self.paths[source] = folder = model_folder(source, task)
+        except UsageError as error:
+            shapes = ", ".join(f"qwen3:{name}" for name in QWEN3)
+            raise UsageError(f"{error}, or one of the shapes {shapes}") from error
         if has_tokenizer(folder):
             return folder
         self.lent.add(source)

@@ -113,7 +113,7 @@ def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["--gpus", "0"], "must be above 0"),
         (["--gpu-gib", "inf"], "--gpu-gib must be a finite number, got inf"),
-        (["--model", "nobody/nothing"], "was not downloaded to this machine"),
+        (["--model", "nobody/nothing"], "or one of the shapes qwen3:0.6B, qwen3:1.7B"),
         (["--measured", "absent.json"], "absent.json cannot be read"),
     ],
 )
