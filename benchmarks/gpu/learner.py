@@ -69,7 +69,7 @@ def random_calls(options: Options, vocabulary: int) -> list[Any]:
 
 
 def estimate(model: Any, learner: Any, tokens: int) -> dict[str, int]:
-    """The same parts as `flowzoo plan` counts them, for rows that share no tokens."""
+    """The same parts as `benchmarks.plan` counts them, for rows that share no tokens."""
     from flowzoo.baselines.learner.lora import LoraSettings
     from flowzoo.baselines.sizing.activations import count_activations
     from flowzoo.baselines.sizing.memory import learner_memory

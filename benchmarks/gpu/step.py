@@ -5,8 +5,8 @@
 
 Runs the trainer itself, colocated with a vLLM engine, from random weights. Rewards are noise; the
 sync proof is real and stops the run if the engine's log-probs are not the learner's. Memory is
-printed beside what `flowzoo plan` counts for the same settings; on a CPU it is that of the process,
-which has learner and engine.
+printed beside what `benchmarks.plan` counts for the same settings; on a CPU it is that of the
+process, which has learner and engine.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def settings(options: Options, folder: Path, gpu: bool) -> Any:
 
 
 def estimate(config: Any, gpu: bool, tokens: int) -> dict[str, int]:
-    """Bytes that `flowzoo plan` counts for a run whose microbatches have at most `tokens` tokens.
+    """Bytes that `RunSizes` counts for a run whose microbatches have at most `tokens` tokens.
 
     On a GPU the cache is what the engine takes, its share of the card; the least is given here.
     """

@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.table RESULT.json ... --json docs/data/real-shapes.json
 
 RESULT is what `step.py --json` wrote. Memory is measured on the left of a slash, and on the right
-what `flowzoo plan` counts for it, which knows of no libraries, buffers or mapped files.
+what `benchmarks.plan` counts for it, which knows of no libraries, buffers or mapped files.
 """
 
 from __future__ import annotations

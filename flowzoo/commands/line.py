@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -30,7 +30,6 @@ COMMANDS = {
         "Fine-tune a workflow's policies on recorded replies: of experts, or their own best ones."
     ),
     "train": "Train a workflow's policies; repeat the command to resume a stopped run.",
-    "plan": "Estimate the GPU memory of a run, from the arguments of `flowzoo train`.",
     "matrix": (
         "Train every cell of an experiment matrix, several at a time; repeat the command to resume."
     ),
@@ -75,13 +74,14 @@ def parse(line: Sequence[str]) -> CommandLine:
         raise SystemExit(0)
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
+    read_config = getattr(module_of(name), "read_config", None)
     actions = actions_of(options_of(name))
     if not actions:
-        return _parse_command(f"flowzoo {name}", COMMANDS[name], options_of(name), name, rest)
+        return parse_command(f"flowzoo {name}", COMMANDS[name], options_of(name), rest, read_config)
     action, rest = split_command(rest)
     if action in actions:
         options = actions[action]
-        parsed = _parse_command(f"flowzoo {name} {action}", options.__doc__, options, name, rest)
+        parsed = parse_command(f"flowzoo {name} {action}", options.__doc__, options, rest)
         return CommandLine(options_of(name)(parsed.command), parsed.verbose)
     if action is not None:
         raise unknown(f"command of `flowzoo {name}`", action, actions)
@@ -92,12 +92,17 @@ def parse(line: Sequence[str]) -> CommandLine:
     raise SystemExit(0)
 
 
-def _parse_command(
-    command: str, purpose: str, options: type, name: str, rest: Sequence[str]
+def parse_command(
+    command: str,
+    purpose: str,
+    options: type,
+    rest: Sequence[str],
+    read_config: Callable[[str], Any] | None = None,
 ) -> CommandLine:
+    """Parse the arguments of one command; `read_config` reads the file that --config names."""
     values = parse_words([*arguments_of(options), *arguments_of(Common)], rest, command)
     config = values.get("config")
-    defaults = module_of(name).read_config(config) if config else None
+    defaults = read_config(config) if config and read_config else None
     if values.pop("help", False):
         arguments = [*arguments_of(options, defaults), *arguments_of(Common)]
         print(help_text(command, purpose, arguments), end="")

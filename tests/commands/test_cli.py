@@ -24,7 +24,7 @@ from flowzoo.extras import remedy
 from flowzoo.start import end_at_once
 
 COMMANDS = (
-    "list", "algorithms", "play", "prompts", "eval", "filter", "sft", "train", "plan", "matrix",
+    "list", "algorithms", "play", "prompts", "eval", "filter", "sft", "train", "matrix",
     "report", "swap", "export", "dataset", "new", "doctor", "sandbox build",
     "sandbox check", "completion",
 )  # fmt: skip

@@ -173,9 +173,3 @@ class Groups:
         if determines(last, wide.codes):
             return last
         return pair(wide, last)
-
-
-def encode(calls: Sequence[Call], names: Sequence[str]) -> tuple[Codes, list[tuple[Hashable, ...]]]:
-    """Groups of equal columns `names`, numbered by first appearance: codes (rows,) and keys."""
-    groups = Groups(CallColumns(calls, keep=names))
-    return groups.by(names).codes.copy(), groups.keys(names)

@@ -33,7 +33,7 @@ from flowzoo.baselines.matrix.cell import CONTROL, Cell
 from flowzoo.baselines.matrix.failures import FailureMode, read_failures
 from flowzoo.baselines.matrix.parity import check_controls, check_sharing
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.file import bundled_names, from_table, read_toml
+from flowzoo.baselines.settings.file import from_table, read_toml
 from flowzoo.errors import UsageError, unknown
 
 FOLDER = Path(__file__).parent / "bundled"
@@ -53,11 +53,6 @@ class Matrix:
     cells: tuple[Cell, ...]  # the controls come last
     seeds: tuple[int, ...]
     failures: tuple[FailureMode, ...] = ()  # failures that it is made to show
-
-
-def matrix_names() -> list[str]:
-    """The bundled matrices."""
-    return bundled_names(FOLDER)
 
 
 def load_matrix(name: str) -> Matrix:

@@ -16,11 +16,6 @@ POCKET = "pocket"
 """Variant that a file may have without being asked for."""
 
 
-def config_names() -> list[str]:
-    """The bundled files, e.g. `paper/voting-math`."""
-    return bundled_names(FOLDER)
-
-
 def bundled_names(folder: Path) -> list[str]:
     """The TOML files below `folder` by the name that they are asked for with."""
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.toml"))

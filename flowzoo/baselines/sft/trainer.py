@@ -298,13 +298,6 @@ class SupervisedTrainer:
         self.history = self.run.begin(info, damaged, finished=self._ends)
 
 
-def warm_start(
-    config: SftConfig, on_step: Callable[[MetricRow], None] = lambda row: None
-) -> MetricRow:
-    """Train as `config` says, resuming what an earlier process began; returns the summary."""
-    return SupervisedTrainer(config).train(on_step)
-
-
 def sft_learner_config(config: SftConfig, weights: Weights, steps: int) -> LearnerConfig:
     """Settings of the learner of `weights`, which takes `steps` steps in all."""
     size = sum(parameter.numel() for parameter in weights.model.parameters())

@@ -1,4 +1,4 @@
-"""Memory and time of a run in advance, from its settings and the shapes of its models.
+"""Memory of a run in advance, from its settings and the shapes of its models.
 
-No weights are loaded, and no GPU is asked.
+No weights are loaded, and no GPU is asked. `benchmarks/plan` prints tables and hours.
 """

@@ -1,21 +1,17 @@
-"""Layouts of learners and engines on GPUs, with their memory."""
+"""Memory of a run on its GPUs, for the line that `flowzoo train` prints."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from flowzoo.agents.policy_map import agent_names
 from flowzoo.agents.vllm.settings import BYTES, cache_bytes
 from flowzoo.baselines.learner.lora import LoraSettings
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
 from flowzoo.baselines.settings.options import Sharding
 from flowzoo.baselines.settings.policy_map import per_policy
-from flowzoo.baselines.settings.rules import check, sharding_rules
 from flowzoo.baselines.sizing.activations import Activations, count_activations
 from flowzoo.baselines.sizing.memory import (
     GIB,
@@ -26,9 +22,8 @@ from flowzoo.baselines.sizing.memory import (
     with_cache,
 )
 from flowzoo.baselines.sizing.shape import ModelShape, UncountedError, read_config, shape_of
-from flowzoo.baselines.sizing.source import files_bytes, place_run
+from flowzoo.baselines.sizing.source import PlacedRun, place_run
 from flowzoo.baselines.training.plan import RunPlan, resolve
-from flowzoo.errors import UsageError
 
 Training = Literal["full", "lora"]
 Where = Literal["transformers", "colocated", "split", "split, own GPUs"]
@@ -57,41 +52,30 @@ class Layout:
     counted: bool = True
     """True if the numbers include the learner's activations."""
 
-    def fits(self, where: Where, room: int) -> bool | None:
-        """True if GPUs of which `room` bytes may be used hold it; None: not known."""
-        if self.needs[where] > room:
-            return False
-        return True if self.counted else None
-
 
 class RunSizes:
     """A run's settings with the shapes of its models, from which everything is counted."""
 
-    def __init__(self, config: TrainConfig) -> None:
-        self._asked = config
-        with tempfile.TemporaryDirectory() as folder:
-            placed = place_run(config, Path(folder))
-            # Counted for GPUs, so with their number formats.
-            settled = replace(placed.config.settled(), device="cuda")
-            self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
-            self.config = replace(
-                self.plan.config, device=config.device, model=config.model, models=config.models
-            )
-            named = per_policy(config.models, self.plan.names, "models")
-            names = {name: named.get(name, config.model) for name in self.plan.names}
-            configs = {model: read_config(placed.folders[model]) for model in set(names.values())}
-            files = {model: files_bytes(placed.folders[model]) for model in configs}
-            self.lent = placed.lent if config.max_tokens is None else frozenset[str]()
-            """Models without a tokenizer, which are taken not to think."""
-        self.configs: Mapping[str, Any] = configs
-        self._shapes = {m: shape_of(c, config.lora_targets) for m, c in configs.items()}
+    def __init__(self, config: TrainConfig, placed: PlacedRun | None = None) -> None:
+        placed = placed or place_run(config)
+        self.asked = config
+        """The settings as they were given."""
+        # Counted for GPUs, so with their number formats.
+        settled = replace(placed.config.settled(), device="cuda")
+        self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
+        self.config = replace(
+            self.plan.config, device=config.device, model=config.model, models=config.models
+        )
+        named = per_policy(config.models, self.plan.names, "models")
+        self.models = {name: named.get(name, config.model) for name in self.plan.names}
+        """Model by policy, as the settings name it."""
+        self.configs: Mapping[str, Any] = {
+            model: read_config(placed.folders[model]) for model in set(self.models.values())
+        }
+        self._shapes = {m: shape_of(c, config.lora_targets) for m, c in self.configs.items()}
         self._activations: dict[tuple[str, Training], Activations | None] = {}
         self.uncounted: dict[str, str] = {}
         """Reason why the activations are unknown, by model."""
-        self.models = names
-        self.files = files
-        self.learner_groups = plan_learner_groups(config, names)
-        self.learner_gpus = config.learner_gpus
 
     def shape(self, policy: str) -> ModelShape:
         """Shape of a policy's model."""
@@ -116,15 +100,6 @@ class RunSizes:
         return self._activations[key]
 
     @property
-    def unsharded(self) -> str:
-        """Reason why a run refuses `shard` full with these settings, or empty."""
-        try:
-            check(sharding_rules(self.config))
-        except UsageError as error:
-            return str(error)
-        return ""
-
-    @property
     def trained(self) -> list[str]:
         """The policies that are trained."""
         return [name for name in self.plan.names if name not in self.config.frozen]
@@ -144,17 +119,11 @@ class RunSizes:
         return len({role for role, name in self.plan.policies.items() if name == policy})
 
     def learner(
-        self, policy: str, training: Training, ranks: int = 1, shard: Sharding = "none",
-        role_gradients: bool = True,
-    ) -> LearnerMemory:  # fmt: skip
-        """Memory of one policy's learner on each GPU.
-
-        `role_gradients`: as the settings say, or else none.
-        """
+        self, policy: str, training: Training, ranks: int = 1, shard: Sharding = "none"
+    ) -> LearnerMemory:
+        """Memory of one policy's learner on each GPU."""
         shape = self.shape(policy)
         config = self.plan.learners[policy]
-        if not role_gradients:
-            config = replace(config, role_gradients=False)
         longest = max(config.microbatch_tokens, self.sequence)  # a longer row stands alone
         return learner_memory(
             shape,
@@ -166,25 +135,18 @@ class RunSizes:
             shard=shard,
         )
 
-    def learners(
-        self, training: Training, ranks: int, shard: Sharding, role_gradients: bool = True
-    ) -> int:
+    def learners(self, training: Training, ranks: int, shard: Sharding) -> int:
         """Bytes of all learners on one GPU: adapters of a model share it, one learns at a time."""
-        return sum(self._together(training, ranks, shard, self.plan.names, role_gradients))
-
-    def learner_group(self, group: LearnerGroupPlan) -> int:
-        """Bytes of the learners of a learner group on the GPU of each of its workers."""
-        shard = self._asked.shard
-        return sum(self._together(self.training, group.workers, shard, group.policies))
+        return sum(self.together(training, ranks, shard, self.plan.names))
 
     def held(self, training: Training, ranks: int, shard: Sharding) -> int:
         """Bytes of all learners on one GPU while none of them learns."""
-        return self._together(training, ranks, shard, self.plan.names)[0]
+        return self.together(training, ranks, shard, self.plan.names)[0]
 
-    def _together(
-        self, training: Training, ranks: int, shard: Sharding, names: Sequence[str],
-        role_gradients: bool = True,
-    ) -> tuple[int, int]:  # fmt: skip
+    def together(
+        self, training: Training, ranks: int, shard: Sharding, names: Sequence[str]
+    ) -> tuple[int, int]:
+        """Bytes of the learners of policies all the time, and the most that learning adds."""
         # Policies learn one after another, so gradients and activations are counted once.
         held, most, seen = 0, 0, set[str]()
         for name in names:
@@ -194,7 +156,7 @@ class RunSizes:
                     held += self.shape(name).parameters * size
                     seen.add(self.models[name])
                 continue
-            learner = self.learner(name, training, ranks, shard, role_gradients)
+            learner = self.learner(name, training, ranks, shard)
             size = sum(learner.held.values())
             most = max(most, learner.peak - size)
             # Adapters of one model share its weights.
@@ -242,24 +204,10 @@ class RunSizes:
         context, bound = self.shape(policy).context, self.config.longest_sequence
         return min(context, bound) if bound and context else context or bound
 
-    def layouts(self, gpus: int, bytes_each: int, *, role_gradients: bool = True) -> list[Layout]:
-        """List the layouts that `gpus` GPUs of `bytes_each` bytes allow."""
-        kinds: tuple[Training, ...] = ("full", "lora")
-        return [
-            self._layout(training, ranks, shard, gpus, bytes_each, role_gradients)
-            for training in kinds
-            for ranks in self._ranks(gpus)
-            for shard in (("none", "full") if ranks > 1 else ("none",))
-        ]
-
-    def _ranks(self, gpus: int) -> list[int]:
-        powers = {2**power for power in range(gpus.bit_length())}
-        return sorted(count for count in powers | {gpus, self._asked.ranks or 1} if count <= gpus)
-
     def describe(self, ranks: int, bytes_each: int) -> str:
         """Describe the memory of the run on each GPU, as the settings place it, in one line."""
         config = self.config
-        layout = self._layout(self.training, ranks, self._asked.shard, 2 * ranks, bytes_each)
+        layout = self.layout(self.training, ranks, self.asked.shard, 2 * ranks, bytes_each)
         about = "about" if layout.counted else "at least"
         learner = (
             f"{layout.learner / GIB:.1f} GiB of each GPU's {bytes_each / GIB:.1f} for learning"
@@ -269,21 +217,21 @@ class RunSizes:
         traits = config.engine_traits
         if traits.takes_placement:
             where = config.placement
-            if where == "split" and (self._asked.engine_devices or self._asked.backend == "ray"):
+            if where == "split" and (self.asked.engine_devices or self.asked.backend == "ray"):
                 where = "split, own GPUs"
         elif traits.server:
-            return f"memory: {about} {learner}{unknown} (`flowzoo plan` says for what)"
+            return f"memory: {about} {learner}{unknown}"
         most = layout.needs.get(where, layout.learner)
         line = f"memory: {about} {learner}, {most / GIB:.1f} GiB at most with sampling{unknown}"
         if most > (1 - SPARE) * bytes_each:
             line += ", which may be too much"
-        return f"{line} (`flowzoo plan` says for what, and what fits)"
+        return line
 
-    def _layout(
-        self, training: Training, ranks: int, shard: Sharding, gpus: int, bytes_each: int,
-        role_gradients: bool = True,
-    ) -> Layout:  # fmt: skip
-        learners = self.learners(training, ranks, shard, role_gradients)
+    def layout(
+        self, training: Training, ranks: int, shard: Sharding, gpus: int, bytes_each: int
+    ) -> Layout:
+        """A layout on the first `ranks` of `gpus` GPUs of `bytes_each` bytes."""
+        learners = self.learners(training, ranks, shard)
         engines = self.engines(training)
         cache = self.config.engine_memory or None
         engine = with_cache(engines, bytes_each, cache)
@@ -297,7 +245,7 @@ class RunSizes:
             held = self.held(training, ranks, shard)
             needs["colocated"] = max(learners, held + engine) if sleeps else learners + engine
         needs["split"] = learners + engine
-        given = int(self._asked.rollout_gpus)
+        given = int(self.asked.rollout_gpus)
         spread = gpus_of_each(engines, gpus - ranks, int((1 - SPARE) * bytes_each), given)
         if spread > 1:
             share = cache and cache / len(engines)
@@ -332,12 +280,3 @@ class RunSizes:
     def episodes(self) -> int:
         """Episodes of a step."""
         return self.config.problems * self.plan.samples
-
-    def sync_bytes(self, policy: str) -> dict[Training, int]:
-        """Bytes that go to an engine after an update of a policy; a tied head goes twice."""
-        shape = self.shape(policy)
-        sent = shape.parameters + shape.head * shape.tied
-        size = 2 if self.config.weights == "bfloat16" else 4
-        if self.config.placement == "split":
-            size = BYTES[self.config.settled_dtype]
-        return {"full": sent * size, "lora": shape.adapter(self.rank) * 4}

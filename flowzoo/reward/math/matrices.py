@@ -86,7 +86,7 @@ def negative(node: ExprNode) -> ExprNode:
 
 
 def raised(base: ExprNode, exponent: ExprNode) -> ExprNode:
-    """A power; of a square matrix by multiplication, its inverse by cofactors."""
+    """A power; of a square matrix by multiplication."""
     if not is_matrix(base):
         return power(base, exponent)
     cells, count = _cells(base), rational(exponent)
@@ -94,39 +94,12 @@ def raised(base: ExprNode, exponent: ExprNode) -> ExprNode:
         return _built([list(column) for column in zip(*cells, strict=True)])
     size = len(cells)
     is_square = all(len(row) == size for row in cells) and size <= 4
-    if count is None or count.denominator != 1 or abs(count) > _MOST_POWER or not is_square:
+    if count is None or count.denominator != 1 or not 0 <= count <= _MOST_POWER or not is_square:
         return power(base, exponent)
-    if count < 0:
-        inverse = _inverse(cells)
-        if inverse is None:
-            return power(base, exponent)
-        cells, count = inverse, -count
     result = [[ONE if i == j else ZERO for j in range(size)] for i in range(size)]
     for _ in range(int(count)):
         result = _times(result, cells)
     return _built(result)
-
-
-def _inverse(cells: Cells) -> Cells | None:
-    size = len(cells)
-    whole = determinant(cells)
-    if whole is None or whole.key == "0" or size > 3:
-        return None
-    scale = power(whole, MINUS_ONE)
-    if size == 1:
-        return [[scale]]
-    inverse: Cells = []
-    for i in range(size):
-        row: list[ExprNode] = []
-        for j in range(size):
-            minor = [
-                [cell for c, cell in enumerate(line) if c != i]
-                for r, line in enumerate(cells)
-                if r != j
-            ]
-            row.append(mul((num((-1) ** (i + j)), determinant(minor) or ZERO, scale)))
-        inverse.append(row)
-    return inverse
 
 
 def determinant(cells: Sequence[Sequence[ExprNode]]) -> ExprNode | None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowzoo.baselines.advantages.columns import CallColumns, Groups, encode
+from flowzoo.baselines.advantages.columns import CallColumns, Codes, Groups
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 from tests.baselines.rows import new_call
@@ -17,6 +17,12 @@ from tests.baselines.rows import new_call
 
 def make_call(problem: Any, episode: Any, role: Any, turn: Any) -> Call:
     return new_call(problem=problem, episode=episode, role=role, turn=turn)
+
+
+def encode(calls: list[Call], names: tuple[str, ...]) -> tuple[Codes, list[tuple[Any, ...]]]:
+    """Codes of the groups of equal columns `names`, and the key of each group."""
+    groups = Groups(CallColumns(calls, keep=names))
+    return groups.by(names).codes, groups.keys(names)
 
 
 # "1" then "11" and "11" then "1"; separators; ids of other types; ints of one hash (-1 and -2;

@@ -17,12 +17,13 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.matrix.cell import cell_text
-from flowzoo.baselines.matrix.file import load_matrix, matrix_names, read_matrix
+from flowzoo.baselines.matrix.file import FOLDER as MATRICES
+from flowzoo.baselines.matrix.file import load_matrix, read_matrix
 from flowzoo.baselines.matrix.jobs import TrainingJob
 from flowzoo.baselines.matrix.run import execute, training_jobs
 from flowzoo.baselines.report.matrix_facts import as_json, as_text, tables
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.file import config_names, load_config
+from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
 from flowzoo.commands.matrix import Options, move_aside
@@ -131,7 +132,7 @@ def test_mistakes_in_a_matrix_are_named(table: Mapping[str, Any], message: str) 
 
 
 def test_the_bundled_matrix_holds_the_cells_that_learning_is_judged_by() -> None:
-    assert "learning" in matrix_names()
+    assert "learning" in bundled_names(MATRICES)
     matrix = load_matrix("learning")
     names = {cell.name for cell in matrix.cells}
     wanted = {
@@ -234,8 +235,8 @@ def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:
 
 CONFIGS = [
     TrainConfig(),
-    *(load_config(name) for name in config_names()),
-    *(load_config(f"{name}@pocket") for name in config_names()),
+    *(load_config(name) for name in bundled_names(FOLDER)),
+    *(load_config(f"{name}@pocket") for name in bundled_names(FOLDER)),
     TrainConfig(
         options=('data=a "b"\\c.jsonl', "level=1-2", "naïve=\U0001f600"), kl=0.0, lr=1e-6,
         deterministic=False, pass_rates=(0.0, 1.0), out="somewhere/é", samples=3,

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from flowzoo.baselines.matrix.file import load_matrix, matrix_names
+from flowzoo.baselines.matrix.file import FOLDER as MATRICES
+from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.file import config_names, from_table, load_config
+from flowzoo.baselines.settings.file import FOLDER, bundled_names, from_table, load_config
 from flowzoo.commands.line import parse
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import read_settings
@@ -34,13 +35,13 @@ def written(tmp_path: Path, text: str) -> str:
 
 
 def test_there_is_a_config_for_every_published_run() -> None:
-    names = config_names()
+    names = bundled_names(FOLDER)
     workflows, tasks = ("voting", "eval_opt", "orch_workers", "single"), ("math", "code")
     assert {f"paper/{flow}-{task}" for flow in workflows for task in tasks} < set(names)
     assert {name.partition("/")[0] for name in names} == {"paper", "dr_mas", "at_grpo", "magrpo"}
 
 
-@pytest.mark.parametrize("name", config_names())
+@pytest.mark.parametrize("name", bundled_names(FOLDER))
 def test_every_bundled_file_loads_at_both_sizes(name: str) -> None:
     full, pocket = load_config(name), load_config(f"{name}@pocket")
     for config in (full, pocket):
@@ -190,8 +191,9 @@ def test_the_curve_of_a_run_that_goes_on_is_never_shifted() -> None:
 
 
 def test_no_bundled_file_leaves_open_how_often_its_runs_are_evaluated() -> None:
-    configs = [load_config(name + size) for name in config_names() for size in ("", "@pocket")]
-    cells = [cell for name in matrix_names() for cell in load_matrix(name).cells]
+    names = bundled_names(FOLDER)
+    configs = [load_config(name + size) for name in names for size in ("", "@pocket")]
+    cells = [cell for name in bundled_names(MATRICES) for cell in load_matrix(name).cells]
     assert all(config.eval_every for config in [*configs, *(cell.config for cell in cells)])
 
 

@@ -38,7 +38,6 @@ from flowzoo.baselines.sft.trainer import (
     SAVE_SHARE,
     SaveClock,
     SupervisedTrainer,
-    warm_start,
 )
 from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.cli import main
@@ -55,7 +54,7 @@ PLAY = ScriptedPlay("train", 3, 1, 0)
 
 
 def run(root: Path, **changes: Any) -> dict[str, Any]:
-    return warm_start(SftConfig(**{**SMALL, **changes, "out": str(root)}))
+    return SupervisedTrainer(SftConfig(**{**SMALL, **changes, "out": str(root)})).train()
 
 
 def teach(root: Path, **changes: Any) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from flowzoo.baselines.learner.hidden_states import fitting_layout, last_hidden
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.sizing.activations import Activations, Saved, count_activations
-from flowzoo.baselines.sizing.hours import MeasuredRates, hours, read_rates, run_tokens
 from flowzoo.baselines.sizing.layouts import RunSizes
 from flowzoo.baselines.sizing.memory import (
     GIB,
@@ -32,9 +30,7 @@ from flowzoo.baselines.sizing.memory import (
     optimizer_bytes,
     with_cache,
 )
-from flowzoo.baselines.sizing.shape import UncountedError, read_config, shape_of
-from flowzoo.baselines.sizing.source import files_bytes, model_folder
-from flowzoo.errors import DataError, UsageError
+from flowzoo.baselines.sizing.shape import UncountedError, shape_of
 
 
 @pytest.fixture(scope="module")
@@ -47,25 +43,6 @@ def config() -> Any:
 def shared() -> RunSizes:
     """A run of one policy for two roles."""
     return RunSizes(TrainConfig(max_tokens=64, lr=1e-4, kl=0.1, coherence=0.5))
-
-
-@pytest.mark.usual(1)
-@pytest.mark.parametrize(
-    ("size", "weights", "cache_kib", "adapter"),
-    [("0.6B", 8.9, 112, 40_370_176), ("1.7B", 25.6, 112, None), ("4B", 59.9, 144, 132_120_576)],
-)
-def test_shapes_of_qwen3_have_the_published_sizes(
-    size: str, weights: float, cache_kib: int, adapter: int | None, tmp_path: Path
-) -> None:
-    folder = model_folder(f"qwen3:{size}", "math", tmp_path)
-    shape = shape_of(read_config(folder), "linear")
-    assert 16 * shape.parameters / GIB == pytest.approx(weights, abs=0.05)
-    assert (2 * shape.cache / 1024, shape.tied) == (cache_kib, True)
-    if adapter:
-        assert shape.adapter(64) == adapter
-    assert shape.parameters == shape.outside + sum(
-        torch.Size(one).numel() for layer in shape.layers for one in layer
-    )
 
 
 def real_bytes(config: Any, length: int, rank: int, lower: bool) -> int:
@@ -149,12 +126,12 @@ def test_activations_that_cannot_be_counted_are_unknown_and_stop_nothing(tmp_pat
     )
     with pytest.raises(UncountedError, match="tables of all pairs of tokens"):
         count_activations(sinks, None, "float32", "float32")
+    shutil.copytree(pocket_path(), tmp_path, dirs_exist_ok=True)
     sinks.save_pretrained(tmp_path)
     sizes = RunSizes(TrainConfig(max_tokens=64, lr=1e-4, model=str(tmp_path)))
     assert "without the activations of gpt_oss: it keeps tables" in sizes.describe(1, 80 * GIB)
-    one = sizes.layouts(1, 80 * GIB)[0]
+    assert not sizes.layout("full", 1, "none", 1, 80 * GIB).counted
     assert "activations" not in sizes.learner("shared", "full").learning
-    assert (one.fits("transformers", 80 * GIB), one.fits("transformers", 1)) == (None, False)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])
@@ -208,65 +185,6 @@ def test_the_peak_is_of_what_is_there_at_one_time() -> None:
     assert replace(found, step=50).peak == 160
 
 
-def test_layouts_are_those_that_can_be_started(shared: RunSizes) -> None:
-    found = {(one.training, one.ranks, one.shard): one for one in shared.layouts(4, 10 * GIB)}
-    assert {key[1] for key in found} == {1, 2, 4}
-    assert set(found["full", 1, "none"].needs) == {
-        "transformers", "colocated", "split", "split, own GPUs",
-    }  # fmt: skip
-    assert set(found["full", 2, "full"].needs) == {"split", "split, own GPUs"}
-    assert set(found["lora", 4, "none"].needs) == {"transformers", "split"}
-    one = found["full", 1, "none"]
-    assert one.needs["split"] == one.learner + int(0.4 * 10 * GIB), "vLLM takes its share"
-    huge = shared.layouts(1, GIB // 1000)[0]
-    assert huge.needs["split"] - huge.learner == (
-        shared.engine_weights("full") + shared.least_cache("full")
-    ), "or what it cannot do without"
-
-
-LLAMA_70B: dict[str, Any] = {
-    "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
-    "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256,
-    "max_position_embeddings": 131072, "tie_word_embeddings": False,
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> RunSizes:
-    """A run of a model of 70 billion weights, of which only the config.json is here."""
-    folder = tmp_path_factory.mktemp("llama-70b")
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama", **LLAMA_70B}))
-    return RunSizes(
-        TrainConfig(
-            model=str(folder), weights="bfloat16", compute="bfloat16", engine="vllm",
-            engine_dtype="bfloat16", gradient_checkpointing=True, max_prompt=3072,
-        )
-    )  # fmt: skip
-
-
-def test_a_model_of_70_billion_weights_fits_16_ranks_and_engines_over_several_gpus(
-    llama: RunSizes,
-) -> None:
-    found = {(one.training, one.ranks, one.shard): one for one in llama.layouts(64, 80 * GIB)}
-    assert {key[1] for key in found} == {1, 2, 4, 8, 16, 32, 64}
-    assert {one.ranks for one in llama.layouts(24, GIB)} == {1, 2, 4, 8, 16, 24}
-    eight, sixteen = (found["full", ranks, "full"] for ranks in (8, 16))
-    assert eight.learner / GIB == pytest.approx(109.5, abs=0.1)
-    # Weights, AdamW, gradients and those of a second role over 16; then gathered layers,
-    # activations and logits, which are not spread.
-    assert sixteen.learner / GIB == pytest.approx((131.4 + 262.8 + 131.4 + 131.4) / 16 + 27, abs=1)
-    thin = {
-        (one.training, one.ranks, one.shard): one
-        for one in llama.layouts(64, 80 * GIB, role_gradients=False)
-    }["full", 16, "full"]
-    assert sixteen.learner - thin.learner == 2 * llama.shape("shared").parameters // 16
-    assert sixteen.engine_gpus == 2, "131 GiB of weights"
-    assert sixteen.fits("split, own GPUs", 72 * GIB)
-    assert not eight.fits("split, own GPUs", 72 * GIB)
-    assert "float32" in llama.unsharded
-    assert llama.lent, "nothing says whether it thinks"
-
-
 def test_engines_are_spread_over_as_few_gpus_as_hold_them_or_as_many_as_asked() -> None:
     one = EngineBytes(weights=120, cache=16, heads=12, groups=2)
     assert (one.on(1), one.on(2), one.on(4)) == (136, 68, 38), "keys and values of 2 heads"
@@ -281,32 +199,10 @@ def test_engines_are_spread_over_as_few_gpus_as_hold_them_or_as_many_as_asked() 
     assert with_cache([one], 1000, 1.0, 2) == 60 + GIB
 
 
-def test_rollout_gpus_spread_the_engines_of_a_plan(tmp_path: Path) -> None:
-    ray: dict[str, Any] = {
-        "backend": "ray", "ray_address": "HEAD:1", "rollout_workers": 2, "engine": "vllm",
-        "placement": "split",
-    }  # fmt: skip
-    config = TrainConfig(max_tokens=64, lr=1e-4, model="qwen3:4B", max_prompt=64, **ray)
-    for gpus, spread in ((1.0, 1), (4.0, 4)):
-        sizes = RunSizes(replace(config, rollout_gpus=gpus))
-        assert sizes.layouts(8, 80 * GIB)[0].engine_gpus == spread
-
-
 def test_a_plan_needs_no_data_set() -> None:
     options = ("data=nobody/nothing:en", "columns=text:a", "n_votes=5")
     sizes = RunSizes(TrainConfig(max_tokens=64, lr=1e-4, options=options))
     assert sizes.agents["generator"] == 5
-
-
-def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_for() -> None:
-    whole, bounded = (
-        RunSizes(TrainConfig(max_tokens=64, model="qwen3:0.6B", max_prompt=prompt))
-        for prompt in (None, 4032)
-    )
-    assert (whole.longest("shared"), bounded.longest("shared")) == (40960, 4096)
-    token = whole.shape("shared").cache * 2  # bfloat16, for a model of this size
-    assert whole.least_cache("full") == (40960 + 16) * token, "a block more, see cache_bytes"
-    assert bounded.least_cache("full") == (4096 + 16) * token
 
 
 def test_isolated_adapters_share_a_base_and_full_policies_do_not(shared: RunSizes) -> None:
@@ -320,63 +216,6 @@ def test_isolated_adapters_share_a_base_and_full_policies_do_not(shared: RunSize
     more = apart.held("lora", 1, "none") - alone.held("lora", 1, "none")
     assert 0 < more < weights
     assert apart.engine_weights("full") == 2 * alone.engine_weights("full")
-
-
-def test_hours_need_rates_that_were_measured(tmp_path: Path) -> None:
-    sizes = RunSizes(
-        TrainConfig(
-            max_tokens=64, lr=1e-4, steps=10, eval_every=5, eval_problems=3, problems=2, samples=4,
-            max_prompt=100,
-        )
-    )  # fmt: skip
-    tokens = run_tokens(sizes)
-    assert tokens.sampled == 10 * 2 * 4 * 4 * 64
-    assert tokens.evaluated == 3 * 3 * 4 * 64
-    assert tokens.read == 10 * 2 * 4 * 4 * 100
-    assert hours(tokens, MeasuredRates(), 1) == (None, None)
-    machine = {"machine": {"device": "H"}, "options": {"size": "0.6B"}}
-    files = [tmp_path / name for name in ("rollout", "learner", "other")]
-    found = [
-        {
-            "benchmark": "rollout",
-            "results": [
-                {"workflow": "voting", "tokens_per_second": 1e3},
-                {"workflow": "single", "tokens_per_second": 1.0},
-            ],
-        },
-        {"benchmark": "learner", "tokens_per_second": 500.0},
-        {"benchmark": "step"},
-    ]
-    for path, one in zip(files, found, strict=True):
-        path.write_text(json.dumps({**machine, **one}), encoding="utf-8")
-    rates = read_rates(files[:2], "voting_v0")
-    assert (rates.generated, rates.trained, len(rates.sources)) == (1e3, 500.0, 2)
-    sampling, learning = hours(tokens, rates, 2)
-    assert sampling == pytest.approx((tokens.sampled + tokens.evaluated) / 2000 / 3600)
-    assert learning == pytest.approx((tokens.sampled + tokens.read) / 1000 / 3600)
-    with pytest.raises(DataError, match=r"expected what benchmarks/gpu/rollout\.py"):
-        read_rates(files, "voting")
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_rates([tmp_path / "absent"], "voting")
-
-
-def test_models_are_found_on_this_machine_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(UsageError, match="unknown shape of qwen3 '7B'"):
-        model_folder("qwen3:7B", "math", tmp_path)
-    with pytest.raises(UsageError, match=r"was not downloaded to this machine.*hf download"):
-        model_folder("nobody/has-this-model", "math", tmp_path)
-    with pytest.raises(UsageError, match=r"holds no config\.json"):
-        model_folder(str(tmp_path), "math", tmp_path)
-    assert files_bytes(pocket_path()) == sum(
-        value.nbytes for value in AutoModelForCausalLM.from_pretrained(pocket_path()).parameters()
-    )
-    assert files_bytes(tmp_path) == 0
-    (tmp_path / "a.safetensors").write_bytes(b"no such file")
-    with pytest.raises(UsageError, match="is no safetensors file"):
-        files_bytes(tmp_path)
-    gc.collect()
 
 
 def test_checkpointing_keeps_one_layer_and_the_states_between() -> None:

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents.chat.template import read_thinking
-from flowzoo.baselines.settings.file import config_names, load_config
+from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
 
@@ -46,7 +46,10 @@ FULL = (
 @pytest.mark.usual(3)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in config_names()],
+    [
+        pytest.param(name, marks=pytest.mark.full if name in FULL else ())
+        for name in bundled_names(FOLDER)
+    ],
 )
 def test_the_pocket_version_trains(name: str, tmp_path: Path) -> None:
     config = tiny(name, tmp_path)
@@ -103,7 +106,7 @@ def humaneval(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", config_names())
+@pytest.mark.parametrize("name", bundled_names(FOLDER))
 def test_the_full_size_version_is_accepted(name: str, tmp_path: Path) -> None:
     config = load_config(name)
     made = {True: humaneval, False: lambda folder: local_data(config.task or "", folder)}

@@ -14,7 +14,6 @@ from flowzoo.envs.tasks.code.interpreter import InterpreterError, printed, retur
 from flowzoo.sandbox.program import CallTest, StdinTest
 from flowzoo.seeding import key_rng
 
-ProgramStyle = Literal["call", "stdin"]
 PUBLIC, HIDDEN = 2, 8  # tests shown in the prompt, and tests that grade
 _MOST_DRAWS = 400
 

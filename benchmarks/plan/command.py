@@ -1,28 +1,32 @@
-"""`flowzoo plan`: what fits where, before anything is loaded."""
+"""`python -m benchmarks.plan`: what fits where, before anything is loaded."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarks.plan.hours import hours, read_rates, run_tokens
+from benchmarks.plan.layouts import PlanSizes, layout_fits
+from flowzoo.agents.vllm.settings import BYTES
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
-from flowzoo.commands.shared import check_named, quiet_transformers
-from flowzoo.errors import UsageError
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
+from flowzoo.baselines.sizing.layouts import SPARE, Layout
+from flowzoo.baselines.sizing.memory import GIB
+from flowzoo.commands.line import parse_command
+from flowzoo.commands.shared import quiet_transformers
+from flowzoo.errors import FlowzooError, UsageError
 
-if TYPE_CHECKING:
-    from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
-    from flowzoo.baselines.sizing.layouts import Layout, RunSizes
-
-GIB = 2**30
+COMMAND = "python -m benchmarks.plan"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Arguments of `flowzoo plan`."""
+    """Arguments of `python -m benchmarks.plan`."""
 
     settings: TrainConfig = field(default_factory=lambda: TrainConfig(workflow=""))
     config: str = ""
@@ -43,44 +47,53 @@ def read_config(name: str) -> Options:
     return Options(settings=load_config(name, workflow=""), config=name)
 
 
-def run(options: Options) -> int:
-    """Count, and print what came of it; the exit status is 0."""
-    check_named("plan", options.settings.workflow)
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status is 0, or 2 after a user's mistake."""
+    arguments = sys.argv[1:] if args is None else args
+    purpose = "Estimate the GPU memory of a run, from the arguments of `flowzoo train`."
+    try:
+        run(parse_command(COMMAND, purpose, Options, arguments, read_config).command)
+    except FlowzooError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(options: Options) -> None:
+    """Count, and print the result."""
+    if not options.settings.workflow:
+        raise UsageError(
+            f"name a workflow, e.g. `{COMMAND} voting`, --env, or a file that does (--config)"
+        )
     if options.gpus < 1 or not options.gpu_gib > 0:
         raise UsageError(
             f"--gpus and --gpu-gib must be above 0, got {options.gpus} and {options.gpu_gib:g}"
         )
     quiet_transformers()
-    from flowzoo.baselines.sizing.layouts import RunSizes
-
-    plan = collect(RunSizes(options.settings), options)
+    plan = collect(PlanSizes(options.settings), options)
     if options.json:
         print(json.dumps(plan))
     else:
         show(plan)
-    return 0
 
 
-def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
+def collect(sizes: PlanSizes, options: Options) -> dict[str, Any]:
     """Everything as plain numbers: bytes, tokens and hours."""
-    from flowzoo.baselines.sizing.hours import hours, read_rates, run_tokens
-    from flowzoo.baselines.sizing.layouts import SPARE
-
     size = int(options.gpu_gib * GIB)
     room = int(size * (1 - SPARE))
     rates = read_rates(options.measured, sizes.plan.workflow.name)
     tokens = run_tokens(sizes)
     layouts = []
-    thinner = sizes.layouts(options.gpus, size, role_gradients=False)
+    thinner = sizes.without_role_gradients().layouts(options.gpus, size)
     for layout, less in zip(sizes.layouts(options.gpus, size), thinner, strict=True):
         sampling, learning = hours(tokens, rates, layout.ranks)
         layouts.append(
             {
                 "training": layout.training, "ranks": layout.ranks, "shard": layout.shard,
                 "learner_bytes": layout.learner, "bytes": dict(layout.needs),
-                "fits": {column: layout.fits(column, room) for column in layout.needs},
+                "fits": {column: layout_fits(layout, column, room) for column in layout.needs},
                 "fits_without_role_gradients": {
-                    column: less.fits(column, room) for column in less.needs
+                    column: layout_fits(less, column, room) for column in less.needs
                 },
                 "engine_gpus": layout.engine_gpus,
                 "sampling_hours": sampling, "learning_hours": learning,
@@ -104,7 +117,7 @@ def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
     }
 
 
-def group_numbers(sizes: RunSizes, group: LearnerGroupPlan, room: int) -> dict[str, Any]:
+def group_numbers(sizes: PlanSizes, group: LearnerGroupPlan, room: int) -> dict[str, Any]:
     """Numbers of a learner group; `room` is the usable memory of a GPU in bytes."""
     gpus, size = sizes.learner_gpus, sizes.learner_group(group)
     counted = all(sizes.activations(name, sizes.training) is not None for name in group.policies)
@@ -115,10 +128,8 @@ def group_numbers(sizes: RunSizes, group: LearnerGroupPlan, room: int) -> dict[s
     }  # fmt: skip
 
 
-def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
+def policy_numbers(sizes: PlanSizes, name: str) -> dict[str, Any]:
     """Numbers of one policy in one process."""
-    from flowzoo.agents.vllm.settings import BYTES
-
     shape, model = sizes.shape(name), sizes.models[name]
     frozen = name in sizes.config.frozen
     kinds = ("full", "lora")
