@@ -33,9 +33,7 @@ def openings(notebook: Any) -> list[list[str]]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_prints_what_it_printed(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_runs_and_prints_what_it_printed(path, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
     from pages.run_notebooks import run  # type: ignore[import-not-found]
 
@@ -45,9 +43,7 @@ def test_a_notebook_runs_and_prints_what_it_printed(
     assert path.stat().st_size < LARGEST
 
 
-def test_notebooks_become_pages_with_code_outputs_and_links(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_notebooks_become_pages_with_code_outputs_and_links(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
     from pages.notebooks import notebook_pages  # type: ignore[import-not-found]
 

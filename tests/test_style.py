@@ -69,7 +69,7 @@ def room_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("room", ALLOWED)
-def test_a_room_keeps_to_the_style(room: str) -> None:
+def test_a_room_keeps_to_the_style(room):
     files = [path for path in sorted(PACKAGE.rglob("*.py")) if room_of(path) == room]
     assert files, f"no files in {room}"
     identifiers = project_identifiers(ROOT)

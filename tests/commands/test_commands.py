@@ -28,17 +28,13 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
     ],
 )
 @pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
-def test_eval_on_all_of_gsm8k(
-    workflow: str, policy: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_on_all_of_gsm8k(workflow, policy, line, capsys):
     args = ["eval", workflow, "--task", "math", "--data", str(GSM8K), "--policy", policy]
     assert main(args) == 0
     assert last_line(capsys).startswith(f"{line}, 95 % interval ")
 
 
-def test_eval_prints_rates_per_role_and_saves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_prints_rates_per_role_and_saves(tmp_path, capsys):
     args = ["eval", "voting", "--policy", "generator=scripted:0.5", "aggregator=scripted:1",
              "--n", "40", "--out", str(tmp_path)]  # fmt: skip
     assert main(args) == 0
@@ -51,7 +47,7 @@ def test_eval_prints_rates_per_role_and_saves(
     assert capsys.readouterr().out == first
 
 
-def test_eval_json_is_one_object_before_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_json_is_one_object_before_the_last_line(capsys):
     args = ["eval", "single", "--policy", "scripted:0.5", "--n", "20", "--samples", "3", "--json"]
     assert main(args) == 0
     *_, summary, line = capsys.readouterr().out.splitlines()
@@ -60,9 +56,7 @@ def test_eval_json_is_one_object_before_the_last_line(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
-def test_play_shows_every_agent_and_the_verdict(
-    workflow: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_play_shows_every_agent_and_the_verdict(workflow, capsys):
     assert main(["play", workflow, "--policy", "scripted:1.0", "--chats"]) == 0
     output = capsys.readouterr().out
     assert "Put the final answer in" in output
@@ -72,16 +66,14 @@ def test_play_shows_every_agent_and_the_verdict(
     assert [record["score"] for record in records] == [1.0, 1.0]
 
 
-def test_a_broken_data_file_is_named_with_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_data_file_is_named_with_its_line(tmp_path, capsys):
     path = tmp_path / "broken.jsonl"
     path.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": \n')
     assert main(["eval", "voting", "--data", str(path), "--policy", "scripted:1"]) == 2
     assert "broken.jsonl, line 2" in capsys.readouterr().err
 
 
-def test_train_says_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_says_where_everything_is(tmp_path, capsys):
     args = ["train", "eval_opt", "--steps", "1", "--problems", "2", "--samples", "2",
              "--eval-problems", "4", "--out", str(tmp_path)]  # fmt: skip
     assert main(args) == 0

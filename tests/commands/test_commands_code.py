@@ -21,15 +21,13 @@ HUMANEVAL = Path("../shared/data/humaneval/HumanEval.jsonl")
         ("scripted:0.0", "accuracy 0.0 % (0/164)"),
     ],
 )
-def test_eval_on_all_of_humaneval(
-    policy: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_on_all_of_humaneval(policy, line, capsys):
     args = ["eval", "single", "--task", "code", "--data", str(HUMANEVAL), "--policy", policy]
     assert main(args) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{line}, 95 % interval ")
 
 
-def test_the_sandbox_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sandbox_is_an_option(capsys):
     args = ["eval", "eval_opt", "--task", "code", "--policy", "scripted:1", "--n", "3"]
     assert main([*args, "--sandbox", "unsafe", "--options", "tools=tests"]) == 0
     assert (
@@ -43,15 +41,13 @@ def test_the_sandbox_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert "single_v0 on task 'math' runs no programs" in capsys.readouterr().err
 
 
-def test_play_shows_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_play_shows_a_program(capsys):
     args = ["play", "voting", "--task", "code", "--policy", "scripted:1"]
     assert main(args) == 0
     assert "def f(x):" in capsys.readouterr().out
 
 
-def test_rows_of_no_use_are_left_out_if_asked_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_no_use_are_left_out_if_asked_and_counted(tmp_path, capsys):
     good = {"text": "One.", "code": "def f():\n    return 1", "test_list": ["assert f() == 1"]}
     rows = [good, {**good, "text": "Nothing.", "test_list": []}]
     path = tmp_path / "m.json"
@@ -66,9 +62,7 @@ def test_rows_of_no_use_are_left_out_if_asked_and_counted(
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["unusable"] == 1
 
 
-def test_what_the_sandbox_cannot_judge_is_named_and_not_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_sandbox_cannot_judge_is_named_and_not_counted(tmp_path, capsys):
     good = {"text": "One.", "code": "def f():\n    return 1", "test_list": ["assert f() == 1"]}
     rows = [good, {**good, "text": "Never.", "test_list": ["import os; os._exit(0); f()"]}]
     path = tmp_path / "m.json"

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -67,15 +66,13 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_too_few_problems_are_told_of_before_anything_is_loaded(
-    ended: dict[str, tuple[str, str]], name: str
-) -> None:
+def test_too_few_problems_are_told_of_before_anything_is_loaded(ended, name):
     status, error = ended[name]
     assert status == "2 False"
     assert re.search(LINES[name][1], error), error
 
 
-def test_a_matrix_names_the_cell(tmp_path: Path) -> None:
+def test_a_matrix_names_the_cell(tmp_path):
     (tmp_path / "few.py").write_text(TASK)
     text = '[[cells]]\nworkflow = ["single"]\ntask = ["few.py:Few"]\nlabel = "small"\n'
     (tmp_path / "m.toml").write_text(text)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-
-import pytest
 
 from flowzoo.commands.shared import program_name
 
 
-def test_the_name_is_enough_where_it_is_this_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_is_enough_where_it_is_this_program(tmp_path, monkeypatch):
     script = tmp_path / "my env" / "bin" / "flowzoo"
     script.parent.mkdir(parents=True)
     script.write_text("#!/bin/sh\n")

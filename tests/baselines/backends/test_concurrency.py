@@ -25,7 +25,7 @@ def unused() -> None:
     raise AssertionError("nothing has to be stopped")
 
 
-def test_lines_work_at_the_same_time_and_each_in_order() -> None:
+def test_lines_work_at_the_same_time_and_each_in_order():
     meeting, seen = threading.Barrier(2), []
 
     def meet(name: str) -> Callable[[], str]:
@@ -45,7 +45,7 @@ def test_lines_work_at_the_same_time_and_each_in_order() -> None:
     assert seen.index("b") < seen.index("b2")
 
 
-def test_the_first_error_ends_all_and_is_the_one_that_is_raised() -> None:
+def test_the_first_error_ends_all_and_is_the_one_that_is_raised():
     begun, stopped, raised = threading.Event(), threading.Event(), []
 
     def fails() -> None:
@@ -63,7 +63,7 @@ def test_the_first_error_ends_all_and_is_the_one_that_is_raised() -> None:
     assert raised, "all have ended before the error is seen"
 
 
-def test_whoever_is_interrupted_stops_the_others() -> None:
+def test_whoever_is_interrupted_stops_the_others():
     stopped, seen = threading.Event(), []
 
     main = threading.main_thread().ident or 0
@@ -91,7 +91,7 @@ def test_whoever_is_interrupted_stops_the_others() -> None:
     assert seen == [True]
 
 
-def test_one_line_needs_no_thread() -> None:
+def test_one_line_needs_no_thread():
     here = threading.current_thread()
     found = run_concurrently(
         [{"a": threading.current_thread, "b": threading.current_thread}], unused

@@ -83,7 +83,7 @@ def check(case: Case, ranks: Sequence[dict[str, float]]) -> None:
         assert max(far.values()) <= CLOSE, (case, far)
 
 
-def test_two_ranks_are_one_process(world: World) -> None:
+def test_two_ranks_are_one_process(world):
     cases = [
         {
             "kind": "full",
@@ -116,7 +116,7 @@ def test_two_ranks_are_one_process(world: World) -> None:
 
 
 @pytest.mark.full
-def test_every_kind_of_policy_layout_and_term(world: World) -> None:
+def test_every_kind_of_policy_layout_and_term(world):
     again: Case = {"kl": False, "steps": 2, "again": True}
     cases: list[Case] = [
         {"kind": kind, "group": group, "layout": layout, "kl": True, "coherence": True, **further}
@@ -150,7 +150,7 @@ def test_every_kind_of_policy_layout_and_term(world: World) -> None:
 
 
 @pytest.mark.full
-def test_a_learner_goes_on_with_any_number_of_ranks(world: World, tmp_path: Path) -> None:
+def test_a_learner_goes_on_with_any_number_of_ranks(world, tmp_path):
     alone = runpy.run_path(str(WORLD), run_name="world")
     one, two = tmp_path / "one", tmp_path / "two"
     base: Case = {"group": FSDP, "coherence": True}

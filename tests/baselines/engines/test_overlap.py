@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, forked_engines: None) -> Pat
     return root
 
 
-def test_every_batch_is_sampled_by_the_weights_of_one_step_before(
-    whole: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_every_batch_is_sampled_by_the_weights_of_one_step_before(whole, repeated_rows):
     kept = repeated_rows(whole)[1:]
     steps = [row["learn/steps/shared"] for row in kept]
     assert steps == [1.0] * 4  # else the next line says little
@@ -64,9 +61,7 @@ def test_every_batch_is_sampled_by_the_weights_of_one_step_before(
     assert all(row["learn/logp_gap_max/shared"] > 1e-3 for row in kept[1:])
 
 
-def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(
-    whole: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(whole, repeated_rows):
     parts = whole.parent / "parts"
     assert (parts / "checkpoints" / "step-00000002" / "ahead.json").is_file()
     assert not (whole / "checkpoints" / "step-00000004" / "ahead.json").exists()
@@ -74,9 +69,7 @@ def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(
     assert repeated_rows(parts) == repeated_rows(whole)
 
 
-def test_an_engine_that_dies_beside_the_learner_is_started_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_engine_that_dies_beside_the_learner_is_started_again(tmp_path, caplog):
     trainer = Trainer(config(tmp_path, lora_rank=4))
     start = trainer.batches.start
 

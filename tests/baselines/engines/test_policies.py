@@ -59,7 +59,7 @@ def logits(weights: Any) -> Any:
         return weights.model(torch.arange(12)[None], use_cache=False).logits
 
 
-def test_adapters_on_different_bases_train_apart(halved: str) -> None:
+def test_adapters_on_different_bases_train_apart(halved):
     config = TrainConfig(lora_rank=4, models=(f"judge={halved}",), **HERE)
     trained = load_policies(config, NAMES, "math")
     models = {name: one.weights.model for name, one in trained.items()}
@@ -76,7 +76,7 @@ def test_adapters_on_different_bases_train_apart(halved: str) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
+def test_a_frozen_policy_plays_and_keeps_its_weights(rank):
     config = TrainConfig(lora_rank=rank, **HERE)
     trained = load_policies(config, NAMES, "math", frozen=["judge", "writer"])
     assert [one.frozen for one in trained.values()] == [True, False, True]
@@ -104,7 +104,7 @@ def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
 @pytest.mark.vllm
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_frozen_policy_samples_from_a_vllm_engine(rank: int) -> None:
+def test_a_frozen_policy_samples_from_a_vllm_engine(rank):
     config = TrainConfig(lora_rank=rank, **HERE, engine="vllm", max_batch=8,
                          engine_memory=0.125)  # fmt: skip
     trained = load_policies(config, ["judge", "solver"], "math", frozen=["judge"])
@@ -127,7 +127,7 @@ def test_a_frozen_policy_samples_from_a_vllm_engine(rank: int) -> None:
         engines.close()
 
 
-def test_mistakes() -> None:
+def test_mistakes():
     config = TrainConfig()
     with pytest.raises(UsageError, match="Did you mean 'judge'"):
         load_policies(config, NAMES, "math", frozen=["juge"])

@@ -80,11 +80,7 @@ def split(forked_engines: None) -> Iterator[tuple[Any, Learner]]:
     engines.close()
 
 
-def test_an_engine_that_dies_or_stops_while_it_takes_weights(
-    split: tuple[Any, Learner],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_engine_that_dies_or_stops_while_it_takes_weights(split, monkeypatch, caplog):
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from flowzoo.agents.vllm import async_engine
@@ -168,7 +164,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
         time.sleep(0.05)
 
 
-def test_caches_wake_when_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_wake_when_weights_are_there(monkeypatch):
     engines, learner = open_engines()
     try:
         backend, order = engines.by_policy["solver"].backend, []

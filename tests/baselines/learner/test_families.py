@@ -330,12 +330,12 @@ def examine(name: str) -> list[str]:
 
 @pytest.mark.usual(3)
 @pytest.mark.parametrize("name", QUICK)
-def test_families_with_traits_of_their_own(name: str) -> None:
+def test_families_with_traits_of_their_own(name):
     examine(name)
 
 
 @pytest.mark.full
-def test_families(capsys: pytest.CaptureFixture[str]) -> None:
+def test_families(capsys):
     rows = [examine(name) for name in FAMILIES]
     assert len(rows) >= 28
     head = ["family", "packed", "padded", "fallback", "sampled", "checkpointing", "logits", "LoRA"]
@@ -346,7 +346,7 @@ def test_families(capsys: pytest.CaptureFixture[str]) -> None:
             sys.stdout.write("\n" + "  ".join(cells).rstrip())
 
 
-def test_a_family_with_layers_between_body_and_head_is_refused_in_one_line() -> None:
+def test_a_family_with_layers_between_body_and_head_is_refused_in_one_line():
     kind = CONFIG_MAPPING["modernbert-decoder"]
     config = kind(
         vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,

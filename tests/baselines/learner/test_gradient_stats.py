@@ -40,9 +40,7 @@ def settings(**changes: Any) -> LearnerConfig:
     return LearnerConfig(**{"lr": 1.0, "clip_norm": 1e9, "truncated": "train", **changes})
 
 
-def test_gradient_stats_add_up_and_are_those_of_the_roles(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_gradient_stats_add_up_and_are_those_of_the_roles(tiny_model, role_rows, own_logps):
     rows = own_logps(tiny_model(), role_rows())
     plain = after(Learner(tiny_model(), settings()), rows, ADVANTAGES)
     learner = Learner(tiny_model(), settings(role_gradients=True, microbatch_rows=2))
@@ -70,7 +68,7 @@ def test_gradient_stats_add_up_and_are_those_of_the_roles(
         assert metrics[f"grad/cos/{pair[0]}/{pair[1]}"] == pytest.approx(cosine, abs=1e-4)
 
 
-def test_means_are_over_the_steps_in_which_a_value_is_defined() -> None:
+def test_means_are_over_the_steps_in_which_a_value_is_defined():
     first = RoleGramMatrix(("a", "b"), np.array([[9.0, 6.0], [6.0, 16.0]]), (3, 1))
     second = RoleGramMatrix(("a", "b"), np.array([[1.0, 0.0], [0.0, 0.0]]), (3, 1))
     third = RoleGramMatrix(("b",), np.array([[4.0]]), (1,))
@@ -86,14 +84,14 @@ def test_means_are_over_the_steps_in_which_a_value_is_defined() -> None:
     assert gram_metrics([]) == {}
 
 
-def test_conflict_is_the_share_of_pairs_that_pull_apart() -> None:
+def test_conflict_is_the_share_of_pairs_that_pull_apart():
     products = np.array([[1.0, -0.5, 0.5], [-0.5, 1.0, 0.1], [0.5, 0.1, 1.0]])
     metrics = gram_metrics([RoleGramMatrix(("a", "b", "c"), products, (1, 1, 1))])
     assert metrics["grad/conflict"] == pytest.approx(1 / 3)
     assert metrics["grad/effective_roles"] == pytest.approx(3)
 
 
-def test_a_weight_without_a_gradient_counts_as_zero() -> None:
+def test_a_weight_without_a_gradient_counts_as_zero():
     parameters = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(1))]
     roles = RoleGradients(parameters)
     parameters[0].grad = torch.tensor([3.0, 0.0])
@@ -107,9 +105,7 @@ def test_a_weight_without_a_gradient_counts_as_zero() -> None:
     assert [p.grad.tolist() for p in parameters if p.grad is not None] == [[4.0, 1.0], [5.0]]
 
 
-def test_entropy_and_clipping_are_told_by_role(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_entropy_and_clipping_are_told_by_role(tiny_model, role_rows, own_logps):
     rows = own_logps(tiny_model(), role_rows())
     metrics = Learner(tiny_model(), settings(role_gradients=True)).update(rows, ADVANTAGES)
     alone = Learner(tiny_model(), settings(skip_idle_rows=True)).update(
@@ -130,7 +126,7 @@ def test_entropy_and_clipping_are_told_by_role(
     assert metrics["learn/trained_entropy"] == pytest.approx(mean, rel=1e-5)
 
 
-def test_coherence_scales_what_repeats_and_leaves_what_turns() -> None:
+def test_coherence_scales_what_repeats_and_leaves_what_turns():
     weight = torch.nn.Parameter(torch.zeros(2))
     regularizer = Coherence(strength=0.5, window=2)
     seen, mean = [], torch.zeros(2)
@@ -147,9 +143,7 @@ def test_coherence_scales_what_repeats_and_leaves_what_turns() -> None:
     assert seen == pytest.approx([1.0, 0.5, 1.0, 1.0])
 
 
-def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(
-    tiny_model: Make, role_rows: Make
-) -> None:
+def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(tiny_model, role_rows):
     rows = role_rows()
     config = settings(coherence=0.8, clip_norm=0.1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -85,7 +84,7 @@ def weights_after(
 @pytest.mark.parametrize(
     "aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
 )
-def test_microbatches_do_not_change_the_update(aggregation: Any) -> None:
+def test_microbatches_do_not_change_the_update(aggregation):
     calls = make_calls()
     advantages = advantages_for(calls)
     loss = LossConfig(aggregation=aggregation, constant=40.0)
@@ -98,7 +97,7 @@ def test_microbatches_do_not_change_the_update(aggregation: Any) -> None:
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
-def test_skipping_idle_rows_does_not_change_the_update(aggregation: Any) -> None:
+def test_skipping_idle_rows_does_not_change_the_update(aggregation):
     calls = make_calls()
     calls[0] = replace(calls[0], finish="length")
     advantages = advantages_for(calls)
@@ -113,7 +112,7 @@ def test_skipping_idle_rows_does_not_change_the_update(aggregation: Any) -> None
     assert float((fewer - full).abs().max()) > 1e-4, "idle rows must stay in the counts"
 
 
-def test_arrival_order_does_not_change_a_bit() -> None:
+def test_arrival_order_does_not_change_a_bit():
     calls = make_calls()
     advantages = advantages_for(calls)
     order = list(range(len(calls)))
@@ -125,7 +124,7 @@ def test_arrival_order_does_not_change_a_bit() -> None:
     assert torch.equal(straight, shuffled)
 
 
-def test_two_runs_are_equal() -> None:
+def test_two_runs_are_equal():
     calls = make_calls()
     runs = []
     for _ in range(2):
@@ -136,7 +135,7 @@ def test_two_runs_are_equal() -> None:
     assert all(torch.equal(a, b) for a, b in zip(runs[0][1], runs[1][1], strict=True))
 
 
-def test_update_makes_good_replies_likelier() -> None:
+def test_update_makes_good_replies_likelier():
     model = tiny_model()
     calls = with_own_logps(model, make_calls(), 0.8)
     advantages = [1.0 if idx % 2 else -1.0 for idx in range(len(calls))]
@@ -149,7 +148,7 @@ def test_update_makes_good_replies_likelier() -> None:
     assert sum(gains[0::2]) < -0.1
 
 
-def test_metrics_of_several_steps() -> None:
+def test_metrics_of_several_steps():
     model = tiny_model()
     calls = with_own_logps(model, make_calls(), 1.0)
     learner = Learner(model, LearnerConfig(lr=1e-2, updates_per_iteration=4, truncated="train"))
@@ -164,7 +163,7 @@ def test_metrics_of_several_steps() -> None:
     assert 0 < metrics["learn/trained_entropy"] < math.log(VOCAB)
 
 
-def test_grad_norm_is_that_before_clipping() -> None:
+def test_grad_norm_is_that_before_clipping():
     calls = make_calls()
     advantages = advantages_for(calls)
     norms, moves = [], []
@@ -181,7 +180,7 @@ def test_grad_norm_is_that_before_clipping() -> None:
 
 
 @pytest.mark.parametrize(("rule", "moved"), [("train", True), ("mask", False), ("penalize", True)])
-def test_truncated_replies(rule: Any, moved: bool) -> None:
+def test_truncated_replies(rule, moved):
     model = tiny_model()
     calls = [replace(with_own_logps(model, make_calls(1), 1.0)[0], finish="length")]
     before = copy.deepcopy(model.state_dict())
@@ -193,7 +192,7 @@ def test_truncated_replies(rule: Any, moved: bool) -> None:
     assert same is not moved
 
 
-def test_nothing_to_train_on_changes_nothing() -> None:
+def test_nothing_to_train_on_changes_nothing():
     calls = make_calls()
     model = tiny_model()
     learner = Learner(model, LearnerConfig(weight_decay=0.1))
@@ -207,7 +206,7 @@ def test_nothing_to_train_on_changes_nothing() -> None:
     assert learner.iteration == 3
 
 
-def test_kl_pulls_towards_the_reference_even_without_advantage() -> None:
+def test_kl_pulls_towards_the_reference_even_without_advantage():
     calls = make_calls()
     model, reference = tiny_model(0), tiny_model(1)
     learner = Learner(model, LearnerConfig(lr=1e-2, loss=LossConfig(kl_coef=1.0)), reference)
@@ -217,7 +216,7 @@ def test_kl_pulls_towards_the_reference_even_without_advantage() -> None:
     assert all(torch.equal(before[name], v) for name, v in reference.state_dict().items())
 
 
-def test_entropy_bonus_raises_entropy() -> None:
+def test_entropy_bonus_raises_entropy():
     calls = make_calls()
     learner = Learner(tiny_model(), LearnerConfig(lr=1e-2, loss=LossConfig(entropy_coef=1.0)))
     seen = [learner.update(calls, [0.0] * len(calls))["learn/trained_entropy"] for _ in range(4)]
@@ -225,7 +224,7 @@ def test_entropy_bonus_raises_entropy() -> None:
     assert seen[-1] > seen[0] + 0.05
 
 
-def test_non_finite_loss_carries_the_rows_and_changes_nothing() -> None:
+def test_non_finite_loss_carries_the_rows_and_changes_nothing():
     calls = make_calls()
     calls[7] = replace(calls[7], logps=(float("-inf"),) * len(calls[7].output_ids))
     model = tiny_model()
@@ -238,7 +237,7 @@ def test_non_finite_loss_carries_the_rows_and_changes_nothing() -> None:
     assert all(parameter.grad is None for parameter in learner.parameters)
 
 
-def test_non_finite_gradient_carries_the_rows() -> None:
+def test_non_finite_gradient_carries_the_rows():
     calls = make_calls()
     marked = calls[7]
     model = tiny_model()
@@ -262,7 +261,7 @@ def test_non_finite_gradient_carries_the_rows() -> None:
     assert caught.value.calls == (marked,)
 
 
-def test_cut() -> None:
+def test_cut():
     lengths = [3, 9, 4, 4, 20, 1]
     batches = cut(lengths, 12)
     assert sorted(idx for batch in batches for idx in batch) == list(range(6))
@@ -286,12 +285,12 @@ def test_cut() -> None:
         (lambda: cut([1], 0), "max_tokens"),
     ],
 )
-def test_mistakes_raise(action: Callable[[], Any], text: str) -> None:
+def test_mistakes_raise(action, text):
     with pytest.raises(UsageError, match=text):
         action()
 
 
-def test_rows_that_cannot_be_trained_on() -> None:
+def test_rows_that_cannot_be_trained_on():
     learner = Learner(tiny_model(), LearnerConfig())
     call = make_calls(1)[0]
     with pytest.raises(UsageError, match="no prompt tokens"):
@@ -302,7 +301,7 @@ def test_rows_that_cannot_be_trained_on() -> None:
         learner.update([call], [1.0, 1.0])
 
 
-def test_a_family_that_caps_its_logits_is_refused() -> None:
+def test_a_family_that_caps_its_logits_is_refused():
     class Capped(Qwen3ForCausalLM):
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output: Any = super().forward(*args, **kwargs)

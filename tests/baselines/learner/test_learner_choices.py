@@ -60,9 +60,7 @@ def config(**changes: Any) -> LearnerConfig:
 ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
 
 
-def test_role_weights_and_kl_per_role(
-    tiny_model: Make, role_rows: Make, row_logps: Make, own_logps: Make
-) -> None:
+def test_role_weights_and_kl_per_role(tiny_model, role_rows, row_logps, own_logps):
     model, anchor = tiny_model(0), tiny_model(1)
     calls = own_logps(model, role_rows())
     weights, kl = {"a": 2.0, "b": 0.0}, {"c": 0.25}
@@ -82,7 +80,7 @@ def test_role_weights_and_kl_per_role(
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_role_may_be_anchored_alone(tiny_model: Make, role_rows: Make, own_logps: Make) -> None:
+def test_a_role_may_be_anchored_alone(tiny_model, role_rows, own_logps):
     model = tiny_model()
     calls = own_logps(model, role_rows())
     learner = Learner(model, LearnerConfig(lr=1e-2, role_kl={"b": 5.0}))
@@ -92,9 +90,7 @@ def test_a_role_may_be_anchored_alone(tiny_model: Make, role_rows: Make, own_log
     assert learner.update(calls, [1.0] * 9)["learn/rows_trained"] == 9
 
 
-def test_the_reference_of_full_weights_is_the_model_at_the_start(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_the_reference_of_full_weights_is_the_model_at_the_start(tiny_model, role_rows, own_logps):
     model = tiny_model()
     start = copy.deepcopy(model)
     calls = own_logps(model, role_rows())
@@ -105,9 +101,7 @@ def test_the_reference_of_full_weights_is_the_model_at_the_start(
     assert torch.equal(flat(own.parameters), flat(given.parameters))
 
 
-def test_the_reference_of_an_adapter_is_its_base(
-    tiny_model: Make, role_rows: Make, row_logps: Make, own_logps: Make
-) -> None:
+def test_the_reference_of_an_adapter_is_its_base(tiny_model, role_rows, row_logps, own_logps):
     base = LoraBase(tiny_model(), "tiny", LoraSettings(rank=2, alpha=4))
     one, two = base.add("one", 0), base.add("two", 0)
     for weights in (one, two):
@@ -137,8 +131,8 @@ def test_the_reference_of_an_adapter_is_its_base(
 
 @pytest.mark.parametrize("cap", [2.0, 1.1])
 def test_recomputed_old_logps_are_corrected_by_capped_weights(
-    cap: float, tiny_model: Make, role_rows: Make, row_logps: Make, own_logps: Make
-) -> None:
+    cap, tiny_model, role_rows, row_logps, own_logps
+):
     """The sampler was another model: the ratio starts at 1 and importance weights stand before."""
     model = tiny_model()
     calls = own_logps(tiny_model(2), role_rows())
@@ -162,9 +156,7 @@ def test_recomputed_old_logps_are_corrected_by_capped_weights(
     assert metrics["learn/logp_gap_max"] > 0.1, "the gap is that to the sampler"
 
 
-def test_old_logps_of_later_steps_are_those_before_the_first(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_old_logps_of_later_steps_are_those_before_the_first(tiny_model, role_rows, own_logps):
     calls = own_logps(tiny_model(), role_rows())
     ends = []
     for source in ("sampler", "recomputed"):
@@ -203,9 +195,7 @@ def sampled(model: Any, row_logps: Make, sampling: Sampling, count: int = 8) -> 
 
 
 @pytest.mark.parametrize("cut", [{"top_p": 0.7}, {"top_k": 4}, {"top_p": 0.8, "top_k": 6}])
-def test_renormalized_logps_are_the_samplers(
-    cut: dict[str, Any], tiny_model: Make, row_logps: Make
-) -> None:
+def test_renormalized_logps_are_the_samplers(cut, tiny_model, row_logps):
     model = tiny_model()
     calls = sampled(model, row_logps, Sampling(temperature=0.8, **cut))
     settings = LearnerConfig(
@@ -222,7 +212,7 @@ def test_renormalized_logps_are_the_samplers(
     assert 0 < metrics["learn/kl"] < 1, "the second step still has finite log-probs"
 
 
-def test_renormalized_gradient(tiny_model: Make, row_logps: Make) -> None:
+def test_renormalized_gradient(tiny_model, row_logps):
     model = tiny_model()
     calls = sampled(model, row_logps, Sampling(top_k=4))
     advantages = [1.0, -1.0] * 4
@@ -237,9 +227,7 @@ def test_renormalized_gradient(tiny_model: Make, row_logps: Make) -> None:
     torch.testing.assert_close(moved(learner, calls, advantages), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_token_that_the_learner_would_not_keep_is_counted_and_finite(
-    tiny_model: Make, row_logps: Make
-) -> None:
+def test_a_token_that_the_learner_would_not_keep_is_counted_and_finite(tiny_model, row_logps):
     calls = sampled(tiny_model(1), row_logps, Sampling(top_k=2))
     learner = Learner(tiny_model(), LearnerConfig(correction="renormalize", top_k=2))
     metrics = learner.update(calls, [1.0, -1.0] * 4)
@@ -254,8 +242,8 @@ def test_a_token_that_the_learner_would_not_keep_is_counted_and_finite(
     ids=["padded", "checkpointing", "single"],
 )
 def test_what_only_saves_time_or_memory_does_not_change_the_update(
-    changes: dict[str, Any], adapter: bool, tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+    changes, adapter, tiny_model, role_rows, own_logps
+):
     calls = own_logps(tiny_model(1), role_rows())
     common = {"old_logp": "recomputed", "role_kl": {"a": 0.2}, "role_gradients": True}
 
@@ -272,7 +260,7 @@ def test_what_only_saves_time_or_memory_does_not_change_the_update(
     torch.testing.assert_close(update(**changes), plain, atol=1e-5, rtol=1e-3)
 
 
-def test_steps_by_rows(tiny_model: Make, role_rows: Make) -> None:
+def test_steps_by_rows(tiny_model, role_rows):
     for count, steps in ((1, 1), (4, 1), (5, 2), (12, 3), (13, 4)):
         settings = LearnerConfig(updates_per_iteration="by_rows", rows_per_update=4)
         learner = Learner(tiny_model(), settings)

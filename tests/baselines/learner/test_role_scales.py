@@ -68,9 +68,7 @@ def row_weights(calls: list[Any], aggregation: Any, kind: Any) -> list[float]:
 
 
 @given(calls=CALLS, aggregation=st.sampled_from(NORMALizED))
-def test_what_a_role_weighs_depends_on_its_own_rows_alone(
-    calls: list[Any], aggregation: Any
-) -> None:
+def test_what_a_role_weighs_depends_on_its_own_rows_alone(calls, aggregation):
     for kind in ("pooled", "mean", "sum"):
         weights = row_weights(calls, aggregation, kind)
         for role in sorted({call.role for call in calls}):
@@ -92,8 +90,8 @@ def test_what_a_role_weighs_depends_on_its_own_rows_alone(
 
 @pytest.mark.parametrize("aggregation", NORMALizED)
 def test_a_shared_step_is_the_sum_of_the_steps_that_roles_would_take_alone(
-    aggregation: Any, tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+    aggregation, tiny_model, role_rows, own_logps
+):
     loss = LossConfig(aggregation=aggregation)
     calls = [replace(call, episode=f"e{n // 4}") for n, call in enumerate(role_rows())]
     calls = own_logps(tiny_model(), calls)
@@ -109,9 +107,7 @@ def test_a_shared_step_is_the_sum_of_the_steps_that_roles_would_take_alone(
         close(whole, torch.stack(parts).sum(0))
 
 
-def test_n_equal_agents_push_n_times_as_hard_under_sum_alone(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_n_equal_agents_push_n_times_as_hard_under_sum_alone(tiny_model, role_rows, own_logps):
     one = own_logps(tiny_model(), role_rows(3))
     one = [replace(call, role="a") for call in one]
     three = [replace(call, agent=f"a_{n}", slot=n) for call in one for n in range(3)]
@@ -124,8 +120,8 @@ def test_n_equal_agents_push_n_times_as_hard_under_sum_alone(
 
 
 def test_sgd_sees_the_weight_of_a_policys_only_role_and_adamw_does_not(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+    tiny_model, role_rows, own_logps
+):
     calls = own_logps(tiny_model(), [replace(call, role="a") for call in role_rows()])
 
     def after(**changes: Any) -> Tensor:
@@ -137,7 +133,7 @@ def test_sgd_sees_the_weight_of_a_policys_only_role_and_adamw_does_not(
     torch.testing.assert_close(after(**adam, **third), after(**adam), atol=2e-7, rtol=1e-3)
 
 
-def test_clip_norm_0_never_clips(tiny_model: Make, role_rows: Make, own_logps: Make) -> None:
+def test_clip_norm_0_never_clips(tiny_model, role_rows, own_logps):
     calls = own_logps(tiny_model(), role_rows())
     big = [1e4 * a for a in ADVANTAGES]
     free, wide, tight = (
@@ -149,7 +145,7 @@ def test_clip_norm_0_never_clips(tiny_model: Make, role_rows: Make, own_logps: M
     assert float(free.norm()) > 100 * float(tight.norm())
 
 
-def test_what_no_optimizer_or_aggregation_can_do_is_refused() -> None:
+def test_what_no_optimizer_or_aggregation_can_do_is_refused():
     with pytest.raises(UsageError, match=r"`role_lr` within a policy is for sgd.*adamw takes one"):
         LearnerConfig(role_lr={"a": 1e-3})
     with pytest.raises(UsageError, match="`role_lr` of 'a' must be greater than 0"):

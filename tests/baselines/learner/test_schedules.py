@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from flowzoo.baselines.settings.policy_map import numbers_by_role
 from flowzoo.errors import UsageError
 
 
-def test_shapes() -> None:
+def test_shapes():
     warm = LearnerConfig(lr=1.0, warmup=4)
     assert [lr_at(i, warm) for i in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
     cosine = replace(warm, schedule="cosine", iterations=12)
@@ -30,7 +28,7 @@ def test_shapes() -> None:
     assert [lr_at(i, linear) for i in (1, 2, 7, 12, 99)] == pytest.approx([1, 1, 0.6, 0.2, 0.2])
 
 
-def test_clocks(tiny_model: Callable[..., Any], role_rows: Callable[..., Any]) -> None:
+def test_clocks(tiny_model, role_rows):
     rows = role_rows(3)
     rates: dict[str, list[float]] = {}
     for kind in ("iteration", "update"):
@@ -66,12 +64,12 @@ def test_clocks(tiny_model: Callable[..., Any], role_rows: Callable[..., Any]) -
         ({"top_p": 0.0}, r"`top_p` must be in \(0, 1\]"),
     ],
 )
-def test_mistakes(changes: dict[str, Any], text: str) -> None:
+def test_mistakes(changes, text):
     with pytest.raises(UsageError, match=text):
         LearnerConfig(**changes)
 
 
-def test_numbers_by_role() -> None:
+def test_numbers_by_role():
     roles = ["generator", "judge"]
     assert numbers_by_role(("judge=0.5",), roles, "role_kl") == {"judge": 0.5}
     for word, text in (("judge", "ROLE=NUMBER, got 'judge'"), ("judge=x", "got 'judge=x'")):

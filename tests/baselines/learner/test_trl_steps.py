@@ -88,7 +88,7 @@ def logps_of(model: Any, call: Call) -> Tensor:
 
 
 @pytest.mark.parametrize("case", LOSSES)
-def test_three_steps_are_those_of_trl(case: str) -> None:
+def test_three_steps_are_those_of_trl(case):
     model, rows, theirs = make_model(), calls(case), TRL["cases"][case]
     learner = Learner(model, settings(case))
     found = [learner.update(rows, ADVANTAGES) for _ in theirs["losses"]]
@@ -105,7 +105,7 @@ def test_three_steps_are_those_of_trl(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["kl corrected", "kl plain"])
-def test_the_second_step_is_that_of_float64(case: str) -> None:
+def test_the_second_step_is_that_of_float64(case):
     """Written out from the formulas, with gradients of a copy of the model in float64."""
     model, rows = make_model(), calls(case)
     start = copy.deepcopy(model).double()

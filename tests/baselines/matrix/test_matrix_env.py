@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowzoo.baselines.matrix.file import read_matrix
 
 
-def test_cells_play_an_environment_in_place_of_a_workflow() -> None:
+def test_cells_play_an_environment_in_place_of_a_workflow():
     table = {
         "seeds": [0],
         "settings": {"env": "games.py:make", "model": "pocket:math", "options": ["illegal=end"]},

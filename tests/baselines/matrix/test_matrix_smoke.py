@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import Callable
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +33,8 @@ Warm = Callable[..., Any]
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
 @pytest.mark.full
 def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
-    tmp_path: Path, warm: Warm, kill_before: Callable[[list[str], Path], None]
-) -> None:
+    tmp_path, warm, kill_before
+):
     runs, votes = len(PLAYED) + 1, len(PLAYED)
     out, matrix = tmp_path / "smoke", tmp_path / "smoke.toml"
     whole = (files("flowzoo.baselines.matrix.bundled") / "smoke.toml").read_text()
@@ -85,7 +84,7 @@ def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
     assert len(list((tmp_path / "report-runs").glob("*.html"))) == runs
 
 
-def test_the_smoke_matrix_has_the_pilots_shape() -> None:
+def test_the_smoke_matrix_has_the_pilots_shape():
     smoke, pilot = load_matrix("smoke"), load_matrix("pilot")
     names = {cell.name for cell in pilot.cells}
     assert {cell.name for cell in smoke.cells} <= names

@@ -9,7 +9,6 @@ import random
 import runpy
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
-def test_resume_gives_bit_equal_updates(tmp_path: Path) -> None:
+def test_resume_gives_bit_equal_updates(tmp_path):
     straight = make_learner()
     expected = [straight.update(*batch(number)) for number in range(4)]
     first = make_learner()
@@ -91,7 +90,7 @@ def test_resume_gives_bit_equal_updates(tmp_path: Path) -> None:
     assert (second.iteration, second.steps) == (4, 4)
 
 
-def test_resume_is_exact_with_everything_that_has_a_state(tmp_path: Path) -> None:
+def test_resume_is_exact_with_everything_that_has_a_state(tmp_path):
     """Reference, running mean of gradients, and a schedule that counts both policies' updates."""
 
     def pair() -> dict[str, Learner]:
@@ -116,7 +115,7 @@ def test_resume_is_exact_with_everything_that_has_a_state(tmp_path: Path) -> Non
         assert same(weights(learner), weights(second[name]))
 
 
-def test_random_generators_go_on(tmp_path: Path) -> None:
+def test_random_generators_go_on(tmp_path):
     def draw() -> tuple[float, ...]:
         return random.random(), float(np.random.normal()), float(torch.rand(()))
 
@@ -136,7 +135,7 @@ def test_random_generators_go_on(tmp_path: Path) -> None:
     assert [draw() for _ in range(3)] == expected
 
 
-def test_weights_load_with_transformers(tmp_path: Path) -> None:
+def test_weights_load_with_transformers(tmp_path):
     learner = make_learner()
     vocabulary = {f"w{number}": number for number in range(VOCAB)}
     tokenizer = PreTrainedTokenizerFast(
@@ -152,14 +151,14 @@ def test_weights_load_with_transformers(tmp_path: Path) -> None:
     assert loaded.get_vocab() == vocabulary
 
 
-def test_tied_weights(tmp_path: Path) -> None:
+def test_tied_weights(tmp_path):
     learner, other = make_learner(tied=True), make_learner(seed=1, tied=True)
     save(tmp_path, 1, {"a": learner})
     load(tmp_path / "step-00000001", {"a": other})
     assert same(weights(learner), weights(other))
 
 
-def test_two_policies_keep_their_own(tmp_path: Path) -> None:
+def test_two_policies_keep_their_own(tmp_path):
     learners = {"a": make_learner(0), "b": make_learner(1)}
     learners["b"].update(*batch(0))
     save(tmp_path, 1, learners)
@@ -170,7 +169,7 @@ def test_two_policies_keep_their_own(tmp_path: Path) -> None:
     assert (others["a"].iteration, others["b"].iteration) == (0, 1)
 
 
-def test_keep_last_and_best(tmp_path: Path) -> None:
+def test_keep_last_and_best(tmp_path):
     learner = make_learner()
     for step, score in enumerate([0.2, 0.9, 0.9, 0.3, None, 0.1]):
         save(tmp_path, step, {"a": learner}, score=score, keep=CheckpointRetention(last=2))
@@ -184,7 +183,7 @@ def test_keep_last_and_best(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006"]
 
 
-def test_steps_sort_as_numbers(tmp_path: Path) -> None:
+def test_steps_sort_as_numbers(tmp_path):
     learner = make_learner()
     for step in (99_999_999, 100_000_000):
         save(tmp_path, step, {"a": learner})
@@ -193,12 +192,12 @@ def test_steps_sort_as_numbers(tmp_path: Path) -> None:
     assert newest.step == 100_000_000
 
 
-def test_no_checkpoint(tmp_path: Path) -> None:
+def test_no_checkpoint(tmp_path):
     assert latest(tmp_path) is latest(tmp_path / "none") is best(tmp_path) is None
 
 
 @pytest.mark.parametrize("damage", ["shorten", "remove", "manifest", "garbage"])
-def test_latest_passes_over_torn_ones(tmp_path: Path, damage: str, caplog: Any) -> None:
+def test_latest_passes_over_torn_ones(tmp_path, damage, caplog):
     learner = make_learner()
     for step in (1, 2):
         save(tmp_path, step, {"a": learner})
@@ -220,9 +219,7 @@ def test_latest_passes_over_torn_ones(tmp_path: Path, damage: str, caplog: Any) 
         load(torn, {"a": learner})
 
 
-def test_death_at_any_system_call_keeps_the_previous_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_death_at_any_system_call_keeps_the_previous_one(tmp_path, monkeypatch):
     """Stop the second save at its n-th write to disk, for every n there is."""
     learner = make_learner()
     old = weights(learner)
@@ -267,9 +264,7 @@ def test_death_at_any_system_call_keeps_the_previous_one(
     assert same(weights(probe), weights(learner))
 
 
-def test_death_in_the_middle_of_removing_leaves_nothing_torn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_death_in_the_middle_of_removing_leaves_nothing_torn(tmp_path, monkeypatch):
     learner = make_learner()
     save(tmp_path, 1, {"a": learner}, keep=CheckpointRetention(last=1))
 
@@ -286,14 +281,14 @@ def test_death_in_the_middle_of_removing_leaves_nothing_torn(
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000003"]
 
 
-def test_never_overwrites(tmp_path: Path) -> None:
+def test_never_overwrites(tmp_path):
     learner = make_learner()
     save(tmp_path, 1, {"a": learner})
     with pytest.raises(UsageError, match="resume from it"):
         save(tmp_path, 1, {"a": learner})
 
 
-def test_mistakes_raise(tmp_path: Path) -> None:
+def test_mistakes_raise(tmp_path):
     learner = make_learner()
     with pytest.raises(UsageError, match="policy name"):
         save(tmp_path, 1, {"../a": learner})
@@ -328,12 +323,8 @@ def files(root: Path) -> dict[str, bytes]:
 # The weights take 16 kB and the optimizer's moments twice that.
 @pytest.mark.parametrize("limit", [100, 4096, 20_000])
 def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
-    limit: int,
-    tmp_path: Path,
-    tiny_model: Callable[..., Any],
-    role_rows: Callable[..., Any],
-    largest_file: Callable[[int], Any],
-) -> None:
+    limit, tmp_path, tiny_model, role_rows, largest_file
+):
     learner = Learner(tiny_model(), LearnerConfig(lr=1e-2))
     learner.update(role_rows(), [1.0] * 9)
     save(tmp_path, 1, {"a": learner}, keep=CheckpointRetention(last=1))
@@ -351,7 +342,7 @@ def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
     assert [info.step for info in checkpoints(tmp_path)] == [2]
 
 
-def test_damaged_weights_play_for_nobody(tmp_path: Path, tiny_model: Callable[..., Any]) -> None:
+def test_damaged_weights_play_for_nobody(tmp_path, tiny_model):
     saved = save(tmp_path, 1, {"a": Learner(tiny_model(), LearnerConfig())}) / "policies" / "a"
     weights = saved / "model.safetensors"
     intact = weights.read_bytes()
@@ -365,16 +356,14 @@ def test_damaged_weights_play_for_nobody(tmp_path: Path, tiny_model: Callable[..
         load_model(str(tmp_path / "copy"), "float32")
 
 
-def test_milestones_stay(tmp_path: Path, tiny_model: Callable[..., Any]) -> None:
+def test_milestones_stay(tmp_path, tiny_model):
     learner = Learner(tiny_model(), LearnerConfig())
     for step in range(7):
         save(tmp_path, step, {"a": learner}, keep=CheckpointRetention(last=1, best=False, every=3))
     assert [info.step for info in checkpoints(tmp_path)] == [0, 3, 6]
 
 
-def test_frozen_policies_are_named_and_not_saved(
-    tmp_path: Path, tiny_model: Callable[..., Any]
-) -> None:
+def test_frozen_policies_are_named_and_not_saved(tmp_path, tiny_model):
     learner = Learner(tiny_model(), LearnerConfig())
     path = save(tmp_path, 1, {"a": learner}, frozen={"judge": "some/model"})
     info = load(path, {"a": learner})
@@ -403,7 +392,7 @@ for step in itertools.count(1):
 
 
 @pytest.mark.full
-def test_kill_in_the_middle_of_saving(tmp_path: Path, fork_server: Any) -> None:
+def test_kill_in_the_middle_of_saving(tmp_path, fork_server):
     """A process that does nothing but save is killed; what it noted as saved is there, whole."""
     outside, tmp_path = tmp_path, tmp_path / "checkpoints"
     script, notes = outside / "child.py", outside / "notes"

@@ -69,7 +69,7 @@ def may_mount(folder: Path) -> bool:
 
 
 @pytest.mark.full
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path):
     """On a real file system of 700 KiB, filled up but for less and more room than is needed."""
     if not may_mount(tmp_path):
         pytest.skip("this user may not mount a small file system")

@@ -50,13 +50,8 @@ def stopped(command: Any, number: int) -> str:
 
 @pytest.mark.full
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
-    tmp_path: Path,
-    warm: Callable[..., Any],
-    hold_before: Callable[[Path], Path],
-    small_runs: Path,
-    small_words: Callable[[Path], list[str]],
-    repeated_rows: Callable[[Path], Any],
-) -> None:
+    tmp_path, warm, hold_before, small_runs, small_words, repeated_rows
+):
     root = tmp_path / "run"
     words = ["flowzoo.cli", *small_words(root)]
 

@@ -47,9 +47,7 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(
-    mine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(mine, monkeypatch):
     digest = hashlib.sha256(CODE.encode()).hexdigest()
     by_file = load_hook(RewardFunction, "reward", f"{mine}:half")
     monkeypatch.syspath_prepend(str(mine.parent))
@@ -73,7 +71,7 @@ def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(
         ("{folder}/broken.py:f", r"importing .*broken.py raised ZeroDivisionError"),
     ],
 )
-def test_what_cannot_be_loaded_is_an_error_of_one_line(mine: Path, name: str, text: str) -> None:
+def test_what_cannot_be_loaded_is_an_error_of_one_line(mine, name, text):
     (mine.parent / "broken.py").write_text("1 / 0\n", encoding="utf-8")
     with pytest.raises(UsageError, match=text) as caught:
         load_hook(Hook, "reward", name.format(folder=mine.parent))
@@ -89,7 +87,7 @@ EPISODE = FinishedEpisode(None, "7", 1.0, {}, (("solver_0", "7"),))  # type: ign
 
 
 @pytest.mark.parametrize("came", [None, "1", True, float("nan"), np.array([1.0])])
-def test_a_reward_is_a_finite_number(came: Any) -> None:
+def test_a_reward_is_a_finite_number(came):
     assert hook(RewardFunction, lambda episode: np.float64(episode.score / 2))(EPISODE) == 0.5
     with pytest.raises(UsageError, match=r"--option mine:f must return a"):
         hook(RewardFunction, lambda episode: came)(EPISODE)
@@ -100,7 +98,7 @@ def test_a_reward_is_a_finite_number(came: Any) -> None:
     [None, [1.0], [[1.0, 2.0]], ["a", "b"], ["1", "2"], [True, False], [1.0, None],
      [1.0, float("inf")]],
 )  # fmt: skip
-def test_advantages_are_one_number_a_row(came: Any) -> None:
+def test_advantages_are_one_number_a_row(came):
     rows: Any = [None, None]
     given = np.array([1.0, -1.0])
     kept = hook(AdvantageFunction, lambda calls, advantages, returns: [returns["e"], 2])
@@ -109,7 +107,7 @@ def test_advantages_are_one_number_a_row(came: Any) -> None:
         hook(AdvantageFunction, lambda *_: came)(rows, given, {})
 
 
-def test_a_loss_is_a_tensor_like_the_logps() -> None:
+def test_a_loss_is_a_tensor_like_the_logps():
     torch = pytest.importorskip("torch", reason="losses need flowzoo[train]")
     logps, advantages = torch.zeros(2, 3), torch.ones(2)
     mask = torch.ones(2, 3, dtype=torch.bool)
@@ -128,7 +126,7 @@ def test_a_loss_is_a_tensor_like_the_logps() -> None:
         )
 
 
-def test_what_a_function_raises_says_whose_it_was(mine: Path) -> None:
+def test_what_a_function_raises_says_whose_it_was(mine):
     with pytest.raises(KeyError) as caught:
         load_hook(RewardFunction, "reward", f"{mine}:fails")(EPISODE)
     assert caught.value.__notes__ == [f"raised by --reward {mine}:fails"]
@@ -138,7 +136,7 @@ def control() -> StepControl:
     return StepControl(3, {"step": 3}, [{"step": 2}], None, {"a": 1.0, "b": 0.5})
 
 
-def test_a_callback_changes_what_it_may_and_nothing_else() -> None:
+def test_a_callback_changes_what_it_may_and_nothing_else():
     step = control()
     step.log("mine", 2)
     step.scale_lr(0.25, "a")
@@ -163,12 +161,12 @@ def test_a_callback_changes_what_it_may_and_nothing_else() -> None:
         (lambda step: 5, "must return nothing"),
     ],
 )
-def test_mistakes_of_a_callback(action: Any, text: str) -> None:
+def test_mistakes_of_a_callback(action, text):
     with pytest.raises(UsageError, match=text):
         hook(Callback, action)(control())
 
 
-def test_a_workflow_pays_by_its_own_reward() -> None:
+def test_a_workflow_pays_by_its_own_reward():
     """Through the credit rule: the score is what the function says, and so is the calls' part."""
     seen: list[FinishedEpisode] = []
 

@@ -40,13 +40,11 @@ WORDS = ("generator=4", "aggregator=2")
          (LearnerGroupPlan(("aggregator",), 2), LearnerGroupPlan(("generator",), 4))),
     ],
 )  # fmt: skip
-def test_who_learns_with_whom(
-    changes: dict[str, Any], learner_groups: tuple[LearnerGroupPlan, ...]
-) -> None:
+def test_who_learns_with_whom(changes, learner_groups):
     assert resolve(TrainConfig(**RAY | changes)).learner_groups == learner_groups
 
 
-def test_adapters_that_share_a_learner_group_are_told_so() -> None:
+def test_adapters_that_share_a_learner_group_are_told_so():
     said = (
         "aggregator, generator: adapters on one base take turns in one group of 2 learner workers"
     )
@@ -82,22 +80,22 @@ def test_adapters_that_share_a_learner_group_are_told_so() -> None:
         ({"learner_workers": WORDS, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
     ],
 )  # fmt: skip
-def test_what_is_refused_before_anything_is_loaded(changes: dict[str, Any], said: str) -> None:
+def test_what_is_refused_before_anything_is_loaded(changes, said):
     with pytest.raises(UsageError, match=said):
         preflight(TrainConfig(**RAY | changes))
 
 
-def test_a_number_below_zero_is_refused() -> None:
+def test_a_number_below_zero_is_refused():
     with pytest.raises(UsageError, match="`learner_workers` must be at least 0, got -1"):
         TrainConfig(learner_workers=-1)
 
 
-def test_one_alone_in_its_learner_group_may_share_a_gpu() -> None:
+def test_one_alone_in_its_learner_group_may_share_a_gpu():
     words = ("generator=1", "aggregator=1")
     preflight(TrainConfig(**RAY, learner_workers=words, learner_gpus=0.5))
 
 
-def test_a_file_has_a_number_or_words() -> None:
+def test_a_file_has_a_number_or_words():
     for said in (2, ["generator=4", "aggregator=2"]):
         found = from_table({**RAY, "sharing": ["isolated"], "learner_workers": said}, "a test")
         assert found.learner_workers == (2 if said == 2 else WORDS)
@@ -105,7 +103,7 @@ def test_a_file_has_a_number_or_words() -> None:
         from_table({"learner_workers": [4]}, "a test")
 
 
-def test_a_run_of_one_learner_group_goes_on_with_several(tmp_path: Any) -> None:
+def test_a_run_of_one_learner_group_goes_on_with_several(tmp_path):
     """Records hold a number, as they did before, or the words."""
     there = {**RAY, "out": str(tmp_path)}
     for asked in (2, WORDS, 0):

@@ -20,7 +20,7 @@ def rates(*sharing: str, **settings: Any) -> dict[str, tuple[float, dict[str, fl
     return {name: (one.lr, dict(one.roles)) for name, one in found.items()}
 
 
-def test_a_role_alone_in_its_policy_gives_it_its_rate() -> None:
+def test_a_role_alone_in_its_policy_gives_it_its_rate():
     assert rates("isolated", role_lr=("generator=1e-4",)) == {
         "generator": (1e-4, {}),
         "aggregator": (1e-3, {}),
@@ -32,7 +32,7 @@ def test_a_role_alone_in_its_policy_gives_it_its_rate() -> None:
     assert set(rates("isolated", frozen=("generator",))) == {"aggregator"}
 
 
-def test_within_a_policy_of_several_roles_sgd_alone_knows_rates() -> None:
+def test_within_a_policy_of_several_roles_sgd_alone_knows_rates():
     one = {"role_lr": ("generator=1e-4",), "policy_lr": ("shared=2e-3",)}
     assert rates("shared", optimizer="sgd", **one) == {"shared": (2e-3, {"generator": 1e-4})}
     for name in ("adamw", "adafactor"):
@@ -52,12 +52,12 @@ def test_within_a_policy_of_several_roles_sgd_alone_knows_rates() -> None:
         ({"role_lr": ("generator=1",), "frozen": ("generator",)}, "no policy that is trained"),
     ],
 )
-def test_mistakes_are_named(settings: dict[str, Any], message: str) -> None:
+def test_mistakes_are_named(settings, message):
     with pytest.raises(UsageError, match=message):
         rates("isolated", **settings)
 
 
-def test_the_weight_of_a_policys_only_role_is_told_of_where_it_does_nothing() -> None:
+def test_the_weight_of_a_policys_only_role_is_told_of_where_it_does_nothing():
     def said(*sharing: str, **settings: Any) -> list[str]:
         return idle_weights(TrainConfig(**settings), read_policy_map(sharing, ROLES), ROLES)
 

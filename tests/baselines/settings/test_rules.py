@@ -46,7 +46,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
-def test_ways_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_ways_that_cannot_work_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         check(scale_rules(TrainConfig(**settings)))
 
@@ -60,11 +60,11 @@ def test_ways_that_cannot_work_are_refused(settings: dict[str, Any], message: st
         {**NCCL, **RANKS, "engine_devices": "2,3"},
     ],
 )  # fmt: skip
-def test_ways_that_may_work_are_not(settings: dict[str, Any]) -> None:
+def test_ways_that_may_work_are_not(settings):
     check(transfer_rules(TrainConfig(**settings)))
 
 
-def test_gpus_have_the_names_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_have_the_names_of_the_machine(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     check(transfer_rules(TrainConfig(**IPC)))
     check(transfer_rules(TrainConfig(**IPC, device="cuda:1", engine_devices="5")))
@@ -75,7 +75,7 @@ def test_gpus_have_the_names_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> 
         check(transfer_rules(TrainConfig(**NCCL, device="cuda:1", engine_devices="5")))
 
 
-def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model() -> None:
+def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model():
     pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
     import torch
 
@@ -94,9 +94,7 @@ def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model() -
     [({}, 10), ({"sync_check_every": 3}, 3), ({"max_staleness": 1}, 1), ({"backend": "ray"}, 1),
      ({"backend": "torchrun"}, 1)],
 )  # fmt: skip
-def test_rows_stand_in_for_probes_only_where_they_prove_something(
-    changes: dict[str, Any], distance: int
-) -> None:
+def test_rows_stand_in_for_probes_only_where_they_prove_something(changes, distance):
     config = TrainConfig(engine="vllm", **changes)
     assert config.probe_distance == distance
     check(run_rules(config))

@@ -64,8 +64,8 @@ SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")
     [pytest.param(name, marks=() if name in SOME else pytest.mark.full) for name in ALGORITHMS],
 )
 def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
-    name: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+    name, tmp_path, repeated_rows
+):
     sampling = ALGORITHMS[name].sampling
     changes = {"samples": 6} if sampling == "episodes" else {"candidates": 3, "leaves": 6}
     if sampling == "tree":
@@ -104,9 +104,7 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
         ("magrpo_tree", lambda call: (call.node, call.agent)),
     ],
 )
-def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(
-    name: str, key: Callable[[Call], Hashable], tmp_path: Path
-) -> None:
+def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(name, key, tmp_path):
     branching = ALGORITHMS[name].sampling != "episodes"
     changes = {"candidates": 3} if branching else {"samples": 4}
     learned, _ = learnt_by(tmp_path, algorithm=name, options=("level=1",), **changes)
@@ -117,9 +115,7 @@ def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(
     assert any(advantage for group in groups for _, advantage in group)
 
 
-def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(
-    tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(tmp_path, repeated_rows):
     learned, _ = learnt_by(tmp_path, algorithm="at_grpo", candidates=3, sharing=("isolated",))
     for group in grouped(learned, lambda call: call.node):
         calls = [call for call, _ in group]
@@ -159,8 +155,8 @@ FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
     "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
 )
 def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
-    case: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+    case, tmp_path, repeated_rows
+):
     steps = 3 if case == "curriculum" else 2  # its second level begins at step 2
     settings = {"workflow": "single", **CASES[case], "steps": steps, "problems": 1, "eval_every": 3}
 

@@ -51,9 +51,7 @@ def plain(sampled: async_rollouts.SampledStep) -> dict[str, Any]:
     return found
 
 
-def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(
-    tmp_path: Path,
-) -> None:
+def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(tmp_path):
     early, late = trainer(tmp_path / "a"), trainer(tmp_path / "b")
     early.batches.start(1)
     early.batches.wait()
@@ -68,9 +66,7 @@ def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(
 
 
 @pytest.mark.parametrize("changes", [{}, TREE])
-def test_a_batch_comes_back_from_a_checkpoint_as_it_was(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_a_batch_comes_back_from_a_checkpoint_as_it_was(tmp_path, changes):
     run = trainer(tmp_path, **changes)
     sampled = run.batches.take(1)
     run.close()
@@ -94,9 +90,7 @@ def test_a_batch_comes_back_from_a_checkpoint_as_it_was(
     assert async_rollouts.read(tmp_path / "checkpoints") == []
 
 
-def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(tmp_path, monkeypatch):
     run = trainer(tmp_path / "a")
     told: list[BaseException] = []
     with monkeypatch.context() as patch:
@@ -117,9 +111,7 @@ def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(
     calm.close()
 
 
-def test_what_sampling_raises_is_raised_where_it_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_sampling_raises_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
     run = trainer(tmp_path)
 
     def fail() -> None:
@@ -149,12 +141,12 @@ SPLIT: dict[str, Any] = {"max_staleness": 1, "engine": "vllm", "placement": "spl
         ({"max_staleness": -1}, "`max_staleness` must be at least 0, got -1"),
     ],
 )
-def test_settings_that_cannot_be_meant(changes: dict[str, Any], text: str) -> None:
+def test_settings_that_cannot_be_meant(changes, text):
     with pytest.raises(UsageError, match=text):
         resolve(TrainConfig(**changes))
 
 
-def test_what_corrects_for_older_weights_is_taken() -> None:
+def test_what_corrects_for_older_weights_is_taken():
     resolve(TrainConfig(**SPLIT))
     resolve(TrainConfig(**SPLIT, algorithm="rloo", old_logp="recomputed"))
 
@@ -245,9 +237,7 @@ class Paced:
 
 @pytest.mark.parametrize("most", [0, 1, 2, 5])
 @pytest.mark.parametrize("seed", range(6))
-def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(
-    most: int, seed: int, tmp_path: Path
-) -> None:
+def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(most, seed, tmp_path):
     found = Paced(most, 12, seed, tmp_path).run()
     assert [row[:2] for row in found] == [
         (step, max(0, step - 1 - most)) for step in range(1, 13) for _ in range(2)
@@ -259,7 +249,7 @@ def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(
     assert [row[3] for row in found[::2]] == known
 
 
-def test_weights_that_are_still_to_be_played_with_are_kept_and_no_others() -> None:
+def test_weights_that_are_still_to_be_played_with_are_kept_and_no_others():
     published = WeightVersions(2)
     for version in (2, 3, 4, 6):
         published.add("p", PublishedWeights(version, f"file {version}", ""))

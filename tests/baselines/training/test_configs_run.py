@@ -48,7 +48,7 @@ FULL = (
     "name",
     [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in config_names()],
 )
-def test_the_pocket_version_trains(name: str, tmp_path: Path) -> None:
+def test_the_pocket_version_trains(name, tmp_path):
     config = tiny(name, tmp_path)
     summary = train(config)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -104,7 +104,7 @@ def humaneval(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", config_names())
-def test_the_full_size_version_is_accepted(name: str, tmp_path: Path) -> None:
+def test_the_full_size_version_is_accepted(name, tmp_path):
     config = load_config(name)
     made = {True: humaneval, False: lambda folder: local_data(config.task or "", folder)}
     options = tuple(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ def make_config(root: Path, **changes: Any) -> TrainConfig:
 
 
 def test_several_episodes_of_a_problem_change_the_evaluations_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], repeated_rows: Callable[[Path], Any]
-) -> None:
+    tmp_path, capsys, repeated_rows
+):
     train(make_config(tmp_path / "one", steps=1))
     summary = train(make_config(tmp_path / "three", steps=1, eval_samples=3))
     for one, three in zip(
@@ -61,8 +60,8 @@ def test_several_episodes_of_a_problem_change_the_evaluations_alone(
 
 @pytest.mark.full
 def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], repeated_rows: Callable[[Path], Any]
-) -> None:
+    tmp_path, capsys, repeated_rows
+):
     still = {"steps": 3, "lr": 1e-12, "checkpoint_every": 3}  # a run that gets no better
     train(make_config(tmp_path / "whole", **still))
     summary = train(make_config(tmp_path / "short", **still, stop_patience=2))
@@ -86,7 +85,7 @@ def test_a_run_that_ends_early_ends_like_a_finished_one_and_says_so(
     assert repeated_rows(tmp_path / "short") == repeated_rows(tmp_path / "whole")
 
 
-def test_a_run_that_is_good_enough_ends(tmp_path: Path) -> None:
+def test_a_run_that_is_good_enough_ends(tmp_path):
     summary = train(make_config(tmp_path, steps=9, stop_at=0.01))
     assert summary["steps"] == 0
     assert summary["stopped"].endswith("reaches stop_at 0.01")
@@ -100,6 +99,6 @@ def test_a_run_that_is_good_enough_ends(tmp_path: Path) -> None:
      ({"stop_patience": -1}, "`stop_patience` must be at least 0"),
      ({"eval_samples": 0}, "`eval_samples` must be greater than 0")],
 )  # fmt: skip
-def test_ends_that_cannot_be_meant_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_ends_that_cannot_be_meant_are_refused(changes, message):
     with pytest.raises(UsageError, match=message):
         TrainConfig(**changes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,8 @@ def config(root: Path, **changes: Any) -> TrainConfig:
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 4])
 def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
-    rank: int, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+    rank, tmp_path, repeated_rows
+):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
 
     def stop(row: MetricRow) -> None:
@@ -54,7 +53,7 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
     assert [path.name for path in (info.path / "policies").iterdir()] == ["solver"]
 
 
-def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
+def test_its_weights_never_change_while_the_others_move(tmp_path):
     trainer = Trainer(config(tmp_path))
     before = {
         name: {key: value.clone() for key, value in one.weights.model.state_dict().items()}
@@ -71,7 +70,7 @@ def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
     assert moved == {"solver": True, "judge": False}
 
 
-def test_mistakes(tmp_path: Path) -> None:
+def test_mistakes(tmp_path):
     for frozen, text in ((("juge",), "Did you mean 'judge'"), (("judge", "solver"), "frozen")):
         with pytest.raises(UsageError, match=text):
             Trainer(config(tmp_path, frozen=frozen))

@@ -61,7 +61,7 @@ def make(root: Path) -> Trainer:
 
 
 @pytest.mark.full
-def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
+def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path):
     trainer = make(tmp_path)
     trainer.engines.train_policies = dict(trainer.engines.train_policies)
     trainer.engines.train_policies["generator"] = Poisoned(
@@ -87,9 +87,7 @@ def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [0, 1, 2]
 
 
-def test_policies_that_fail_at_the_same_time_each_keep_their_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policies_that_fail_at_the_same_time_each_keep_their_rows(tmp_path, monkeypatch):
     """Learners in threads, as those of learner groups are; both come to save at once if they
     can."""
     trainer, meeting = make(tmp_path), threading.Barrier(2)
@@ -123,9 +121,7 @@ def test_policies_that_fail_at_the_same_time_each_keep_their_rows(
     assert f"policy {mine.pop()}:" in note
 
 
-def test_the_command_line_says_it_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_says_it_in_one_line(tmp_path, capsys, monkeypatch):
     def poisoned(*args: Any) -> Any:
         engines: Any = open_engines(*args)
         engines.train_policies = {
@@ -142,7 +138,7 @@ def test_the_command_line_says_it_in_one_line(
     assert said.endswith(f"the rows are saved in {tmp_path / 'nonfinite-000001.jsonl'}")
 
 
-def test_weights_that_are_not_numbers_stop_the_run(tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_stop_the_run(tmp_path):
     """The learner's, between sampling and learning: the loss of the first rows is to blame."""
     trainer = make(tmp_path)
 

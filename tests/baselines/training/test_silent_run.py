@@ -36,11 +36,8 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_random_model_with_the_defaults_warns_within_one_step(
-    random_model: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    random_model, tmp_path, caplog, capsys
+):
     # The defaults but for the number of held-out problems, which have no part in it.
     config = TrainConfig(
         workflow="single", model=str(random_model), steps=1, eval_problems=2, out=str(tmp_path)
@@ -60,9 +57,7 @@ def test_a_random_model_with_the_defaults_warns_within_one_step(
 
 
 @pytest.mark.full
-def test_a_cause_is_told_once_and_by_every_process_that_goes_on(
-    random_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cause_is_told_once_and_by_every_process_that_goes_on(random_model, tmp_path, caplog):
     def told(steps: int) -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="flowzoo"):
@@ -75,9 +70,7 @@ def test_a_cause_is_told_once_and_by_every_process_that_goes_on(
     assert any("ran into the length limit" in one for one in third), "by the history, too"
 
 
-def test_the_start_is_judged_before_anything_is_trained(
-    random_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_start_is_judged_before_anything_is_trained(random_model, tmp_path, caplog):
     settings = QUICK | {"eval_problems": 8, "max_tokens": 2, "steps": 1}
     trainer = Trainer(TrainConfig(**settings, model=str(random_model), out=str(tmp_path)))
     heard: list[int] = []
@@ -91,9 +84,7 @@ def test_the_start_is_judged_before_anything_is_trained(
     assert said[1].startswith("generator: none of 8 replies could be read")
 
 
-def test_groups_that_agree_are_told_of_before_they_are_trained_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_groups_that_agree_are_told_of_before_they_are_trained_on(tmp_path, caplog):
     reward = tmp_path / "mine.py"
     reward.write_text("def zero(episode):\n    return 0.0\n")
     settings = QUICK | {"problems": 8, "steps": 1, "reward": f"{reward}:zero"}
@@ -103,7 +94,7 @@ def test_groups_that_agree_are_told_of_before_they_are_trained_on(
     assert said.startswith("none of 8 groups has rewards that differ"), "and no second line of it"
 
 
-def test_what_follows_from_the_model_is_recorded_and_kept(tmp_path: Path) -> None:
+def test_what_follows_from_the_model_is_recorded_and_kept(tmp_path):
     trainer = Trainer(TrainConfig(**QUICK, steps=1, out=str(tmp_path / "a")))
     assert trainer.plan.by_model == {"lr": 2e-4, "max_tokens": 64}
     trainer.train()

@@ -27,9 +27,7 @@ APART: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 4, "models": ("generator=pocket",)}])
-def test_data_parallel_have_their_own_learners_as_one_process_has_them(
-    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_parallel_have_their_own_learners_as_one_process_has_them(changes, monkeypatch):
     config = TrainConfig(**APART | changes)
     plan = resolve(config)
     loaded = load_policies(config, plan.names, plan.workflow.task.name)

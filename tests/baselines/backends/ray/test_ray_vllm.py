@@ -34,8 +34,8 @@ def played(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
-    tmp_path: Path, repeated_rows: Rows, same_files: Callable[..., None]
-) -> None:
+    tmp_path, repeated_rows, same_files
+):
     """Its engine, and then the worker; adapters of two policies share the engine.
 
     A learner worker learns while the next step is sampled.

@@ -6,7 +6,6 @@ import random
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ VLLM = {"engine": "vllm", "placement": "split"}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_shard_comes_once_in_order_whatever_workers_do(seed: int) -> None:
+def test_every_shard_comes_once_in_order_whatever_workers_do(seed):
     rng = random.Random(seed)
     workers, count = rng.randint(1, 5), rng.choice([0, 1, 7, 40])
     schedule: Schedule[int, int] = Schedule(iter(range(count)), workers)
@@ -94,7 +93,7 @@ def test_every_shard_comes_once_in_order_whatever_workers_do(seed: int) -> None:
     assert len(set(found)) == count
 
 
-def test_who_has_nothing_to_do_helps_the_slow() -> None:
+def test_who_has_nothing_to_do_helps_the_slow():
     schedule: Schedule[str, str] = Schedule("abcd", 2)
     assert [(worker, work) for worker, _, work in schedule.assign(0)] == [
         (0, "a"), (1, "b"), (0, "c"), (1, "d"),
@@ -139,9 +138,7 @@ class TinyPlayer:
         return {}
 
 
-def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(monkeypatch, tmp_path):
     import numpy as np
 
     monkeypatch.setenv("FLOWZOO_CORES", "1")
@@ -171,7 +168,7 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
     assert not facts.shared
 
 
-def test_a_grader_has_the_task_of_the_stage_that_is_played() -> None:
+def test_a_grader_has_the_task_of_the_stage_that_is_played():
     config = TrainConfig(workflow="single", task="plan_path", curriculum=("2:reward=shaped",))
     grader, task = RunGrader(config), make_task("plan_path")
     problem = task.problem(0)
@@ -182,9 +179,7 @@ def test_a_grader_has_the_task_of_the_stage_that_is_played() -> None:
     assert found[1].score == 0 < found[2].score
 
 
-def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(monkeypatch, tmp_path):
     from flowzoo.baselines.training.plan import resolve as resolve_plan
 
     monkeypatch.setenv("FLOWZOO_CORES", "1")
@@ -222,7 +217,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
     )
 
 
-def test_a_rank_tells_which_rows_are_not_finite() -> None:
+def test_a_rank_tells_which_rows_are_not_finite():
     call = new_call(problem="p/1", episode="p/1/0", policy="shared")
     told = serialize_error("learner worker 1", non_finite("loss", [call]))
     heard = deserialize_error(told, UsageError)
@@ -231,7 +226,7 @@ def test_a_rank_tells_which_rows_are_not_finite() -> None:
     assert "row p/1/p/1/0/a_0/0" in str(heard)
 
 
-def test_weights_arrive_as_they_were_tied_ones_once() -> None:
+def test_weights_arrive_as_they_were_tied_ones_once():
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     def model() -> FullWeights:
@@ -292,14 +287,12 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
          "`learner_workers` is a setting of `backend` ray, and `backend` is local"),
     ],
 )  # fmt: skip
-def test_what_workers_cannot_do_is_refused_before_anything_is_started(
-    changes: dict[str, Any], said: str
-) -> None:
+def test_what_workers_cannot_do_is_refused_before_anything_is_started(changes, said):
     with pytest.raises(UsageError, match=said):
         preflight(TrainConfig(**{**RAY, **changes}))
 
 
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install \"flowzoo\[scale\]\""):
         preflight(TrainConfig(**RAY))
@@ -313,11 +306,11 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         {"learner_workers": 2, "shard": "full", "device": "cpu"},
     ],
 )
-def test_what_learners_can_do_is_not_refused(changes: dict[str, Any]) -> None:
+def test_what_learners_can_do_is_not_refused(changes):
     preflight(TrainConfig(**{**RAY, **changes}))
 
 
-def test_staleness_needs_a_ratio() -> None:
+def test_staleness_needs_a_ratio():
     from flowzoo.baselines.training.plan import resolve
 
     with pytest.raises(UsageError, match="no ratio to the policy that sampled"):
@@ -325,7 +318,7 @@ def test_staleness_needs_a_ratio() -> None:
     assert resolve(TrainConfig(**RAY, max_staleness=1)).config.max_staleness == 1
 
 
-def test_nodes_must_be_alike() -> None:
+def test_nodes_must_be_alike():
     import platform
 
     good = NodeFacts("one", 1, platform.python_version(), versions_here(), True, True, "0.32.0")
@@ -362,7 +355,7 @@ def test_nodes_must_be_alike() -> None:
         ("ray://127.0.0.1:10001", "`ray_address` is `local` or HOST:PORT"),
     ],
 )
-def test_clusters_that_are_not_there_or_too_small(address: str, said: str) -> None:
+def test_clusters_that_are_not_there_or_too_small(address, said):
     from flowzoo.baselines.backends.ray.cluster import connect
 
     with pytest.raises(UsageError, match=said):
