@@ -10,7 +10,6 @@ import pytest
 
 nbformat = pytest.importorskip("nbformat", reason="notebooks need flowzoo[dev]")
 pytest.importorskip("nbclient", reason="notebooks need flowzoo[dev]")
-pytest.importorskip("torch", reason="the notebooks sample and train: flowzoo[train]")
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="models need flowzoo[train]")
-
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.model_files import model_source

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="learners need flowzoo[train]")
-
 from flowzoo.baselines.backends.backend import LearnersLostError
 from flowzoo.baselines.backends.ray.learners import run_concurrently
 from flowzoo.errors import UsageError

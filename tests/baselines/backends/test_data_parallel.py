@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.envs.records import Call
+from tests.baselines.rows import new_call
 
 WORLD = Path(__file__).parent / "world.py"
 CLOSE = 1e-5
@@ -132,13 +129,12 @@ def test_every_kind_of_policy_layout_and_term(world):
     ]
     cases += [
         {"kind": "full", "group": FSDP, "rows": 3, "tokens": 400, "kl": True},  # one part
-        {"kind": "full", "group": FSDP, "rows": 5, "roles": False, "optimizer": "sgd",
-         "clip": 0.0},
+        {"kind": "full", "group": FSDP, "rows": 5, "roles": False, "optimizer": "sgd", "clip": 0.0},
         {"kind": "full", "group": FSDP, "gram": True, "rows": 24, "tokens": 400},
         {"kind": "full", "group": FSDP, "rows": 6, "broken": "root factor"},
         {"kind": "full", "group": FSDP, "rows": 6, "broken": "local dots"},
         {"kind": "lora", "group": DDP, "nan": True, "tokens": 8},
-    ]  # fmt: skip
+    ]
     *same, halved, blind, stopped = world(cases)
     for case, ranks in zip(cases, same, strict=False):
         check(case, ranks)

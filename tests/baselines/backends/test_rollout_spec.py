@@ -6,10 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 import torch
 
 import flowzoo

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.training.trainer import train

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train

@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 
 from flowzoo.agents import Request, Sampling
@@ -24,6 +19,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import make_workflow
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 POCKET = str(pocket_path("math"))
 
@@ -105,8 +101,7 @@ def test_a_frozen_policy_plays_and_keeps_its_weights(rank):
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_frozen_policy_samples_from_a_vllm_engine(rank):
-    config = TrainConfig(lora_rank=rank, **HERE, engine="vllm", max_batch=8,
-                         engine_memory=0.125)  # fmt: skip
+    config = TrainConfig(lora_rank=rank, **HERE, engine="vllm", max_batch=8, engine_memory=0.125)
     trained = load_policies(config, ["judge", "solver"], "math", frozen=["judge"])
     learner = Learner(trained["solver"].weights, LearnerConfig(lr=3e-2))
     greedy, problems = Sampling(temperature=0.0, max_tokens=16), [

@@ -7,9 +7,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 import torch
 
 from flowzoo.agents import PolicyMap, Sampling

@@ -6,8 +6,6 @@ import math
 
 import pytest
 
-pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
-
 from flowzoo.baselines.backends.sync_check import LogprobGap, SyncError, check
 
 ENGINE = "the engine of policy 'shared'"

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 import torch
 
 from flowzoo.agents import Sampling

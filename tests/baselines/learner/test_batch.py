@@ -62,7 +62,6 @@ def test_packed():
     batch = pack(ROWS, [1.0] * 3)
     assert batch.input_ids.tolist() == [[3, 0, 4, 0, 5, 7]]
     assert batch.positions[batch.sources].tolist() == [2, 3, 4, 0, 5]
-    assert batch.packing is not None
     assert batch.packing.positions.tolist() == [[0, 1, 2, 3, 4, 1]]
 
 
@@ -117,6 +116,8 @@ def test_mistakes():
         tensors(ROWS, [0.0] * 3, "pad")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="packed"):
         cut_microbatches(ROWS, "pack", 5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="max_tokens"):
+        cut([1], 0)
     for layout in ("packed", "padded"):
         with pytest.raises(UsageError, match="max_tokens"):
             cut_microbatches(ROWS, layout, 0)

@@ -6,11 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import numpy as np
+import pytest
 import torch
 
 from flowzoo.baselines.learner.config import LearnerConfig

@@ -12,7 +12,6 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from flowzoo.baselines.learner.batch import cut
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
@@ -259,35 +258,6 @@ def test_non_finite_gradient_carries_the_rows():
     with pytest.raises(NonFiniteError, match="gradient") as caught:
         learner.update(calls, [1.0] * len(calls))
     assert caught.value.calls == (marked,)
-
-
-def test_cut():
-    lengths = [3, 9, 4, 4, 20, 1]
-    batches = cut(lengths, 12)
-    assert sorted(idx for batch in batches for idx in batch) == list(range(6))
-    assert batches == [[4], [1], [2, 3, 0], [5]]
-    assert [len(batch) for batch in cut(lengths, 1000, 4)] == [4, 2]
-
-
-@pytest.mark.parametrize(
-    ("action", "text"),
-    [
-        (lambda: LearnerConfig(schedule="linar"), "linear"),  # type: ignore[arg-type]
-        (lambda: LearnerConfig(truncated="drop"), "penalize"),  # type: ignore[arg-type]
-        (lambda: LearnerConfig(schedule="cosine"), "iterations"),
-        (lambda: LearnerConfig(temperature=0.0), "temperature"),
-        (lambda: LearnerConfig(updates_per_iteration=0), "updates_per_iteration"),
-        (lambda: LearnerConfig(warmup=-1), "warmup"),
-        (lambda: LearnerConfig(weights="bfloat16"), "set `compute` to bfloat16 too"),
-        (lambda: LearnerConfig(beta1=1.0), r"`beta1` must be in \[0, 1\)"),
-        (lambda: LearnerConfig(adam_eps=0.0), "`adam_eps` must be greater than 0"),
-        (lambda: LearnerConfig(optimizer="adam"), "unknown choice of `optimizer`"),  # type: ignore[arg-type]
-        (lambda: cut([1], 0), "max_tokens"),
-    ],
-)
-def test_mistakes_raise(action, text):
-    with pytest.raises(UsageError, match=text):
-        action()
 
 
 def test_rows_that_cannot_be_trained_on():

@@ -8,11 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from torch import Tensor
 
@@ -22,6 +17,7 @@ from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
+from tests.baselines.rows import new_call
 
 Make = Callable[..., Any]
 

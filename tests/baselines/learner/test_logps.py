@@ -133,7 +133,6 @@ def test_logps_equal_those_of_single_rows(family, layout):
     with torch.no_grad():
         logps, entropies = token_logps(model, batch, 0.7, entropy="value")
         states = scatter(last_hidden(model, batch)[batch.positions[batch.sources], 0], batch.mask)
-        assert entropies is not None
         for place, row in enumerate(rows):
             length = len(row.output_ids)
             own = alone(model, row, 0.7)
@@ -322,17 +321,6 @@ def test_a_layer_with_memory_of_its_own_is_refused():
     model.model.layers[0].mlp.register_forward_hook(mix)
     with pytest.raises(UsageError, match="Mixing"):
         prepare(model)
-
-
-def test_a_family_that_caps_its_logits_is_refused():
-    class Capped(Qwen3ForCausalLM):
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            output: Any = super().forward(*args, **kwargs)
-            output.logits = output.logits.tanh()
-            return output
-
-    with pytest.raises(UsageError, match="Capped"):
-        prepare(Capped(Qwen3Config(**SHAPE, num_key_value_heads=2)))
 
 
 def test_a_model_without_a_plain_head_is_refused():

@@ -93,8 +93,7 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
     lengths = [int(row.sum()) for row in mask]
     total, gradient = 0.0, np.zeros(mask.shape)
     for row, length in enumerate(lengths):
-        ratios = [values["logps"][row, t] - values["behavior_logps"][row, t] for t in
-                  range(length)]  # fmt: skip
+        ratios = [values["logps"][row, t] - values["behavior_logps"][row, t] for t in range(length)]
         for t in range(length):
             token = Token(
                 values["logps"][row, t], ratios[t], sum(ratios) / length,
@@ -119,9 +118,7 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
 
 CONFIGS = [
     LossConfig(aggregation=aggregation, constant=7.0, **extra)  # type: ignore[arg-type]
-    for aggregation in (
-        "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"
-    )
+    for aggregation in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum")
     for extra in (
         {},
         {"clip_low": 0.2, "clip_high": 0.28, "kl_coef": 0.3, "entropy_coef": 0.05},
@@ -132,7 +129,7 @@ CONFIGS = [
         {"ratio": "sequence", "clip_high": None, "dual_clip": 1.2, "kl_coef": 0.1},
         {"clipping": "weight", "clip_low": None, "clip_high": 1.0, "dual_clip": None},
     )
-]  # fmt: skip
+]
 SHAPES = [LENGTHS, (4,), (1,), (0, 2), (3, 3, 3)]
 EXTRAS = [
     (),

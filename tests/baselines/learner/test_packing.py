@@ -25,7 +25,6 @@ def sights(packing: Packing) -> dict[int, list[list[int]]]:
     for position, place in enumerate(packing.places.tolist()):
         query, keys, bias = queries[place]
         assert query == position
-        assert bias is not None
         seen = [key for key, value in zip(keys, bias.tolist(), strict=True) if value == 0]
         found.setdefault(position, []).append(seen)
     return found
@@ -90,8 +89,6 @@ def test_moving_keeps_everything():
     packing = lay_out(grow([[1, 2, 3], [1, 2], [4]])).to(torch.device("cpu"))
     stacked = packing.stacked(2, torch.bfloat16)
     for before, after in zip(packing.buckets, stacked.buckets, strict=True):
-        assert before.bias is not None
-        assert after.bias is not None
         segments, _, width, keys = before.bias.shape
         assert after.bias.shape == (segments, 1, 2 * width, keys)
         assert after.bias.dtype == torch.bfloat16

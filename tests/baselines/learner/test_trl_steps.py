@@ -11,11 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
-
 import torch
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -23,6 +18,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
+from tests.baselines.rows import new_call
 
 TRL: dict[str, Any] = json.loads((Path(__file__).parent / "trl_steps.json").read_text())
 LOSSES = {

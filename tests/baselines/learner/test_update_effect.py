@@ -11,9 +11,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
-
 import torch
 
 from flowzoo.baselines.learner import update_effect
@@ -39,9 +36,8 @@ ADVANTAGES = [1.0, -1.0, 0.5, 0.0, 0.0, -0.5, 1.0, -1.0]
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_the_divergence_is_that_of_all_sampled_contexts(
-    tiny_model, row_logps, rows, layout,
-    monkeypatch
-):  # fmt: skip
+    tiny_model, row_logps, rows, layout, monkeypatch
+):
     monkeypatch.setattr(update_effect, "FEWEST_ROWS", len(rows))
     model, before = tiny_model(), tiny_model()
     metrics = Learner(model, replace(CONFIG, layout=layout)).update(rows, ADVANTAGES)
@@ -87,9 +83,8 @@ def test_without_the_measurement_no_row_goes_through_the_model_again(tiny_model,
 
 @pytest.mark.parametrize("changes", [{}, {"updates_per_iteration": 3, "role_gradients": True}])
 def test_measuring_changes_neither_weights_nor_random_streams(
-    tiny_model, rows, changes,
-    monkeypatch
-):  # fmt: skip
+    tiny_model, rows, changes, monkeypatch
+):
     def trained() -> tuple[Any, ...]:
         torch.manual_seed(7)
         learner = Learner(tiny_model(), replace(CONFIG, **changes))
@@ -114,9 +109,8 @@ def test_measuring_changes_neither_weights_nor_random_streams(
                             ({"compute": "bfloat16"}, [8, 8])],
 )  # fmt: skip
 def test_rows_of_the_first_step_are_not_computed_twice_before_it(
-    tiny_model, rows, changes, passes,
-    monkeypatch
-):  # fmt: skip
+    tiny_model, rows, changes, passes, monkeypatch
+):
     monkeypatch.setattr(update_effect, "FEWEST_ROWS", len(rows))
     measured: list[int] = []
     batch = UpdateEffect._batch
@@ -172,10 +166,7 @@ def test_where_the_vocabulary_is_large_some_tokens_stand_for_all(tiny_model, row
     assert moved["learn/update_ratio_max"] > 1
 
 
-def test_entropy_is_estimated_from_all_sampled_tokens(
-    tiny_model, row_logps,
-    role_rows
-):  # fmt: skip
+def test_entropy_is_estimated_from_all_sampled_tokens(tiny_model, row_logps, role_rows):
     # Tokens drawn from the model itself: the mean of -log p is close to the mean entropy, in rows
     # that are trained and in rows that are not.
     model = tiny_model()

@@ -7,9 +7,6 @@ import shutil
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from transformers import AutoModelForCausalLM
 

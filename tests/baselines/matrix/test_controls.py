@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.agents.evaluation.majority import vote
 from flowzoo.baselines.matrix import controls
 from flowzoo.baselines.matrix.controls import first_samples, last_evaluation, match_control

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.matrix.cell import cell_text
 from flowzoo.baselines.matrix.file import load_matrix, matrix_names, read_matrix
 from flowzoo.baselines.matrix.jobs import TrainingJob
@@ -27,6 +25,7 @@ from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
 from flowzoo.commands.matrix import Options, move_aside
 from flowzoo.errors import DataError, UsageError
+from tests.refused import refused
 
 SMALL = {
     "steps": 4, "problems": 2, "samples": 2, "eval_problems": 4, "eval_every": 4,
@@ -98,33 +97,7 @@ def test_models_have_their_part_in_the_name():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"cells": [{"workflow": ["voting"]}] * 2}, "the cell voting-math-grpo-shared twice"),
-        ({"cells": [{"worklow": ["voting"]}]}, r"unknown field of a cell in here 'worklow'"),
-        ({"cells": [{"workflow": "voting"}]}, "`workflow` of a cell in here must be a list"),
-        ({"cells": [{"workflow": []}]}, "`workflow` of a cell in here must be a list"),
-        ({"cells": [{"workflow": ["votin"]}]}, r"unknown workflow 'votin'"),
-        ({"cells": [{"algorithm": ["gpro"]}]}, r"unknown algorithm 'gpro'.*'grpo'"),
-        ({"cells": [{"settings": {"stpes": 1}}]}, r"unknown field in here 'stpes'"),
-        ({"cells": []}, r"here has no \[\[cells\]\]"),
-        ({"cell": []}, "unknown field in here 'cell'"),
-        ({"seeds": [1, 1], "cells": [{}]}, "must be different whole numbers"),
-        ({"seeds": [True], "cells": [{}]}, "must be different whole numbers"),
-        ({"seeds": 3, "cells": [{}]}, "must be different whole numbers in a list, .*, got 3"),
-        ({"settings": 5, "cells": [{}]}, "`settings` in here must be a table, .*, got 5"),
-        ({"cells": [{"settings": 3}]}, "`settings` in here must be a table, .*, got 3"),
-        ({"cells": {"workflow": ["voting"]}}, r"`cells` in here must be a list .*\[\[cells\]\]"),
-        ({"cells": [3]}, "`cells` in here must be a list of blocks"),
-        ({"cells": [{}], "controls": {"task": ["math"]}},
-         r"`controls` in here must be a list .*\[\[controls\]\]"),
-        ({"cells": [{"label": 5}]}, "`label` of a cell in here .* must be text .*, got 5"),
-        ({"cells": [{"label": "a/../b"}]}, "`label` of a cell in here .*, got 'a/../b'"),
-        ({"settings": {"seed": 4}, "cells": [{}]}, "must not have `seed`, .* in `seeds`"),
-        ({"cells": [{"settings": {"out": "x"}}]}, "must not have `out`, .* with --out"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("table", "message"), refused(__file__, "matrices", tuples=False))
 def test_mistakes_in_a_matrix_are_named(table, message):
     with pytest.raises(UsageError, match=message):
         read_matrix(table, "m", "here")

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.matrix.cell import cell_text, is_control
 from flowzoo.baselines.matrix.file import Matrix, load_matrix, read_matrix
 from flowzoo.baselines.matrix.jobs import TrainingJob, as_time, remaining_seconds
@@ -55,7 +53,7 @@ def finish(
         {"step": step, "eval/scores": one, "tokens/total": total, "time/total": seconds}
         | ({f"version/{name}": step - 1 for name in updates} if step else {})
         for step, (one, total) in enumerate(zip(scores, tokens, strict=True))
-    ]  # fmt: skip
+    ]
     run.folder.mkdir(parents=True, exist_ok=True)
     (run.folder / "cell.toml").write_text(cell_text(run.config))
     (run.folder / "run.json").write_text(json.dumps({"settings": asdict(run.config)}))

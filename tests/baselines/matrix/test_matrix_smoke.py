@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.run.reading import like_path, read_run
 
@@ -70,7 +68,7 @@ def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
     assert set(compared) == {
         *zip(PLAYED[::2], PLAYED[1::2], strict=True),
         *((CONTROL, name) for name in PLAYED),
-    }  # fmt: skip
+    }
     assert all(compared[CONTROL, name]["ratios"][0] >= 1 for name in PLAYED)
 
     planned = warm([*words[:-1], "--dry-run"]).finish().stdout

@@ -143,7 +143,6 @@ def test_weights_load_with_transformers(tmp_path):
     )
     save(tmp_path, 1, {"a": learner}, {"a": tokenizer})
     info = latest(tmp_path)
-    assert info is not None
     model = AutoModelForCausalLM.from_pretrained(info.policy_path("a"))
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert same(weights(learner), dict(model.state_dict()))
@@ -174,11 +173,8 @@ def test_keep_last_and_best(tmp_path):
     for step, score in enumerate([0.2, 0.9, 0.9, 0.3, None, 0.1]):
         save(tmp_path, step, {"a": learner}, score=score, keep=CheckpointRetention(last=2))
     assert [info.step for info in checkpoints(tmp_path)] == [1, 4, 5]
-    champion, newest = best(tmp_path), latest(tmp_path)
-    assert champion is not None
-    assert (champion.step, champion.score) == (1, 0.9)
-    assert newest is not None
-    assert newest.step == 5
+    assert (best(tmp_path).step, best(tmp_path).score) == (1, 0.9)
+    assert latest(tmp_path).step == 5
     save(tmp_path, 6, {"a": learner}, keep=CheckpointRetention(last=1, best=False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006"]
 
@@ -187,9 +183,7 @@ def test_steps_sort_as_numbers(tmp_path):
     learner = make_learner()
     for step in (99_999_999, 100_000_000):
         save(tmp_path, step, {"a": learner})
-    newest = latest(tmp_path)
-    assert newest is not None
-    assert newest.step == 100_000_000
+    assert latest(tmp_path).step == 100_000_000
 
 
 def test_no_checkpoint(tmp_path):
@@ -211,9 +205,7 @@ def test_latest_passes_over_torn_ones(tmp_path, damage, caplog):
         (torn / "checkpoint.json").unlink()
     else:
         (torn / "checkpoint.json").write_text('["step"', encoding="utf-8")
-    newest = latest(tmp_path)
-    assert newest is not None
-    assert newest.step == 1
+    assert latest(tmp_path).step == 1
     assert "step-00000002" in caplog.text
     with pytest.raises(DataError, match="step-00000002"):
         load(torn, {"a": learner})
@@ -252,7 +244,6 @@ def test_death_at_any_system_call_keeps_the_previous_one(tmp_path, monkeypatch):
             except Killed:
                 points += 1
         newest = latest(tmp_path)
-        assert newest is not None
         if newest.step == 2:
             break
         probe = make_learner(seed=5)
@@ -333,10 +324,8 @@ def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
     with largest_file(limit), pytest.raises(SaveError, match="checkpoint of step 2 could not be"):
         save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert files(tmp_path) == before
-    newest = latest(tmp_path)
-    assert newest is not None
     other = Learner(tiny_model(5), LearnerConfig(lr=1e-2))
-    load(newest.path, {"a": other})
+    load(latest(tmp_path).path, {"a": other})
     assert all(torch.equal(weights[name], w) for name, w in other.model.state_dict().items())
     save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert [info.step for info in checkpoints(tmp_path)] == [2]
@@ -412,7 +401,6 @@ def test_kill_in_the_middle_of_saving(tmp_path, fork_server):
         child.join()
     steps = [int(line) for line in notes.read_text(encoding="utf-8").split()]
     newest = latest(tmp_path)
-    assert newest is not None
     assert newest.step >= max(steps)
     learner = make_learner(seed=1)
     load(newest.path, {"a": learner})

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 from flowzoo.baselines.run.reading import read_run
 from flowzoo.baselines.sft.sources import ScriptedPlay, read_source
 from flowzoo.baselines.training.trainer import Trainer, train

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 
 from flowzoo.baselines.learner.saved import save_tensors

@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -29,6 +26,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import write_json
+from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("export")  # they share runs
 
@@ -182,15 +180,7 @@ def test_the_command(full, tmp_path, capsys):
     assert "exists already: choose a new folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("choice", "text"),
-    [
-        ({}, "several policies, name one: solver, writer"),
-        ({"policy": "writr"}, "Did you mean 'writer'"),
-        ({"policy": "writer", "step": "7"}, "unknown step '7'.*1, 2, best, last"),
-        ({"policy": "writer", "merge": True}, "full weights and nothing to merge"),
-    ],
-)
+@pytest.mark.parametrize(("choice", "text"), refused(__file__, "exports"))
 def test_mistakes(choice, text, full, tmp_path):
     with pytest.raises(UsageError, match=text):
         export_policy(full[0], tmp_path / "out", **choice)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 from flowzoo.baselines.run import checkpoint
 
 CHILD = """

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="TensorBoard files need flowzoo[train]")
-
 from flowzoo.baselines.run.metric_logger import WANDB, MetricLogger, ServiceRun, scalars
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import need_modules

@@ -16,6 +16,7 @@ from flowzoo.commands.line import parse
 from flowzoo.envs.api.registry import workflow_class
 from flowzoo.envs.settings import read_settings
 from flowzoo.errors import DataError, UsageError
+from tests.refused import refused
 
 PAPER = "paper/voting-math"
 
@@ -107,22 +108,7 @@ def test_every_variant_of_a_file_is_checked(tmp_path, wrong, asked):
         load_config(written(tmp_path, text) + asked)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("stpes = 3", r"unknown field in .*own\.toml 'stpes'.*Did you mean 'steps'"),
-        ("steps = 3.5", r"`steps` in .* must be a whole number, got 3\.5"),
-        ("steps = true", "`steps` in .* must be a whole number, got True"),
-        ("deterministic = 1", "`deterministic` in .* must be true or false, got 1"),
-        ("engine = 'tgi'", "unknown engine 'tgi'.*Valid choices: openai, transformers, vllm"),
-        ("placement = 'here'", "`placement` in .* must be one of 'colocated', 'split', got 'here'"),
-        ("options = 'level=2'", r"`options` in .* must be a list \(str\), got 'level=2'"),
-        ("pass_rates = [0.1]", r"`pass_rates` in .* must be a list of 2 \(float\)"),
-        ("samples = 'many'", "`samples` in .* must be a whole number, got 'many'"),
-        ("lr = -1", r"`lr` must be greater than 0, got -1"),
-        ("schedule = 'cosine'\nwarmup = 9\nsteps = 9", "`steps` must be more than `warmup`"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), refused(__file__, "files"))
 def test_mistakes_in_a_file_are_named(tmp_path, text, message):
     with pytest.raises(UsageError, match=message):
         load_config(written(tmp_path, text))

@@ -24,6 +24,7 @@ from flowzoo.baselines.settings.hooks import (
 from flowzoo.envs import make_workflow
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 CODE = """
 from dataclasses import dataclass
@@ -58,19 +59,7 @@ def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(mine, mon
     assert load_hook(RewardFunction, "reward", f"{mine}:half").digest != digest
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("half", r"module:function or path/to/file.py:function, got 'half'"),
-        ("mine:", "module:function"),
-        ("mine:half()", "module:function"),
-        ("{folder}/other.py:half", "there is no file"),
-        ("no_such_module:half", "ModuleNotFoundError"),
-        ("{folder}/mine.py:hlaf", "has no 'hlaf'; it has fails, half, nothing"),
-        ("{folder}/mine.py:number", "must be callable, got int"),
-        ("{folder}/broken.py:f", r"importing .*broken.py raised ZeroDivisionError"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), refused(__file__, "hooks"))
 def test_what_cannot_be_loaded_is_an_error_of_one_line(mine, name, text):
     (mine.parent / "broken.py").write_text("1 / 0\n", encoding="utf-8")
     with pytest.raises(UsageError, match=text) as caught:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the plan of a run needs flowzoo[train]")
-
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import from_table
@@ -17,6 +15,7 @@ from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_lea
 from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 RAY: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "sharing": ("isolated",), "problems": 2,
@@ -54,32 +53,7 @@ def test_adapters_that_share_a_learner_group_are_told_so():
     assert resolve(TrainConfig(**RAY, learner_workers=words)).notes == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"learner_workers": ("generator=4",)},
-         "there are none for aggregator: add aggregator=N, or give one number for all policies"),
-        ({"learner_workers": ()}, "add aggregator=N generator=N"),
-        ({"learner_workers": ("4",)}, "`learner_workers` takes POLICY=VALUE, got '4'"),
-        ({"learner_workers": ("generator=0", "aggregator=1")},
-         "takes POLICY=NUMBER, 1 or more, got generator=0"),
-        ({"learner_workers": ("generator=1.5", "aggregator=1")}, "got generator=1.5"),
-        ({"learner_workers": (*WORDS, "judge=1")}, "unknown policy 'judge'"),
-        ({"learner_workers": (*WORDS, "generator=1")}, "names policy generator twice, with 4 and"),
-        ({"learner_workers": WORDS, "frozen": ("aggregator",)},
-         "policy aggregator is frozen and has no learner: leave aggregator=2 out"),
-        ({"learner_workers": WORDS, "lora_rank": 4},
-         "aggregator, generator are adapters on one base .pocket:xs., and learn on it in one "
-         "group: give them the same number in `learner_workers`, that of this group, got "
-         "aggregator=2 "),
-        ({"learner_workers": ("generator=1", "aggregator=2"), "learner_gpus": 0.5},
-         "each of 2 learner workers of aggregator computes on one GPU of its own"),
-        ({"learner_workers": WORDS, "learner_gpus": 2.0}, "got `learner_gpus` 2: set it to 1 or 0"),
-        ({"learner_workers": WORDS, "backend": "local", "ray_address": "", "rollout_workers": 0},
-         "`learner_workers` is a setting of `backend` ray, and `backend` is local"),
-        ({"learner_workers": WORDS, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "said"), refused(__file__, "learner_groups"))
 def test_what_is_refused_before_anything_is_loaded(changes, said):
     with pytest.raises(UsageError, match=said):
         preflight(TrainConfig(**RAY | changes))

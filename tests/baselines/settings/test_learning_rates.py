@@ -10,6 +10,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates
 from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 ROLES = {"generator": 3, "aggregator": 1}
 
@@ -40,18 +41,7 @@ def test_within_a_policy_of_several_roles_sgd_alone_knows_rates():
             rates("shared", optimizer=name, **one)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"role_lr": ("generator",)}, "`role_lr` takes ROLE=NUMBER, got 'generator'"),
-        ({"role_lr": ("judge=1",)}, "unknown role 'judge'"),
-        ({"role_lr": ("generator=nan",)}, "`role_lr generator` must be greater than 0"),
-        ({"policy_lr": ("judge=1",)}, "unknown policy 'judge'"),
-        ({"policy_lr": ("generator=inf",)}, "must be greater than 0 and finite"),
-        ({"role_lr": ("generator=1",), "policy_lr": ("generator=1",)}, "is given twice"),
-        ({"role_lr": ("generator=1",), "frozen": ("generator",)}, "no policy that is trained"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), refused(__file__, "learning_rates"))
 def test_mistakes_are_named(settings, message):
     with pytest.raises(UsageError, match=message):
         rates("isolated", **settings)

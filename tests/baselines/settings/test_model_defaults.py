@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="models are read by flowzoo[train]")
-
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.traits import ModelTraits, has_bfloat16, traits_of
 from flowzoo.baselines.settings.config import TrainConfig

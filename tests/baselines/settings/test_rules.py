@@ -16,6 +16,7 @@ from flowzoo.baselines.settings.rules import (
     transfer_rules,
 )
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 SPLIT: dict[str, Any] = {"engine": "vllm", "placement": "split"}
 NCCL: dict[str, Any] = {**SPLIT, "weight_transfer": "nccl"}
@@ -23,20 +24,7 @@ IPC: dict[str, Any] = {**SPLIT, "weight_transfer": "ipc"}
 RANKS: dict[str, Any] = {"backend": "torchrun", "ranks": 2}
 RAY: dict[str, Any] = {"backend": "ray", "ray_address": "local", "rollout_workers": 1}
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({**IPC, **RAY}, "`backend` ray moves weights through its object store"),
-    ({"weight_transfer": "ipc"}, r"set engine=vllm and placement=split \(got transformers\)"),
-    ({**NCCL, "placement": "colocated"}, r"placement=split \(got vllm, colocated\)"),
-    ({"weight_transfer": "nccl", "engine": "openai", "endpoint": ("http://h/v1",)}, "got openai"),
-    ({**NCCL, "lora_rank": 8, "engine_devices": "1"}, "with `lora_rank` 8 only adapters are sent"),
-    ({**IPC, "device": "cpu"}, "`weight_transfer` ipc goes from GPU to GPU, and the learner is on"),
-    ({**IPC, "engine_devices": "1"}, "engine is to be on GPU 1 while the learner is on GPU 0"),
-    ({**IPC, "device": "cuda:1"}, "to be on GPU 0 while the learner is on GPU 1"),
-    ({**NCCL, "device": "cuda:1", "engine_devices": "1,0"}, "learner and the engine are to be on"),
-    (NCCL, "learner and the engine are to be on GPU 0: name others in `engine_devices`"),
-    ({**NCCL, **RANKS, "engine_devices": "1,2"}, "are to be on GPU 1, 2: name others"),
-    ({**IPC, **RANKS, "engine_devices": "1,0"}, "on GPU 1, 0 while the learner is on GPU 0, 1"),
-]
+REFUSED = refused(__file__, "transfers")
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -43,6 +40,7 @@ from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import DataError, UsageError
+from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("sft")  # they share a run
 
@@ -340,17 +338,7 @@ def test_chats_teach_every_message_of_the_assistant(tmp_path):
         maker.rows(read_source(str(path), workflow, PLAY), "right", SftCounts())
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ('{"messages": [{"role": "user", "content": "1"}]}', "no message of an assistant"),
-        ('{"messages": [{"role": "assistant", "content": "1"}]}', "must follow a user's"),
-        ('{"messages": [{"role": "tool", "content": "1"}]}', "system, user or assistant"),
-        ('{"messages": [{"role": "user", "content": ["1"]}]}', "role and content, both text"),
-        ('{"messages": "hello"}', "not an episode, or a chat"),
-        ('{"messages": [', "line 2: not an episode, or a chat"),
-    ],
-)
+@pytest.mark.parametrize(("line", "text"), refused(__file__, "lines"))
 def test_lines_that_are_no_transcript(line, text, tmp_path):
     good = {"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]}
     path = tmp_path / "chats.jsonl"
@@ -453,16 +441,7 @@ def test_problems_are_held_back_whole(tmp_path, played):
     assert not sides[0] & sides[1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"source": ()}, "needs a `source`"),
-        ({"epochs": 0}, "`epochs` must be greater than 0"),
-        ({"held_back": 1.0}, "`held_back` must be from 0 to below 1"),
-        ({"eval_split": "train"}, "leave it at validation"),
-        ({"lr": 0.0}, "`lr` must be greater than 0"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "text"), refused(__file__, "settings"))
 def test_settings_that_cannot_be_meant(changes, text):
     with pytest.raises(UsageError, match=text):
         SftConfig(**changes)

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import MetricRow

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import RolloutBatch, concat_batches
 from flowzoo.agents.vllm.backend import EngineDeadError
@@ -31,6 +29,7 @@ from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 SMALL: dict[str, Any] = {
     "steps": 3, "problems": 2, "samples": 3, "eval_problems": 1, "threads": 1, "max_tokens": 12,
@@ -127,20 +126,7 @@ def test_what_sampling_raises_is_raised_where_it_is_waited_for(tmp_path, monkeyp
 SPLIT: dict[str, Any] = {"max_staleness": 1, "engine": "vllm", "placement": "split"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"max_staleness": 1}, r"set engine=vllm and placement=split \(got transformers\)"),
-        ({"max_staleness": 1, "engine": "vllm"}, r"\(got vllm, colocated\)"),
-        ({**SPLIT, "engine_sleep": True}, "leave out `engine_sleep`"),
-        ({**SPLIT, "algorithm": "rloo"}, "rloo has no ratio to the policy that sampled"),
-        (
-            {**SPLIT, "max_staleness": 2},
-            "=2 needs rollout workers.*=1, or backend=ray",
-        ),
-        ({"max_staleness": -1}, "`max_staleness` must be at least 0, got -1"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "text"), refused(__file__, "staleness"))
 def test_settings_that_cannot_be_meant(changes, text):
     with pytest.raises(UsageError, match=text):
         resolve(TrainConfig(**changes))

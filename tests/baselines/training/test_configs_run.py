@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.agents.chat.template import read_thinking
 from flowzoo.baselines.settings.file import config_names, load_config
 from flowzoo.baselines.training.plan import resolve

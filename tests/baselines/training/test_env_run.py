@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from gymnasium.spaces import Text
 from pettingzoo import AECEnv
 
@@ -24,6 +21,7 @@ from flowzoo.cli import main
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
 from tests.baselines.training.recorder import Recorder
+from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("env_run")  # they share a run
 
@@ -147,9 +145,7 @@ def test_the_report_shows_the_environment_and_its_agents(whole, tmp_path):
     assert "second_0" in text
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["grpo", pytest.param("rloo", marks=pytest.mark.full)]
-)  # fmt: skip
+@pytest.mark.parametrize("algorithm", ["grpo", pytest.param("rloo", marks=pytest.mark.full)])
 def test_agents_are_compared_with_themselves_in_other_episodes(algorithm, tmp_path):
     learned = learnt_by(tmp_path, algorithm=algorithm, sharing=("isolated",))
     groups: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
@@ -205,20 +201,7 @@ def test_algorithms_that_branch_play_the_replies_again(algorithm, settings, tmp_
     assert any(advantage for _, advantage in learned)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"env": "nowhere"}, "--env takes module:function or path/to/file.py:function"),
-        ({"workflow": "single"}, "is played in place of a workflow: leave out 'single'"),
-        ({"task": "math"}, "`task` is a setting of tasks"),
-        ({"curriculum": ("1:level=2",)}, "`curriculum` is a setting of tasks"),
-        ({"model": "pocket"}, "`model` pocket is the model of the task"),
-        ({"samples": 1}, "leaves grpo nothing to compare"),
-        ({"options": ("credit=team",)}, "grpo judges every call by its episode's outcome"),
-        ({"sharing": ("third=a",)}, "unknown role 'third'.*first, first_0, second, second_0"),
-        ({"algorithm": "at_grpo", "samples": 1}, "cannot be valued at once.*rollout"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "said"), refused(__file__, "environments"))
 def test_settings_that_cannot_be_meant_are_refused_in_one_line(changes, said, tmp_path):
     with pytest.raises(UsageError, match=said) as caught:
         run(tmp_path, **changes)

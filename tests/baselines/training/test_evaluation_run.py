@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import train
 from flowzoo.commands.train import Options, print_summary
 from flowzoo.commands.train import run as run_command
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 SMALL: dict[str, Any] = {
     "workflow": "single", "problems": 2, "samples": 4, "eval_problems": 6, "eval_every": 1,
@@ -92,13 +91,7 @@ def test_a_run_that_is_good_enough_ends(tmp_path):
     assert summary["gain"]["mean"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"stop_at": 90.0}, r"`stop_at` is an accuracy .* 0\.9 is 90 %"),
-     ({"stop_at": 0.0}, "`stop_at` is an accuracy above 0"),
-     ({"stop_patience": -1}, "`stop_patience` must be at least 0"),
-     ({"eval_samples": 0}, "`eval_samples` must be greater than 0")],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "message"), refused(__file__, "ends"))
 def test_ends_that_cannot_be_meant_are_refused(changes, message):
     with pytest.raises(UsageError, match=message):
         TrainConfig(**changes)

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM
 

@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="what is learned from is the learner's to say")
-
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import ProblemStream, indices_from
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
@@ -29,6 +25,7 @@ from flowzoo.baselines.training.advantage_computer import (
 from flowzoo.baselines.training.filters import gather, job_of, needed
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 WORKFLOW = make_workflow("voting_v0", "math")
 TASK = WORKFLOW.task
@@ -145,9 +142,7 @@ def batch(*rows: dict[str, Any]) -> RolloutBatch:
     for number, row in enumerate(rows):
         changes = {"score": 0.0, "problem": "p", **row}
         score, key = changes.pop("score"), f"{changes['problem']}#{number}"
-        usual = {
-            "policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}
-        }  # fmt: skip
+        usual = {"policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}}
         call = new_call(episode=key, **usual | changes)
         calls.append(call)
         records.append(

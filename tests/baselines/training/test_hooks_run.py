@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError

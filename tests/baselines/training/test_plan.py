@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
-
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import BY_MODEL

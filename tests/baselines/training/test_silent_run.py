@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("trainer")  # they share a run
 
@@ -181,35 +180,7 @@ def test_a_token_budget_ends_the_run_after_the_step_that_reaches_it(tmp_path, re
     assert again["training_tokens"] == needed, "a finished run plays nothing more"
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"split": "validation"}, "`split` and `eval_split` are both 'validation'"),
-    ({"split": "all"}, "trains on held-out problems"),
-    ({"split": "test"}, "trains on test problems"),
-    ({"eval_split": "test"}, "must not do: set eval_split to validation"),
-    ({"gamma": 0.9}, "`gamma` is a setting of algorithms that judge a call by its return to go"),
-    ({"select": "first"}, "`select` is a setting of algorithms that branch at every turn"),
-    ({"joint": "cross"}, "`joint` is a setting of algorithms on joint nodes"),
-    ({"algorithm": "at_grpo", "value_rollouts": 2}, "of candidate_value=rollout"),
-    ({"candidates": 4}, "grpo plays whole episodes and samples no candidates"),
-    ({"rows_per_update": 8}, "of updates=0"),
-    ({"lora_alpha": 8}, r"of LoRA adapters \(`lora_rank` above 0\)"),
-    ({"pass_rates": (0.2, 0.3)}, "`pass_rates` is a setting of `difficulty`"),
-    ({"importance_cap": 3.0}, "of old_logp=recomputed"),
-    ({"engine_sleep": True}, "`engine_sleep` is a setting of vLLM engines"),
-    ({"samples": 1}, "samples=1 leaves grpo nothing to compare"),
-    ({"algorithm": "at_grpo", "candidates": 1}, "candidates=1 leaves at_grpo nothing to compare"),
-    ({"advantage": ("target=candidate",)}, "start from at_grpo"),
-    ({"advantage": ("mean_group=problem+color",)}, "unknown column in `mean_group` 'color'"),
-    ({"aggregation": "token-sum", "updates": 0}, "choose `updates` above 0"),
-    ({"optimizer": "sgd"}, "`optimizer` sgd needs an `lr`"),
-    ({"optimizer": "sgd", "lr": 0.1, "beta1": 0.5}, "`beta1` is a setting of optimizer=adamw"),
-    ({"role_lr": ("generator=1e-3",)}, "which answers for aggregator, generator, is for sgd"),
-    ({"policy_lr": ("generator=1e-3",)}, "unknown policy 'generator'"),
-    ({"policy_lr": ("shared=much",)}, "`policy_lr shared` must be a number, got 'much'"),
-    ({"policy_lr": ("shared=0",)}, "`policy_lr shared` must be greater than 0"),
-    ({"device": "tpu"}, "device 'tpu' cannot be used here .*: use auto or cpu"),
-    ({"model": "pocket:writing"}, "no pocket model for the task 'writing'"),
-]
+REFUSED = refused(__file__, "runs")
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED, ids=range(len(REFUSED)))

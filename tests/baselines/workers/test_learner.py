@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="learners need flowzoo[train]")
-
 import torch
 
 from flowzoo.baselines.engines import hf

@@ -24,7 +24,7 @@ def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *args: str, status: i
         ("rollout", ("--problems=1", "--samples=2", "--workflows=voting", "--lora"), "results"),
         ("step", ("--problems=1", "--samples=4", "--steps=1"), "largest_sync_gap"),
     ],
-)  # fmt: skip
+)
 def test_gpu_scripts_run_here_at_tiny_size(tmp_path, script, args, key, monkeypatch):
     file = tmp_path / "out.json"
     run_here(monkeypatch, script, *args, "--max-tokens=8", f"--json={file}")

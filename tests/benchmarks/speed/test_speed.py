@@ -74,9 +74,7 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     results = json.loads(text)["benches"]
     assert list(results) == ["environments", "forks", "rollout"]
     [row] = results["rollout"]["rows"]
-    assert list(row["contenders"]) == [
-        "floor", "rollout", "rollout, order of arrival", "tree of 4"
-    ]  # fmt: skip
+    assert list(row["contenders"]) == ["floor", "rollout", "rollout, order of arrival", "tree of 4"]
     assert row["contenders"]["rollout"]["cpu_ratio"]["median"] > 1
     assert results["rollout"]["machine"]["cores"] >= 1
     for name in ("floor", "guarded", "tree of 4"):

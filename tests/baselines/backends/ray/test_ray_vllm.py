@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 if find_spec("ray") is None:
     if os.environ.get("FLOWZOO_REQUIRE_RAY"):
         raise pytest.UsageError("FLOWZOO_REQUIRE_RAY is set and Ray is not installed")

@@ -9,11 +9,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 import torch
 
 from flowzoo.agents.rollout.engine import Resolver
@@ -50,6 +45,8 @@ from flowzoo.envs import Grade
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
+from tests.baselines.rows import new_call
+from tests.refused import refused
 
 PLAN = RolloutSpec("eval", {})
 RAY: dict[str, Any] = {
@@ -254,39 +251,7 @@ def test_weights_arrive_as_they_were_tied_ones_once():
         other.put(sent, "a test")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"ray_address": ""}, "give --ray-address HOST:PORT, or --ray-address local"),
-        ({"rollout_workers": 0}, "give --rollout-workers N"),
-        ({"shard_jobs": 0}, r"2 rollout workers are more than the 1 shards of a step .8 episodes"),
-        ({"shard_jobs": 4, "rollout_workers": 3}, "more than the 2 shards"),
-        ({"engine": "openai", "endpoint": ("http://localhost:1/v1",)}, "engines of their own: use"),
-        ({"engine": "vllm"}, "set placement=split, where every worker has engines"),
-        ({**VLLM, "engine_devices": "0"}, "leave it out, and say how many with --rollout-gpus"),
-        ({**VLLM, "engine_sleep": True}, "`engine_sleep` makes room for a learner on the same GPU"),
-        ({**VLLM, "rollout_gpus": 3.0, "sharing": ("isolated",)},
-         "2 vLLM engines cannot share 3 GPUs evenly: give `rollout_gpus` 1 or less, or a multiple"),
-        ({**VLLM, "rollout_gpus": 1.5, "lora_rank": 4}, "1 vLLM engines cannot share 1.5 GPUs"),
-        ({"rollout_gpus": 2.0}, "with transformers uses one GPU, got `rollout_gpus` 2"),
-        ({"ranks": 2}, "`ranks` is a setting of `backend` torchrun, and `backend` is ray"),
-        ({"backend": "local"}, "`ray_address` is a setting of `backend` ray"),
-        ({"max_staleness": 1, "updates": 2}, "set updates=1"),
-        ({"shard": "full"}, "this process learns alone: add --backend torchrun, or --learner-work"),
-        ({"learner_gpus": 1.0}, "`learner_gpus` 1 are those of learner workers, and there are no"),
-        ({"learner_workers": 1, "learner_gpus": 2.0}, "each learner worker computes on one GPU"),
-        ({"learner_workers": 2, "learner_gpus": 0.5}, "got `learner_gpus` 0.5: set it to 1 or 0"),
-        ({"learner_workers": 1, "device": "cuda:3"}, "which Ray gives 0 GPU each"),
-        ({"learner_workers": 1, "learner_gpus": 1.0, "device": "cpu"}, "Ray gives 1 GPU each"),
-        ({"learner_workers": 2, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
-        ({"backend": "local", "ray_address": "", "rollout_workers": 0, "graders": 2},
-         "`graders` is a setting of `backend` ray, and `backend` is local"),
-        ({"graders": 2, "env": "tests.games:make"},
-         "`graders` 2 would have nothing to do, since `env` tests.games:make is graded by its own"),
-        ({"backend": "local", "ray_address": "", "rollout_workers": 0, "learner_workers": 2},
-         "`learner_workers` is a setting of `backend` ray, and `backend` is local"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "said"), refused(__file__, "workers"))
 def test_what_workers_cannot_do_is_refused_before_anything_is_started(changes, said):
     with pytest.raises(UsageError, match=said):
         preflight(TrainConfig(**{**RAY, **changes}))
