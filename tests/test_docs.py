@@ -1,7 +1,5 @@
 """Blocks of the tutorials run, outputs and links are what they say they are."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys
@@ -87,7 +85,7 @@ def test_commands_that_are_not_played_parse(name):
 
 def test_the_gallery_shows_the_problems_as_they_are(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
-    from pages.gallery import PAGE, gallery  # type: ignore[import-not-found]
+    from pages.gallery import PAGE, gallery
 
     assert PAGE.read_text(encoding="utf-8") == gallery(), "run docs/pages/gallery.py"
 

@@ -1,7 +1,5 @@
 """Files that survive a crash, and what is told about those that did not."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

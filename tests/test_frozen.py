@@ -1,7 +1,5 @@
 """Frozen dataclasses made quickly are those that their class makes."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
@@ -39,7 +37,7 @@ def test_it_makes_what_the_class_makes():
 
 def test_calls_are_made_and_changed_as_by_dataclasses():
     values = {item.name: item.name for item in fields(Call)}
-    call = Call(**values)  # type: ignore[arg-type]
+    call = Call(**values)
     assert make_call(**values) == call
     assert call_values(call) == values
     assert make_call(**{**call_values(call), "reply": "x"}) == replace(call, reply="x")

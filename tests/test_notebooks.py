@@ -1,7 +1,5 @@
 """The notebooks run in a kernel, and print what they say they print, but for the figures in it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ def openings(notebook: Any) -> list[list[str]]:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_prints_what_it_printed(path, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
-    from pages.run_notebooks import run  # type: ignore[import-not-found]
+    from pages.run_notebooks import run
 
     remaining = nbformat.read(path, as_version=4)
     assert openings(run(path, tmp_path)) == openings(remaining)
@@ -44,7 +42,7 @@ def test_a_notebook_runs_and_prints_what_it_printed(path, tmp_path, monkeypatch)
 
 def test_notebooks_become_pages_with_code_outputs_and_links(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
-    from pages.notebooks import notebook_pages  # type: ignore[import-not-found]
+    from pages.notebooks import notebook_pages
 
     pages = notebook_pages()
     assert set(pages) == {f"{path.stem}.md" for path in NOTEBOOKS} >= {"episodes.md", "run.md"}

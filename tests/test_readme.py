@@ -1,7 +1,5 @@
 """The README's Python runs as it stands, and its files and commands exist."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 import runpy
@@ -28,7 +26,7 @@ def test_the_loop_runs(tmp_path):
 def test_a_workflow_of_ones_own_conforms(tmp_path, monkeypatch):
     (tmp_path / "second_look.py").write_text(PYTHON[1], encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    from second_look import SecondLook  # type: ignore[import-not-found]
+    from second_look import SecondLook
 
     check_workflow(make_workflow(SecondLook))
 

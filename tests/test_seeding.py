@@ -1,7 +1,5 @@
 """Keys and streams."""
 
-from __future__ import annotations
-
 from flowzoo.seeding import key_digest, key_int, key_rng, nth
 
 

@@ -1,7 +1,5 @@
 """How the package is laid out; `make lint` runs this, beside the contracts of import-linter."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Prose and names of the package keep to docs/style.md."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A tiny random model and rows for it, as fixtures that are functions."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A tiny model, and calls for tests that care about few of their fields."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flowzoo.envs.records import Call

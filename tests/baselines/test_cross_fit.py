@@ -1,7 +1,5 @@
 """Cross-fitted peaks and their bootstrap beside the definition, item by item."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

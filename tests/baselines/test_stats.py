@@ -1,7 +1,5 @@
 """Gains, differences over seeds, and the variance between seeds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

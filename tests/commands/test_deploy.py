@@ -3,8 +3,6 @@
 None of them was run on a cluster; docs/scale.md says so.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

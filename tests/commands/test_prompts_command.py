@@ -1,7 +1,5 @@
 """`flowzoo prompts`: a file that `--prompts` takes, and the chats of roles."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

@@ -4,8 +4,6 @@
 fetches the file. Without it these tests are skipped, unless `FLOWZOO_REQUIRE_REAL_MODEL` is set.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The command that `flowzoo sft` prints at its end is a whole one."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import fields
 from typing import Any

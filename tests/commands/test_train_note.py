@@ -1,7 +1,5 @@
 """The warning of `flowzoo train` where a pocket model meets problems it was not made for."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.commands.train import pocket_note

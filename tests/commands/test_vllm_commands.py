@@ -1,7 +1,5 @@
 """The command line with vLLM, in processes of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -13,9 +11,6 @@ import pytest
 
 from flowzoo.cli import main
 from flowzoo.commands import doctor
-from flowzoo.commands.policies import PolicyOptions, build_policy_map
-from flowzoo.envs import make_workflow
-from flowzoo.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,13 +46,6 @@ def test_a_process_that_trains_with_vllm_ends_with_status_0(tmp_path):
     assert "held-out accuracy" in run("-m", "flowzoo.cli", "train", "voting", *args)
     row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert row["sync/gap_max/shared"] < 1e-3
-
-
-def test_an_endpoint_needs_its_engine():
-    workflow = make_workflow("voting", "math")
-    for options in (PolicyOptions(engine="openai"), PolicyOptions(endpoint="http://h/v1")):
-        with pytest.raises(UsageError, match="--engine openai and --endpoint belong together"):
-            build_policy_map(workflow, options, 0)
 
 
 def test_doctor_names_the_engines_that_can_run_here():

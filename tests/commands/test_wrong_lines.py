@@ -1,7 +1,5 @@
 """Every wrong command line is one line on stderr, ends with status 2, and loses nothing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -10,6 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from flowzoo.cli import main
 
 pytestmark = pytest.mark.xdist_group("wrong_lines")  # one process says all of them
 
@@ -44,6 +44,25 @@ class Unasked(Workflow):
 class Nobody(Unasked):
     name, roles = "nobody_v0", {"nobody": -1}
 """
+
+FEW = '''
+from dataclasses import dataclass
+from flowzoo.envs import Problem
+from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks import split_of
+
+@dataclass(frozen=True)
+class Few(MathTask):
+    """Eighty problems."""
+
+    def _generated(self, index, split):
+        for step in range(80):
+            first = (index + step) % 80
+            text = f"What is {first} + 3?"
+            if split in ("all", split_of(text)):
+                break
+        return Problem("math", split, self.seed, index, text, str(first + 3), {"solution": ""})
+'''
 
 RUN_ALL = """
 import contextlib, io, json, sys, time
@@ -91,6 +110,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (root / "nameless.toml").write_text("steps = 3\n")
     (root / "broken.py").write_text("1 / 0\n")
     (root / "broken_task.py").write_text(BROKEN_TASK)
+    (root / "few.py").write_text(FEW)
     args = ["eval", "voting", "--policy", "scripted:1", "--n", "4", "--out", "four"]
     done = subprocess.run([sys.executable, "-m", "flowzoo", *args], cwd=root, capture_output=True)
     assert done.returncode == 0, done.stderr
@@ -98,7 +118,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         "root": str(root), "runs": "runs", "run": "runs/old", "eval": "four", "void": "void",
         "file": "file.txt", "broken": "broken.py", "broken_task": "broken_task.py",
-        "nameless": "nameless.toml", "many": "many",
+        "nameless": "nameless.toml", "many": "many", "few": "few.py",
         "long": "x" * 300,
     }  # fmt: skip
 
@@ -142,3 +162,15 @@ def test_a_wrong_line_is_told_in_one(line, message, outcomes, places):
     assert row["changed"] == []
     assert row["loaded"] == [], "a library was loaded before the mistake was found"
     assert row["cpu"] < 2 * SECONDS, "a machine that is busy counts up to twice as much"
+
+
+def test_a_matrix_that_asks_for_too_many_problems_names_the_cell(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few.py").write_text(FEW)
+    text = '[[cells]]\nworkflow = ["single"]\ntask = ["few.py:Few"]\nlabel = "small"\n'
+    (tmp_path / "m.toml").write_text(text)
+    assert main(["matrix", "m.toml", "--dry-run"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("error: cell single-")
+    assert "small: split 'validation'" in message
+    assert "--eval-problems 5 takes all of them" in message

@@ -1,7 +1,5 @@
 """The rules behind shown, not shown and undecided, on planted matrices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Comparisons of shared and isolated policies, where a team pays, and the page of the study."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The planted truths are what they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

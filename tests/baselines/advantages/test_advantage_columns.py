@@ -1,7 +1,5 @@
 """Columns and groups: exact for every id, whatever it looks like."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

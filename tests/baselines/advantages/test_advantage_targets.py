@@ -1,7 +1,5 @@
 """Returns to go: every part counted once, the team's outcome once per agent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Advantages against the worked example of the design, and against hand-made groups."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -92,7 +90,7 @@ def test_golden_lemma():
 
 
 def test_every_preset_is_in_the_golden_table():
-    marks: list[Any] = test_golden_vector.pytestmark  # type: ignore[attr-defined]
+    marks: list[Any] = test_golden_vector.pytestmark
     of_candidates_and_turns = {"at_grpo", "magrpo", "magrpo_tree"}
     assert {row[0] for row in marks[0].args[1]} == set(PRESETS) - of_candidates_and_turns
 
@@ -219,9 +217,9 @@ def test_no_rows():
     [
         (lambda: compute([], "grop"), "Did you mean 'grpo'"),
         (lambda: AdvantageSpec(mean_group=("problem", "rol")), "role"),
-        (lambda: AdvantageSpec(mean_group="problem"), "tuple"),  # type: ignore[arg-type]
+        (lambda: AdvantageSpec(mean_group="problem"), "tuple"),
         (lambda: AdvantageSpec(std_group=()), "tuple"),
-        (lambda: AdvantageSpec(mean="median"), "loo"),  # type: ignore[arg-type]
+        (lambda: AdvantageSpec(mean="median"), "loo"),
         (lambda: compute([make_call("a", "r", 1.0)], "grpo", returns={}), "'a'"),
         (lambda: compute([make_call("a", "r", 1.0, parts={})], "grpo"), "team"),
         (lambda: compute([make_call("a", "r", 1.0), make_call("a", "r", 0.0)], "grpo"), "unique"),

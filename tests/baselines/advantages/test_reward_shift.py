@@ -1,7 +1,5 @@
 """A constant added to the reward teaches nothing else, and a reply that abstained is never best."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Statistics of ragged groups, compared with one group at a time in plain Python."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 

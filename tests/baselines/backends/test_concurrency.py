@@ -1,12 +1,9 @@
 """Waiting for several processes at once: lines of work in threads, and the first error of any."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,15 +23,15 @@ def unused() -> None:
 def test_lines_work_at_the_same_time_and_each_in_order():
     meeting, seen = threading.Barrier(2), []
 
-    def meet(name: str) -> Callable[[], str]:
-        def work() -> str:
+    def meet(name):
+        def work():
             meeting.wait(SOON)
             seen.append(name)
             return name.upper()
 
         return work
 
-    def last() -> str:
+    def last():
         seen.append("b2")
         return "B2"
 
@@ -46,11 +43,11 @@ def test_lines_work_at_the_same_time_and_each_in_order():
 def test_the_first_error_ends_all_and_is_the_one_that_is_raised():
     begun, stopped, raised = threading.Event(), threading.Event(), []
 
-    def fails() -> None:
+    def fails():
         assert begun.wait(SOON)
         raise UsageError("the cause")
 
-    def waits() -> None:
+    def waits():
         begun.set()
         assert stopped.wait(SOON), "nobody has stopped it"
         raised.append(True)
@@ -66,13 +63,13 @@ def test_whoever_is_interrupted_stops_the_others():
 
     main = threading.main_thread().ident or 0
 
-    def main_waits() -> bool:
+    def main_waits():
         frame: Any = sys._current_frames()[main]
         while frame and frame.f_code.co_name != "result":
             frame = frame.f_back
         return frame is not None
 
-    def waits() -> None:
+    def waits():
         deadline = time.monotonic() + SOON
         while not main_waits() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -97,7 +94,7 @@ def test_one_line_needs_no_thread():
     assert found == {"a": here, "b": here}
     assert run_concurrently([], unused) == {}
 
-    def fails() -> None:
+    def fails():
         raise UsageError("no others")
 
     with pytest.raises(UsageError, match="no others"):

@@ -1,7 +1,5 @@
 """Ranks that train together do what one process does: gradients, weights and every metric."""
 
-from __future__ import annotations
-
 import json
 import random
 import runpy

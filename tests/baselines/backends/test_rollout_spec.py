@@ -1,7 +1,5 @@
 """Shards, and where the work of a run is done."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +45,7 @@ def test_a_shard_is_a_batch_of_its_own(tmp_path):
             found.sample = lambda jobs: played.append(len(list(jobs))) or before(jobs)
             return found
 
-        trainer.draws.sampler = watched  # type: ignore[method-assign]
+        trainer.draws.sampler = watched
         batches.append(trainer.batches.take(1).gathered.sampled)
         assert played == ([6] if not size else [4, 2])
         trainer.close()

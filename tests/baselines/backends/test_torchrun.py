@@ -1,7 +1,5 @@
 """Runs of several ranks: the numbers of one process, and nothing lost where one is killed."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import socket

@@ -1,7 +1,5 @@
 """Rollouts that overlap learning: which weights sample what, and runs that repeat and resume."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -71,14 +69,14 @@ def test_an_engine_that_dies_beside_the_learner_is_started_again(tmp_path, caplo
     trainer = Trainer(config(tmp_path, lora_rank=4))
     start = trainer.batches.start
 
-    def start_dead(step: int) -> None:
-        for engine in trainer.engines.by_policy.values():  # type: ignore[attr-defined]
+    def start_dead(step):
+        for engine in trainer.engines.by_policy.values():
             engine.backend.close()
         start(step)
 
-    trainer.batches.start = start_dead  # type: ignore[method-assign]
+    trainer.batches.start = start_dead
     first = trainer.iterate(1)
-    trainer.batches.start = start  # type: ignore[method-assign]
+    trainer.batches.start = start
     second = trainer.iterate(2)
     trainer.close()
     assert [r for r in caplog.records if "started again" in r.getMessage()]

@@ -1,7 +1,5 @@
 """Weights of each policy: full or adapter, own base or shared, trained or frozen."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Engines that are given weights, and the proof that they have them; no Ray is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -143,7 +141,7 @@ async def test_a_driver_has_names_and_no_engine():
     trained = load_policies(config, NAMES, "math")
     assert engine_keys(trained) == engine_keys(policy_models(config, NAMES, "math"))
     engines = EnginesElsewhere(config, trained, Sampling(), Sampling(temperature=0.0))
-    assert engines.eval_policies["judge"].sampling.temperature == 0  # type: ignore[attr-defined]
+    assert engines.eval_policies["judge"].sampling.temperature == 0
     own = TransformersEngines(config, trained, Sampling(), Sampling(temperature=0.0))
     for name in NAMES:
         for one, other in (

@@ -1,7 +1,5 @@
 """Allowed differences of engine and learner after a sync; the syncs are in test_vllm_training."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

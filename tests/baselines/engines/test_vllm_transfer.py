@@ -1,7 +1,5 @@
 """Weights on their way to a split engine that stops or dies; in which order memory comes back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -88,7 +86,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(split, monkeypatch,
     for name in CHANGES:
         real = getattr(AsyncLLM, name)
 
-        async def told(self: Any, *given: Any, name: str = name, real: Any = real) -> None:
+        async def told(self, *given, name=name, real=real):
             await real(self, *given)
             said.append(name)
 
@@ -103,7 +101,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(split, monkeypatch,
     first = core_of(engines)
     os.kill(first, signal.SIGSTOP)
 
-    def kill_in_transfer() -> None:
+    def kill_in_transfer():
         end = time.monotonic() + 60
         while files() == before and time.monotonic() < end:
             time.sleep(0.01)
@@ -126,7 +124,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(split, monkeypatch,
     second = core_of(engines)
     load = engines.by_policy["solver"].load_weights
 
-    def load_and_stop(tensors: Any) -> int:
+    def load_and_stop(tensors):
         done = load(tensors)
         if core_of(engines) == second:
             os.kill(second, signal.SIGSTOP)
@@ -167,7 +165,7 @@ def test_caches_wake_when_weights_are_there(monkeypatch):
         backend, order = engines.by_policy["solver"].backend, []
         load = backend.load_weights
 
-        def loaded(tensors: Any, version: int) -> None:
+        def loaded(tensors, version):
             load(tensors, version)
             order.append("load")
 

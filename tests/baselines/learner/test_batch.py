@@ -1,7 +1,5 @@
 """From rows to tensors, in both layouts."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 
@@ -113,9 +111,9 @@ def test_cut():
 
 def test_mistakes():
     with pytest.raises(UsageError, match="padded"):
-        tensors(ROWS, [0.0] * 3, "pad")  # type: ignore[arg-type]
+        tensors(ROWS, [0.0] * 3, "pad")
     with pytest.raises(UsageError, match="packed"):
-        cut_microbatches(ROWS, "pack", 5)  # type: ignore[arg-type]
+        cut_microbatches(ROWS, "pack", 5)
     with pytest.raises(UsageError, match="max_tokens"):
         cut([1], 0)
     for layout in ("packed", "padded"):

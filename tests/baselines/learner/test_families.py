@@ -5,8 +5,6 @@ the learner's layouts, and those that batched sampling records. A step with grad
 is compared with one without, where dropout would show.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -1,7 +1,5 @@
 """Gradients of roles, and the regularizer that scales repeated gradients down."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +25,7 @@ ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
 
 def after(learner: Learner, rows: list[Any], advantages: list[float]) -> torch.Tensor:
     """Minus the gradient of an update, as plain descent shows it."""
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)
     before = torch.cat([p.detach().flatten() for p in learner.parameters])
     learner.update(rows, advantages)
     return before - torch.cat([p.detach().flatten() for p in learner.parameters])
@@ -144,7 +142,7 @@ def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(tiny_model, r
     rows = role_rows()
     config = settings(coherence=0.8, clip_norm=0.1)
 
-    def run(learner: Learner, steps: int) -> list[dict[str, float]]:
+    def run(learner, steps):
         return [learner.update(rows, ADVANTAGES) for _ in range(steps)]
 
     whole = Learner(tiny_model(), LearnerConfig(lr=1e-4, coherence=0.8))

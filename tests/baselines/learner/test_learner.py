@@ -1,7 +1,5 @@
 """The learner on a tiny random Qwen3: masks, normalization, schedules, determinism."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random
@@ -75,7 +73,7 @@ def weights_after(
     """All weights after an update, as one vector. Plain SGD: Adam would amplify rounding."""
     config = LearnerConfig(lr=1.0, clip_norm=1e9, **changes)
     learner = Learner(tiny_model(), config)
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)
     learner.update(calls, advantages)
     return torch.cat([p.detach().flatten() for p in learner.parameters])
 
@@ -91,7 +89,7 @@ def test_microbatches_do_not_change_the_update(aggregation):
     whole = weights_after(calls, advantages, loss=loss)
     assert float((whole - start).abs().max()) > 1e-3
     for changes in ({"microbatch_rows": 1}, {"microbatch_rows": 3}, {"microbatch_tokens": 25}):
-        other = weights_after(calls, advantages, loss=loss, **changes)  # type: ignore[arg-type]
+        other = weights_after(calls, advantages, loss=loss, **changes)
         torch.testing.assert_close(other, whole, atol=1e-5, rtol=0)
 
 
@@ -170,7 +168,7 @@ def test_grad_norm_is_that_before_clipping():
         model = tiny_model()
         before = torch.cat([p.detach().flatten() for p in model.parameters()])
         learner = Learner(model, LearnerConfig(lr=1.0, clip_norm=clip))
-        learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+        learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)
         norms.append(learner.update(calls, advantages)["learn/grad_norm"])
         after = torch.cat([p.detach().flatten() for p in model.parameters()])
         moves.append(float((after - before).norm()))
@@ -246,7 +244,7 @@ def test_non_finite_gradient_carries_the_rows():
         c for c in calls if c.output_ids and len(c.prompt_ids) + len(c.output_ids) == size
     ]
 
-    def spoil(_module: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def spoil(_module, _args, kwargs, output):
         ids = kwargs["input_ids"].tolist()
         wanted = [*marked.prompt_ids, *marked.output_ids[:-1]]
         trained = output.last_hidden_state.requires_grad
@@ -273,7 +271,7 @@ def test_rows_that_cannot_be_trained_on():
 
 def test_a_family_that_caps_its_logits_is_refused():
     class Capped(Qwen3ForCausalLM):
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
+        def forward(self, *args, **kwargs):
             output: Any = super().forward(*args, **kwargs)
             output.logits = output.logits.tanh()
             return output

@@ -1,7 +1,5 @@
 """Choices of the learner against gradients written out row by row."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +24,7 @@ PLAIN = LossConfig(clip_low=None, clip_high=None, dual_clip=None)
 
 def descend(learner: Learner) -> Learner:
     """Plain descent at rate 1, so that an update moves the weights by minus the gradient."""
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)
     return learner
 
 
@@ -138,7 +136,7 @@ def test_recomputed_old_logps_are_corrected_by_capped_weights(
         importance = (now.detach() - torch.tensor(call.logps)).exp().clamp_max(cap)
         weights.append(importance)
         loss = loss - (importance * (now - now.detach()).exp() * advantage).sum() / tokens
-    expected = gradient(list(model.parameters()), loss)  # type: ignore[arg-type]
+    expected = gradient(list(model.parameters()), loss)
     learner = descend(Learner(model, config(old_logp="recomputed", importance_cap=cap)))
     before = flat(learner.parameters)
     metrics = learner.update(calls, ADVANTAGES)
@@ -158,7 +156,7 @@ def test_old_logps_of_later_steps_are_those_before_the_first(tiny_model, role_ro
     for source in ("sampler", "recomputed"):
         settings = config(old_logp=source, updates_per_iteration=3, lr=0.1, microbatch_rows=2)
         learner = Learner(tiny_model(), settings)
-        learner.optimizer = torch.optim.SGD(learner.parameters, lr=0.1)  # type: ignore[assignment]
+        learner.optimizer = torch.optim.SGD(learner.parameters, lr=0.1)
         metrics = [learner.update(calls, ADVANTAGES)]
         ends.append((flat(learner.parameters), metrics[0]["learn/kl"]))
     torch.testing.assert_close(ends[0][0], ends[1][0], atol=1e-5, rtol=1e-4)
@@ -243,7 +241,7 @@ def test_what_only_saves_time_or_memory_does_not_change_the_update(
     calls = own_logps(tiny_model(1), role_rows())
     common = {"old_logp": "recomputed", "role_kl": {"a": 0.2}, "role_gradients": True}
 
-    def update(**settings: Any) -> Tensor:
+    def update(**settings):
         weights: Any = tiny_model()
         if adapter:
             weights = LoraBase(weights, "tiny", LoraSettings(rank=2, alpha=4)).add("one", 0)

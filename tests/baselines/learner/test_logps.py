@@ -1,7 +1,5 @@
 """Log-probs and gradients of packed, padded and single rows, over model families."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -208,7 +206,7 @@ def test_adapters():
     found = []
     for layout, options in (("padded", {}), ("packed", {}), ("packed", {"chunk": 4})):
         model.zero_grad()
-        batch = tensors(rows, [0.0] * len(rows), layout)  # type: ignore[arg-type]
+        batch = tensors(rows, [0.0] * len(rows), layout)
         token_logps(model, batch, 1.0, **options)[0].sum().backward()
         found.append(torch.cat([p.grad.flatten() for p in weights.parameters()]))
     assert float(found[0].abs().max()) > 0.1
@@ -221,7 +219,7 @@ def test_gradient_checkpointing(layout):
     model, rows = model_of("qwen3"), make_rows()
     sizes = []
 
-    def count(tensor: Tensor) -> Tensor:
+    def count(tensor):
         sizes[-1] += tensor.numel()
         return tensor
 
@@ -239,7 +237,7 @@ def test_gradient_checkpointing(layout):
 def test_every_layer_is_compiled_once_for_any_shape(monkeypatch):
     asked: list[tuple[Any, dict[str, Any]]] = []
 
-    def note(layer: torch.nn.Module, **options: Any) -> None:
+    def note(layer, **options):
         """As the library's, with the layer's own call in place of a compiled one."""
         layer._compiled_call_impl = layer._call_impl
         asked.append((layer, options))
@@ -315,7 +313,7 @@ def test_a_layer_with_memory_of_its_own_is_refused():
 
     model = Mixing(Qwen3Config(**SHAPE, num_key_value_heads=2))
 
-    def mix(_module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def mix(_module, args, output):
         return output + torch.nn.functional.pad(output, (0, 0, 1, 0))[:, :-1]
 
     model.model.layers[0].mlp.register_forward_hook(mix)

@@ -1,7 +1,5 @@
 """The loss against a reference written token by token in float64, value and gradient."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -117,7 +115,7 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
 
 
 CONFIGS = [
-    LossConfig(aggregation=aggregation, constant=7.0, **extra)  # type: ignore[arg-type]
+    LossConfig(aggregation=aggregation, constant=7.0, **extra)
     for aggregation in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum")
     for extra in (
         {},
@@ -272,7 +270,7 @@ def test_a_function_stands_in_place_of_the_surrogate():
     data = tensors()
     seen: list[Any] = []
 
-    def squares(*given: Any) -> Any:
+    def squares(*given):
         seen.extend(given)
         logps, old, advantages, _ = given
         return advantages[:, None] * (logps - old) ** 2

@@ -1,7 +1,5 @@
 """Optimizers, what decays, and number formats of weights: values, and resumption bit by bit."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 import sys
@@ -158,11 +156,11 @@ def test_norms_and_biases_do_not_decay_and_embeddings_do(tiny_model):
 
 def test_names_and_marks_of_what_does_not_decay():
     class Odd(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.down_proj, self.down_proj_bias = (nn.Parameter(torch.ones(2, 3)) for _ in range(2))
             self.rates = nn.Parameter(torch.ones(2, 3))
-            self.rates._no_weight_decay = True  # type: ignore[attr-defined]
+            self.rates._no_weight_decay = True
 
     model: Any = Odd()
     with_decay, without = decay_groups(FullWeights(model), LearnerConfig())
@@ -174,7 +172,7 @@ def test_the_same_groups_decay_as_in_the_trainer_of_transformers(tiny_model):
     from transformers import Trainer
 
     model = tiny_model()
-    theirs = set(Trainer.get_decay_parameter_names(None, model))  # type: ignore[arg-type]
+    theirs = set(Trainer.get_decay_parameter_names(None, model))
     names = {id(p): name for name, p in model.named_parameters()}
     mine = decay_groups(FullWeights(model), LearnerConfig())[0]["params"]
     assert {names[id(p)] for p in mine} == theirs
@@ -287,12 +285,12 @@ def test_runs_in_lower_precision_repeat_and_resume(choices, tmp_path, repeated_r
         "model": "pocket:xs", "truncated": "train",
     }  # fmt: skip
 
-    def crash(row: dict[str, Any]) -> None:
+    def crash(row):
         """Copy the files of a process that is killed after step 1."""
         if row["step"] == 1 and not (tmp_path / "parts").exists():
             shutil.copytree(tmp_path / "whole", tmp_path / "parts")
 
-    def run(name: str) -> list[dict[str, Any]]:
+    def run(name):
         train(TrainConfig(**small, **choices, steps=2, out=str(tmp_path / name)), crash)
         return repeated_rows(tmp_path / name)
 

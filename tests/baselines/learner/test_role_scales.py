@@ -1,7 +1,5 @@
 """Factors of a role's part of a step: weights, rates, counts; and which optimizers see it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -121,7 +119,7 @@ def test_sgd_sees_the_weight_of_a_policys_only_role_and_adamw_does_not(
 ):
     calls = own_logps(tiny_model(), [replace(call, role="a") for call in role_rows()])
 
-    def after(**changes: Any) -> Tensor:
+    def after(**changes):
         return moved(Learner(tiny_model(), config(**changes)), calls, ADVANTAGES)
 
     third = {"role_weights": {"a": 1 / 3}}

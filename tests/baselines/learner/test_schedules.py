@@ -1,7 +1,5 @@
 """Learning rates over time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -3,8 +3,6 @@
 The rows and TRL's numbers are in `trl_steps.json`, which `benchmarks/trl_golden.py` wrote.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

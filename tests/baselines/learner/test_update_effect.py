@@ -1,11 +1,9 @@
 """Effect of an update: the divergence is exact, and measuring it changes nothing."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 import torch
 
 from flowzoo.baselines.learner import update_effect
-from flowzoo.baselines.learner.batch import Microbatch, TrainingRow, make_rows
+from flowzoo.baselines.learner.batch import make_rows
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
@@ -58,7 +56,7 @@ def test_the_divergence_is_that_of_all_sampled_contexts(
 
 
 def test_a_tiny_step_has_a_tiny_divergence_and_not_the_noise_of_rounding(tiny_model, rows):
-    def divergence(lr: float) -> float:
+    def divergence(lr):
         config = replace(CONFIG, lr=lr, weight_decay=0.0)
         return Learner(tiny_model(), config).update(rows, ADVANTAGES)["learn/update_kl"]
 
@@ -85,7 +83,7 @@ def test_without_the_measurement_no_row_goes_through_the_model_again(tiny_model,
 def test_measuring_changes_neither_weights_nor_random_streams(
     tiny_model, rows, changes, monkeypatch
 ):
-    def trained() -> tuple[Any, ...]:
+    def trained():
         torch.manual_seed(7)
         learner = Learner(tiny_model(), replace(CONFIG, **changes))
         metrics = [learner.update(rows, ADVANTAGES) for _ in range(2)][-1]
@@ -115,7 +113,7 @@ def test_rows_of_the_first_step_are_not_computed_twice_before_it(
     measured: list[int] = []
     batch = UpdateEffect._batch
 
-    def counted(self: UpdateEffect, some: Sequence[TrainingRow]) -> Microbatch:
+    def counted(self, some):
         measured.append(len(some))
         return batch(self, some)
 

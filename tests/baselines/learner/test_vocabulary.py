@@ -1,7 +1,5 @@
 """Log-probs chunk by chunk against automatic differentiation of the whole."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

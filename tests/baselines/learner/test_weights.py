@@ -1,7 +1,5 @@
 """Full weights and LoRA adapters as a learner, a checkpoint and a sampler see them."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from typing import Any
@@ -54,7 +52,7 @@ def test_a_new_adapter_changes_nothing_and_moving_one_leaves_the_other(base):
 
 
 def test_first_weights_depend_on_name_and_seed_and_not_on_the_global_generator():
-    def first(name: str, seed: int) -> Any:
+    def first(name, seed):
         torch.manual_seed(len(name) + seed)
         model = AutoModelForCausalLM.from_pretrained(POCKET, dtype=torch.float32)
         weights = LoraBase(model, str(POCKET), LoraSettings(rank=4, alpha=8)).add(name, seed)
@@ -105,7 +103,7 @@ def test_two_policies_sample_from_their_own_adapter_of_one_model(base):
     chat = [{"role": "user", "content": "3 + 4"}]
     requests = [Request((i,), "a_0", "a", chat) for i in range(4)]
 
-    async def both() -> list[Any]:
+    async def both():
         return await asyncio.gather(*(p.generate(requests) for p in players.values()))
 
     alone = [asyncio.run(player.generate(requests)) for player in players.values()]
@@ -117,10 +115,10 @@ def test_two_policies_sample_from_their_own_adapter_of_one_model(base):
 def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
     tmp_path, repeated_rows
 ):
-    def config(name: str) -> TrainConfig:
+    def config(name):
         return TrainConfig(**SMALL, sharing=("isolated",), out=str(tmp_path / name))
 
-    def crash(row: dict[str, Any]) -> None:
+    def crash(row):
         """Copy the files of a process that is killed now."""
         if row["step"] == 1:
             shutil.copytree(tmp_path / "whole", tmp_path / "parts")

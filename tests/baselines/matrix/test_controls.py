@@ -1,7 +1,5 @@
 """The control at equal inference, and finished runs opened again, on tiny real runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -82,7 +80,7 @@ def test_what_is_done_is_not_done_again_and_what_is_stale_is(runs, monkeypatch):
     control, workflow = runs / "control", runs / "vote" / "seed-0"
     before = match_control(control, workflow, ["calls"])
 
-    def fail(folder: Path) -> Any:
+    def fail(folder):
         raise RuntimeError(f"{folder} was opened")
 
     monkeypatch.setattr(controls, "open_finished", fail)
@@ -107,7 +105,7 @@ def test_other_problems_an_unfinished_run_and_other_words_are_refused(runs, tmp_
     with pytest.raises(UsageError, match="not finished"):
         match_control(unfinished, runs / "vote" / "seed-0")
     with pytest.raises(UsageError, match=r"unknown match 'call'.*'calls'"):
-        match_control(runs / "control", runs / "vote" / "seed-0", ["call"])  # type: ignore[list-item]
+        match_control(runs / "control", runs / "vote" / "seed-0", ["call"])
 
 
 @pytest.mark.full

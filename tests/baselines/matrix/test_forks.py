@@ -1,7 +1,5 @@
 """Processes of a matrix as forks: each its own, killed alone, and ended with the matrix."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

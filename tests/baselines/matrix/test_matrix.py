@@ -1,7 +1,5 @@
 """Matrices: reading, running in processes, killing and resuming, and the numbers of the table."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -95,6 +93,20 @@ def test_models_have_their_part_in_the_name():
         "single-math-grpo-shared-pocket-code", "single-math-grpo-shared-pocket-math-s",
         "single-math-grpo-shared-Qwen3-0.6B",
     ]  # fmt: skip
+
+
+def test_cells_play_an_environment_in_place_of_a_workflow():
+    table = {
+        "seeds": [0],
+        "settings": {"env": "games.py:make", "model": "pocket:math", "options": ["illegal=end"]},
+        "cells": [{"algorithm": ["grpo", "dr_mas"]}],
+    }
+    matrix = read_matrix(table, "games", "games.toml")
+    assert [cell.name for cell in matrix.cells] == [
+        "aec-games.py-make-grpo-shared-pocket-math",
+        "aec-games.py-make-dr_mas-shared-pocket-math",
+    ]
+    assert {cell.task for cell in matrix.cells} == {"games.py:make"}
 
 
 @pytest.mark.parametrize(("table", "message"), refused(__file__, "matrices", tuples=False))
@@ -227,7 +239,7 @@ def test_the_settings_of_a_run_survive_its_file(config, tmp_path):
 
 
 def test_what_was_begun_under_older_defaults_is_taken_up(tmp_path):
-    def jobs(**settings: Any) -> list[TrainingJob]:
+    def jobs(**settings):
         table = {"seeds": [0], "settings": settings, "cells": [{"workflow": ["single"]}]}
         return training_jobs(read_matrix(table, "m", "here"), tmp_path)
 
@@ -305,7 +317,7 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
     finished = (runs[1].folder / "summary.json").stat().st_mtime_ns
     held = hold_before(victim.folder / "checkpoints" / "step-00000002")
 
-    def kill_the_first() -> None:
+    def kill_the_first():
         if victim.process is not None and held.exists():
             victim.process.kill()
 
@@ -366,7 +378,7 @@ def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(tmp_path, 
 def test_two_processes_never_train_in_one_folder(tmp_path):
     from flowzoo.baselines.training.trainer import Trainer
 
-    config = TrainConfig(**{**SMALL, "options": (), "workflow": "single", "out": str(tmp_path)})  # type: ignore[arg-type]
+    config = TrainConfig(**{**SMALL, "options": (), "workflow": "single", "out": str(tmp_path)})
     trainer = Trainer(config)
     with pytest.raises(UsageError, match="another process is training in"):
         Trainer(config)

@@ -1,7 +1,5 @@
 """Budgets of compared cells, controls at equal training tokens, and the time that is left."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Its processes are forks that need not import torch again; `test_matrix.py` starts one as people do.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

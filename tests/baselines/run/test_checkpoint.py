@@ -1,7 +1,5 @@
 """Checkpoints: complete, exact on resume, and safe against death at any moment."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
@@ -93,7 +91,7 @@ def test_resume_gives_bit_equal_updates(tmp_path):
 def test_resume_is_exact_with_everything_that_has_a_state(tmp_path):
     """Reference, running mean of gradients, and a schedule that counts both policies' updates."""
 
-    def pair() -> dict[str, Learner]:
+    def pair():
         config = LearnerConfig(
             lr=1e-2, schedule="linear", iterations=12, schedule_clock="update", coherence=0.5,
             coherence_window=2, role_kl={"a": 0.1}, old_logp="recomputed", role_gradients=True,
@@ -102,7 +100,7 @@ def test_resume_is_exact_with_everything_that_has_a_state(tmp_path):
         return {name: Learner(make_learner(seed).model, config, turn=UpdateTurn(seed, 2))
                 for seed, name in enumerate(("one", "two"))}  # fmt: skip
 
-    def run(learners: dict[str, Learner], steps: range) -> list[dict[str, float]]:
+    def run(learners, steps):
         return [learner.update(*batch(step)) for step in steps for learner in learners.values()]
 
     straight, first, second = pair(), pair(), pair()
@@ -116,7 +114,7 @@ def test_resume_is_exact_with_everything_that_has_a_state(tmp_path):
 
 
 def test_random_generators_go_on(tmp_path):
-    def draw() -> tuple[float, ...]:
+    def draw():
         return random.random(), float(np.random.normal()), float(torch.rand(()))
 
     random.seed(3)
@@ -222,8 +220,8 @@ def test_death_at_any_system_call_keeps_the_previous_one(tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
 
-    def deadly(function: Any) -> Any:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def deadly(function):
+        def wrapped(*args, **kwargs):
             if calls["left"] == 0:
                 raise Killed
             calls["left"] -= 1
@@ -259,7 +257,7 @@ def test_death_in_the_middle_of_removing_leaves_nothing_torn(tmp_path, monkeypat
     learner = make_learner()
     save(tmp_path, 1, {"a": learner}, keep=CheckpointRetention(last=1))
 
-    def die_half_way(folder: Path) -> None:
+    def die_half_way(folder):
         (folder / "random.pt").unlink()
         raise KeyboardInterrupt
 

@@ -7,8 +7,6 @@ that the line names. The metrics are then those of the run that nothing happened
 `pytest -s tests/baselines/run/test_damage.py` prints the table of all cases.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,12 +1,8 @@
 """A disk that fills up at any file of a run, and death at any moment of mending a damaged one."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -117,8 +113,8 @@ def test_death_at_any_moment_of_mending(
     measured = what_was_measured(root)
     left = 0
 
-    def deadly(function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def deadly(function):
+        def wrapped(*args, **kwargs):
             nonlocal left
             if left == 0:
                 raise Killed

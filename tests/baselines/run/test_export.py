@@ -1,7 +1,5 @@
 """Exported policies, loaded by the software they are exported for."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

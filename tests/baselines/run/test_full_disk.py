@@ -1,7 +1,5 @@
 """Checkpoints on a real file system that is full."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

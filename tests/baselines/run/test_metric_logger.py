@@ -1,7 +1,5 @@
 """Boards: the numbers of a run as files of TensorBoard and of W&B, offline, and in Trackio."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -162,7 +160,7 @@ def test_a_resumed_run_is_the_same_on_wandb_and_whole_in_its_last_start(tmp_path
 
 @pytest.mark.full
 def test_a_run_that_breaks_counts_as_failed(tmp_path, offline):
-    def stop(row: dict[str, Any]) -> None:
+    def stop(row):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -280,7 +278,7 @@ def test_steps_that_wandb_has_already_are_not_sent_again(tmp_path, monkeypatch):
 
         starting_step = 3
 
-        def log(self, numbers: dict[str, float], step: int) -> None:
+        def log(self, numbers, step):
             sent.append(step)
 
     monkeypatch.setattr(wandb, "init", lambda **settings: Resumed())

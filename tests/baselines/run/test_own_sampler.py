@@ -1,7 +1,5 @@
 """One's own sampler over the AEC API, with our advantages, learner, run directory and report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

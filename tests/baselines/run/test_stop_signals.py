@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM on a live training process: what is said, what is kept, and how it goes on."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -55,7 +53,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
     root = tmp_path / "run"
     words = ["flowzoo.cli", *small_words(root)]
 
-    def start(target: str) -> Any:
+    def start(target):
         held = hold_before(root / target)
         command = warm(words)
         wait_for(held.exists, command)

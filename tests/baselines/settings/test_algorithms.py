@@ -1,7 +1,5 @@
 """The table of algorithms, and the command that prints it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Settings from files: every bundled one loads, mistakes are named, the command line wins."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -153,7 +151,7 @@ def test_what_says_how_often_it_is_evaluated_keeps_it():
 
 
 def test_the_curve_of_a_run_that_goes_on_is_never_shifted():
-    def falling(**changes: Any) -> TrainConfig:
+    def falling(**changes):
         return TrainConfig(**{"schedule": "cosine", "min_lr": 1e-6, "steps": 4, **changes})
 
     begun = asdict(falling().settled())

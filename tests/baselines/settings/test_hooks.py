@@ -1,7 +1,5 @@
 """Functions by name: what is loaded, what is refused, and what each kind may return."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -72,7 +70,7 @@ def hook(kind: type[Any], function: Any) -> Any:
     return kind("option", "mine:f", function, "")
 
 
-EPISODE = FinishedEpisode(None, "7", 1.0, {}, (("solver_0", "7"),))  # type: ignore[arg-type]
+EPISODE = FinishedEpisode(None, "7", 1.0, {}, (("solver_0", "7"),))
 
 
 @pytest.mark.parametrize("came", [None, "1", True, float("nan"), np.array([1.0])])
@@ -137,7 +135,7 @@ def test_a_callback_changes_what_it_may_and_nothing_else():
     assert step.scales == {"a": 2.0, "b": 2.0}
     for table in (step.metrics, step.history[0]):
         with pytest.raises(TypeError):
-            table["step"] = 4  # type: ignore[index]
+            table["step"] = 4
 
 
 @pytest.mark.parametrize(
@@ -159,7 +157,7 @@ def test_a_workflow_pays_by_its_own_reward():
     """Through the credit rule: the score is what the function says, and so is the calls' part."""
     seen: list[FinishedEpisode] = []
 
-    def reward(episode: FinishedEpisode) -> float:
+    def reward(episode):
         seen.append(episode)
         return 0.25 + episode.score / 2
 

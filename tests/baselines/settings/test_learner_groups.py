@@ -1,7 +1,5 @@
 """Which policies learn together, on how many workers, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Learning rates of policies and roles, and weights that do nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -48,7 +46,7 @@ def test_mistakes_are_named(settings, message):
 
 
 def test_the_weight_of_a_policys_only_role_is_told_of_where_it_does_nothing():
-    def said(*sharing: str, **settings: Any) -> list[str]:
+    def said(*sharing, **settings):
         return idle_weights(TrainConfig(**settings), read_policy_map(sharing, ROLES), ROLES)
 
     third = {"role_weights": ("generator=0.333",)}

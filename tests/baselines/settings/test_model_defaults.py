@@ -1,7 +1,5 @@
 """Settings that follow from the model: the pocket's stay, real models get real ones."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -100,7 +98,7 @@ def test_larger_models_learn_more_slowly_and_adapters_faster(weights, full, adap
 
 
 def test_every_default_is_told_with_what_it_follows_from(folder):
-    def line(**changes: Any) -> str:
+    def line(**changes):
         config = TrainConfig(**changes, engine_dtype="float32")
         found = settle(config, ["shared"], TASK)
         return defaults_line(found.by_model, found.sources)

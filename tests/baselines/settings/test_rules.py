@@ -1,7 +1,5 @@
 """Ways of new weights that cannot work are refused before anything is loaded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

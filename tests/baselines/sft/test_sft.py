@@ -1,7 +1,5 @@
 """A warm start: what is taught, that it is the cross-entropy of replies alone, and resuming."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
@@ -178,7 +176,7 @@ def test_a_run_that_is_stopped_within_an_epoch_has_what_was_saved_by_the_clock(
     monkeypatch.setattr(sft_trainer, "SAVE_S", 0.0)
     monkeypatch.setattr(sft_trainer, "SAVE_SHARE", float("inf"))
 
-    def stop(row: MetricRow) -> None:
+    def stop(row):
         if row["step"] == 1:
             raise KeyboardInterrupt
 
@@ -198,7 +196,7 @@ def test_two_runs_are_equal_and_another_seed_is_not(whole, tmp_path, repeated_ro
     run(tmp_path / "again")
     assert repeated_rows(tmp_path / "again") == repeated_rows(whole)
 
-    def stop(row: MetricRow) -> None:
+    def stop(row):
         if row["step"] == 1:
             raise KeyboardInterrupt
 

@@ -1,7 +1,5 @@
 """Every algorithm in the trainer: which rows it learns from, and runs that go on after a crash."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import defaultdict
@@ -13,7 +11,6 @@ import pytest
 
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.envs import Call
 from tests.baselines.training.recorder import Recorder
@@ -158,7 +155,7 @@ def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
     steps = 3 if case == "curriculum" else 2  # its second level begins at step 2
     settings = {"workflow": "single", **CASES[case], "steps": steps, "problems": 1, "eval_every": 3}
 
-    def crash(row: MetricRow) -> None:
+    def crash(row):
         """What would be on the disk if this process were killed now."""
         if row["step"] == steps - 1:
             shutil.copytree(tmp_path / "whole", tmp_path / "late")

@@ -1,7 +1,5 @@
 """Batches sampled ahead: the same ones, kept in checkpoints, dropped with their engine, paced."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
@@ -94,7 +92,7 @@ def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(tmp_path, monk
     told: list[BaseException] = []
     with monkeypatch.context() as patch:
 
-        def die() -> None:
+        def die():
             raise EngineDeadError("it died")
 
         patch.setattr(run.engines, "before_rollout", die)
@@ -113,7 +111,7 @@ def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(tmp_path, monk
 def test_what_sampling_raises_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
     run = trainer(tmp_path)
 
-    def fail() -> None:
+    def fail():
         raise UsageError("a grader is missing")
 
     monkeypatch.setattr(run.engines, "before_rollout", fail)

@@ -1,8 +1,6 @@
 """Every bundled config runs: the pocket versions train, the others are accepted as far as a machine
 without GPU and network can tell."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pass rates: measured once, resumable, and the problems that training may draw."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -97,7 +95,7 @@ def test_the_command_measures_and_resumes(tmp_path, capsys):
 
 def test_a_curriculum_changes_the_task_from_its_steps_on():
     curriculum = Curriculum(WORKFLOW, read_stages(["3:level=1-3", "5:level=4"]))
-    levels = [curriculum.at(step).task.level for step in range(1, 7)]  # type: ignore[attr-defined]
+    levels = [curriculum.at(step).task.level for step in range(1, 7)]
     assert levels == [2, 2, "1-3", "1-3", 4, 4]
     assert curriculum.metrics(1) == {"curriculum/stage": 0.0}
     assert curriculum.metrics(3) == {"curriculum/stage": 1.0}

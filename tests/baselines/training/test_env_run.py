@@ -1,7 +1,5 @@
 """Training in environments of others: which rows are learned from, resuming, improvement."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

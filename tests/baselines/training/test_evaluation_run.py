@@ -1,7 +1,5 @@
 """Evaluations of a run: several episodes of a problem, and the ends that they bring."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

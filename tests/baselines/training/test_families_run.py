@@ -1,7 +1,5 @@
 """Whole runs of models that other people bring: rows that cannot be packed, a recurrent family."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Groups without variance: dropped, refilled from the stream, counted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -198,7 +196,7 @@ def test_a_group_that_was_cut_off_throughout_is_refilled():
     """The outcomes differ, and no row would be trained."""
 
     class CutOff(Player):
-        def __call__(self, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+        def __call__(self, jobs):
             played = super().__call__(jobs)
             rows = played.rows
             if len(self.rounds) == 1:

@@ -1,7 +1,5 @@
 """A run in which one role's policy is frozen: it plays, and nothing else happens to it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ import pytest
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
 
@@ -32,7 +29,7 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
 ):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
 
-    def stop(row: MetricRow) -> None:
+    def stop(row):
         """What would be on the disk if this process were killed now."""
         if row["step"] == 1:
             shutil.copytree(whole, parts)

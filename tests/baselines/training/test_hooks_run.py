@@ -1,7 +1,5 @@
 """The example of docs/hooks.md in a run: what its functions change, and what a resumption sees."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -140,7 +138,7 @@ def test_what_functions_draw_repeats_with_the_seed_and_after_a_resumption(tmp_pa
     changes = {"problems": 1, "samples": 2, "eval_problems": 1, "model": "pocket:xs"}
 
     class Dying(Trainer):
-        def save(self, step: int, score: float | None) -> None:
+        def save(self, step, score):
             if step == 2:
                 raise InterruptedError
             super().save(step, score)

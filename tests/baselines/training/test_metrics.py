@@ -1,7 +1,5 @@
 """The rows of metrics: what a role's calls and groups come to, and spikes of the gradient."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -25,17 +23,12 @@ from flowzoo.baselines.training.metrics import (
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 
 def make_call(role: str, reward: float = 0.0, tokens: int = 1, **changes: Any) -> Call:
-    fields: dict[str, Any] = {
-        "problem": "p", "episode": "e", "agent": f"{role}_0", "role": role, "slot": 0, "turn": 0,
-        "phase": 0, "messages": (), "reply": "", "strict": True, "lenient": True,
-        "role_score": None, "parts": {"team": reward}, "reward": reward, "state_hash": "",
-        "prompts": "",
-        "output_ids": (0,) * tokens,
-    }  # fmt: skip
-    return Call(**{**fields, **changes})
+    fields = {"parts": {"team": reward}, "reward": reward, "output_ids": (0,) * tokens}
+    return new_call(role, **fields | changes)
 
 
 def make_record(number: int, calls: list[Call], **changes: Any) -> EpisodeRecord:
@@ -95,24 +88,19 @@ def test_shares_come_with_the_number_of_their_cases():
     assert "share/evaluator_tpr" not in row
 
 
-def test_several_episodes_of_a_problem_give_avg_and_pass_at_k():
-    scores = {"p": (1.0, 0.0, 0.0, 0.0), "q": (0.0, 0.0, 0.0, 0.0)}
-    records = [
-        make_record(i, [], problem=problem, score=score)
-        for problem, own in scores.items()
-        for i, score in enumerate(own)
-    ]
-    row = role_metrics(records)
-    assert (row["avg@4"], row["pass@1"], row["pass@2"], row["pass@4"]) == (0.125, 0.125, 0.25, 0.5)
-    assert not any("@" in name for name in role_metrics(records[::4]))
-
-
 def attempts(scores: dict[str, tuple[float, ...]]) -> list[EpisodeRecord]:
     return [
         make_record(i, [], problem=problem, score=score)
         for problem, own in scores.items()
         for i, score in enumerate(own)
     ]
+
+
+def test_several_episodes_of_a_problem_give_avg_and_pass_at_k():
+    records = attempts({"p": (1.0, 0.0, 0.0, 0.0), "q": (0.0, 0.0, 0.0, 0.0)})
+    row = role_metrics(records)
+    assert (row["avg@4"], row["pass@1"], row["pass@2"], row["pass@4"]) == (0.125, 0.125, 0.25, 0.5)
+    assert not any("@" in name for name in role_metrics(records[::4]))
 
 
 def test_an_evaluation_of_one_episode_each_has_its_scores_and_nothing_of_several():

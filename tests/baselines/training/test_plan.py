@@ -1,7 +1,5 @@
 """The plan of a run: every setting reaches the learner, and what cannot be meant is refused."""
 
-from __future__ import annotations
-
 from dataclasses import Field, fields, replace
 from typing import Any
 

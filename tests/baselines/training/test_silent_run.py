@@ -1,7 +1,5 @@
 """A run that learns nothing says so within a step; what follows from the model is recorded."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -56,7 +54,7 @@ def test_a_random_model_with_the_defaults_warns_within_one_step(
 
 @pytest.mark.full
 def test_a_cause_is_told_once_and_by_every_process_that_goes_on(random_model, tmp_path, caplog):
-    def told(steps: int) -> list[str]:
+    def told(steps):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="flowzoo"):
             train(TrainConfig(**QUICK, model=str(random_model), steps=steps, out=str(tmp_path)))
@@ -74,7 +72,7 @@ def test_the_start_is_judged_before_anything_is_trained(random_model, tmp_path, 
     heard: list[int] = []
     update = trainer.update
     with caplog.at_level(logging.WARNING, logger="flowzoo"):
-        trainer.update = lambda *args: heard.append(len(caplog.records)) or update(*args)  # type: ignore[method-assign]
+        trainer.update = lambda *args: heard.append(len(caplog.records)) or update(*args)
         trainer.train()
     said = [one.getMessage() for one in caplog.records if one.name == "flowzoo"]
     assert heard == [2], "of the evaluation, and each once"

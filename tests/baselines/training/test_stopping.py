@@ -1,7 +1,5 @@
 """Early stopping: what counts as better, and how long is waited."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

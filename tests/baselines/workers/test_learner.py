@@ -1,7 +1,5 @@
 """Learners that a learner group makes from the settings: the learners of its own policies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -32,7 +30,7 @@ def test_data_parallel_have_their_own_learners_as_one_process_has_them(changes, 
     models: list[str] = []
     usual = hf.load_model
 
-    def load(path: str, *how: Any) -> Any:
+    def load(path, *how):
         models.append(path)
         return usual(path, *how)
 

@@ -1,7 +1,5 @@
 """The scripts of benchmarks.gpu at tiny size."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

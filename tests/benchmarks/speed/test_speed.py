@@ -1,7 +1,5 @@
 """The speed benchmarks run, print and write; their figures are not tested."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re
@@ -42,7 +40,7 @@ def test_a_file_keeps_the_other_benches_and_grows_with_every_row(tmp_path):
     write_benches(path, {"older": {"rows": []}})
     sizes = []
 
-    def keep(results: dict) -> None:
+    def keep(results):
         write_benches(path, read_benches(path) | {"forks": results})
         sizes.append(len(read_benches(path)["forks"]["rows"]))
 

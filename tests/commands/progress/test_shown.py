@@ -1,7 +1,5 @@
 """Progress without a terminal: which lines are printed when, on a clock of the tests' own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

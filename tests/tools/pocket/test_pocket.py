@@ -1,7 +1,5 @@
 """Making a pocket model: what it learns from, its tokenizer, its optimizer, the whole command."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -343,7 +341,7 @@ def test_a_killed_making_goes_on_to_the_same_weights(tokenizer, examples, tmp_pa
     whole = new_model(config, tokenizer)
     losses = list(train(whole, rows, config))
 
-    def at_once(args: str = command(config)) -> Unfinished:
+    def at_once(args: str = command(config)):
         return Unfinished(tmp_path, args, every=0.0)
 
     killed = train(new_model(config, tokenizer), rows, config, at_once())

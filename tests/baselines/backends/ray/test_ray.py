@@ -1,7 +1,5 @@
 """Runs and faults in a Ray cluster of two nodes, all in one program: see `world.py`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

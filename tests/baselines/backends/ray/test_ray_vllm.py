@@ -1,7 +1,5 @@
 """A rollout worker that samples with vLLM, in a cluster of one node: see `world_vllm.py`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Assignment of shards to workers, and refused settings; no Ray is needed."""
 
-from __future__ import annotations
-
 import random
 import sys
 from dataclasses import replace
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from flowzoo.agents.rollout.engine import Resolver
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
@@ -24,7 +21,6 @@ from flowzoo.baselines.backends.ray.worker import (
     NodeFacts,
     OpenPlayer,
     Played,
-    Reply,
     RolloutWorker,
     Stale,
     check_grading,
@@ -143,7 +139,7 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(monkeypatch,
     monkeypatch.setattr(OpenPlayer, "__call__", lambda self: TinyPlayer(*self.given))
     worker = RolloutWorker(3, OpenPlayer("", (7,)), str(tmp_path), 1, {})
 
-    def play(version: int, word: str) -> Reply:
+    def play(version, word):
         return worker.play(replace(PLAN, versions={"p": version}), [word])
 
     assert play(0, "ab") == Stale({}), "a new one has no version at all"
@@ -189,8 +185,8 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(monkey
     worker = GraderWorker(1, OpenPlayer(GRADING_WORKER, (config,)), str(tmp_path), 1)
     asked: list[int] = []
 
-    def graders(plan: RolloutSpec) -> Resolver:
-        async def resolver(task: Any, effects: Any) -> list[Any]:
+    def graders(plan):
+        async def resolver(task, effects):
             reply = worker.resolve({}, plan, effects)
             assert isinstance(reply, Resolved)
             assert reply.results == resolve(task, effects)
@@ -226,7 +222,7 @@ def test_a_rank_tells_which_rows_are_not_finite():
 def test_weights_arrive_as_they_were_tied_ones_once():
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    def model() -> FullWeights:
+    def model():
         config = Qwen3Config(
             vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
             num_key_value_heads=1, head_dim=8, intermediate_size=8, tie_word_embeddings=True,
