@@ -23,7 +23,7 @@ WARM = Path(__file__).parent / "warm.py"
 
 @pytest.fixture(name="tiny_model")
 def _tiny_model() -> Callable[..., Any]:
-    """`tiny_model(seed, layers)`: a Qwen3 of two layers, the same for the same seed."""
+    """`tiny_model(seed, layers, **changes)`: a Qwen3 of two layers, the same for the same seed."""
     return tiny_model
 
 

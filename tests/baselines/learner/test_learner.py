@@ -45,31 +45,7 @@ def advantages_for(calls: list[Call]) -> list[float]:
     return [0.0 if idx % 3 == 2 else rng.uniform(-2, 2) for idx in range(len(calls))]
 
 
-def with_own_logps(model: Qwen3ForCausalLM, calls: list[Call], temperature: float) -> list[Call]:
-    """The calls with the log-probs a sampler of this model would have recorded."""
-    return [
-        replace(call, logps=tuple(plain_logps(model, call, temperature).tolist())) for call in calls
-    ]
-
-
-def plain_logps(model: Qwen3ForCausalLM, call: Call, temperature: float) -> torch.Tensor:
-    """Log-probs of one row without batching: the whole model on exactly its tokens."""
-    ids = [*call.prompt_ids, *call.output_ids]
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0] / temperature
-    logps = logits.log_softmax(-1)
-    start = len(call.prompt_ids)
-    return torch.stack(
-        [logps[start + t - 1, token] for t, token in enumerate(call.output_ids)]
-        or [torch.zeros(())]
-    )[: len(call.output_ids)]
-
-
-def weights_after(
-    calls: list[Call],
-    advantages: list[float],
-    **changes: Any,
-) -> torch.Tensor:
+def weights_after(calls: list[Call], advantages: list[float], **changes: Any) -> torch.Tensor:
     """All weights after an update, as one vector. Plain SGD: Adam would amplify rounding."""
     config = LearnerConfig(lr=1.0, clip_norm=1e9, **changes)
     learner = Learner(tiny_model(), config)
@@ -132,22 +108,23 @@ def test_two_runs_are_equal():
     assert all(torch.equal(a, b) for a, b in zip(runs[0][1], runs[1][1], strict=True))
 
 
-def test_update_makes_good_replies_likelier():
+def test_update_makes_good_replies_likelier(own_logps):
     model = tiny_model()
-    calls = with_own_logps(model, make_calls(), 0.8)
+    calls = own_logps(model, make_calls(), 0.8)
     advantages = [1.0 if idx % 2 else -1.0 for idx in range(len(calls))]
     learner = Learner(model, LearnerConfig(lr=1e-2, temperature=0.8))
     metrics = learner.update(calls, advantages)
     assert metrics["learn/logp_gap_max"] < 1e-5
     assert metrics["learn/ess"] == pytest.approx(1.0, abs=1e-5)
-    gains = [float(plain_logps(model, call, 0.8).sum()) - sum(call.logps) for call in calls]
+    later = own_logps(model, calls, 0.8)
+    gains = [sum(now.logps) - sum(call.logps) for now, call in zip(later, calls, strict=True)]
     assert sum(gains[1::2]) > 0.1
     assert sum(gains[0::2]) < -0.1
 
 
-def test_metrics_of_several_steps():
+def test_metrics_of_several_steps(own_logps):
     model = tiny_model()
-    calls = with_own_logps(model, make_calls(), 1.0)
+    calls = own_logps(model, make_calls())
     learner = Learner(model, LearnerConfig(lr=1e-2, updates_per_iteration=4, truncated="train"))
     metrics = learner.update(calls, [1.0] * len(calls))
     assert (metrics["learn/steps"], metrics["learn/skipped"], learner.steps) == (4, 0, 4)
@@ -177,9 +154,9 @@ def test_grad_norm_is_that_before_clipping():
 
 
 @pytest.mark.parametrize(("rule", "moved"), [("train", True), ("mask", False), ("penalize", True)])
-def test_truncated_replies(rule, moved):
+def test_truncated_replies(rule, moved, own_logps):
     model = tiny_model()
-    calls = [replace(with_own_logps(model, make_calls(1), 1.0)[0], finish="length")]
+    calls = [replace(own_logps(model, make_calls(1))[0], finish="length")]
     before = copy.deepcopy(model.state_dict())
     learner = Learner(model, LearnerConfig(truncated=rule, weight_decay=0.0))
     metrics = learner.update(calls, [0.0 if rule == "penalize" else 1.0])

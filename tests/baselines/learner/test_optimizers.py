@@ -21,7 +21,6 @@ from flowzoo.baselines.learner.optimizers import (
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import MissingExtraError, UsageError
 
@@ -266,10 +265,6 @@ def test_a_model_of_another_number_format_is_refused(tiny_model):
         Learner(tiny_model(), LearnerConfig(**LOWER))
     with pytest.raises(UsageError, match=r"load the model with dtype=torch\.float32"):
         Learner(tiny_model().bfloat16(), LearnerConfig())
-    with pytest.raises(UsageError, match="adafactor keeps weights in float32"):
-        resolve(TrainConfig(optimizer="adafactor", **LOWER))
-    with pytest.raises(UsageError, match="sgd keeps weights in float32"):
-        resolve(TrainConfig(optimizer="sgd", lr=0.1, **LOWER))
 
 
 @pytest.mark.full

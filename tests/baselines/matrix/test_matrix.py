@@ -200,13 +200,6 @@ def test_the_zoo_has_every_failure_beside_its_remedies_and_seeds_for_a_rate():
     assert {"A-n12", "B", "C", "D"} <= {cell.label for cell in zoo.cells}
 
 
-def test_settings_that_a_run_would_refuse_are_found_without_it():
-    with pytest.raises(UsageError, match="trains on held-out problems"):
-        resolve(replace(TrainConfig(), split="all"))
-    with pytest.raises(UsageError, match="unknown preset"):
-        resolve(replace(TrainConfig(), options=("preset=papr",)))
-
-
 def test_a_file_that_is_not_there_or_no_toml(tmp_path):
     with pytest.raises(UsageError, match=r"unknown matrix 'lerning'.*'learning'"):
         load_matrix("lerning")

@@ -9,7 +9,6 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedTokenizerFast,
-    Qwen3Config,
     Qwen3ForCausalLM,
 )
 
@@ -34,26 +32,13 @@ from flowzoo.baselines.run.manifest import best, checkpoints, latest, read
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, SaveError, UsageError
 from flowzoo.files import sealed
-from tests.baselines.rows import new_call
+from tests.baselines.rows import SHAPE, VOCAB, new_call, tiny_model
 
-VOCAB = 23
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 24,
-    "max_position_embeddings": 64, "initializer_range": 0.3,
-}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+CONFIG = LearnerConfig(lr=1e-2, schedule="cosine", warmup=1, iterations=8)
 
 
 def make_learner(seed: int = 0, tied: bool = False) -> Learner:
-    torch.manual_seed(seed)
-    config = Qwen3Config(**SHAPE, tie_word_embeddings=tied)
-    config_of_learner = LearnerConfig(lr=1e-2, schedule="cosine", warmup=1, iterations=8)
-    return Learner(Qwen3ForCausalLM(config), config_of_learner)
+    return Learner(tiny_model(seed, tie_word_embeddings=tied), CONFIG)
 
 
 def batch(seed: int) -> tuple[list[Call], list[float]]:

@@ -57,11 +57,6 @@ def test_what_is_refused_before_anything_is_loaded(changes, said):
         preflight(TrainConfig(**RAY | changes))
 
 
-def test_a_number_below_zero_is_refused():
-    with pytest.raises(UsageError, match="`learner_workers` must be at least 0, got -1"):
-        TrainConfig(learner_workers=-1)
-
-
 def test_one_alone_in_its_learner_group_may_share_a_gpu():
     words = ("generator=1", "aggregator=1")
     preflight(TrainConfig(**RAY, learner_workers=words, learner_gpus=0.5))

@@ -10,8 +10,6 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import train
 from flowzoo.commands.train import Options, print_summary
 from flowzoo.commands.train import run as run_command
-from flowzoo.errors import UsageError
-from tests.refused import refused
 
 SMALL: dict[str, Any] = {
     "workflow": "single", "problems": 2, "samples": 4, "eval_problems": 6, "eval_every": 1,
@@ -87,9 +85,3 @@ def test_a_run_that_is_good_enough_ends(tmp_path):
     assert summary["steps"] == 0
     assert summary["stopped"].endswith("reaches stop_at 0.01")
     assert summary["gain"]["mean"] == 0.0
-
-
-@pytest.mark.parametrize(("changes", "message"), refused(__file__, "ends"))
-def test_ends_that_cannot_be_meant_are_refused(changes, message):
-    with pytest.raises(UsageError, match=message):
-        TrainConfig(**changes)

@@ -10,7 +10,6 @@ from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train
-from flowzoo.errors import UsageError
 
 
 def config(root: Path, **changes: Any) -> TrainConfig:
@@ -62,12 +61,3 @@ def test_its_weights_never_change_while_the_others_move(tmp_path):
         for name, one in trainer.state.trained.items()
     }
     assert moved == {"solver": True, "judge": False}
-
-
-def test_mistakes(tmp_path):
-    for frozen, text in ((("juge",), "Did you mean 'judge'"), (("judge", "solver"), "frozen")):
-        with pytest.raises(UsageError, match=text):
-            Trainer(config(tmp_path, frozen=frozen))
-    with pytest.raises(UsageError, match='set correction="renormalize"'):
-        Trainer(config(tmp_path, top_p=0.9))
-    assert not list(tmp_path.iterdir()), "before anything is written"

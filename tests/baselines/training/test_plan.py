@@ -3,13 +3,10 @@
 from dataclasses import Field, fields, replace
 from typing import Any
 
-import pytest
-
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import BY_MODEL
 from flowzoo.baselines.training.plan import resolve
-from flowzoo.errors import UsageError
 
 OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
 OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
@@ -81,8 +78,3 @@ def test_a_frozen_policy_has_no_learner_and_a_name_all_the_same():
     plan = resolve(config)
     assert (plan.names, list(plan.learners)) == (["aggregator", "generator"], ["aggregator"])
     assert (plan.samples, plan.budgets.reply) == (8, 64)
-
-
-def test_a_wrong_curriculum_is_found_without_a_model():
-    with pytest.raises(UsageError, match="STEP:NAME=VALUE"):
-        resolve(replace(TrainConfig(), curriculum=("level=2",)))

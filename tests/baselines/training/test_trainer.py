@@ -139,19 +139,6 @@ def test_isolated_policies_diverge_and_shared_ones_are_one(tmp_path):
     assert played == (shared.learners["shared"].model,) * 2
 
 
-@pytest.mark.parametrize(
-    ("sharing", "message"),
-    [
-        (("generator=a",), "misses role aggregator; the roles are generator, aggregator"),
-        (("solver=a", "aggregator=b"), "unknown role 'solver'"),
-        (("mine",), "shared, isolated, or ROLE=POLICY"),
-    ],
-)
-def test_bad_policy_maps_name_the_valid_choices(sharing, message):
-    with pytest.raises(UsageError, match=message):
-        read_policy_map(sharing, {"generator": 3, "aggregator": 1})
-
-
 def test_policy_maps():
     roles = {"generator": 2, "aggregator": 1}
     assert read_policy_map(("shared",), roles) == {"generator": "shared", "aggregator": "shared"}
@@ -161,9 +148,7 @@ def test_policy_maps():
     assert read_policy_map(by_agent, roles) == mapped
 
 
-def test_credit_that_the_algorithm_would_ignore_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="grpo judges every call by its episode's outcome"):
-        run(tmp_path, options=("credit=mix",))
+def test_credit_that_the_algorithm_looks_at_is_taken(tmp_path):
     run(tmp_path, options=("credit=mix",), algorithm="dr_mas", steps=1)
 
 
