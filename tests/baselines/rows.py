@@ -1,5 +1,8 @@
-"""A tiny model, and calls for tests that care about few of their fields."""
+"""A tiny model, calls for tests that care about few of their fields, and a run that is killed."""
 
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from flowzoo.envs.records import Call
@@ -22,6 +25,16 @@ def new_call(role: str = "a", slot: int = 0, **fields: Any) -> Call:
     }  # fmt: skip
     usual["logps"] = (-3.0,) * len(fields.get("output_ids", ()))
     return Call(role=role, slot=slot, **usual | fields)
+
+
+def copy_after(step: int, run: Path, copy: Path) -> Callable[[dict[str, Any]], None]:
+    """Callback that copies a run directory as a process killed after `step` would leave it."""
+
+    def on_row(row: dict[str, Any]) -> None:
+        if row["step"] == step:
+            shutil.copytree(run, copy)
+
+    return on_row
 
 
 def tiny_model(seed: int = 0, layers: int = 2, **changes: Any) -> Any:

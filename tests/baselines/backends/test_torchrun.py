@@ -4,7 +4,6 @@ import json
 import runpy
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,6 @@ SMALL: dict[str, Any] = {
 SILENT = Path(__file__).parent / "silent.py"
 AGAIN = {"learn/update_kl/shared": 1e-9, "learn/update_ratio_max/shared": 1e-5}
 """Metrics that ranks measure in a forward pass of their own, with how far they may be away."""
-
-Rows = Callable[[Path], list[dict[str, Any]]]
 
 
 def words_of(root: Path, **changes: Any) -> list[str]:
@@ -57,7 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_two_ranks_repeat_the_run_of_one_process(whole, tmp_path, repeated_rows, warm):
+def test_two_ranks_repeat_the_run_of_one_process(whole, tmp_path, repeated_rows, same_files, warm):
     """Bit for bit, rows and weights: two parts of a role's gradient have one sum only.
 
     The ranks are processes of their own that `flowzoo train` starts.
@@ -67,12 +64,7 @@ def test_two_ranks_repeat_the_run_of_one_process(whole, tmp_path, repeated_rows,
     assert done.stdout.count("held-out accuracy") == 1, "one rank speaks"
     different = far(repeated_rows(tmp_path / "two"), repeated_rows(whole))
     assert {name: value for name, value in different.items() if value > AGAIN.get(name, 0)} == {}
-    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000004/policies/*/*.safetensors"):
-        files = sorted(whole.glob(kind))
-        assert files
-        for path in files:
-            other = tmp_path / "two" / path.relative_to(whole)
-            assert path.read_bytes() == other.read_bytes(), path
+    same_files(whole, tmp_path / "two", 4)
 
 
 def two_ranks(words: list[str], warm: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

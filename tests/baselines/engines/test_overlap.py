@@ -1,15 +1,14 @@
 """Rollouts that overlap learning: which weights sample what, and runs that repeat and resume."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train
+from tests.baselines.rows import copy_after
 
 pytestmark = [
     pytest.mark.vllm, pytest.mark.full, pytest.mark.xdist_group("overlap"),
@@ -31,12 +30,7 @@ def config(root: Path, **changes: Any) -> TrainConfig:
 def whole(tmp_path_factory: pytest.TempPathFactory, forked_engines: None) -> Path:
     """A finished run that sampled ahead, and `parts`: what it was on the disk at step 2."""
     root = tmp_path_factory.mktemp("overlap") / "whole"
-
-    def stop(row: MetricRow) -> None:
-        if row["step"] == 2:
-            shutil.copytree(root, root.parent / "parts")
-
-    train(config(root), stop)
+    train(config(root), copy_after(2, root, root.parent / "parts"))
     return root
 
 

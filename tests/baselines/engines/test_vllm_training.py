@@ -1,6 +1,5 @@
 """Training with vLLM as the sampler: sync, its proof, crashes, and equal runs."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from flowzoo.baselines.engines.vllm import VLLMEngines, adapter_rank, endpoints
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
+from tests.baselines.rows import copy_after
 
 SMALL: dict[str, Any] = {
     "engine": "vllm", "steps": 3, "problems": 2, "samples": 4, "eval_problems": 2,
@@ -184,13 +184,8 @@ def test_too_many_deaths_and_lack_of_memory_stop_the_run(tmp_path, monkeypatch, 
 def test_a_resumed_run_has_the_same_numbers(tmp_path, lora_rank, repeated_rows):
     changes: dict[str, Any] = {"lora_rank": lora_rank, "sharing": ("isolated",), "eval_every": 2}
     changes |= {"lr": 5e-3, "problems": 4} if lora_rank else {}
-
-    def stop(row):
-        """Copy the files of a process that is killed now."""
-        if row["step"] == 2:
-            shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-
-    train(config(tmp_path / "whole", **changes), stop)
+    killed = copy_after(2, tmp_path / "whole", tmp_path / "parts")
+    train(config(tmp_path / "whole", **changes), killed)
     train(config(tmp_path / "parts", **changes))
     assert repeated_rows(tmp_path / "parts") == repeated_rows(tmp_path / "whole")
     check_agreement(repeated_rows(tmp_path / "whole"), ["aggregator", "generator"])

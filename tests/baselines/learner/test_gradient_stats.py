@@ -1,7 +1,6 @@
 """Gradients of roles, and the regularizer that scales repeated gradients down."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from flowzoo.baselines.learner.gradient_stats import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.errors import UsageError
-
-Make = Callable[..., Any]
 
 ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
 

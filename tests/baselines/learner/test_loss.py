@@ -17,7 +17,6 @@ LENGTHS = (5, 1, 0, 3)
 ADVANTAGES = (1.3, -0.7, 2.0, -1.1)
 WEIGHTS = (1.0, 0.25, 2.0, 1.5)
 KL_COEFS = (0.4, 0.0, 0.1, 0.2)
-WIDTH = max(LENGTHS)
 
 
 def tensors(seed: int = 0, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Optimizers, what decays, and number formats of weights: values, and resumption bit by bit."""
 
 import copy
-import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +22,7 @@ from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import MissingExtraError, UsageError
+from tests.baselines.rows import copy_after
 
 Make = Callable[..., Any]
 ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
@@ -280,16 +280,11 @@ def test_runs_in_lower_precision_repeat_and_resume(choices, tmp_path, repeated_r
         "model": "pocket:xs", "truncated": "train",
     }  # fmt: skip
 
-    def crash(row):
-        """Copy the files of a process that is killed after step 1."""
-        if row["step"] == 1 and not (tmp_path / "parts").exists():
-            shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-
-    def run(name):
-        train(TrainConfig(**small, **choices, steps=2, out=str(tmp_path / name)), crash)
+    def run(name, *callbacks):
+        train(TrainConfig(**small, **choices, steps=2, out=str(tmp_path / name)), *callbacks)
         return repeated_rows(tmp_path / name)
 
-    whole = run("whole")
+    whole = run("whole", copy_after(1, tmp_path / "whole", tmp_path / "parts"))
     assert run("parts") == whole
     gap = max(row.get("learn/logp_gap_max/shared", 0.0) for row in whole)
     assert (gap > 1e-4) == (choices != {"optimizer": "adafactor"}), "sampled in bfloat16, or not"

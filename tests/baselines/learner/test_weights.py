@@ -1,7 +1,6 @@
 """Full weights and LoRA adapters as a learner, a checkpoint and a sampler see them."""
 
 import asyncio
-import shutil
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
+from tests.baselines.rows import copy_after
 
 POCKET = pocket_path("math")
 
@@ -118,12 +118,7 @@ def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
     def config(name):
         return TrainConfig(**SMALL, sharing=("isolated",), out=str(tmp_path / name))
 
-    def crash(row):
-        """Copy the files of a process that is killed now."""
-        if row["step"] == 1:
-            shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-
-    train(config("whole"), crash)
+    train(config("whole"), copy_after(1, tmp_path / "whole", tmp_path / "parts"))
     train(config("parts"))
     assert repeated_rows(tmp_path / "parts") == repeated_rows(tmp_path / "whole")
     trainer = Trainer(config("whole"))

@@ -5,7 +5,6 @@ Its processes are forks that need not import torch again; `test_matrix.py` start
 
 import json
 import sys
-from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
@@ -21,9 +20,6 @@ WORKFLOWS = [
 ]
 PLAYED = WORKFLOWS[2:]
 CONTROL = "single-math-paper-xs"
-
-
-Warm = Callable[..., Any]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")

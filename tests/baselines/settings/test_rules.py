@@ -20,7 +20,6 @@ SPLIT: dict[str, Any] = {"engine": "vllm", "placement": "split"}
 NCCL: dict[str, Any] = {**SPLIT, "weight_transfer": "nccl"}
 IPC: dict[str, Any] = {**SPLIT, "weight_transfer": "ipc"}
 RANKS: dict[str, Any] = {"backend": "torchrun", "ranks": 2}
-RAY: dict[str, Any] = {"backend": "ray", "ray_address": "local", "rollout_workers": 1}
 
 REFUSED = refused(__file__, "transfers")
 

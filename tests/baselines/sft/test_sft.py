@@ -34,10 +34,10 @@ from flowzoo.baselines.sft.trainer import (
     SupervisedTrainer,
     warm_start,
 )
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import DataError, UsageError
+from tests.baselines.rows import copy_after
 from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("sft")  # they share a run
@@ -55,12 +55,8 @@ def run(root: Path, **changes: Any) -> dict[str, Any]:
 
 def teach(root: Path, **changes: Any) -> None:
     """A whole run; beside it in `parts` what the disk would hold if it were killed at step 3."""
-
-    def stop(row: MetricRow) -> None:
-        if row["step"] == 3:
-            shutil.copytree(root, root.parent / "parts")
-
-    SupervisedTrainer(SftConfig(**{**SMALL, **changes, "out": str(root)})).train(stop)
+    trainer = SupervisedTrainer(SftConfig(**{**SMALL, **changes, "out": str(root)}))
+    trainer.train(copy_after(3, root, root.parent / "parts"))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Every algorithm in the trainer: which rows it learns from, and runs that go on after a crash."""
 
 import json
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -13,6 +12,7 @@ from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.envs import Call
+from tests.baselines.rows import copy_after
 from tests.baselines.training.recorder import Recorder
 
 SMALL: dict[str, Any] = {
@@ -150,24 +150,14 @@ FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
     "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
 )
 def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
-    case, tmp_path, repeated_rows
+    case, tmp_path, repeated_rows, same_files
 ):
     steps = 3 if case == "curriculum" else 2  # its second level begins at step 2
     settings = {"workflow": "single", **CASES[case], "steps": steps, "problems": 1, "eval_every": 3}
-
-    def crash(row):
-        """What would be on the disk if this process were killed now."""
-        if row["step"] == steps - 1:
-            shutil.copytree(tmp_path / "whole", tmp_path / "late")
-
-    train(config(tmp_path / "whole", **settings), crash)
+    killed = copy_after(steps - 1, tmp_path / "whole", tmp_path / "late")
+    train(config(tmp_path / "whole", **settings), killed)
     resumed: list[int] = []
     train(config(tmp_path / "late", **settings), lambda row: resumed.append(row["step"]))
     assert resumed == [steps]
     assert repeated_rows(tmp_path / "late") == repeated_rows(tmp_path / "whole")
-    final = f"checkpoints/step-{steps:08}/policies"
-    weights = sorted((tmp_path / "whole" / final).glob("*/*.safetensors"))
-    assert weights
-    for path in weights:
-        other = tmp_path / "late" / path.relative_to(tmp_path / "whole")
-        assert other.read_bytes() == path.read_bytes()
+    same_files(tmp_path / "whole", tmp_path / "late", steps)

@@ -1,6 +1,5 @@
 """A run in which one role's policy is frozen: it plays, and nothing else happens to it."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train
+from tests.baselines.rows import copy_after
 
 
 def config(root: Path, **changes: Any) -> TrainConfig:
@@ -27,13 +27,7 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
     rank, tmp_path, repeated_rows
 ):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-
-    def stop(row):
-        """What would be on the disk if this process were killed now."""
-        if row["step"] == 1:
-            shutil.copytree(whole, parts)
-
-    train(config(whole, lora_rank=rank), stop)
+    train(config(whole, lora_rank=rank), copy_after(1, whole, parts))
     train(config(parts, lora_rank=rank))
     last = repeated_rows(whole)[-1]
     assert repeated_rows(parts)[2:] == repeated_rows(whole)[2:]

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,6 @@ from safetensors.torch import load_file  # noqa: E402
 
 CASES = ("faults", "pool", "group", "groups", "learners", "graders", "ahead", "further")
 _SECONDS = 1500
-
-Rows = Callable[[Path], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")

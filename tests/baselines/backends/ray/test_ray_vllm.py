@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ WORLD = Path(__file__).with_name("world_vllm.py")
 sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 
 from ray_cluster import run_apart  # noqa: E402
-
-Rows = Callable[[Path], list[dict[str, Any]]]
 
 
 def played(row: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,6 @@ RAY: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "shard_jobs": 2,
     "backend": "ray", "ray_address": "local", "rollout_workers": 2,
 }  # fmt: skip
-VLLM = {"engine": "vllm", "placement": "split"}
 
 
 @pytest.mark.parametrize("seed", range(20))
