@@ -29,22 +29,7 @@ SMALL = {
     "steps": 4, "problems": 2, "samples": 2, "eval_problems": 4, "eval_every": 4,
     "checkpoint_every": 1, "max_tokens": 16, "threads": 1, "options": ["level=1"],
 }  # fmt: skip
-TABLE = """
-seeds = [0]
-[settings]
-steps = 4
-problems = 2
-samples = 2
-eval_problems = 4
-eval_every = 4
-checkpoint_every = 1
-max_tokens = 16
-threads = 1
-options = ["level=1"]
-[[cells]]
-workflow = ["single"]
-algorithm = ["grpo", "dr_mas"]
-"""
+TWO = Path(__file__).with_name("two.toml")
 
 
 def made(table: Mapping[str, Any]) -> list[str]:
@@ -299,8 +284,7 @@ def in_use(folder: Path) -> bool:
 def test_what_was_killed_goes_on_and_what_is_finished_stays(
     tmp_path, hold_before, warm, repeated_rows
 ):
-    (tmp_path / "two.toml").write_text(TABLE)
-    matrix = load_matrix(str(tmp_path / "two.toml"))
+    matrix = load_matrix(str(TWO))
     out = tmp_path / "out"
     for cell, name in ((0, "alone"), (1, "out/single-math-dr_mas-shared/seed-0")):
         train(replace(matrix.cells[cell].config, out=str(tmp_path / name)))
@@ -318,7 +302,7 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
     assert [run.state for run in runs] == ["failed", "finished"]
     assert not (victim.folder / "summary.json").exists()
 
-    words = ["flowzoo.cli", "matrix", str(tmp_path / "two.toml"), f"--out={out}", "--jobs=1"]
+    words = ["flowzoo.cli", "matrix", str(TWO), f"--out={out}", "--jobs=1"]
     held = hold_before(victim.folder / "checkpoints" / "step-00000003")
     begun = warm(words)
     wait_until(held.exists)
@@ -352,7 +336,7 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
 
 @pytest.mark.full
 def test_a_cell_that_fails_is_named_with_its_log_and_the_others_go_on(tmp_path, warm):
-    text = TABLE.replace('["grpo", "dr_mas"]', '["grpo"]')
+    text = TWO.read_text().replace('["grpo", "dr_mas"]', '["grpo"]')
     # Training on held-out problems: found by the run, not by the file.
     text += '[[cells]]\nworkflow = ["single"]\nlabel = "bad"\nsettings = { split = "all" }\n'
     (tmp_path / "m.toml").write_text(text.replace("steps = 4", "steps = 1"))
