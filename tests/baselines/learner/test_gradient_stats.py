@@ -16,16 +16,7 @@ from flowzoo.baselines.learner.gradient_stats import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.errors import UsageError
-
-ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
-
-
-def after(learner: Learner, rows: list[Any], advantages: list[float]) -> torch.Tensor:
-    """Minus the gradient of an update, as plain descent shows it."""
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)
-    before = torch.cat([p.detach().flatten() for p in learner.parameters])
-    learner.update(rows, advantages)
-    return before - torch.cat([p.detach().flatten() for p in learner.parameters])
+from tests.baselines.learner.descent import ADVANTAGES, descend, moved
 
 
 def settings(**changes: Any) -> LearnerConfig:
@@ -34,16 +25,16 @@ def settings(**changes: Any) -> LearnerConfig:
 
 def test_gradient_stats_add_up_and_are_those_of_the_roles(tiny_model, role_rows, own_logps):
     rows = own_logps(tiny_model(), role_rows())
-    plain = after(Learner(tiny_model(), settings()), rows, ADVANTAGES)
+    plain = moved(descend(Learner(tiny_model(), settings())), rows, ADVANTAGES)
     learner = Learner(tiny_model(), settings(role_gradients=True, microbatch_rows=2))
     before = learner.update(rows, [0.0] * 9)
     assert not any(name.startswith("grad/") for name in before)
     metrics = Learner(tiny_model(), settings(role_gradients=True)).update(rows, ADVANTAGES)
-    whole = after(learner, rows, ADVANTAGES)
+    whole = moved(descend(learner), rows, ADVANTAGES)
     torch.testing.assert_close(whole, plain, atol=1e-6, rtol=1e-5)
     alone = {
-        role: after(
-            Learner(tiny_model(), settings()),
+        role: moved(
+            descend(Learner(tiny_model(), settings())),
             rows,
             [a if r.role == role else 0.0 for r, a in zip(rows, ADVANTAGES, strict=True)],
         )
@@ -151,8 +142,8 @@ def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(tiny_model, r
     second = Learner(first.model, LearnerConfig(lr=1e-4, coherence=0.8))
     second.load_state_dict(first.state_dict())
     assert run(second, 2) == expected[2:]
-    clipped = Learner(tiny_model(), config)
-    assert math.isclose(float(after(clipped, rows, ADVANTAGES).norm()), 0.1, rel_tol=1e-3)
-    assert float(after(clipped, rows, ADVANTAGES).norm()) < 0.09
+    clipped = descend(Learner(tiny_model(), config))
+    assert math.isclose(float(moved(clipped, rows, ADVANTAGES).norm()), 0.1, rel_tol=1e-3)
+    assert float(moved(clipped, rows, ADVANTAGES).norm()) < 0.09
     with pytest.raises(UsageError, match="coherence regularizer"):
         Learner(tiny_model(), settings()).load_state_dict(first.state_dict())

@@ -15,6 +15,7 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.learner.descent import descend, flat
 from tests.baselines.rows import VOCAB, new_call, tiny_model
 
 EOS = 0
@@ -47,11 +48,9 @@ def advantages_for(calls: list[Call]) -> list[float]:
 
 def weights_after(calls: list[Call], advantages: list[float], **changes: Any) -> torch.Tensor:
     """All weights after an update, as one vector. Plain SGD: Adam would amplify rounding."""
-    config = LearnerConfig(lr=1.0, clip_norm=1e9, **changes)
-    learner = Learner(tiny_model(), config)
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)
+    learner = descend(Learner(tiny_model(), LearnerConfig(lr=1.0, clip_norm=1e9, **changes)))
     learner.update(calls, advantages)
-    return torch.cat([p.detach().flatten() for p in learner.parameters])
+    return flat(learner.parameters)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_microbatches_do_not_change_the_update(aggregation):
     calls = make_calls()
     advantages = advantages_for(calls)
     loss = LossConfig(aggregation=aggregation, constant=40.0)
-    start = torch.cat([p.detach().flatten() for p in tiny_model().parameters()])
+    start = flat(tiny_model().parameters())
     whole = weights_after(calls, advantages, loss=loss)
     assert float((whole - start).abs().max()) > 1e-3
     for changes in ({"microbatch_rows": 1}, {"microbatch_rows": 3}, {"microbatch_tokens": 25}):
@@ -131,13 +130,10 @@ def test_grad_norm_is_that_before_clipping():
     advantages = advantages_for(calls)
     norms, moves = [], []
     for clip in (0.01, 1e9):
-        model = tiny_model()
-        before = torch.cat([p.detach().flatten() for p in model.parameters()])
-        learner = Learner(model, LearnerConfig(lr=1.0, clip_norm=clip))
-        learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)
+        learner = descend(Learner(tiny_model(), LearnerConfig(lr=1.0, clip_norm=clip)))
+        before = flat(learner.parameters)
         norms.append(learner.update(calls, advantages)["learn/grad_norm"])
-        after = torch.cat([p.detach().flatten() for p in model.parameters()])
-        moves.append(float((after - before).norm()))
+        moves.append(float((flat(learner.parameters) - before).norm()))
     assert norms[0] == norms[1] > 0.1
     assert moves == pytest.approx([0.01, norms[1]], rel=1e-3)
 

@@ -15,28 +15,12 @@ from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
+from tests.baselines.learner.descent import ADVANTAGES, descend, flat, moved
 from tests.baselines.rows import new_call
 
 Make = Callable[..., Any]
 
 PLAIN = LossConfig(clip_low=None, clip_high=None, dual_clip=None)
-
-
-def descend(learner: Learner) -> Learner:
-    """Plain descent at rate 1, so that an update moves the weights by minus the gradient."""
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)
-    return learner
-
-
-def flat(weights: list[Any]) -> Tensor:
-    return torch.cat([weight.detach().flatten() for weight in weights])
-
-
-def moved(learner: Learner, calls: list[Call], advantages: list[float]) -> Tensor:
-    """Minus what an update adds to the weights."""
-    before = flat(learner.parameters)
-    learner.update(calls, advantages)
-    return before - flat(learner.parameters)
 
 
 def gradient(parameters: list[Any], loss: Tensor) -> Tensor:
@@ -49,9 +33,6 @@ def chosen(logps: Tensor, call: Call) -> Tensor:
 
 def config(**changes: Any) -> LearnerConfig:
     return LearnerConfig(**{"lr": 1.0, "clip_norm": 1e9, "loss": PLAIN, **changes})
-
-
-ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
 
 
 def test_role_weights_and_kl_per_role(tiny_model, role_rows, row_logps, own_logps):

@@ -22,10 +22,10 @@ from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import MissingExtraError, UsageError
+from tests.baselines.learner.descent import ADVANTAGES
 from tests.baselines.rows import copy_after
 
 Make = Callable[..., Any]
-ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
 LOWER: dict[str, Any] = {"weights": "bfloat16", "compute": "bfloat16"}
 CHOICES: dict[str, dict[str, Any]] = {
     "adamw": {},

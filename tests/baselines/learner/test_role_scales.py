@@ -14,10 +14,9 @@ from flowzoo.baselines.learner.batch import role_factors
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.loss import LossNormalizer, token_weights
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.learner.descent import ADVANTAGES, moved
 
-ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
 NORMALizED: list[Any] = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]
 CALLS = st.lists(
     st.builds(
@@ -33,14 +32,6 @@ CALLS = st.lists(
 def config(**changes: Any) -> LearnerConfig:
     plain = {"lr": 0.5, "clip_norm": 0, "optimizer": "sgd", "weight_decay": 0}
     return LearnerConfig(**{**plain, "truncated": "train", **changes})
-
-
-def moved(learner: Learner, calls: list[Call], advantages: list[float]) -> Tensor:
-    """Change of the weights by an update."""
-    before = [p.detach().clone() for p in learner.parameters]
-    learner.update(calls, advantages)
-    gaps = [p.detach() - b for p, b in zip(learner.parameters, before, strict=True)]
-    return torch.cat([gap.flatten() for gap in gaps])
 
 
 def close(found: Tensor, expected: Tensor) -> None:
