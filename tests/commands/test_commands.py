@@ -11,10 +11,10 @@ from flowzoo.cli import main
 GSM8K = Path("../shared/data/gsm8k/test.jsonl")
 HUMANEVAL = Path("../shared/data/humaneval/HumanEval.jsonl")
 PUBLISHED = [
-    *((name, "math", GSM8K, 1319) for name in ("voting", "eval_opt", "orch_workers", "single")),
     ("single", "code", HUMANEVAL, 164),
+    *((name, "math", GSM8K, 1319) for name in ("voting", "eval_opt", "orch_workers", "single")),
 ]
-"""Workflow, task, file of problems and their number."""
+"""Workflow, task, file of problems and their number; the first is among the usual cases."""
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> str:
