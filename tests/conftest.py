@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gc
 import importlib
 import os
@@ -42,7 +40,7 @@ def pytest_usual_cases(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("usual") and not item.get_closest_marker("full"):
             cases.setdefault(getattr(item, "function", item), []).append(item)
     for group in cases.values():
-        count = group[0].get_closest_marker("usual").args[0]  # type: ignore[union-attr]
+        count = group[0].get_closest_marker("usual").args[0]
         usual = {len(group) * number // count for number in range(count)}
         for index, item in enumerate(group):
             if index not in usual:

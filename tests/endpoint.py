@@ -1,7 +1,5 @@
 """An OpenAI-compatible server on the loopback whose answers a test decides."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Processes that have imported vLLM already: it takes 16 CPU s, which tests pay once."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import socket
@@ -59,7 +57,7 @@ class ForkedProcess(ForkServerProcess):
 class Forks(ForkServerContext):
     """What vLLM takes for `multiprocessing`."""
 
-    Process = ForkedProcess  # type: ignore[assignment]
+    Process = ForkedProcess
 
 
 def import_engines() -> None:

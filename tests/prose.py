@@ -1,7 +1,5 @@
 """Finds prose that docs/style.md rules out, in docstrings, comments and names of a Python file."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import io

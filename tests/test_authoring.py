@@ -1,7 +1,5 @@
 """docs/authoring.md: every block of Python runs as it stands, and what it defines conforms."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import runpy

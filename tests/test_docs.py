@@ -1,7 +1,5 @@
 """Blocks of the tutorials run, outputs and links are what they say they are."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys
@@ -77,7 +75,7 @@ def test_a_tutorial_runs_as_written(name, slow, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["migrate", "qwen3"])
-def test_commands_that_are_not_played_parse(name: str) -> None:
+def test_commands_that_are_not_played_parse(name):
     blocks = blocks_of(DOCS / "tutorials" / f"{name}.md")
     lines = [args for block in blocks if block.language != "text" for args in commands_of(block)]
     for args in lines:
@@ -85,9 +83,9 @@ def test_commands_that_are_not_played_parse(name: str) -> None:
     assert len(lines) >= 5
 
 
-def test_the_gallery_shows_the_problems_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gallery_shows_the_problems_as_they_are(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
-    from pages.gallery import PAGE, gallery  # type: ignore[import-not-found]
+    from pages.gallery import PAGE, gallery
 
     assert PAGE.read_text(encoding="utf-8") == gallery(), "run docs/pages/gallery.py"
 

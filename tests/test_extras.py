@@ -1,7 +1,5 @@
 """Optional modules: every import belongs to an extra, and a missing one is said in one line."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
@@ -70,10 +68,10 @@ def plain(name: str) -> str:
 
 def declared(requirements: list[str]) -> set[str]:
     """The distributions of requirements."""
-    return {plain(re.match(r"[\w.-]+", text)[0]) for text in requirements}  # type: ignore[index]
+    return {plain(re.match(r"[\w.-]+", text)[0]) for text in requirements}
 
 
-def test_every_import_is_of_a_dependency_or_of_an_extra_that_is_known() -> None:
+def test_every_import_is_of_a_dependency_or_of_an_extra_that_is_known():
     distributions = metadata.packages_distributions() | {
         name: [name] for modules in extras.EXTRAS.values() for name in modules
     }
@@ -86,7 +84,7 @@ def test_every_import_is_of_a_dependency_or_of_an_extra_that_is_known() -> None:
             assert of & core or extras.extra_of(module), f"{where} imports {module}"
 
 
-def test_extras_bring_what_they_are_said_to_bring() -> None:
+def test_extras_bring_what_they_are_said_to_bring():
     optional = PROJECT["optional-dependencies"]
     for extra, modules in extras.EXTRAS.items():
         for module in modules:
@@ -96,7 +94,7 @@ def test_extras_bring_what_they_are_said_to_bring() -> None:
     assert set(optional) - messages == set(extras.EXTRAS)
 
 
-def test_every_message_names_the_extra_of_its_module() -> None:
+def test_every_message_names_the_extra_of_its_module():
     seen = 0
     for path in (ROOT / "flowzoo").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -112,7 +110,7 @@ def test_every_message_names_the_extra_of_its_module() -> None:
     assert seen >= 15
 
 
-def test_the_remedy_can_be_followed_until_flowzoo_is_published() -> None:
+def test_the_remedy_can_be_followed_until_flowzoo_is_published():
     assert not extras.PUBLISHED
     message = str(missing_extra("torch", "train", "training"))
     assert 'in a clone of flowzoo, pip install ".[train]" (once it is published: ' in message
@@ -123,9 +121,7 @@ def test_the_remedy_can_be_followed_until_flowzoo_is_published() -> None:
             assert not wrong.search(path.read_text("utf-8")), path
 
 
-def test_a_folder_of_the_same_name_is_no_installation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_the_same_name_is_no_installation(tmp_path, monkeypatch):
     (tmp_path / "lonely_folder").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert not extras.installed("lonely_folder")
@@ -149,13 +145,8 @@ def test_a_folder_of_the_same_name_is_no_installation(
     ],
 )
 def test_a_missing_module_ends_a_command_in_one_line_before_its_work(
-    arguments: str,
-    module: str,
-    hide: Callable[[str], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    arguments, module, hide, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     hide(module)
     assert cli.main(arguments.split()) == 2
@@ -169,14 +160,10 @@ def test_a_missing_module_ends_a_command_in_one_line_before_its_work(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_import_that_fails_anywhere_in_a_command_names_its_extra(
-    hide: Callable[[str], None],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_import_that_fails_anywhere_in_a_command_names_its_extra(hide, monkeypatch, capsys):
     from flowzoo.commands import doctor
 
-    def fail(options: doctor.Options) -> int:
+    def fail(options):
         raise ModuleNotFoundError("No module named 'bm25s.of_nothing'", name="bm25s.of_nothing")
 
     monkeypatch.setattr(doctor, "run", fail)
@@ -185,11 +172,11 @@ def test_an_import_that_fails_anywhere_in_a_command_names_its_extra(
     assert "`flowzoo doctor` needs the module `bm25s`" in capsys.readouterr().err
 
 
-def test_a_module_of_somebody_else_is_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_somebody_else_is_no_extra(monkeypatch):
     from flowzoo.commands import doctor
 
-    def fail(options: doctor.Options) -> int:
-        import nobody_has_this  # type: ignore[import-not-found]  # noqa: F401
+    def fail(options):
+        import nobody_has_this  # noqa: F401
 
         return 0
 
@@ -206,9 +193,7 @@ def test_a_module_of_somebody_else_is_no_extra(monkeypatch: pytest.MonkeyPatch) 
         ("math", {"sandbox": "docker"}, "docker"),
     ],
 )
-def test_tasks_ask_for_their_module_when_they_are_made(
-    name: str, options: dict[str, Any], module: str, hide: Callable[[str], None]
-) -> None:
+def test_tasks_ask_for_their_module_when_they_are_made(name, options, module, hide):
     make_task(name, **options)
     hide(module)
     with pytest.raises(MissingExtraError, match=module):
@@ -223,7 +208,7 @@ RAY: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_driver_of_rollout_workers_needs_no_vllm(hide: Callable[[str], None]) -> None:
+def test_a_driver_of_rollout_workers_needs_no_vllm(hide):
     pytest.importorskip("ray", reason="workers need flowzoo[scale]")
     hide("vllm")
     preflight(TrainConfig(**RAY))

@@ -1,7 +1,5 @@
 """Measured figures of the documentation equal `docs/data`, and no other figures are measured."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that survive a crash, and what is told about those that did not."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
@@ -37,7 +35,7 @@ def as_somebody_else() -> Iterator[None]:
         os.seteuid(local)
 
 
-def test_any_changed_bit_of_a_sealed_record_is_told(tmp_path: Path) -> None:
+def test_any_changed_bit_of_a_sealed_record_is_told(tmp_path):
     path = tmp_path / "record.json"
     record = {"lr": 0.1, "sharing": ("a=b",), "by step": {3: None}}
     path.write_text(json.dumps(sealed(record), indent=1))
@@ -53,7 +51,7 @@ def test_any_changed_bit_of_a_sealed_record_is_told(tmp_path: Path) -> None:
             read_sealed(path)
 
 
-def test_a_record_without_a_digest_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_record_without_a_digest_is_taken_as_it_is(tmp_path):
     path = tmp_path / "record.json"
     path.write_text('{"a": 1}')
     assert read_sealed(path) == {"a": 1}
@@ -62,7 +60,7 @@ def test_a_record_without_a_digest_is_taken_as_it_is(tmp_path: Path) -> None:
         read_sealed(path)
 
 
-def test_what_is_gone_is_told_from_what_may_not_be_read(tmp_path: Path) -> None:
+def test_what_is_gone_is_told_from_what_may_not_be_read(tmp_path):
     for read in (read_json, lambda path: read_rows(path, str, "a row")):
         with pytest.raises(DataError, match="cannot be read: Is a directory"):
             read(tmp_path)
@@ -78,7 +76,7 @@ def test_what_is_gone_is_told_from_what_may_not_be_read(tmp_path: Path) -> None:
         assert read_json(path) == {}
 
 
-def test_rows_of_any_bytes_are_one_error(tmp_path: Path) -> None:
+def test_rows_of_any_bytes_are_one_error(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": "\xff"}\n{"a": 2}\n')
     with pytest.raises(DataError, match=r"rows.jsonl, line 2: not a row"):
@@ -87,7 +85,7 @@ def test_rows_of_any_bytes_are_one_error(tmp_path: Path) -> None:
     assert read_rows(path, dict, "a row") == [{"a": 1}]
 
 
-def test_what_cannot_be_written_leaves_the_old_text(tmp_path: Path) -> None:
+def test_what_cannot_be_written_leaves_the_old_text(tmp_path):
     path = tmp_path / "a" / "text"
     with pytest.raises(SaveError, match="text could not be written: No such file"), writing(path):
         replace_text(path, "new")
@@ -99,7 +97,7 @@ def test_what_cannot_be_written_leaves_the_old_text(tmp_path: Path) -> None:
     assert path.read_text() == "old"
 
 
-def test_a_free_path_is_one_that_nothing_has(tmp_path: Path) -> None:
+def test_a_free_path_is_one_that_nothing_has(tmp_path):
     path = tmp_path / "run"
     assert free_path(path) == path
     path.mkdir()

@@ -1,7 +1,5 @@
 """Frozen dataclasses made quickly are those that their class makes."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
@@ -20,7 +18,7 @@ class Point:
     y: float = 0.5
 
 
-def test_it_makes_what_the_class_makes() -> None:
+def test_it_makes_what_the_class_makes():
     make = quick_maker(Point)
     built = make(3, y=1.0)
     assert (built, hash(type(built))) == (Point(3, y=1.0), hash(Point))
@@ -37,9 +35,9 @@ def test_it_makes_what_the_class_makes() -> None:
         quick_maker(Sampling)
 
 
-def test_calls_are_made_and_changed_as_by_dataclasses() -> None:
+def test_calls_are_made_and_changed_as_by_dataclasses():
     values = {item.name: item.name for item in fields(Call)}
-    call = Call(**values)  # type: ignore[arg-type]
+    call = Call(**values)
     assert make_call(**values) == call
     assert call_values(call) == values
     assert make_call(**{**call_values(call), "reply": "x"}) == replace(call, reply="x")

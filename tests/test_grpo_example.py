@@ -1,7 +1,5 @@
 """examples/grpo_from_scratch.py: its loop, at the size of a test."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -45,7 +43,7 @@ def test_it_plays_all_roles_and_learns_what_was_rewarded():
         assert len(reply) == grpo.TOKENS or ended[-1]
     assert all(len(rewards) == 1 for rewards in by_episode.values())  # the team's
 
-    def gap() -> float:
+    def gap():
         """How much likelier the rewarded reply is than the other one."""
         logps, spans = grpo.log_probs(model, [(prompt, reply, 0) for _, prompt, reply, _ in pair])
         good, bad = (logps * spans).sum(1)

@@ -1,7 +1,5 @@
 """The notebooks run in a kernel, and print what they say they print, but for the figures in it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ import pytest
 
 nbformat = pytest.importorskip("nbformat", reason="notebooks need flowzoo[dev]")
 pytest.importorskip("nbclient", reason="notebooks need flowzoo[dev]")
-pytest.importorskip("torch", reason="the notebooks sample and train: flowzoo[train]")
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
@@ -33,11 +30,9 @@ def openings(notebook: Any) -> list[list[str]]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_prints_what_it_printed(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_runs_and_prints_what_it_printed(path, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
-    from pages.run_notebooks import run  # type: ignore[import-not-found]
+    from pages.run_notebooks import run
 
     remaining = nbformat.read(path, as_version=4)
     assert openings(run(path, tmp_path)) == openings(remaining)
@@ -45,11 +40,9 @@ def test_a_notebook_runs_and_prints_what_it_printed(
     assert path.stat().st_size < LARGEST
 
 
-def test_notebooks_become_pages_with_code_outputs_and_links(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_notebooks_become_pages_with_code_outputs_and_links(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS))
-    from pages.notebooks import notebook_pages  # type: ignore[import-not-found]
+    from pages.notebooks import notebook_pages
 
     pages = notebook_pages()
     assert set(pages) == {f"{path.stem}.md" for path in NOTEBOOKS} >= {"episodes.md", "run.md"}

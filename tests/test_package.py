@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -10,19 +8,10 @@ from pathlib import Path
 import pytest
 
 import flowzoo
+from flowzoo.envs import WORKFLOWS
 
 ROOT = Path(__file__).resolve().parent.parent
-WORKFLOWS = (
-    "code_pair_v0",
-    "coder_tester_v0",
-    "eval_opt_v0",
-    "orch_workers_v0",
-    "reasoner_tool_v0",
-    "search_team_v0",
-    "single_v0",
-    "voting_v0",
-    "writing_pair_v0",
-)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def in_fresh_process(code: str) -> str:
@@ -42,7 +31,7 @@ def test_import_loads_nothing_heavy():
 def test_workflow_modules_are_lazy_attributes():
     code = (
         "import sys, flowzoo\n"
-        f"for name in {WORKFLOWS!r}:\n"
+        f"for name in {tuple(WORKFLOWS)!r}:\n"
         "    before = f'flowzoo.envs.{name}' in sys.modules\n"
         "    print(before, getattr(flowzoo, name).__name__)"
     )
@@ -75,8 +64,7 @@ def test_importing_flowzoo_prints_nothing_and_warns_of_nothing():
 
 
 def test_every_core_dependency_and_extra_has_a_pin():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
     expected = {
@@ -89,19 +77,15 @@ def test_every_core_dependency_and_extra_has_a_pin():
 
 
 def test_the_lowest_versions_are_those_of_the_ranges():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    ranges = [*project["dependencies"], *extras["search"], *extras["writing"], *extras["report"]]
-    lowest = {re.match(r"([\w-]+)>=([\d.]+)", entry).group(1, 2) for entry in ranges}  # type: ignore[union-attr]
+    extras = PROJECT["optional-dependencies"]
+    ranges = [*PROJECT["dependencies"], *extras["search"], *extras["writing"], *extras["report"]]
+    lowest = {re.match(r"([\w-]+)>=([\d.]+)", entry).group(1, 2) for entry in ranges}
     lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
     assert {tuple(line.split("==")) for line in lines if "==" in line} == lowest
 
 
 def test_the_two_vllm_builds_are_in_no_common_extra():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    for requirements in extras.values():
+    for requirements in PROJECT["optional-dependencies"].values():
         builds = [item for item in requirements if item.startswith("vllm")]
         assert len(builds) <= 1
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -115,7 +113,7 @@ def test_the_record_is_json_names_the_versions_and_holds_no_secret(monkeypatch):
 
 
 def test_source_revision_is_that_of_the_checkout_and_marks_changes(tmp_path, monkeypatch):
-    def git(*args: str) -> str:
+    def git(*args):
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
         done = subprocess.run(
             ["git", *identity, *args], cwd=tmp_path, capture_output=True, text=True, check=True

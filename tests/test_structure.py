@@ -1,7 +1,5 @@
 """How the package is laid out; `make lint` runs this, beside the contracts of import-linter."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -16,7 +14,7 @@ MOST_FILES = 26
 """Python files that a folder may hold before it is split by subject."""
 
 
-def test_a_public_class_name_has_one_meaning() -> None:
+def test_a_public_class_name_has_one_meaning():
     places: dict[str, list[str]] = defaultdict(list)
     for path in FILES:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -27,7 +25,7 @@ def test_a_public_class_name_has_one_meaning() -> None:
     assert {name: results for name, results in places.items() if len(results) > 1} == {}
 
 
-def test_a_folder_says_what_it_is_for_and_is_not_crowded() -> None:
+def test_a_folder_says_what_it_is_for_and_is_not_crowded():
     for folder in {path.parent for path in FILES}:
         start = folder / "__init__.py"
         message = ast.get_docstring(ast.parse(start.read_text(encoding="utf-8")))
@@ -36,7 +34,7 @@ def test_a_folder_says_what_it_is_for_and_is_not_crowded() -> None:
         assert count <= MOST_FILES, f"{folder} holds {count} files: split it by subject"
 
 
-def test_tests_mirror_the_rooms() -> None:
+def test_tests_mirror_the_rooms():
     tests = Path(__file__).parent
     for path in tests.rglob("test_*.py"):
         room = path.parent.relative_to(tests)
@@ -44,7 +42,7 @@ def test_tests_mirror_the_rooms() -> None:
         assert any(home.is_dir() for home in homes), f"{path}: there is no flowzoo/{room}"
 
 
-def test_every_listed_mutation_can_be_made() -> None:
+def test_every_listed_mutation_can_be_made():
     script = Path(__file__).with_name("mutations.py")
     done = subprocess.run([sys.executable, script, "--list"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,5 @@
 """A tiny random model and rows for it, as fixtures that are functions."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -25,7 +23,7 @@ WARM = Path(__file__).parent / "warm.py"
 
 @pytest.fixture(name="tiny_model")
 def _tiny_model() -> Callable[..., Any]:
-    """`tiny_model(seed, layers)`: a Qwen3 of two layers, the same for the same seed."""
+    """`tiny_model(seed, layers, **changes)`: a Qwen3 of two layers, the same for the same seed."""
     return tiny_model
 
 

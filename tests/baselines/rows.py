@@ -1,12 +1,19 @@
-"""A tiny model, and calls for tests that care about few of their fields."""
+"""A tiny model, calls for tests that care about few of their fields, and a run that is killed."""
 
-from __future__ import annotations
-
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from flowzoo.envs.records import Call
 
 VOCAB = 23
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 24,
+    "max_position_embeddings": 64, "initializer_range": 0.3, "tie_word_embeddings": False,
+}  # fmt: skip
+"""Fields of a Qwen3Config."""
 
 
 def new_call(role: str = "a", slot: int = 0, **fields: Any) -> Call:
@@ -20,16 +27,22 @@ def new_call(role: str = "a", slot: int = 0, **fields: Any) -> Call:
     return Call(role=role, slot=slot, **usual | fields)
 
 
-def tiny_model(seed: int = 0, layers: int = 2) -> Any:
+def copy_after(step: int, run: Path, copy: Path) -> Callable[[dict[str, Any]], None]:
+    """Callback that copies a run directory as a process killed after `step` would leave it."""
+
+    def on_row(row: dict[str, Any]) -> None:
+        if row["step"] == step:
+            shutil.copytree(run, copy)
+
+    return on_row
+
+
+def tiny_model(seed: int = 0, layers: int = 2, **changes: Any) -> Any:
     """A random Qwen3 on one thread, the same for the same seed."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=VOCAB, hidden_size=16, num_hidden_layers=layers, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, intermediate_size=24, tie_word_embeddings=False,
-        max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
-    return Qwen3ForCausalLM(config).eval()
+    shape = SHAPE | {"num_hidden_layers": layers} | changes
+    return Qwen3ForCausalLM(Qwen3Config(**shape)).eval()

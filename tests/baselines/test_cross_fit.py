@@ -1,7 +1,5 @@
 """Cross-fitted peaks and their bootstrap beside the definition, item by item."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -33,7 +31,7 @@ def by_hand(runs: np.ndarray, masks: np.ndarray, drawn: np.ndarray) -> tuple[flo
 
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.parametrize("items", [40, 61])
-def test_levels_and_bootstrap_follow_the_definition(seeds: int, items: int) -> None:
+def test_levels_and_bootstrap_follow_the_definition(seeds, items):
     """The estimate is equal; mean and spread of the resamples agree."""
     rng = np.random.default_rng(0)
     runs = np.stack(simulate_seeds([course(0.2, 12)] * seeds, items, rng))
@@ -50,7 +48,7 @@ def test_levels_and_bootstrap_follow_the_definition(seeds: int, items: int) -> N
         assert ours.std() == pytest.approx(theirs.std(), rel=0.1)
 
 
-def test_halves_are_halves_and_differ() -> None:
+def test_halves_are_halves_and_differ():
     """An odd item is in the first."""
     masks = halves(61, 5, np.random.default_rng(0))
     assert masks.sum(axis=1).tolist() == [31] * 5
@@ -58,7 +56,7 @@ def test_halves_are_halves_and_differ() -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_falls_add_up_to_the_drop(seeds: int) -> None:
+def test_falls_add_up_to_the_drop(seeds):
     """Their mean over items and seeds is peak minus terminal."""
     rng = np.random.default_rng(1)
     runs = np.stack(simulate_seeds([course(0.2, 12)] * seeds, 60, rng))
@@ -69,14 +67,14 @@ def test_falls_add_up_to_the_drop(seeds: int) -> None:
     assert mine.mean() == pytest.approx(found.drop[0, 0])
 
 
-def test_a_fall_is_what_was_lost_after_the_peak() -> None:
+def test_a_fall_is_what_was_lost_after_the_peak():
     """Weights of the terminal level by the evaluation that is chosen: rows are evaluations."""
     assert ends_after(4, 2).T.tolist() == [
         [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5], [0, 0, 0, 1], [0, 0, 0, 1],
     ]  # fmt: skip
 
 
-def test_scores_may_be_fractions() -> None:
+def test_scores_may_be_fractions():
     """Means over samples: the bootstrap's float32 sums are good enough."""
     rng = np.random.default_rng(2)
     runs = rng.random((1, 8, 50))

@@ -1,7 +1,5 @@
 """Gains, differences over seeds, and the variance between seeds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -11,11 +9,11 @@ from flowzoo.baselines.stats import MeanUncertainty, paired_gain, seed_variance,
 from flowzoo.errors import UsageError
 
 
-def test_a_constant_gain_has_no_width() -> None:
+def test_a_constant_gain_has_no_width():
     assert paired_gain([0.0, 0.5], [0.25, 0.75]) == (0.25, 0.25, 0.25, 2)
 
 
-def test_the_interval_is_that_of_the_paired_differences() -> None:
+def test_the_interval_is_that_of_the_paired_differences():
     rng = np.random.default_rng(0)
     before = (rng.random(400) < 0.4).astype(float)
     after = np.where(rng.random(400) < 0.2, 1.0, before)
@@ -28,12 +26,12 @@ def test_the_interval_is_that_of_the_paired_differences() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [([], []), ([1.0], [1.0, 0.0])])
-def test_unpaired_items_are_refused(before: list[float], after: list[float]) -> None:
+def test_unpaired_items_are_refused(before, after):
     with pytest.raises(UsageError, match="equally long"):
         paired_gain(before, after)
 
 
-def test_welch_agrees_with_the_textbook() -> None:
+def test_welch_agrees_with_the_textbook():
     # Equal variances and sizes: t with n1 + n2 - 2 = 4 degrees of freedom.
     low, high = welch([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
     half = 2.776 * (2 / 3) ** 0.5
@@ -42,7 +40,7 @@ def test_welch_agrees_with_the_textbook() -> None:
     assert welch([1.0, 1.0], [3.0, 3.0]) == (2.0, 2.0)
 
 
-def test_seed_variance_is_that_of_the_seeds() -> None:
+def test_seed_variance_is_that_of_the_seeds():
     """Seeds of deviation 0.1 and noise on every score: 0.1 ** 2 / 3 on average."""
     rng = np.random.default_rng(0)
     found = [
@@ -52,7 +50,7 @@ def test_seed_variance_is_that_of_the_seeds() -> None:
     assert np.mean(found) == pytest.approx(0.01 / 3, rel=0.2)
 
 
-def test_no_seed_effect_is_hardly_any_variance() -> None:
+def test_no_seed_effect_is_hardly_any_variance():
     """Noise and difficult items alone: far less than the noise of the mean itself."""
     rng = np.random.default_rng(1)
     found = [
@@ -64,7 +62,7 @@ def test_no_seed_effect_is_hardly_any_variance() -> None:
     assert seed_variance(rng.standard_normal((1, 400))) == 0
 
 
-def test_three_seeds_alone_have_the_quantile_of_two_degrees() -> None:
+def test_three_seeds_alone_have_the_quantile_of_two_degrees():
     """4.303 standard errors; without a seed effect 1.960, and between them in between."""
     assert MeanUncertainty(0.0, 1.0, 3).half_width == pytest.approx(4.3027, abs=1e-4)
     assert MeanUncertainty(1.0, 0.0, 3).half_width == pytest.approx(1.9600, abs=1e-4)
@@ -72,7 +70,7 @@ def test_three_seeds_alone_have_the_quantile_of_two_degrees() -> None:
     assert MeanUncertainty(1.0, 1.0, 3).se == pytest.approx(math.sqrt(2))
 
 
-def test_p_values_are_those_of_the_interval() -> None:
+def test_p_values_are_those_of_the_interval():
     """A value at the end of its 95 % interval has 0.025; without any variance it is sure."""
     spread = MeanUncertainty(0.5, 0.2, 3)
     assert spread.p_value(spread.half_width) == pytest.approx(0.025)

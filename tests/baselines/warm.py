@@ -106,7 +106,7 @@ def become(words: Sequence[str], environment: Mapping[str, str], out: str, err: 
     from flowzoo.baselines.matrix import run as matrix_run
 
     matrix_run.MIN_FORKED_RUNS = 10**9  # a matrix is such a fork itself
-    jobs.subprocess = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
+    jobs.subprocess = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)
     if "--backend=torchrun" in words:
         handler = importlib.import_module(
             "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"

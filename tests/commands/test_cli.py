@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -15,6 +13,7 @@ from flowzoo import cli
 from flowzoo.agents.specs import FORMS
 from flowzoo.commands import doctor, line
 from flowzoo.commands.policies import PolicyOptions
+from flowzoo.commands.shared import program_name
 from flowzoo.commands.stopping import StopSignals
 from flowzoo.envs.api.registry import WORKFLOWS
 from flowzoo.envs.settings import read_settings
@@ -39,6 +38,20 @@ def flowzoo_command(*args: str, **options) -> subprocess.CompletedProcess[str]:
 def test_version():
     done = flowzoo_command("--version")
     assert (done.returncode, done.stdout) == (0, f"flowzoo {flowzoo.__version__}\n")
+
+
+def test_the_name_is_enough_where_it_is_this_program(tmp_path, monkeypatch):
+    script = tmp_path / "my env" / "bin" / "flowzoo"
+    script.parent.mkdir(parents=True)
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(script)])
+    monkeypatch.setenv("PATH", os.defpath)
+    assert program_name() == f"'{script}'"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert program_name() == "flowzoo"
+    monkeypatch.setattr("sys.argv", ["/somewhere/flowzoo/cli.py"])
+    assert program_name() == "flowzoo"
 
 
 def test_help_names_every_command(capsys):
@@ -96,7 +109,7 @@ def test_a_line_that_cannot_be_read_is_status_2():
 
 
 def test_an_error_of_the_user_is_one_line_on_stderr(monkeypatch, capsys):
-    def fail(options: doctor.Options) -> int:
+    def fail(options):
         raise UsageError("`n_votes` must be at least 1, got [red]; " + "long " * 40)
 
     monkeypatch.setattr(doctor, "run", fail)
@@ -122,7 +135,7 @@ def test_a_full_disk_is_one_line_on_stderr(monkeypatch, capsys):
 
 
 def test_an_error_that_is_not_the_users_keeps_its_traceback(monkeypatch):
-    def fail(options: doctor.Options) -> int:
+    def fail(options):
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(doctor, "run", fail)
@@ -131,7 +144,7 @@ def test_an_error_that_is_not_the_users_keeps_its_traceback(monkeypatch):
 
 
 def test_interruption_is_status_130(monkeypatch, capsys):
-    def fail(options: doctor.Options) -> int:
+    def fail(options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(doctor, "run", fail)
@@ -152,7 +165,7 @@ def test_ctrl_c_in_the_first_imports_is_one_line_of_the_command_alone(tmp_path):
     (tmp_path / "difflib.py").write_text(SWALLOWS)
     paths = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
 
-    def stopped(*args: str) -> subprocess.CompletedProcess[str]:
+    def stopped(*args):
         variables = {**os.environ, "PYTHONPATH": paths}
         command = [sys.executable, *args]
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # or children ignore it

@@ -3,8 +3,6 @@
 None of them was run on a cluster; docs/scale.md says so.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
@@ -49,9 +47,7 @@ def config_of(args: list[str], monkeypatch: pytest.MonkeyPatch, ranks: int) -> T
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_shells_and_our_parser_read_the_scripts(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shells_and_our_parser_read_the_scripts(path, monkeypatch):
     text = path.read_text(encoding="utf-8")
     subprocess.run(["bash", "-n", str(path)], check=True)
     assert "Not run yet" in text
@@ -71,7 +67,7 @@ def test_shells_and_our_parser_read_the_scripts(
         assert config.ranks == 8
 
 
-def test_whoever_reaches_ray_needs_the_token() -> None:
+def test_whoever_reaches_ray_needs_the_token():
     text = (DEPLOY / "ray.sbatch").read_text(encoding="utf-8")
     assert "export RAY_AUTH_MODE=token" in text
     assert text.index("export RAY_AUTH_TOKEN_PATH") < text.index("srun ")
@@ -79,7 +75,7 @@ def test_whoever_reaches_ray_needs_the_token() -> None:
     assert "--min-nodes" in text
 
 
-def test_the_job_of_kuberay_has_the_fields_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_of_kuberay_has_the_fields_that_matter(monkeypatch):
     yaml = pytest.importorskip("yaml", reason="needs flowzoo[train]")
     text = (DEPLOY / "rayjob.yaml").read_text(encoding="utf-8")
     assert "Not run yet" in text

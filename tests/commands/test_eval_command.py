@@ -1,21 +1,17 @@
 """`flowzoo eval` with votes, budgets and switches, as a user types it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
-from endpoint import Answer, chat, serving
+from endpoint import chat, serving
 
 from flowzoo.cli import main
 
 SINGLE = ["eval", "single", "--policy", "scripted:0.6", "--n", "30"]
 
 
-def test_votes_end_with_their_accuracy_and_resume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_votes_end_with_their_accuracy_and_resume(tmp_path, capsys):
     args = [*SINGLE, "--samples", "5", "--majority", "--out", str(tmp_path)]
     assert main(args) == 0
     displayed = capsys.readouterr().out
@@ -30,9 +26,7 @@ def test_votes_end_with_their_accuracy_and_resume(
     assert summary["majority"]["samples"] == summary["protocol"]["samples"] == 5
 
 
-def test_the_control_gets_as_many_votes_as_the_workflow_has_calls(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_control_gets_as_many_votes_as_the_workflow_has_calls(tmp_path, capsys):
     team, control = str(tmp_path / "team"), str(tmp_path / "control")
     assert main(["eval", "voting", "--policy", "scripted:0.6", "--n", "30", "--out", team]) == 0
     args = [*SINGLE, "--like", team, "--out", control, "--json"]
@@ -48,9 +42,7 @@ def test_the_control_gets_as_many_votes_as_the_workflow_has_calls(
     assert "leave out --samples" in capsys.readouterr().err
 
 
-def test_replies_that_nobody_reads_are_told_of_beside_the_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replies_that_nobody_reads_are_told_of_beside_the_table(tmp_path, capsys):
     args = ["eval", "single", "--n", "8", "--max-tokens", "2", "--out", str(tmp_path)]
     assert main(args) == 0
     cut, unread = [line for line in capsys.readouterr().out.splitlines() if "warning:" in line]
@@ -67,9 +59,7 @@ def test_replies_that_nobody_reads_are_told_of_beside_the_table(
     assert "warning:" not in capsys.readouterr().out
 
 
-def test_a_real_model_has_the_replies_that_the_task_takes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_real_model_has_the_replies_that_the_task_takes(tmp_path, capsys):
     pytest.importorskip("torch", reason="models are read by flowzoo[train]")
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -89,9 +79,7 @@ def test_a_real_model_has_the_replies_that_the_task_takes(
     assert "from the task" not in capsys.readouterr().err
 
 
-def test_tokens_are_matched_with_a_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tokens_are_matched_with_a_model(tmp_path, capsys):
     team = str(tmp_path / "team")
     assert main(["eval", "voting", "--n", "8", "--out", team]) == 0
     assert main(["eval", "single", "--n", "8", "--like", team, "--match", "tokens", "--json"]) == 0
@@ -101,9 +89,7 @@ def test_tokens_are_matched_with_a_model(
     assert results["protocol"]["decoding"]["pocket"]["template_id"]
 
 
-def test_lengths_and_decoding_reach_the_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lengths_and_decoding_reach_the_model(tmp_path, capsys):
     args = ["eval", "voting", "--n", "3", "--max-tokens", "20", "--top-k", "5", "--temperature",
              "0.5", "--lengths", "aggregator=20/2", "--out", str(tmp_path)]  # fmt: skip
     assert main(args) == 0
@@ -122,9 +108,7 @@ def test_lengths_and_decoding_reach_the_model(
     assert "does not think" in capsys.readouterr().err
 
 
-def test_an_evaluation_grows_and_does_not_shrink(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_evaluation_grows_and_does_not_shrink(tmp_path, capsys):
     grown, whole = str(tmp_path / "grown"), str(tmp_path / "whole")
     assert main([*SINGLE, "--out", grown]) == 0
     first = (tmp_path / "grown" / "episodes.jsonl").read_text()
@@ -140,9 +124,7 @@ def test_an_evaluation_grows_and_does_not_shrink(
     assert len((tmp_path / "grown" / "episodes.jsonl").read_text().splitlines()) == 80
 
 
-def test_an_endpoints_token_counts_are_everywhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoints_token_counts_are_everywhere(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     team, data = tmp_path / "team", tmp_path / "data"
     with serving() as server:
@@ -172,13 +154,11 @@ NO_COUNT = [None, "many", {}, {"prompt_tokens": None, "completion_tokens": "3"},
             {"prompt_tokens": -1, "completion_tokens": True}]  # fmt: skip
 
 
-def test_tokens_that_nobody_counted_are_not_zero(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_that_nobody_counted_are_not_zero(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     team, data = tmp_path / "team", tmp_path / "data"
 
-    def answer(body: dict, count: int) -> Answer:
+    def answer(body, count):
         status, headers, reply = chat("\\boxed{1}")
         return status, headers, {**reply, "usage": NO_COUNT[count % len(NO_COUNT)]}
 
@@ -206,9 +186,7 @@ def test_tokens_that_nobody_counted_are_not_zero(
     assert "n/a output tokens, n/a prompt tokens\n" in capsys.readouterr().out
 
 
-def test_the_number_format_is_recorded_and_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_format_is_recorded_and_kept(tmp_path, capsys):
     args = ["eval", "single", "--policy", "pocket:xs", "--n", "4", "--max-tokens", "8", "--out"]
     plain, lower = str(tmp_path / "plain"), str(tmp_path / "lower")
     assert main([*args, plain]) == 0
@@ -222,18 +200,3 @@ def test_the_number_format_is_recorded_and_kept(
     assert main([*args, lower]) == 2, "auto is float32 for a pocket model"
     assert "policies" in capsys.readouterr().err
     assert main([*args, lower, "--engine-dtype", "bfloat16"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("args", "remedy"),
-    [
-        (["--policy", "scripted:1", "--engine-dtype", "float32"], "a server has a number format"),
-        (["--engine-memory", "1"], "add --engine vllm"),
-        (["--engine", "vllm", "--engine-memory", "-1"], "must be at least 0"),
-    ],
-)
-def test_settings_of_engines_that_nobody_has_are_refused(
-    args: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["eval", "single", "--n", "2", *args]) == 2
-    assert remedy in capsys.readouterr().err

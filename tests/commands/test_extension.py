@@ -2,8 +2,6 @@
 a task and an engine by entry points (`relay_pack`), in every command.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -66,26 +64,6 @@ def test_installed_they_have_their_names(packages, tmp_path):
     # Editable, it is found by its path: a finder would lose to that folder in `packages`.
     subprocess.run([*install, "--prefix", str(tmp_path), "-e", folders[0]], check=True)
     assert list(tmp_path.rglob("site-packages/__editable__.second_opinion-*.pth"))
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["workflow", "Debate"], "small letters"),
-        (["workflow", "class"], "no word of Python"),
-        (["task", "two__words"], "small letters"),
-        (["task", "../up"], "small letters"),
-        (["workflow", "voting"], "already"),
-        (["task", "math"], "already"),
-        (["workflow", "json"], "Python module 'json'"),
-        (["workflow", "a_word_of_mine", "--into", "/dev/null/x"], "cannot make the folder"),
-    ],
-)
-def test_a_name_that_will_not_do_is_one_line(args, message, capsys):
-    assert main(["new", *args]) == 2
-    output = capsys.readouterr().err
-    assert message in output
-    assert len(output.splitlines()) == 1
 
 
 def test_nothing_is_overwritten(packages, capsys):

@@ -1,9 +1,6 @@
 """`flowzoo prompts`: a file that `--prompts` takes, and the chats of roles."""
 
-from __future__ import annotations
-
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +10,7 @@ from flowzoo.envs import WORKFLOWS, make_workflow
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 @pytest.mark.parametrize("texts", ["short", "full"])
-def test_the_file_it_prints_is_what_the_workflow_has(
-    name: str, texts: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_file_it_prints_is_what_the_workflow_has(name, texts, capsys, tmp_path):
     assert main(["prompts", name, "--prompts", texts]) == 0
     printed = capsys.readouterr().out
     workflow = make_workflow(name, texts=texts)
@@ -27,7 +22,7 @@ def test_the_file_it_prints_is_what_the_workflow_has(
     assert again.task.instruction == workflow.task.instruction
 
 
-def test_chats_show_system_messages_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_chats_show_system_messages_and_examples(capsys):
     args = ["--system", "aggregator=Judge [well].", "--examples", "1", "--chats"]
     assert main(["prompts", "voting", *args]) == 0
     printed = capsys.readouterr().out
@@ -36,7 +31,7 @@ def test_chats_show_system_messages_and_examples(capsys: pytest.CaptureFixture[s
     assert printed.index("generator") < printed.index("aggregator")
 
 
-def test_eval_and_play_take_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_eval_and_play_take_them(capsys):
     args = ["--policy", "scripted:1", "--system", "generator=Be brief.", "--examples", "1"]
     assert main(["eval", "voting", *args, "--n", "3"]) == 0
     assert "accuracy 100.0 %" in capsys.readouterr().out

@@ -4,8 +4,6 @@
 fetches the file. Without it these tests are skipped, unless `FLOWZOO_REQUIRE_REAL_MODEL` is set.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -14,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="models need flowzoo[train]")
 
 from flowzoo.agents import Request, Sampling
 from flowzoo.agents.hf.policy import TransformersPolicy
@@ -54,7 +50,7 @@ def out(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path / "run", ignore_errors=True)
 
 
-def test_it_answers_as_a_model_with_its_own_tokens_and_template(model: str) -> None:
+def test_it_answers_as_a_model_with_its_own_tokens_and_template(model):
     policy = TransformersPolicy.from_pretrained(
         model, sampling=Sampling(temperature=0.0, max_tokens=24)
     )
@@ -79,12 +75,12 @@ def play(workflow: str, policy: str, out: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("workflow", ["voting", "eval_opt"])
-def test_it_plays(workflow: str, model: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_plays(workflow, model, out, capsys):
     play(workflow, f"hf:{model}", out, capsys)
 
 
 @pytest.mark.vllm
-def test_it_plays_with_vllm(model: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_plays_with_vllm(model, out, capsys):
     play("voting", f"vllm:{model}", out, capsys)
 
 
@@ -103,9 +99,7 @@ def train(model: str, out: Path, steps: int, *args: str) -> list[dict[str, float
 
 
 @pytest.mark.parametrize("rank", [0, 16])
-def test_it_trains_and_resumes(
-    rank: int, model: str, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_trains_and_resumes(rank, model, out, capsys):
     """All weights, and an adapter: a run of one step goes on to a second."""
     train(model, out, 1, f"--lora-rank={rank}")
     output = capsys.readouterr()

@@ -1,7 +1,5 @@
 """The command that `flowzoo sft` prints at its end is a whole one."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import fields
 from typing import Any
@@ -36,7 +34,7 @@ def next_settings(settings: SftConfig, models: dict[str, str], roles: dict[str, 
         {"workflow": "my_package.flows:Debate", "microbatch_tokens": 512, "layout": "padded"},
     ],
 )
-def test_what_matters_is_carried_on(changes: dict[str, Any]) -> None:
+def test_what_matters_is_carried_on(changes):
     settings = SftConfig(**changes)
     results = next_settings(settings, {"shared": PLACE}, dict.fromkeys(ISOLATED, "shared"))
     assert (results.workflow, results.model, results.models) == (settings.workflow, PLACE, ())
@@ -45,7 +43,7 @@ def test_what_matters_is_carried_on(changes: dict[str, Any]) -> None:
     }
 
 
-def test_policies_of_their_own_and_frozen_ones_go_on_too() -> None:
+def test_policies_of_their_own_and_frozen_ones_go_on_too():
     settings = SftConfig(sharing=("isolated",))
     results = next_settings(settings, {"generator": "a", "aggregator": "b"}, ISOLATED)
     assert (results.model, results.sharing) == ("pocket", ("isolated",))
@@ -58,7 +56,7 @@ def test_policies_of_their_own_and_frozen_ones_go_on_too() -> None:
     assert results.models == ("aggregator=judge", f"generator={PLACE}")
 
 
-def test_every_shared_setting_is_carried_or_left_out_on_purpose() -> None:
+def test_every_shared_setting_is_carried_or_left_out_on_purpose():
     shared = {item.name for item in fields(TrainConfig)} & {item.name for item in fields(SftConfig)}
     local = {
         "workflow", "model", "models",  # said first

@@ -1,7 +1,5 @@
 """The warning of `flowzoo train` where a pocket model meets problems it was not made for."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.commands.train import pocket_note
@@ -19,9 +17,7 @@ from flowzoo.envs import make_workflow
         ("voting", "math", {}, "pocket:code-xs", "the pocket model of code was made for"),
     ],
 )
-def test_other_problems_are_told(
-    workflow: str, task: str, options: dict[str, int], model: str, message: str
-) -> None:
+def test_other_problems_are_told(workflow, task, options, model, message):
     assert message in pocket_note(make_workflow(workflow, task, **options), model)
 
 
@@ -35,7 +31,5 @@ def test_other_problems_are_told(
         ("voting", "math", {"level": 3}, "some/model"),
     ],
 )
-def test_its_own_problems_and_other_models_are_not(
-    workflow: str, task: str, options: dict[str, int], model: str
-) -> None:
+def test_its_own_problems_and_other_models_are_not(workflow, task, options, model):
     assert pocket_note(make_workflow(workflow, task, **options), model) == ""

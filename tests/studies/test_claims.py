@@ -1,7 +1,5 @@
 """The rules behind shown, not shown and undecided, on planted matrices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +81,7 @@ def notes_of(cells: Sequence[CellData], fallen: dict[str, int]) -> dict[str, dic
     }
 
 
-def test_higher_peaks_are_shown_and_lower_ones_not() -> None:
+def test_higher_peaks_are_shown_and_lower_ones_not():
     cells = planted(RISING, HIGHER)
     claim = peak_claim(claimable_pairs(cells))
     assert claim.verdict == "shown"
@@ -92,7 +90,7 @@ def test_higher_peaks_are_shown_and_lower_ones_not() -> None:
     assert peak_claim(claimable_pairs(planted(RISING, RISING))).verdict == "undecided"
 
 
-def test_pairs_that_are_too_small_or_unlike_are_left_out() -> None:
+def test_pairs_that_are_too_small_or_unlike_are_left_out():
     assert claimable_pairs(planted(RISING, HIGHER, seeds=2)) == []
     assert claimable_pairs(planted(RISING[:4], HIGHER[:4])) == []
     cells = planted(RISING, HIGHER)[:2]
@@ -103,7 +101,7 @@ def test_pairs_that_are_too_small_or_unlike_are_left_out() -> None:
 
 
 @pytest.mark.full
-def test_the_peak_claim_errs_as_rarely_as_its_level_says() -> None:
+def test_the_peak_claim_errs_as_rarely_as_its_level_says():
     rng, wrong = np.random.default_rng(5), 0
     for _ in range(400):
         pairs: list[tuple[BootstrapSample, BootstrapSample]] = []
@@ -120,7 +118,7 @@ def test_the_peak_claim_errs_as_rarely_as_its_level_says() -> None:
     assert wrong <= 32  # 20 are expected at 5 %; more than 32 would be 1 in 200
 
 
-def test_an_interval_over_seeds_is_welchs_where_problems_add_nothing() -> None:
+def test_an_interval_over_seeds_is_welchs_where_problems_add_nothing():
     one = BootstrapSample(np.array([1.0, 2.0, 3.0]), np.zeros((3, 4)))
     two = BootstrapSample(np.array([4.0, 5.0, 6.0]), np.zeros((3, 4)))
     found = mean_difference([(one, two)])
@@ -130,7 +128,7 @@ def test_an_interval_over_seeds_is_welchs_where_problems_add_nothing() -> None:
     assert math.isinf(mean_difference([(one, single)]).high)
 
 
-def test_cliffs_are_counted_pair_by_pair() -> None:
+def test_cliffs_are_counted_pair_by_pair():
     cells = planted(RISING, RISING)
     pairs = claimable_pairs(cells)
     isolated = [cell.name for cell in cells if "isolated" in cell.name]
@@ -144,7 +142,7 @@ def test_cliffs_are_counted_pair_by_pair() -> None:
     assert cliff_claim(pairs, notes_of(cells, dict.fromkeys(shared, 3))).verdict == "not shown"
 
 
-def test_the_exact_test_is_fishers_within_a_pair() -> None:
+def test_the_exact_test_is_fishers_within_a_pair():
     # 3 of 3 against 0 of 3: 1 / C(6, 3); two such pairs: its square.
     stratum = DetectionCounts((0, 3), (3, 3))
     assert exact_p([stratum])[0] == pytest.approx(1 / 20)
@@ -153,14 +151,14 @@ def test_the_exact_test_is_fishers_within_a_pair() -> None:
     assert exact_p([DetectionCounts((1, 1), (3, 3))])[0] == pytest.approx(0.8)
 
 
-def test_the_least_difference_that_could_be_told() -> None:
+def test_the_least_difference_that_could_be_told():
     assert least_findable([(3, 3)]) is None
     found = least_findable([(3, 3)] * 6)
     assert found == 6  # one in every pair: 1 / 64
     assert 0.5**6 <= 0.025 < 0.5**5
 
 
-def test_bounds_of_rates_are_clopper_and_pearsons() -> None:
+def test_bounds_of_rates_are_clopper_and_pearsons():
     assert upper_bound(0, 18) == pytest.approx(1 - 0.05 ** (1 / 18), abs=1e-6)
     assert upper_bound(3, 3) == 1.0
     assert at_least(4, 18, upper_bound(3, 18)) == pytest.approx(0.95, abs=1e-6)
@@ -191,7 +189,7 @@ def probed(cosine: float, snr: float) -> list[CellAmplification]:
     return cell_amplification(cells)
 
 
-def test_aligned_voters_are_amplified_and_orthogonal_ones_not() -> None:
+def test_aligned_voters_are_amplified_and_orthogonal_ones_not():
     aligned = amplification_claim(probed(1.0, 1.0), applied=False)
     assert aligned.verdict == "shown"
     assert "4 are amplified" in aligned.evidence
@@ -201,7 +199,7 @@ def test_aligned_voters_are_amplified_and_orthogonal_ones_not() -> None:
     assert amplification_claim(probed(1.0, 1.0), applied=True).verdict == "undecided"
 
 
-def test_one_role_below_orthogonal_leaves_the_claim_open() -> None:
+def test_one_role_below_orthogonal_leaves_the_claim_open():
     one = CellAmplification("c", "voter", False, 3, 2.9, 2.7, 3.1, 1.6, 1.5, 1.7, 2.8, 2.8, 12)
     low = one._replace(value=1.2, low=1.1, high=1.5, over=0.7, over_low=0.6, over_high=0.8)
     wide = one._replace(low=0.0, high=math.inf, over_low=0.0, over_high=math.inf)
@@ -224,7 +222,7 @@ def caught(cells: Sequence[CellData], by: Sequence[str | None]) -> dict[str, dic
     return notes
 
 
-def test_capture_is_shown_by_the_heaviest_role_in_half_of_the_cells() -> None:
+def test_capture_is_shown_by_the_heaviest_role_in_half_of_the_cells():
     cells = [cell for cell in planted(RISING, RISING) if "shared" in cell.name]
     shown = capture_claim(cells, caught(cells, ["a", "a", None, None]))
     assert shown.verdict == "shown"
@@ -239,12 +237,12 @@ def test_capture_is_shown_by_the_heaviest_role_in_half_of_the_cells() -> None:
     assert capture_claim(six, caught(six, [None] * 6)).verdict == "not shown"
 
 
-def test_capture_that_was_not_tested_is_undecided() -> None:
+def test_capture_that_was_not_tested_is_undecided():
     cells = planted(RISING, RISING)
     assert capture_claim(cells, notes_of(cells, {})).verdict == "undecided"
 
 
-def test_every_claim_prints_its_rule_and_its_uncertainty() -> None:
+def test_every_claim_prints_its_rule_and_its_uncertainty():
     cells = planted(RISING, HIGHER)
     notes = notes_of(cells, {})
     claims = paper_claims(claimable_pairs(cells), cells, notes, [])

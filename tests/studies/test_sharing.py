@@ -1,7 +1,5 @@
 """Comparisons of shared and isolated policies, where a team pays, and the page of the study."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -47,14 +45,14 @@ def shared_rows(runs: list[RunData]) -> list[dict[str, Any]]:
     return sharing_rows(cells, claimable_pairs(cells), {})
 
 
-def test_two_seeds_allow_no_claim(runs: list[RunData]) -> None:
+def test_two_seeds_allow_no_claim(runs):
     pair = shared_rows(without(runs, "voting-shared/seed-2"))[0]
     assert pair["claim"] == "no claim: 2 and 3 seeds, fewer than 3"
     finding = sharing_finding([pair])
     assert finding.title == "Shared against isolated: too few seeds for a claim"
 
 
-def test_three_seeds_allow_a_claim_about_seeds(runs: list[RunData]) -> None:
+def test_three_seeds_allow_a_claim_about_seeds(runs):
     pair = shared_rows(runs)[0]
     assert (pair["one"], pair["other"]) == ("voting-shared", "voting-isolated")
     assert pair["claim"] == "lower"
@@ -62,7 +60,7 @@ def test_three_seeds_allow_a_claim_about_seeds(runs: list[RunData]) -> None:
     assert pair["high"] < 0
 
 
-def test_cells_that_differ_in_more_than_sharing_are_not_compared(runs: list[RunData]) -> None:
+def test_cells_that_differ_in_more_than_sharing_are_not_compared(runs):
     changed = [
         replace(run, settings={**run.settings, "lr": 0.5}) if "isolated" in run.name else run
         for run in runs
@@ -82,9 +80,7 @@ def test_cells_that_differ_in_more_than_sharing_are_not_compared(runs: list[RunD
         (("lower", "lower", "no claim: 2 and 2 seeds, fewer than 3"), "undecided"),
     ],
 )
-def test_a_team_pays_where_it_is_better_whatever_is_made_equal(
-    claims: tuple[str, ...], verdict: str
-) -> None:
+def test_a_team_pays_where_it_is_better_whatever_is_made_equal(claims, verdict):
     low, high = {"pays": (0.1, 0.3), "does not": (-0.3, -0.1)}.get(verdict, (-0.1, 0.1))
     rows = [
         {
@@ -101,7 +97,7 @@ def test_a_team_pays_where_it_is_better_whatever_is_made_equal(
     assert "team" in finding.text
 
 
-def test_sharing_that_is_left_out_is_told_by_the_algorithm(runs: list[RunData]) -> None:
+def test_sharing_that_is_left_out_is_told_by_the_algorithm(runs):
     changed = [replace(run, settings={**run.settings, "algorithm": "magrpo"}) for run in runs[3:]]
     changed[:3] = [replace(run, settings={**run.settings, "sharing": []}) for run in changed[:3]]
     assert [cell.axis("sharing") for cell in group_cells(changed)] == ["isolated", "shared"]
@@ -111,7 +107,7 @@ def test_sharing_that_is_left_out_is_told_by_the_algorithm(runs: list[RunData]) 
 
 
 @pytest.mark.full
-def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs: list[RunData]) -> None:
+def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs):
     facts = study_page(runs, [])["study"]
     verdicts = {claim["name"]: claim["verdict"] for claim in facts["claims"]}
     assert set(verdicts) == {"peak", "cliff", "amplification", "applied", "capture"}
@@ -125,14 +121,12 @@ def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs: list[RunData]) -
     assert row["parity"]["ratios"] == [1.0, 1.0]
 
 
-def test_a_team_is_undecided_where_its_control_had_too_few_tokens(runs: list[RunData]) -> None:
+def test_a_team_is_undecided_where_its_control_had_too_few_tokens(runs):
     teams = team_map(against_controls(group_cells(runs)))
     assert [team["verdict"] for team in teams] == ["undecided", "undecided"]
 
 
-def test_the_page_prints_every_claim_with_its_rule(
-    browser: Any, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_prints_every_claim_with_its_rule(browser, make_run, tmp_path, monkeypatch):
     for sharing in ("shared", "isolated"):
         make_run(tmp_path / "runs" / sharing / "seed-0", items=40, sharing=(sharing,))
     make_run(tmp_path / "runs" / "single" / "seed-0", items=40, workflow="single")

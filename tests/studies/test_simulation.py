@@ -1,7 +1,5 @@
 """The planted truths are what they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ from studies.truth.simulation import (
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
-def test_scores_have_the_expected_accuracy(spread: float) -> None:
+def test_scores_have_the_expected_accuracy(spread):
     wanted = np.array([0.1, 0.5, 0.6, 0.95])
     rng = np.random.default_rng(0)
     found = np.mean([simulate(wanted, 500, rng, spread=spread) for _ in range(200)], axis=(0, 2))
@@ -24,12 +22,12 @@ def test_scores_have_the_expected_accuracy(spread: float) -> None:
     assert np.all(np.abs(found - wanted) < 4 * error)
 
 
-def test_seeds_share_the_difficulty_of_their_items() -> None:
+def test_seeds_share_the_difficulty_of_their_items():
     one, two = simulate_seeds([np.full(60, 0.5)] * 2, 300, np.random.default_rng(1))
     assert np.corrcoef(one.mean(axis=0), two.mean(axis=0))[0, 1] > 0.7
 
 
-def test_course_rises_stays_and_falls() -> None:
+def test_course_rises_stays_and_falls():
     found = course(0.1, 20)
     assert found.shape == (20,)
     assert found[0] == pytest.approx(0.4)
@@ -37,7 +35,7 @@ def test_course_rises_stays_and_falls() -> None:
     assert found[15:] == pytest.approx(np.full(5, 0.5))
 
 
-def test_gram_has_the_expected_products_and_noise() -> None:
+def test_gram_has_the_expected_products_and_noise():
     means = np.array([[1.0, 0.0], [0.5, 0.5]])
     rng = np.random.default_rng(2)
     grams = [simulate_gram(means, 0.5, 4, rng) for _ in range(400)]
@@ -51,9 +49,7 @@ def test_gram_has_the_expected_products_and_noise() -> None:
     ("excess", "moved", "captured"),
     [(0.25, 0.8, True), (0.25, 0.0, False), (0.0, 0.8, False), (0.0, 0.0, False)],
 )
-def test_capture_is_found_where_both_halves_were_planted(
-    excess: float, moved: float, captured: bool
-) -> None:
+def test_capture_is_found_where_both_halves_were_planted(excess, moved, captured):
     """Twenty runs of each kind; voters have 0.63 of the mass from noise alone."""
     rng = np.random.default_rng(3)
     for _ in range(20):

@@ -1,7 +1,5 @@
 """Columns and groups: exact for every id, whatever it looks like."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -34,7 +32,7 @@ LOOKALIKES = st.sampled_from([*TEXTS, *INTS])
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(LOOKALIKES, LOOKALIKES, LOOKALIKES, LOOKALIKES), max_size=30))
-def test_lookalike_ids_never_share_a_group(keys: list[tuple[Any, Any, Any, Any]]) -> None:
+def test_lookalike_ids_never_share_a_group(keys):
     names = ("problem", "episode", "role", "turn")
     codes, found = encode([make_call(*key) for key in keys], names)
     assert found == list(dict.fromkeys(keys))
@@ -44,13 +42,13 @@ def test_lookalike_ids_never_share_a_group(keys: list[tuple[Any, Any, Any, Any]]
 @pytest.mark.full
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 40)] * 4), min_size=60, max_size=200))
-def test_more_possible_pairs_than_rows(keys: list[tuple[int, int, int, int]]) -> None:
+def test_more_possible_pairs_than_rows(keys):
     codes, found = encode([make_call(*key) for key in keys], ("problem", "episode", "role", "turn"))
     assert [found[code] for code in codes] == keys
     assert len(set(codes.tolist())) == len(set(keys))
 
 
-def test_columns_of_a_group_may_come_in_any_order_and_twice() -> None:
+def test_columns_of_a_group_may_come_in_any_order_and_twice():
     groups = Groups(CallColumns(make_call(n % 2, n % 3, "r", 0) for n in range(12)))
     straight = groups.by(("problem", "episode"))
     assert straight.codes.tolist() == groups.by(("episode", "problem", "episode")).codes.tolist()
@@ -58,7 +56,7 @@ def test_columns_of_a_group_may_come_in_any_order_and_twice() -> None:
     assert groups.keys(("episode", "problem")) == [(n % 3, n % 2) for n in range(6)]
 
 
-def test_long_and_short_additions_are_stored_alike() -> None:
+def test_long_and_short_additions_are_stored_alike():
     calls = [make_call(n % 7, f"e{n // 3}", "rs"[n % 2], n) for n in range(300)]
     at_once, by_three = CallColumns(calls), CallColumns()
     for start in range(0, 300, 3):
@@ -72,7 +70,7 @@ def test_long_and_short_additions_are_stored_alike() -> None:
     assert not by_three.flags("abstained").any()
 
 
-def test_columns_that_are_not_kept_cannot_be_read() -> None:
+def test_columns_that_are_not_kept_cannot_be_read():
     columns = CallColumns([make_call("p", "e", "r", 0)], keep=("problem", "reward"))
     assert columns.ids("problem") == ["p"]
     with pytest.raises(UsageError, match="without 'role'; they hold problem, reward"):
@@ -81,6 +79,6 @@ def test_columns_that_are_not_kept_cannot_be_read() -> None:
         CallColumns(keep=("problm",))
 
 
-def test_an_unknown_column_is_a_mistake() -> None:
+def test_an_unknown_column_is_a_mistake():
     with pytest.raises(UsageError, match="problem"):
         encode([], ("problm",))

@@ -1,7 +1,5 @@
 """Advantages against the worked example of the design, and against hand-made groups."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -67,12 +65,7 @@ def by_role(calls: Sequence[Call], values: Sequence[float]) -> dict[tuple[str, f
         ("reinforce_pp_base", (0.7303, -1.0954), (0.7303, -1.0954), (0.7303, -1.0954)),
     ],
 )
-def test_golden_vector(
-    preset: str,
-    verifier: tuple[float, float],
-    searcher: tuple[float, float],
-    answerer: tuple[float, float],
-) -> None:
+def test_golden_vector(preset, verifier, searcher, answerer):
     calls = golden_calls()
     values = by_role(calls, compute(calls, preset, state=RunningMean()).values.tolist())
     expected = {"verifier": verifier, "searcher": searcher, "answerer": answerer}
@@ -81,7 +74,7 @@ def test_golden_vector(
         assert values[role, 0.0] == pytest.approx(lost, abs=1e-4)
 
 
-def test_golden_lemma() -> None:
+def test_golden_lemma():
     stats = {stat.role: stat for stat in compute(golden_calls(), "grpo").roles}
     expected = {
         "verifier": (12, 0.4167, 0.4930, 1.1528, -0.3742),
@@ -96,13 +89,13 @@ def test_golden_lemma() -> None:
         assert (stat.inflation, stat.shift) == pytest.approx((inflation, shift), abs=1e-4)
 
 
-def test_every_preset_is_in_the_golden_table() -> None:
-    marks: list[Any] = test_golden_vector.pytestmark  # type: ignore[attr-defined]
+def test_every_preset_is_in_the_golden_table():
+    marks: list[Any] = test_golden_vector.pytestmark
     of_candidates_and_turns = {"at_grpo", "magrpo", "magrpo_tree"}
     assert {row[0] for row in marks[0].args[1]} == set(PRESETS) - of_candidates_and_turns
 
 
-def test_call_weight_counts_an_episode_as_often_as_it_called() -> None:
+def test_call_weight_counts_an_episode_as_often_as_it_called():
     calls = [make_call("a", "r", 1.0), *(make_call("b", "r", 0.0) for _ in range(3))]
     by_episode = compute(calls, AdvantageSpec(std="none")).values
     by_call = compute(calls, AdvantageSpec(std="none", mean_weight="call")).values
@@ -110,13 +103,13 @@ def test_call_weight_counts_an_episode_as_often_as_it_called() -> None:
     assert by_call.tolist() == [0.75, -0.25, -0.25, -0.25]
 
 
-def test_episode_weight_uses_the_mean_of_rows_that_differ() -> None:
+def test_episode_weight_uses_the_mean_of_rows_that_differ():
     calls = [make_call("a", "r", value) for value in (0.0, 1.0)] + [make_call("b", "r", 1.0)]
     spec = AdvantageSpec(target="row", std="none")
     assert compute(calls, spec).values.tolist() == [-0.75, 0.25, 0.25]
 
 
-def test_mean_and_scale_may_use_different_groups() -> None:
+def test_mean_and_scale_may_use_different_groups():
     calls = golden_calls()
     spec = AdvantageSpec(
         target="row", mean_group=("problem", "role"), mean_weight="call", std="population"
@@ -125,7 +118,7 @@ def test_mean_and_scale_may_use_different_groups() -> None:
     assert values["verifier", 1.0] == pytest.approx((1 - 5 / 12) / math.sqrt(0.24), abs=1e-5)
 
 
-def test_constant_groups_are_exactly_zero_and_counted() -> None:
+def test_constant_groups_are_exactly_zero_and_counted():
     # 0.1 + 0.1 + 0.1 is not 3 * 0.1: a mean by division would leave a tiny advantage.
     calls = [make_call(f"a{n}", "r", 0.1, problem="flat") for n in range(3)]
     calls += [make_call(f"b{n}", "r", float(n), problem="live") for n in range(3)]
@@ -139,7 +132,7 @@ def test_constant_groups_are_exactly_zero_and_counted() -> None:
         assert compute(calls, name).values[:3].tolist() == [0.0, 0.0, 0.0]
 
 
-def test_constant_scale_group_does_not_explode() -> None:
+def test_constant_scale_group_does_not_explode():
     """Only winners reach the answerer: its scale is 0 although its mean differs from the team's."""
     calls = [make_call(f"e{n}", "verifier", float(n < 2)) for n in range(4)]
     calls += [make_call(f"e{n}", "answerer", 1.0) for n in range(2)]
@@ -149,7 +142,7 @@ def test_constant_scale_group_does_not_explode() -> None:
 
 
 @pytest.mark.parametrize(("singleton", "expected"), [("zero", 0.0), ("raw", 1.0), ("widen", 0.5)])
-def test_singletons(singleton: Any, expected: float) -> None:
+def test_singletons(singleton, expected):
     calls = [make_call("a", "lone", 1.0), make_call("a", "many", 1.0), make_call("b", "many", 0.0)]
     calls.append(make_call("c", "many", 0.0))
     spec = AdvantageSpec(
@@ -163,7 +156,7 @@ def test_singletons(singleton: Any, expected: float) -> None:
     assert result.values[1:].tolist() == pytest.approx([2 / 3, -1 / 3, -1 / 3])
 
 
-def test_widened_singleton_takes_both_statistics_of_the_wider_group() -> None:
+def test_widened_singleton_takes_both_statistics_of_the_wider_group():
     calls = [make_call("a", "lone", 1.0), make_call("a", "many", 1.0), make_call("b", "many", 0.0)]
     spec = replace(PRESETS["dr_mas"], singleton="widen")
     values = compute(calls, spec).values
@@ -171,7 +164,7 @@ def test_widened_singleton_takes_both_statistics_of_the_wider_group() -> None:
     assert compute([calls[0]], spec).values.tolist() == [0.0]
 
 
-def test_episode_target_takes_returns_and_not_row_rewards() -> None:
+def test_episode_target_takes_returns_and_not_row_rewards():
     calls = [make_call("a", "r", 0.0), make_call("b", "r", 0.0)]
     result = compute(calls, "dr_grpo", returns={"a": 1.0, "b": 0.0})
     assert result.values.tolist() == [0.5, -0.5]
@@ -182,7 +175,7 @@ def test_episode_target_takes_returns_and_not_row_rewards() -> None:
     assert episode_returns(records) == {"a": 1.0, "b": 0.0}
 
 
-def test_one_episode_id_in_two_problems_is_two_episodes() -> None:
+def test_one_episode_id_in_two_problems_is_two_episodes():
     calls = [make_call("0", "r", 1.0, problem="p"), make_call("0", "r", 0.0, problem="q")]
     calls += [make_call("1", "r", 0.0, problem="p"), make_call("1", "r", 0.0, problem="q")]
     assert compute(calls, "dr_grpo").values.tolist() == [0.5, 0.0, -0.5, 0.0]
@@ -200,9 +193,7 @@ def test_one_episode_id_in_two_problems_is_two_episodes() -> None:
     st.sampled_from(sorted(PRESETS)),
     st.randoms(use_true_random=False),
 )
-def test_order_does_not_matter(
-    rows: list[tuple[str, int, str]], preset: str, shuffler: Any
-) -> None:
+def test_order_does_not_matter(rows, preset, shuffler):
     calls = [
         make_call(str(number), role, float(number % 2), problem=problem, turn=turn, value=turn / 7)
         for turn, (problem, number, role) in enumerate(rows)
@@ -215,7 +206,7 @@ def test_order_does_not_matter(
     assert np.isfinite(straight).all()
 
 
-def test_no_rows() -> None:
+def test_no_rows():
     result = compute([], "dr_mas")
     assert result.values.shape == (0,)
     assert (result.groups, len(result.roles)) == (0, 0)
@@ -226,9 +217,9 @@ def test_no_rows() -> None:
     [
         (lambda: compute([], "grop"), "Did you mean 'grpo'"),
         (lambda: AdvantageSpec(mean_group=("problem", "rol")), "role"),
-        (lambda: AdvantageSpec(mean_group="problem"), "tuple"),  # type: ignore[arg-type]
+        (lambda: AdvantageSpec(mean_group="problem"), "tuple"),
         (lambda: AdvantageSpec(std_group=()), "tuple"),
-        (lambda: AdvantageSpec(mean="median"), "loo"),  # type: ignore[arg-type]
+        (lambda: AdvantageSpec(mean="median"), "loo"),
         (lambda: compute([make_call("a", "r", 1.0)], "grpo", returns={}), "'a'"),
         (lambda: compute([make_call("a", "r", 1.0, parts={})], "grpo"), "team"),
         (lambda: compute([make_call("a", "r", 1.0), make_call("a", "r", 0.0)], "grpo"), "unique"),
@@ -241,12 +232,12 @@ def test_no_rows() -> None:
         (lambda: AdvantageSpec(eps=-1.0), "eps"),
     ],
 )
-def test_mistakes_raise(action: Any, text: str) -> None:
+def test_mistakes_raise(action, text):
     with pytest.raises(UsageError, match=text):
         action()
 
 
-def test_an_abstaining_reply_is_not_paid_for_its_teams_success() -> None:
+def test_an_abstaining_reply_is_not_paid_for_its_teams_success():
     good = make_call("a", "generator", 1.0)
     mute = make_call("a", "aggregator", 0.0, strict=False, abstained=True)
     lost = [make_call("b", "generator", 0.0), make_call("b", "aggregator", 0.0)]
@@ -255,13 +246,13 @@ def test_an_abstaining_reply_is_not_paid_for_its_teams_success() -> None:
     np.testing.assert_allclose(got.values, [0.7071, -0.7071, -0.7071, -0.7071], atol=1e-4)
 
 
-def test_returns_are_those_of_the_replies_that_did_not_abstain() -> None:
+def test_returns_are_those_of_the_replies_that_did_not_abstain():
     mute = make_call("a", "aggregator", 0.0, strict=False, abstained=True)
     calls = [mute, make_call("a", "generator", 1.0), make_call("b", "generator", 0.0)]
     assert compute(calls, "dr_grpo").values.tolist() == [-0.5, 0.5, -0.5]
 
 
-def test_the_papers_groups_are_names_and_its_target_the_episode() -> None:
+def test_the_papers_groups_are_names_and_its_target_the_episode():
     """Three voters of eight samples: three groups of 8 by agent, one of 24 by role."""
     scores = (1, 1, 0, 0, 0, 0, 0, 0)
     voters = [
@@ -280,12 +271,12 @@ def test_the_papers_groups_are_names_and_its_target_the_episode() -> None:
     )
 
 
-def test_a_lone_call_keeps_its_raw_return_in_the_papers_code() -> None:
+def test_a_lone_call_keeps_its_raw_return_in_the_papers_code():
     assert compute([make_call("a", "r", 0.7)], "paper").values.tolist() == [0.7]
     assert compute([make_call("a", "r", 0.7)], "dr_mas").values.tolist() == [0.0]
 
 
-def test_candidates_of_one_prompt_are_compared_and_nothing_else() -> None:
+def test_candidates_of_one_prompt_are_compared_and_nothing_else():
     calls = [
         make_call("e", "tool", 0.0, state_hash=state, candidate=k, executed=k == 0, value=value)
         for state, values in (("s", (1.0, 0.0, 0.0)), ("t", (0.4, 0.8, 0.6)))
@@ -297,7 +288,7 @@ def test_candidates_of_one_prompt_are_compared_and_nothing_else() -> None:
     np.testing.assert_allclose(values, [*first, *second], atol=1e-4)
 
 
-def test_children_of_a_node_are_compared_by_agent() -> None:
+def test_children_of_a_node_are_compared_by_agent():
     calls = [
         make_call("e", role, 0.0, node=node, value=value)
         for node, role, value in (
@@ -308,7 +299,7 @@ def test_children_of_a_node_are_compared_by_agent() -> None:
     assert compute(calls, "magrpo_tree").values.tolist() == [1.0, -1.0, -2.0, 2.0, 0.0]
 
 
-def test_magrpo_compares_a_role_with_itself() -> None:
+def test_magrpo_compares_a_role_with_itself():
     calls = [
         make_call(episode, role, reward)
         for role, rewards in (("a", (1.0, 0.0)), ("b", (5.0, 9.0)))
@@ -317,7 +308,7 @@ def test_magrpo_compares_a_role_with_itself() -> None:
     assert compute(calls, "magrpo").values.tolist() == [0.5, -0.5, -2.0, 2.0]
 
 
-def test_magrpo_compares_returns_to_go_within_a_turn() -> None:
+def test_magrpo_compares_returns_to_go_within_a_turn():
     calls = [
         make_call(episode, "main", share + now, turn=turn, immediate=now)
         for episode, share, nows in (("a", 1.0, (0.25, 0.5)), ("b", 0.0, (0.25, 0.0)))
@@ -327,7 +318,7 @@ def test_magrpo_compares_returns_to_go_within_a_turn() -> None:
     assert compute(calls, "magrpo").values.tolist() == [0.75, 0.75, -0.75, -0.75]
 
 
-def test_a_running_mean_judges_by_earlier_batches_and_survives_a_checkpoint() -> None:
+def test_a_running_mean_judges_by_earlier_batches_and_survives_a_checkpoint():
     state = RunningMean()
     batch = [make_call("a", "r", 1.0), make_call("b", "r", 0.5), make_call("b", "s", 2.0)]
     assert compute(batch, "reinforce_role", state=state).values.tolist() == [1.0, 0.5, 2.0]
@@ -348,7 +339,7 @@ def test_a_running_mean_judges_by_earlier_batches_and_survives_a_checkpoint() ->
         compute(batch, spec, state=state)
 
 
-def test_loo_of_a_widened_group_leaves_out_the_wider_groups_item() -> None:
+def test_loo_of_a_widened_group_leaves_out_the_wider_groups_item():
     calls = [make_call("a", "lone", 1.0), make_call("a", "many", 0.0), make_call("b", "many", 0.0)]
     spec = AdvantageSpec(
         target="row", mean_group=("problem", "role"), mean="loo", std="none", singleton="widen"
@@ -357,7 +348,7 @@ def test_loo_of_a_widened_group_leaves_out_the_wider_groups_item() -> None:
     assert compute(calls, spec).values.tolist() == [1.0, 0.0, 0.0]
 
 
-def test_columns_gathered_episode_by_episode_give_the_same() -> None:
+def test_columns_gathered_episode_by_episode_give_the_same():
     calls = golden_calls()
     columns = CallColumns()
     for number in range(5):
@@ -435,9 +426,7 @@ ROWS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(ROWS, SPECS)
-def test_every_choice_equals_its_definition(
-    rows: list[tuple[str, str, str, int, float]], spec: AdvantageSpec
-) -> None:
+def test_every_choice_equals_its_definition(rows, spec):
     calls = [
         make_call(
             episode, role, reward, problem=problem, turn=turn,
@@ -448,7 +437,7 @@ def test_every_choice_equals_its_definition(
     np.testing.assert_allclose(compute(calls, spec).values, plain(calls, spec), atol=1e-9)
 
 
-def test_reinforce_pp_normalizes_over_the_batch() -> None:
+def test_reinforce_pp_normalizes_over_the_batch():
     """Two problems, by hand: arXiv 2501.03262, with and without the baseline of the group."""
     rewards = {"p": (1.0, 1.0, 0.0), "q": (0.0, 1.0, 0.0)}
     calls = [
@@ -475,14 +464,14 @@ def test_reinforce_pp_normalizes_over_the_batch() -> None:
     )
 
 
-def test_what_is_added_to_a_row_is_judged_with_it() -> None:
+def test_what_is_added_to_a_row_is_judged_with_it():
     calls = [make_call(f"e{n}", "r", reward) for n, reward in enumerate((1.0, 1.0, 0.0))]
     extra = np.array([0.0, -0.5, -1.0])
     values = compute(calls, "dr_grpo", extra=extra).values
     assert values.tolist() == pytest.approx([5 / 6, 1 / 3, -7 / 6])
 
 
-def test_a_pool_that_is_constant_but_for_rounding_is_constant() -> None:
+def test_a_pool_that_is_constant_but_for_rounding_is_constant():
     """Episodes that add up to one return in different orders: the scale of `dr_mas_mean` is 0."""
     orders = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1)]
     calls = [
@@ -522,13 +511,7 @@ NOISE = st.sampled_from([0.0, 3e-16, 1e-13, 1e-9, 6e-8])
     power=st.integers(-6, 6),
     shift=st.sampled_from([0, 3, 20]),
 )  # fmt: skip
-def test_rounding_changes_no_advantage(
-    rows: list[tuple[str, str, str, int, float]],
-    spec: AdvantageSpec,
-    level: float,
-    power: int,
-    shift: int,
-) -> None:
+def test_rounding_changes_no_advantage(rows, spec, level, power, shift):
     exact: list[Call] = []
     noisy: list[Call] = []
     for turn, (problem, episode, role, reward, noise) in enumerate(rows):

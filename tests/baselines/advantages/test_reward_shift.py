@@ -1,7 +1,5 @@
 """A constant added to the reward teaches nothing else, and a reply that abstained is never best."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -86,7 +84,7 @@ def judged(algorithm: Algorithm, reward: Any, origin: float | None) -> np.ndarra
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_constant_in_the_reward_changes_no_advantage(name: str) -> None:
+def test_a_constant_in_the_reward_changes_no_advantage(name):
     algorithm = ALGORITHMS[name]
     plain = judged(algorithm, None, 0.0)
     assert np.abs(plain).max() > 0.4
@@ -96,7 +94,7 @@ def test_a_constant_in_the_reward_changes_no_advantage(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_factor_of_the_reward_is_a_factor_of_advantages_without_a_scale(name: str) -> None:
+def test_a_factor_of_the_reward_is_a_factor_of_advantages_without_a_scale(name):
     algorithm = ALGORITHMS[name]
     spec, judge = algorithm.advantage, AdvantageComputer(algorithm.advantage, origin=None)
     plain = judge(played(algorithm.sampling, None), RunningMean()).values
@@ -121,9 +119,7 @@ def reverse(episode: FinishedEpisode) -> float:
 
 @pytest.mark.parametrize("reward", [None, Linear(1.0, -1.0), Linear(1.0, 5.0), length, reverse])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_what_abstained_is_never_better_than_the_worst_that_was_read(
-    name: str, reward: Any
-) -> None:
+def test_what_abstained_is_never_better_than_the_worst_that_was_read(name, reward):
     algorithm = ALGORITHMS[name]
     spec, batch = algorithm.advantage, played(algorithm.sampling, reward)
     values = AdvantageComputer(spec, origin=None)(batch, RunningMean()).values
@@ -149,7 +145,7 @@ def make_call(episode: str, role: str, team: float, *, abstained: bool = False) 
 
 
 @pytest.mark.parametrize("shift", [0.0, *SHIFTS])
-def test_the_lowest_outcome_of_the_group_bounds_what_abstaining_pays(shift: float) -> None:
+def test_the_lowest_outcome_of_the_group_bounds_what_abstaining_pays(shift):
     scores = {"a": 1.0, "b": -2.0, "c": 0.0}
     calls = [make_call(name, "generator", score + shift) for name, score in scores.items()]
     calls += [make_call(name, "judge", scores[name] + shift) for name in "bc"]
@@ -184,7 +180,7 @@ class Above(Below):
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
-def test_a_script_that_scores_below_zero_teaches_the_same() -> None:
+def test_a_script_that_scores_below_zero_teaches_the_same():
     found: list[np.ndarray] = []
     for kind in (Below, Above):
         workflow = kind(make_task("math"))

@@ -1,7 +1,5 @@
 """Statistics of ragged groups, compared with one group at a time in plain Python."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 
@@ -100,19 +98,19 @@ def check(seed: int, cases: int) -> None:
 
 @settings(max_examples=SEEDS, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
-def test_ragged_groups_have_the_statistics_of_each_by_itself(seed: int) -> None:
+def test_ragged_groups_have_the_statistics_of_each_by_itself(seed):
     check(seed, CASES)
 
 
 @pytest.mark.full
 @settings(max_examples=MORE_SEEDS, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
-def test_ragged_groups_in_ten_thousand_cases(seed: int) -> None:
+def test_ragged_groups_in_ten_thousand_cases(seed):
     check(seed, MORE_CASES)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9, 1.0])
-def test_returns_to_go_are_the_discounted_sums(gamma: float) -> None:
+def test_returns_to_go_are_the_discounted_sums(gamma):
     rng = np.random.default_rng(0)
     for _ in range(300):
         left, _, values = ragged(rng)
@@ -130,7 +128,7 @@ def test_returns_to_go_are_the_discounted_sums(gamma: float) -> None:
             assert returns[row] == pytest.approx(expected, rel=1e-9, abs=1e-9 * size)
 
 
-def test_interleaving_groups_changes_no_bit() -> None:
+def test_interleaving_groups_changes_no_bit():
     rng = np.random.default_rng(1)
     codes, values = numbered(rng.integers(0, 30, 500)).codes, rng.normal(size=500)
     order = np.lexsort((np.arange(500), rng.permutation(30)[codes]))
@@ -142,7 +140,7 @@ def test_interleaving_groups_changes_no_bit() -> None:
         np.testing.assert_array_equal(ordered[index], interleaved)
 
 
-def test_a_constant_group_has_exactly_its_value_as_mean() -> None:
+def test_a_constant_group_has_exactly_its_value_as_mean():
     codes = np.zeros(3, np.int32)
     stats: GroupStats = segments.reduce(codes, np.full(3, 0.1), 1)
     assert (stats.mean[0], stats.squares[0]) == (0.1, 0.0)

@@ -1,17 +1,12 @@
 """Waiting for several processes at once: lines of work in threads, and the first error of any."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="learners need flowzoo[train]")
 
 from flowzoo.baselines.backends.backend import LearnersLostError
 from flowzoo.baselines.backends.ray.learners import run_concurrently
@@ -25,18 +20,18 @@ def unused() -> None:
     raise AssertionError("nothing has to be stopped")
 
 
-def test_lines_work_at_the_same_time_and_each_in_order() -> None:
+def test_lines_work_at_the_same_time_and_each_in_order():
     meeting, seen = threading.Barrier(2), []
 
-    def meet(name: str) -> Callable[[], str]:
-        def work() -> str:
+    def meet(name):
+        def work():
             meeting.wait(SOON)
             seen.append(name)
             return name.upper()
 
         return work
 
-    def last() -> str:
+    def last():
         seen.append("b2")
         return "B2"
 
@@ -45,14 +40,14 @@ def test_lines_work_at_the_same_time_and_each_in_order() -> None:
     assert seen.index("b") < seen.index("b2")
 
 
-def test_the_first_error_ends_all_and_is_the_one_that_is_raised() -> None:
+def test_the_first_error_ends_all_and_is_the_one_that_is_raised():
     begun, stopped, raised = threading.Event(), threading.Event(), []
 
-    def fails() -> None:
+    def fails():
         assert begun.wait(SOON)
         raise UsageError("the cause")
 
-    def waits() -> None:
+    def waits():
         begun.set()
         assert stopped.wait(SOON), "nobody has stopped it"
         raised.append(True)
@@ -63,18 +58,18 @@ def test_the_first_error_ends_all_and_is_the_one_that_is_raised() -> None:
     assert raised, "all have ended before the error is seen"
 
 
-def test_whoever_is_interrupted_stops_the_others() -> None:
+def test_whoever_is_interrupted_stops_the_others():
     stopped, seen = threading.Event(), []
 
     main = threading.main_thread().ident or 0
 
-    def main_waits() -> bool:
+    def main_waits():
         frame: Any = sys._current_frames()[main]
         while frame and frame.f_code.co_name != "result":
             frame = frame.f_back
         return frame is not None
 
-    def waits() -> None:
+    def waits():
         deadline = time.monotonic() + SOON
         while not main_waits() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -91,7 +86,7 @@ def test_whoever_is_interrupted_stops_the_others() -> None:
     assert seen == [True]
 
 
-def test_one_line_needs_no_thread() -> None:
+def test_one_line_needs_no_thread():
     here = threading.current_thread()
     found = run_concurrently(
         [{"a": threading.current_thread, "b": threading.current_thread}], unused
@@ -99,7 +94,7 @@ def test_one_line_needs_no_thread() -> None:
     assert found == {"a": here, "b": here}
     assert run_concurrently([], unused) == {}
 
-    def fails() -> None:
+    def fails():
         raise UsageError("no others")
 
     with pytest.raises(UsageError, match="no others"):

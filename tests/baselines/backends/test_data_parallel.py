@@ -1,7 +1,5 @@
 """Ranks that train together do what one process does: gradients, weights and every metric."""
 
-from __future__ import annotations
-
 import json
 import random
 import runpy
@@ -11,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.envs.records import Call
+from tests.baselines.rows import new_call
 
 WORLD = Path(__file__).parent / "world.py"
 CLOSE = 1e-5
@@ -83,7 +78,7 @@ def check(case: Case, ranks: Sequence[dict[str, float]]) -> None:
         assert max(far.values()) <= CLOSE, (case, far)
 
 
-def test_two_ranks_are_one_process(world: World) -> None:
+def test_two_ranks_are_one_process(world):
     cases = [
         {
             "kind": "full",
@@ -116,7 +111,7 @@ def test_two_ranks_are_one_process(world: World) -> None:
 
 
 @pytest.mark.full
-def test_every_kind_of_policy_layout_and_term(world: World) -> None:
+def test_every_kind_of_policy_layout_and_term(world):
     again: Case = {"kl": False, "steps": 2, "again": True}
     cases: list[Case] = [
         {"kind": kind, "group": group, "layout": layout, "kl": True, "coherence": True, **further}
@@ -132,13 +127,12 @@ def test_every_kind_of_policy_layout_and_term(world: World) -> None:
     ]
     cases += [
         {"kind": "full", "group": FSDP, "rows": 3, "tokens": 400, "kl": True},  # one part
-        {"kind": "full", "group": FSDP, "rows": 5, "roles": False, "optimizer": "sgd",
-         "clip": 0.0},
+        {"kind": "full", "group": FSDP, "rows": 5, "roles": False, "optimizer": "sgd", "clip": 0.0},
         {"kind": "full", "group": FSDP, "gram": True, "rows": 24, "tokens": 400},
         {"kind": "full", "group": FSDP, "rows": 6, "broken": "root factor"},
         {"kind": "full", "group": FSDP, "rows": 6, "broken": "local dots"},
         {"kind": "lora", "group": DDP, "nan": True, "tokens": 8},
-    ]  # fmt: skip
+    ]
     *same, halved, blind, stopped = world(cases)
     for case, ranks in zip(cases, same, strict=False):
         check(case, ranks)
@@ -150,7 +144,7 @@ def test_every_kind_of_policy_layout_and_term(world: World) -> None:
 
 
 @pytest.mark.full
-def test_a_learner_goes_on_with_any_number_of_ranks(world: World, tmp_path: Path) -> None:
+def test_a_learner_goes_on_with_any_number_of_ranks(world, tmp_path):
     alone = runpy.run_path(str(WORLD), run_name="world")
     one, two = tmp_path / "one", tmp_path / "two"
     base: Case = {"group": FSDP, "coherence": True}

@@ -1,14 +1,8 @@
 """Shards, and where the work of a run is done."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 import torch
 
@@ -24,7 +18,7 @@ APART = {"torch.distributed", "ray"}
 """Modules that a single process does not import."""
 
 
-def test_shards_are_cut_by_size_alone() -> None:
+def test_shards_are_cut_by_size_alone():
     task = make_workflow("single").task
     jobs = [EpisodeJob(task.problem(0, "train"), sample) for sample in range(5)]
     whole = cut_shards(jobs, 0)
@@ -34,7 +28,7 @@ def test_shards_are_cut_by_size_alone() -> None:
     assert cut_shards([], 2) == [Shard(0, ())]
 
 
-def test_a_shard_is_a_batch_of_its_own(tmp_path: Path) -> None:
+def test_a_shard_is_a_batch_of_its_own(tmp_path):
     small = {
         "workflow": "single", "model": "pocket:xs", "problems": 2, "samples": 3, "steps": 1,
         "eval_problems": 2, "threads": 1, "max_tokens": 12,
@@ -51,7 +45,7 @@ def test_a_shard_is_a_batch_of_its_own(tmp_path: Path) -> None:
             found.sample = lambda jobs: played.append(len(list(jobs))) or before(jobs)
             return found
 
-        trainer.draws.sampler = watched  # type: ignore[method-assign]
+        trainer.draws.sampler = watched
         batches.append(trainer.batches.take(1).gathered.sampled)
         assert played == ([6] if not size else [4, 2])
         trainer.close()
@@ -77,7 +71,7 @@ def at_start(path: Path) -> Iterator[str]:
             yield from imports(node)
 
 
-def test_one_process_imports_neither_ray_nor_torch_distributed() -> None:
+def test_one_process_imports_neither_ray_nor_torch_distributed():
     starts = {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): set(at_start(path))
         for path in PACKAGE.rglob("*.py")

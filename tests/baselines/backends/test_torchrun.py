@@ -1,18 +1,13 @@
 """Runs of several ranks: the numbers of one process, and nothing lost where one is killed."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import preflight
@@ -27,8 +22,6 @@ SMALL: dict[str, Any] = {
 SILENT = Path(__file__).parent / "silent.py"
 AGAIN = {"learn/update_kl/shared": 1e-9, "learn/update_ratio_max/shared": 1e-5}
 """Metrics that ranks measure in a forward pass of their own, with how far they may be away."""
-
-Rows = Callable[[Path], list[dict[str, Any]]]
 
 
 def words_of(root: Path, **changes: Any) -> list[str]:
@@ -61,9 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_two_ranks_repeat_the_run_of_one_process(
-    whole: Path, tmp_path: Path, repeated_rows: Rows, warm: Callable[..., Any]
-) -> None:
+def test_two_ranks_repeat_the_run_of_one_process(whole, tmp_path, repeated_rows, same_files, warm):
     """Bit for bit, rows and weights: two parts of a role's gradient have one sum only.
 
     The ranks are processes of their own that `flowzoo train` starts.
@@ -73,12 +64,7 @@ def test_two_ranks_repeat_the_run_of_one_process(
     assert done.stdout.count("held-out accuracy") == 1, "one rank speaks"
     different = far(repeated_rows(tmp_path / "two"), repeated_rows(whole))
     assert {name: value for name, value in different.items() if value > AGAIN.get(name, 0)} == {}
-    for kind in ("transcripts/*.jsonl", "checkpoints/step-00000004/policies/*/*.safetensors"):
-        files = sorted(whole.glob(kind))
-        assert files
-        for path in files:
-            other = tmp_path / "two" / path.relative_to(whole)
-            assert path.read_bytes() == other.read_bytes(), path
+    same_files(whole, tmp_path / "two", 4)
 
 
 def two_ranks(words: list[str], warm: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -105,8 +91,8 @@ def poisoned(logps, old_logps, advantages, mask):
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_stops_the_whole_run_on_all(
-    tmp_path: Path, warm: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, warm, monkeypatch
+):
     """Within 30 s of the other's, with the rows saved, and nobody left waiting."""
     (tmp_path / "poison.py").write_text(LOSS, encoding="utf-8")
     root = tmp_path / "run"
@@ -124,7 +110,7 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_the_whole_run_on_all(
 
 
 @pytest.mark.full
-def test_a_rank_leaves_others_that_do_not_answer(tmp_path: Path, fork_server: Any) -> None:
+def test_a_rank_leaves_others_that_do_not_answer(tmp_path, fork_server):
     """Rank 1 is alive and silent, and something is on its way to it."""
     said = tmp_path / "said"
     ranks = [
@@ -149,13 +135,8 @@ def test_a_rank_leaves_others_that_do_not_answer(tmp_path: Path, fork_server: An
 
 @pytest.mark.full
 def test_a_rank_that_is_killed_in_a_save_loses_nothing(
-    whole: Path,
-    tmp_path: Path,
-    repeated_rows: Rows,
-    warm: Callable[..., Any],
-    hold_before: Callable[[Path], Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    whole, tmp_path, repeated_rows, warm, hold_before, monkeypatch
+):
     root = tmp_path / "killed"
     held = hold_before(root / "checkpoints" / "step-00000004")
     ranks = two_ranks(words_of(root, steps=4, backend="torchrun"), warm, monkeypatch)
@@ -197,17 +178,13 @@ def test_a_rank_that_is_killed_in_a_save_loses_nothing(
           "compute": "bfloat16"}, "keeps weights in float32"),
     ],
 )  # fmt: skip
-def test_what_ranks_cannot_do_is_refused_before_anything_is_started(
-    changes: dict[str, Any], said: str
-) -> None:
+def test_what_ranks_cannot_do_is_refused_before_anything_is_started(changes, said):
     config = TrainConfig(**{**SMALL, "backend": "torchrun", "ranks": 2, **changes})
     with pytest.raises(UsageError, match=said):
         preflight(config)
 
 
-def test_a_process_that_is_no_rank_is_told_how_to_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_is_no_rank_is_told_how_to_start(tmp_path, monkeypatch):
     config = TrainConfig(**SMALL, backend="torchrun", ranks=2, out=str(tmp_path / "run"))
     with pytest.raises(UsageError, match="RANK is not set: start it with `flowzoo train"):
         train(config)

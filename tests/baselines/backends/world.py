@@ -107,7 +107,7 @@ def compare(case: dict[str, Any], rows: Sequence[Call]) -> dict[str, float]:
         ):  # fmt: skip
             target = ours.parameters[0]
             if hasattr(target, "full_tensor"):
-                left = like(target, left).to_local()  # type: ignore[attr-defined]
+                left = like(target, left).to_local()
             found["size"] = max(found["size"], float(left.abs().max()) if left.numel() else 0.0)
             if left.numel():
                 found["gradient"] = max(found["gradient"], float((left - right).abs().max()))
@@ -183,11 +183,11 @@ def broken(name: str) -> Any:
                     if isinstance(module, FSDPModule) and module is not model:
                         module.set_gradient_divide_factor(float(self.world))
 
-            sharded.shard = rooted  # type: ignore[method-assign]
+            sharded.shard = rooted
         elif name == "local dots":
-            sharded.all_reduce = data_parallel.DataParallel.all_reduce  # type: ignore[method-assign]
+            sharded.all_reduce = data_parallel.DataParallel.all_reduce
         elif name == "no stand-ins":
-            sharded.num_forward_passes = one_pass  # type: ignore[method-assign]
+            sharded.num_forward_passes = one_pass
         yield
     finally:
         for key in ("shard", "all_reduce", "num_forward_passes"):
@@ -200,7 +200,7 @@ def agree() -> list[str]:
     rank = distributed.get_rank()
     shards = [Shard(number, ()) for number in range(3)]
     plan = RolloutSpec("eval", {})
-    played = backend.play(plan, shards, lambda shard: [shard.number, rank])  # type: ignore[arg-type]
+    played = backend.play(plan, shards, lambda shard: [shard.number, rank])
     found = [json.dumps(played), json.dumps(backend.once(lambda: rank))]
     for raised in (UsageError("no such thing"), ZeroDivisionError("by zero")):
 
@@ -224,7 +224,7 @@ def traps() -> dict[str, str]:
     try:  # 1: the learner calls the body and the head, not the root
         (bare,) = learners_of({"kind": "full"})
         bare.join(data_parallel.FullyShardedDataParallel())
-        rows = ROWS[:4]  # type: ignore[name-defined]  # noqa: F821
+        rows = ROWS[:4]  # noqa: F821
         bare.update(rows, advantages_of(rows))
     except RuntimeError as error:
         found["root bypassed"] = str(error)
@@ -276,7 +276,7 @@ def stop(case: dict[str, Any], rows: Sequence[Call]) -> Any:
         def bad(*given: Any) -> Any:
             raise NonFiniteError("poisoned", [0], [given[0][0].call])
 
-        learner.gradient._loss = bad  # type: ignore[method-assign]
+        learner.gradient._loss = bad
     try:
         learner.update(rows, advantages_of(rows))
     except NonFiniteError as error:
@@ -290,16 +290,16 @@ def main() -> None:
     faulthandler.dump_traceback_later(180, exit=True)  # of a rank that hangs; the test is told
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "gloo", init_method=f"file://{STORE}", rank=RANK, world_size=WORLD,  # type: ignore[name-defined]  # noqa: F821
+        "gloo", init_method=f"file://{STORE}", rank=RANK, world_size=WORLD,  # noqa: F821
         timeout=timedelta(seconds=30),
     )  # fmt: skip
     results = []
-    for case in CASES:  # type: ignore[name-defined]  # noqa: F821
-        every: list[Any] = [None] * WORLD  # type: ignore[name-defined]  # noqa: F821
-        distributed.all_gather_object(every, work(case, ROWS))  # type: ignore[name-defined]  # noqa: F821
+    for case in CASES:  # noqa: F821
+        every: list[Any] = [None] * WORLD  # noqa: F821
+        distributed.all_gather_object(every, work(case, ROWS))  # noqa: F821
         results.append(every)
-    out = Path(OUT)  # type: ignore[name-defined]  # noqa: F821
-    if RANK == 0:  # type: ignore[name-defined]  # noqa: F821
+    out = Path(OUT)  # noqa: F821
+    if RANK == 0:  # noqa: F821
         out.with_suffix(".new").write_text(json.dumps(results), encoding="utf-8")
         out.with_suffix(".new").rename(out)
     while not out.exists():

@@ -1,20 +1,14 @@
 """Rollouts that overlap learning: which weights sample what, and runs that repeat and resume."""
 
-from __future__ import annotations
-
 import json
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train
+from tests.baselines.rows import copy_after
 
 pytestmark = [
     pytest.mark.vllm, pytest.mark.full, pytest.mark.xdist_group("overlap"),
@@ -36,18 +30,11 @@ def config(root: Path, **changes: Any) -> TrainConfig:
 def whole(tmp_path_factory: pytest.TempPathFactory, forked_engines: None) -> Path:
     """A finished run that sampled ahead, and `parts`: what it was on the disk at step 2."""
     root = tmp_path_factory.mktemp("overlap") / "whole"
-
-    def stop(row: MetricRow) -> None:
-        if row["step"] == 2:
-            shutil.copytree(root, root.parent / "parts")
-
-    train(config(root), stop)
+    train(config(root), copy_after(2, root, root.parent / "parts"))
     return root
 
 
-def test_every_batch_is_sampled_by_the_weights_of_one_step_before(
-    whole: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_every_batch_is_sampled_by_the_weights_of_one_step_before(whole, repeated_rows):
     kept = repeated_rows(whole)[1:]
     steps = [row["learn/steps/shared"] for row in kept]
     assert steps == [1.0] * 4  # else the next line says little
@@ -64,9 +51,7 @@ def test_every_batch_is_sampled_by_the_weights_of_one_step_before(
     assert all(row["learn/logp_gap_max/shared"] > 1e-3 for row in kept[1:])
 
 
-def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(
-    whole: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(whole, repeated_rows):
     parts = whole.parent / "parts"
     assert (parts / "checkpoints" / "step-00000002" / "ahead.json").is_file()
     assert not (whole / "checkpoints" / "step-00000004" / "ahead.json").exists()
@@ -74,20 +59,18 @@ def test_a_resumed_run_trains_on_the_rows_that_were_sampled_ahead(
     assert repeated_rows(parts) == repeated_rows(whole)
 
 
-def test_an_engine_that_dies_beside_the_learner_is_started_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_engine_that_dies_beside_the_learner_is_started_again(tmp_path, caplog):
     trainer = Trainer(config(tmp_path, lora_rank=4))
     start = trainer.batches.start
 
-    def start_dead(step: int) -> None:
-        for engine in trainer.engines.by_policy.values():  # type: ignore[attr-defined]
+    def start_dead(step):
+        for engine in trainer.engines.by_policy.values():
             engine.backend.close()
         start(step)
 
-    trainer.batches.start = start_dead  # type: ignore[method-assign]
+    trainer.batches.start = start_dead
     first = trainer.iterate(1)
-    trainer.batches.start = start  # type: ignore[method-assign]
+    trainer.batches.start = start
     second = trainer.iterate(2)
     trainer.close()
     assert [r for r in caplog.records if "started again" in r.getMessage()]

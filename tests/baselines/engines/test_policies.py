@@ -1,17 +1,10 @@
 """Weights of each policy: full or adapter, own base or shared, trained or frozen."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 
 from flowzoo.agents import Request, Sampling
@@ -24,6 +17,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import make_workflow
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 POCKET = str(pocket_path("math"))
 
@@ -59,7 +53,7 @@ def logits(weights: Any) -> Any:
         return weights.model(torch.arange(12)[None], use_cache=False).logits
 
 
-def test_adapters_on_different_bases_train_apart(halved: str) -> None:
+def test_adapters_on_different_bases_train_apart(halved):
     config = TrainConfig(lora_rank=4, models=(f"judge={halved}",), **HERE)
     trained = load_policies(config, NAMES, "math")
     models = {name: one.weights.model for name, one in trained.items()}
@@ -76,7 +70,7 @@ def test_adapters_on_different_bases_train_apart(halved: str) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
+def test_a_frozen_policy_plays_and_keeps_its_weights(rank):
     config = TrainConfig(lora_rank=rank, **HERE)
     trained = load_policies(config, NAMES, "math", frozen=["judge", "writer"])
     assert [one.frozen for one in trained.values()] == [True, False, True]
@@ -104,9 +98,8 @@ def test_a_frozen_policy_plays_and_keeps_its_weights(rank: int) -> None:
 @pytest.mark.vllm
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_frozen_policy_samples_from_a_vllm_engine(rank: int) -> None:
-    config = TrainConfig(lora_rank=rank, **HERE, engine="vllm", max_batch=8,
-                         engine_memory=0.125)  # fmt: skip
+def test_a_frozen_policy_samples_from_a_vllm_engine(rank):
+    config = TrainConfig(lora_rank=rank, **HERE, engine="vllm", max_batch=8, engine_memory=0.125)
     trained = load_policies(config, ["judge", "solver"], "math", frozen=["judge"])
     learner = Learner(trained["solver"].weights, LearnerConfig(lr=3e-2))
     greedy, problems = Sampling(temperature=0.0, max_tokens=16), [
@@ -127,7 +120,7 @@ def test_a_frozen_policy_samples_from_a_vllm_engine(rank: int) -> None:
         engines.close()
 
 
-def test_mistakes() -> None:
+def test_mistakes():
     config = TrainConfig()
     with pytest.raises(UsageError, match="Did you mean 'judge'"):
         load_policies(config, NAMES, "math", frozen=["juge"])

@@ -1,15 +1,10 @@
 """Engines that are given weights, and the proof that they have them; no Ray is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 import torch
 
 from flowzoo.agents import PolicyMap, Sampling
@@ -76,7 +71,7 @@ def give(world: World, policy: str, version: int, source: str = "") -> Loaded:
 
 @pytest.mark.vllm
 @pytest.mark.full
-def test_an_engine_for_each_policy_proves_its_own_weights(world: World) -> None:
+def test_an_engine_for_each_policy_proves_its_own_weights(world):
     replica, learners, proof = world
     assert len(set(map(id, replica.by_policy.values()))) == 2
     for name, learner in learners.items():
@@ -106,7 +101,7 @@ def test_an_engine_for_each_policy_proves_its_own_weights(world: World) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.full
-def test_an_engine_that_died_has_no_weights_until_they_come_again(world: World) -> None:
+def test_an_engine_that_died_has_no_weights_until_they_come_again(world):
     replica, learners, proof = world
     for name in NAMES:
         proof.remember(name, learners[name])
@@ -129,7 +124,7 @@ def test_an_engine_that_died_has_no_weights_until_they_come_again(world: World) 
         give(world, "solver", 4)
 
 
-def test_the_gpus_of_a_worker_are_shared_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpus_of_a_worker_are_shared_evenly(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert share_of_bundle(0.0, 2, 0) == ("", 1, 0.4)
     assert share_of_bundle(0.5, 1, 0) == ("", 1, 0.4)
@@ -139,14 +134,14 @@ def test_the_gpus_of_a_worker_are_shared_evenly(monkeypatch: pytest.MonkeyPatch)
     assert share_of_bundle(2.0, 2, 1) == ("5", 1, 0.8)
 
 
-async def test_a_driver_has_names_and_no_engine() -> None:
+async def test_a_driver_has_names_and_no_engine():
     config = TrainConfig(
         model="pocket:xs", lora_rank=4, device="cpu", threads=1, engine_dtype="float32"
     )
     trained = load_policies(config, NAMES, "math")
     assert engine_keys(trained) == engine_keys(policy_models(config, NAMES, "math"))
     engines = EnginesElsewhere(config, trained, Sampling(), Sampling(temperature=0.0))
-    assert engines.eval_policies["judge"].sampling.temperature == 0  # type: ignore[attr-defined]
+    assert engines.eval_policies["judge"].sampling.temperature == 0
     own = TransformersEngines(config, trained, Sampling(), Sampling(temperature=0.0))
     for name in NAMES:
         for one, other in (

@@ -1,12 +1,8 @@
 """Allowed differences of engine and learner after a sync; the syncs are in test_vllm_training."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
-
-pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
 
 from flowzoo.baselines.backends.sync_check import LogprobGap, SyncError, check
 
@@ -21,7 +17,7 @@ ENGINE = "the engine of policy 'shared'"
         (LogprobGap(0.5, 0.09, 96), False, 0.1),
     ],
 )
-def test_rounding_passes(gap: LogprobGap, exact: bool, tolerance: float) -> None:
+def test_rounding_passes(gap, exact, tolerance):
     check(gap, ENGINE, exact=exact, tolerance=tolerance)
 
 
@@ -34,6 +30,6 @@ def test_rounding_passes(gap: LogprobGap, exact: bool, tolerance: float) -> None
         (LogprobGap(math.nan, math.nan, 96), False, 0.0, "0.15 in the mean"),
     ],
 )
-def test_other_weights_do_not(gap: LogprobGap, exact: bool, tolerance: float, allowed: str) -> None:
+def test_other_weights_do_not(gap, exact, tolerance, allowed):
     with pytest.raises(SyncError, match=f"'shared' does not have .* and {allowed} is allowed"):
         check(gap, ENGINE, exact=exact, tolerance=tolerance)

@@ -1,7 +1,5 @@
 """Weights on their way to a split engine that stops or dies; in which order memory comes back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -11,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 import torch
 
 from flowzoo.agents import Sampling
@@ -80,11 +75,7 @@ def split(forked_engines: None) -> Iterator[tuple[Any, Learner]]:
     engines.close()
 
 
-def test_an_engine_that_dies_or_stops_while_it_takes_weights(
-    split: tuple[Any, Learner],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_engine_that_dies_or_stops_while_it_takes_weights(split, monkeypatch, caplog):
     from vllm.v1.engine.async_llm import AsyncLLM
 
     from flowzoo.agents.vllm import async_engine
@@ -95,7 +86,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
     for name in CHANGES:
         real = getattr(AsyncLLM, name)
 
-        async def told(self: Any, *given: Any, name: str = name, real: Any = real) -> None:
+        async def told(self, *given, name=name, real=real):
             await real(self, *given)
             said.append(name)
 
@@ -110,7 +101,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
     first = core_of(engines)
     os.kill(first, signal.SIGSTOP)
 
-    def kill_in_transfer() -> None:
+    def kill_in_transfer():
         end = time.monotonic() + 60
         while files() == before and time.monotonic() < end:
             time.sleep(0.01)
@@ -133,7 +124,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
     second = core_of(engines)
     load = engines.by_policy["solver"].load_weights
 
-    def load_and_stop(tensors: Any) -> int:
+    def load_and_stop(tensors):
         done = load(tensors)
         if core_of(engines) == second:
             os.kill(second, signal.SIGSTOP)
@@ -168,13 +159,13 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(
         time.sleep(0.05)
 
 
-def test_caches_wake_when_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caches_wake_when_weights_are_there(monkeypatch):
     engines, learner = open_engines()
     try:
         backend, order = engines.by_policy["solver"].backend, []
         load = backend.load_weights
 
-        def loaded(tensors: Any, version: int) -> None:
+        def loaded(tensors, version):
             load(tensors, version)
             order.append("load")
 

@@ -5,12 +5,12 @@ the learner's layouts, and those that batched sampling records. A step with grad
 is compared with one without, where dropout would show.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
+import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,33 +34,6 @@ from tests.baselines.rows import new_call
 TEMPERATURE, CLOSE = 0.7, 2e-5
 """Log-probs in float32 may differ by `CLOSE`; those of tokens are between -1 and -10 here."""
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 40, "hidden_size": 16, "n_embd": 16, "d_model": 16, "word_embed_proj_dim": 16,
-    "ffn_dim": 24, "num_hidden_layers": 2, "n_layer": 2, "n_layers": 2, "num_layers": 2,
-    "num_attention_heads": 4, "n_head": 4, "n_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 24, "n_inner": 24, "ffn_hidden_size": 24, "max_position_embeddings": 64,
-    "n_positions": 64, "max_seq_len": 64, "pad_token_id": 0, "eos_token_id": 0, "bos_token_id": 0,
-    "initializer_range": 0.3, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 12,
-    "intermediate_size_mlp": 24, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4,
-    "num_experts_per_tok": 2, "head_dim": 8, "rotary_dim": 4, "sliding_window": 4,
-    "query_pre_attn_scalar": 8,
-}  # fmt: skip
-"""Fields by name; a family takes those that it has."""
-WINDOWED = {"layer_types": ["sliding_attention", "full_attention"]}
-HYBRID: dict[str, Any] = {
-    "layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 2,
-    "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
-}  # fmt: skip
-MAMBA: dict[str, Any] = {
-    "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8,
-    "mamba_chunk_size": 8,
-}  # fmt: skip
-LATENT: dict[str, Any] = {
-    "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
-    "v_head_dim": 8, "n_group": 1, "topk_group": 1, "n_shared_experts": 1,
-    "first_k_dense_replace": 1, "num_key_value_heads": 4, "head_dim": 4,
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Family:
@@ -70,98 +43,18 @@ class Family:
     samples: bool = True
     """The transformers engine samples from it."""
     checkpoints: bool = True
-    form: tuple[float, float | None] = (1.0, None)
-    """Scale and cap of its logits."""
+    scale: float = 1.0
+    """Factor of its logits, which `cap` bounds."""
+    cap: float | None = None
     routers: int = 0
     """Linear layers that route, which LoRA leaves alone."""
-    options: tuple[tuple[str, Any], ...] = ()
-
-    @classmethod
-    def of(cls, expected: dict[str, Any] | None = None, **options: Any) -> Family:
-        return cls(**(expected or {}), options=tuple(options.items()))
+    options: dict[str, Any] = field(default_factory=dict)
 
 
-PADDED = {"packed": False}
-FAMILIES: dict[str, Family] = {
-    "llama": Family(),
-    "llama4_text": Family.of(
-        PADDED | {"routers": 1}, moe_layers=[1], attention_chunk_size=6, no_rope_layers=[1, 0],
-        layer_types=["chunked_attention", "full_attention"],
-    ),
-    "mistral": Family.of(PADDED),
-    "mixtral": Family.of(sliding_window=None),
-    "qwen2": Family(),
-    "qwen2_moe": Family.of({"routers": 2}),
-    "qwen3": Family(),
-    "qwen3_moe": Family(),
-    "qwen3_next": Family.of(PADDED | {"routers": 2}, **HYBRID),
-    "qwen3_5_text": Family.of(PADDED, **HYBRID),
-    "gemma": Family(),
-    "gemma2": Family.of(PADDED | {"form": (1.0, 30.0)}),
-    "gemma3_text": Family.of(PADDED),
-    "vaultgemma": Family.of(PADDED | {"form": (1.0, 30.0)}),
-    "recurrent_gemma": Family.of(
-        PADDED | {"samples": False, "form": (1.0, 30.0)}, lru_width=16, attention_window_size=6,
-        block_types=["recurrent", "attention"],
-    ),
-    "phi": Family(),
-    "phi3": Family.of(sliding_window=None),
-    "phimoe": Family.of({"routers": 2}, sliding_window=None),
-    "gpt2": Family(),
-    "gpt_bigcode": Family.of(PADDED),
-    "gpt_neo": Family.of(PADDED, attention_types=[[["global", "local"], 1]], window_size=4),
-    "gpt_neox": Family(),
-    "gpt_neox_japanese": Family.of(PADDED | {"checkpoints": False}),
-    "gptj": Family.of(PADDED),
-    "codegen": Family.of(PADDED),
-    "opt": Family(),
-    "xglm": Family.of(PADDED, attention_heads=4),
-    "biogpt": Family(),
-    "falcon": Family.of(PADDED),
-    "bloom": Family.of(PADDED),
-    "mpt": Family.of(PADDED),
-    "stablelm": Family.of(PADDED),
-    "cohere": Family.of({"form": (0.0625, None)}),
-    "cohere2": Family.of(PADDED | {"form": (0.0625, None)}, **WINDOWED),
-    "granite": Family.of({"form": (0.25, None)}, logits_scaling=4.0),
-    "granitemoe": Family.of({"form": (0.25, None)}, logits_scaling=4.0),
-    "granitemoehybrid": Family.of(
-        PADDED | {"form": (0.5, None)}, layer_types=["linear_attention", "full_attention"],
-        logits_scaling=2.0, shared_intermediate_size=12, **MAMBA,
-    ),
-    "hyperclovax": Family.of({"form": (0.5, None)}, logits_scaling=0.5),
-    "minicpm3": Family.of({"form": (0.5, None)}, dim_model_base=8, **LATENT),
-    "nanochat": Family.of({"form": (1.0, 15.0)}),
-    "olmo": Family(),
-    "olmo2": Family(),
-    "olmo3": Family.of(PADDED, **WINDOWED),
-    "olmoe": Family(),
-    "starcoder2": Family.of(sliding_window=None),
-    "smollm3": Family.of(sliding_window=None),
-    "glm4": Family(),
-    "glm4_moe": Family.of(first_k_dense_replace=1),
-    "nemotron": Family.of(PADDED),
-    "deepseek_v2": Family.of(**LATENT),
-    "deepseek_v3": Family.of(**LATENT),
-    "gpt_oss": Family.of(PADDED),
-    "mamba": Family.of(PADDED, state_size=4),
-    "mamba2": Family.of(PADDED, num_heads=4, expand=2, state_size=8, n_groups=1, chunk_size=8),
-    "falcon_mamba": Family.of(PADDED, state_size=4),
-    "falcon_h1": Family.of(
-        PADDED | {"form": (2.0, None)}, mamba_d_ssm=32, lm_head_multiplier=2.0, **MAMBA
-    ),
-    "jamba": Family.of(
-        PADDED | {"routers": 1}, mamba_d_state=4, use_mamba_kernels=False, attn_layer_period=2,
-        attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1,
-    ),
-    "lfm2": Family.of(
-        PADDED, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False
-    ),
-    "minimax": Family.of(
-        PADDED | {"samples": False}, layer_types=["linear_attention", "full_attention"],
-        block_size=8,
-    ),
-}  # fmt: skip
+DATA = json.loads(Path(__file__).with_name("families.json").read_text(encoding="utf-8"))
+SIZES: dict[str, Any] = DATA["sizes"]
+"""Fields by name; a family takes those that it has."""
+FAMILIES = {name: Family(**expected) for name, expected in DATA["families"].items()}
 QUICK = ("llama4_text", "gemma2", "granite", "mamba", "qwen3_next", "opt")
 """Those that stand for one trait each, in the default selection."""
 
@@ -188,10 +81,9 @@ def whole(name: str) -> Any:
     kind = CONFIG_MAPPING[name]
     usual = kind()
     fields = {key: value for key, value in SIZES.items() if key in vars(usual) or key in dir(usual)}
-    own = dict(FAMILIES[name].options)
     fields = {key: value for key, value in fields.items() if not _is_read_only(kind, key)}
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(kind(**(fields | own))).eval()
+    return AutoModelForCausalLM.from_config(kind(**(fields | FAMILIES[name].options))).eval()
 
 
 def _is_read_only(kind: type, name: str) -> bool:
@@ -293,7 +185,7 @@ def examine(name: str) -> list[str]:
     padded = learner_gap(name, "padded")
     assert max(padded, 0.0 if packed == "no" else float(packed)) <= CLOSE
     head = head_of(whole(name))
-    assert (head.scale, head.cap) == family.form
+    assert (head.scale, head.cap) == (family.scale, family.cap)
     if family.samples:
         gap = sampling_gap(name)
         assert gap <= CLOSE
@@ -319,7 +211,7 @@ def examine(name: str) -> list[str]:
                                  one == "shared_expert_gate")  # fmt: skip
     form = (
         ""
-        if family.form == (1.0, None)
+        if (head.scale, head.cap) == (1.0, None)
         else f"×{head.scale:g}" + (f", cap {head.cap:g}" if head.cap else "")
     )
     return [
@@ -330,12 +222,12 @@ def examine(name: str) -> list[str]:
 
 @pytest.mark.usual(3)
 @pytest.mark.parametrize("name", QUICK)
-def test_families_with_traits_of_their_own(name: str) -> None:
+def test_families_with_traits_of_their_own(name):
     examine(name)
 
 
 @pytest.mark.full
-def test_families(capsys: pytest.CaptureFixture[str]) -> None:
+def test_families(capsys):
     rows = [examine(name) for name in FAMILIES]
     assert len(rows) >= 28
     head = ["family", "packed", "padded", "fallback", "sampled", "checkpointing", "logits", "LoRA"]
@@ -346,7 +238,7 @@ def test_families(capsys: pytest.CaptureFixture[str]) -> None:
             sys.stdout.write("\n" + "  ".join(cells).rstrip())
 
 
-def test_a_family_with_layers_between_body_and_head_is_refused_in_one_line() -> None:
+def test_a_family_with_layers_between_body_and_head_is_refused_in_one_line():
     kind = CONFIG_MAPPING["modernbert-decoder"]
     config = kind(
         vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,

@@ -1,16 +1,10 @@
 """Gradients of roles, and the regularizer that scales repeated gradients down."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import numpy as np
+import pytest
 import torch
 
 from flowzoo.baselines.learner.config import LearnerConfig
@@ -22,38 +16,25 @@ from flowzoo.baselines.learner.gradient_stats import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.errors import UsageError
-
-Make = Callable[..., Any]
-
-ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
-
-
-def after(learner: Learner, rows: list[Any], advantages: list[float]) -> torch.Tensor:
-    """Minus the gradient of an update, as plain descent shows it."""
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
-    before = torch.cat([p.detach().flatten() for p in learner.parameters])
-    learner.update(rows, advantages)
-    return before - torch.cat([p.detach().flatten() for p in learner.parameters])
+from tests.baselines.learner.descent import ADVANTAGES, descend, moved
 
 
 def settings(**changes: Any) -> LearnerConfig:
     return LearnerConfig(**{"lr": 1.0, "clip_norm": 1e9, "truncated": "train", **changes})
 
 
-def test_gradient_stats_add_up_and_are_those_of_the_roles(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_gradient_stats_add_up_and_are_those_of_the_roles(tiny_model, role_rows, own_logps):
     rows = own_logps(tiny_model(), role_rows())
-    plain = after(Learner(tiny_model(), settings()), rows, ADVANTAGES)
+    plain = moved(descend(Learner(tiny_model(), settings())), rows, ADVANTAGES)
     learner = Learner(tiny_model(), settings(role_gradients=True, microbatch_rows=2))
     before = learner.update(rows, [0.0] * 9)
     assert not any(name.startswith("grad/") for name in before)
     metrics = Learner(tiny_model(), settings(role_gradients=True)).update(rows, ADVANTAGES)
-    whole = after(learner, rows, ADVANTAGES)
+    whole = moved(descend(learner), rows, ADVANTAGES)
     torch.testing.assert_close(whole, plain, atol=1e-6, rtol=1e-5)
     alone = {
-        role: after(
-            Learner(tiny_model(), settings()),
+        role: moved(
+            descend(Learner(tiny_model(), settings())),
             rows,
             [a if r.role == role else 0.0 for r, a in zip(rows, ADVANTAGES, strict=True)],
         )
@@ -70,7 +51,7 @@ def test_gradient_stats_add_up_and_are_those_of_the_roles(
         assert metrics[f"grad/cos/{pair[0]}/{pair[1]}"] == pytest.approx(cosine, abs=1e-4)
 
 
-def test_means_are_over_the_steps_in_which_a_value_is_defined() -> None:
+def test_means_are_over_the_steps_in_which_a_value_is_defined():
     first = RoleGramMatrix(("a", "b"), np.array([[9.0, 6.0], [6.0, 16.0]]), (3, 1))
     second = RoleGramMatrix(("a", "b"), np.array([[1.0, 0.0], [0.0, 0.0]]), (3, 1))
     third = RoleGramMatrix(("b",), np.array([[4.0]]), (1,))
@@ -86,14 +67,14 @@ def test_means_are_over_the_steps_in_which_a_value_is_defined() -> None:
     assert gram_metrics([]) == {}
 
 
-def test_conflict_is_the_share_of_pairs_that_pull_apart() -> None:
+def test_conflict_is_the_share_of_pairs_that_pull_apart():
     products = np.array([[1.0, -0.5, 0.5], [-0.5, 1.0, 0.1], [0.5, 0.1, 1.0]])
     metrics = gram_metrics([RoleGramMatrix(("a", "b", "c"), products, (1, 1, 1))])
     assert metrics["grad/conflict"] == pytest.approx(1 / 3)
     assert metrics["grad/effective_roles"] == pytest.approx(3)
 
 
-def test_a_weight_without_a_gradient_counts_as_zero() -> None:
+def test_a_weight_without_a_gradient_counts_as_zero():
     parameters = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(1))]
     roles = RoleGradients(parameters)
     parameters[0].grad = torch.tensor([3.0, 0.0])
@@ -107,9 +88,7 @@ def test_a_weight_without_a_gradient_counts_as_zero() -> None:
     assert [p.grad.tolist() for p in parameters if p.grad is not None] == [[4.0, 1.0], [5.0]]
 
 
-def test_entropy_and_clipping_are_told_by_role(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_entropy_and_clipping_are_told_by_role(tiny_model, role_rows, own_logps):
     rows = own_logps(tiny_model(), role_rows())
     metrics = Learner(tiny_model(), settings(role_gradients=True)).update(rows, ADVANTAGES)
     alone = Learner(tiny_model(), settings(skip_idle_rows=True)).update(
@@ -130,7 +109,7 @@ def test_entropy_and_clipping_are_told_by_role(
     assert metrics["learn/trained_entropy"] == pytest.approx(mean, rel=1e-5)
 
 
-def test_coherence_scales_what_repeats_and_leaves_what_turns() -> None:
+def test_coherence_scales_what_repeats_and_leaves_what_turns():
     weight = torch.nn.Parameter(torch.zeros(2))
     regularizer = Coherence(strength=0.5, window=2)
     seen, mean = [], torch.zeros(2)
@@ -147,13 +126,11 @@ def test_coherence_scales_what_repeats_and_leaves_what_turns() -> None:
     assert seen == pytest.approx([1.0, 0.5, 1.0, 1.0])
 
 
-def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(
-    tiny_model: Make, role_rows: Make
-) -> None:
+def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(tiny_model, role_rows):
     rows = role_rows()
     config = settings(coherence=0.8, clip_norm=0.1)
 
-    def run(learner: Learner, steps: int) -> list[dict[str, float]]:
+    def run(learner, steps):
         return [learner.update(rows, ADVANTAGES) for _ in range(steps)]
 
     whole = Learner(tiny_model(), LearnerConfig(lr=1e-4, coherence=0.8))
@@ -165,8 +142,8 @@ def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(
     second = Learner(first.model, LearnerConfig(lr=1e-4, coherence=0.8))
     second.load_state_dict(first.state_dict())
     assert run(second, 2) == expected[2:]
-    clipped = Learner(tiny_model(), config)
-    assert math.isclose(float(after(clipped, rows, ADVANTAGES).norm()), 0.1, rel_tol=1e-3)
-    assert float(after(clipped, rows, ADVANTAGES).norm()) < 0.09
+    clipped = descend(Learner(tiny_model(), config))
+    assert math.isclose(float(moved(clipped, rows, ADVANTAGES).norm()), 0.1, rel_tol=1e-3)
+    assert float(moved(clipped, rows, ADVANTAGES).norm()) < 0.09
     with pytest.raises(UsageError, match="coherence regularizer"):
         Learner(tiny_model(), settings()).load_state_dict(first.state_dict())

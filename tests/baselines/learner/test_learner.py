@@ -1,11 +1,8 @@
 """The learner on a tiny random Qwen3: masks, normalization, schedules, determinism."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +10,12 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from flowzoo.baselines.learner.batch import cut
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.learner.descent import descend, flat
 from tests.baselines.rows import VOCAB, new_call, tiny_model
 
 EOS = 0
@@ -49,56 +46,30 @@ def advantages_for(calls: list[Call]) -> list[float]:
     return [0.0 if idx % 3 == 2 else rng.uniform(-2, 2) for idx in range(len(calls))]
 
 
-def with_own_logps(model: Qwen3ForCausalLM, calls: list[Call], temperature: float) -> list[Call]:
-    """The calls with the log-probs a sampler of this model would have recorded."""
-    return [
-        replace(call, logps=tuple(plain_logps(model, call, temperature).tolist())) for call in calls
-    ]
-
-
-def plain_logps(model: Qwen3ForCausalLM, call: Call, temperature: float) -> torch.Tensor:
-    """Log-probs of one row without batching: the whole model on exactly its tokens."""
-    ids = [*call.prompt_ids, *call.output_ids]
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0] / temperature
-    logps = logits.log_softmax(-1)
-    start = len(call.prompt_ids)
-    return torch.stack(
-        [logps[start + t - 1, token] for t, token in enumerate(call.output_ids)]
-        or [torch.zeros(())]
-    )[: len(call.output_ids)]
-
-
-def weights_after(
-    calls: list[Call],
-    advantages: list[float],
-    **changes: Any,
-) -> torch.Tensor:
+def weights_after(calls: list[Call], advantages: list[float], **changes: Any) -> torch.Tensor:
     """All weights after an update, as one vector. Plain SGD: Adam would amplify rounding."""
-    config = LearnerConfig(lr=1.0, clip_norm=1e9, **changes)
-    learner = Learner(tiny_model(), config)
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+    learner = descend(Learner(tiny_model(), LearnerConfig(lr=1.0, clip_norm=1e9, **changes)))
     learner.update(calls, advantages)
-    return torch.cat([p.detach().flatten() for p in learner.parameters])
+    return flat(learner.parameters)
 
 
 @pytest.mark.parametrize(
     "aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"]
 )
-def test_microbatches_do_not_change_the_update(aggregation: Any) -> None:
+def test_microbatches_do_not_change_the_update(aggregation):
     calls = make_calls()
     advantages = advantages_for(calls)
     loss = LossConfig(aggregation=aggregation, constant=40.0)
-    start = torch.cat([p.detach().flatten() for p in tiny_model().parameters()])
+    start = flat(tiny_model().parameters())
     whole = weights_after(calls, advantages, loss=loss)
     assert float((whole - start).abs().max()) > 1e-3
     for changes in ({"microbatch_rows": 1}, {"microbatch_rows": 3}, {"microbatch_tokens": 25}):
-        other = weights_after(calls, advantages, loss=loss, **changes)  # type: ignore[arg-type]
+        other = weights_after(calls, advantages, loss=loss, **changes)
         torch.testing.assert_close(other, whole, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean"])
-def test_skipping_idle_rows_does_not_change_the_update(aggregation: Any) -> None:
+def test_skipping_idle_rows_does_not_change_the_update(aggregation):
     calls = make_calls()
     calls[0] = replace(calls[0], finish="length")
     advantages = advantages_for(calls)
@@ -113,7 +84,7 @@ def test_skipping_idle_rows_does_not_change_the_update(aggregation: Any) -> None
     assert float((fewer - full).abs().max()) > 1e-4, "idle rows must stay in the counts"
 
 
-def test_arrival_order_does_not_change_a_bit() -> None:
+def test_arrival_order_does_not_change_a_bit():
     calls = make_calls()
     advantages = advantages_for(calls)
     order = list(range(len(calls)))
@@ -125,33 +96,23 @@ def test_arrival_order_does_not_change_a_bit() -> None:
     assert torch.equal(straight, shuffled)
 
 
-def test_two_runs_are_equal() -> None:
-    calls = make_calls()
-    runs = []
-    for _ in range(2):
-        learner = Learner(tiny_model(), LearnerConfig())
-        metrics = [learner.update(calls, advantages_for(calls)) for _ in range(3)]
-        runs.append((metrics, [p.detach().clone() for p in learner.parameters]))
-    assert runs[0][0] == runs[1][0]
-    assert all(torch.equal(a, b) for a, b in zip(runs[0][1], runs[1][1], strict=True))
-
-
-def test_update_makes_good_replies_likelier() -> None:
+def test_update_makes_good_replies_likelier(own_logps):
     model = tiny_model()
-    calls = with_own_logps(model, make_calls(), 0.8)
+    calls = own_logps(model, make_calls(), 0.8)
     advantages = [1.0 if idx % 2 else -1.0 for idx in range(len(calls))]
     learner = Learner(model, LearnerConfig(lr=1e-2, temperature=0.8))
     metrics = learner.update(calls, advantages)
     assert metrics["learn/logp_gap_max"] < 1e-5
     assert metrics["learn/ess"] == pytest.approx(1.0, abs=1e-5)
-    gains = [float(plain_logps(model, call, 0.8).sum()) - sum(call.logps) for call in calls]
+    later = own_logps(model, calls, 0.8)
+    gains = [sum(now.logps) - sum(call.logps) for now, call in zip(later, calls, strict=True)]
     assert sum(gains[1::2]) > 0.1
     assert sum(gains[0::2]) < -0.1
 
 
-def test_metrics_of_several_steps() -> None:
+def test_metrics_of_several_steps(own_logps):
     model = tiny_model()
-    calls = with_own_logps(model, make_calls(), 1.0)
+    calls = own_logps(model, make_calls())
     learner = Learner(model, LearnerConfig(lr=1e-2, updates_per_iteration=4, truncated="train"))
     metrics = learner.update(calls, [1.0] * len(calls))
     assert (metrics["learn/steps"], metrics["learn/skipped"], learner.steps) == (4, 0, 4)
@@ -164,26 +125,23 @@ def test_metrics_of_several_steps() -> None:
     assert 0 < metrics["learn/trained_entropy"] < math.log(VOCAB)
 
 
-def test_grad_norm_is_that_before_clipping() -> None:
+def test_grad_norm_is_that_before_clipping():
     calls = make_calls()
     advantages = advantages_for(calls)
     norms, moves = [], []
     for clip in (0.01, 1e9):
-        model = tiny_model()
-        before = torch.cat([p.detach().flatten() for p in model.parameters()])
-        learner = Learner(model, LearnerConfig(lr=1.0, clip_norm=clip))
-        learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
+        learner = descend(Learner(tiny_model(), LearnerConfig(lr=1.0, clip_norm=clip)))
+        before = flat(learner.parameters)
         norms.append(learner.update(calls, advantages)["learn/grad_norm"])
-        after = torch.cat([p.detach().flatten() for p in model.parameters()])
-        moves.append(float((after - before).norm()))
+        moves.append(float((flat(learner.parameters) - before).norm()))
     assert norms[0] == norms[1] > 0.1
     assert moves == pytest.approx([0.01, norms[1]], rel=1e-3)
 
 
 @pytest.mark.parametrize(("rule", "moved"), [("train", True), ("mask", False), ("penalize", True)])
-def test_truncated_replies(rule: Any, moved: bool) -> None:
+def test_truncated_replies(rule, moved, own_logps):
     model = tiny_model()
-    calls = [replace(with_own_logps(model, make_calls(1), 1.0)[0], finish="length")]
+    calls = [replace(own_logps(model, make_calls(1))[0], finish="length")]
     before = copy.deepcopy(model.state_dict())
     learner = Learner(model, LearnerConfig(truncated=rule, weight_decay=0.0))
     metrics = learner.update(calls, [0.0 if rule == "penalize" else 1.0])
@@ -193,7 +151,7 @@ def test_truncated_replies(rule: Any, moved: bool) -> None:
     assert same is not moved
 
 
-def test_nothing_to_train_on_changes_nothing() -> None:
+def test_nothing_to_train_on_changes_nothing():
     calls = make_calls()
     model = tiny_model()
     learner = Learner(model, LearnerConfig(weight_decay=0.1))
@@ -207,7 +165,7 @@ def test_nothing_to_train_on_changes_nothing() -> None:
     assert learner.iteration == 3
 
 
-def test_kl_pulls_towards_the_reference_even_without_advantage() -> None:
+def test_kl_pulls_towards_the_reference_even_without_advantage():
     calls = make_calls()
     model, reference = tiny_model(0), tiny_model(1)
     learner = Learner(model, LearnerConfig(lr=1e-2, loss=LossConfig(kl_coef=1.0)), reference)
@@ -217,7 +175,7 @@ def test_kl_pulls_towards_the_reference_even_without_advantage() -> None:
     assert all(torch.equal(before[name], v) for name, v in reference.state_dict().items())
 
 
-def test_entropy_bonus_raises_entropy() -> None:
+def test_entropy_bonus_raises_entropy():
     calls = make_calls()
     learner = Learner(tiny_model(), LearnerConfig(lr=1e-2, loss=LossConfig(entropy_coef=1.0)))
     seen = [learner.update(calls, [0.0] * len(calls))["learn/trained_entropy"] for _ in range(4)]
@@ -225,7 +183,7 @@ def test_entropy_bonus_raises_entropy() -> None:
     assert seen[-1] > seen[0] + 0.05
 
 
-def test_non_finite_loss_carries_the_rows_and_changes_nothing() -> None:
+def test_non_finite_loss_carries_the_rows_and_changes_nothing():
     calls = make_calls()
     calls[7] = replace(calls[7], logps=(float("-inf"),) * len(calls[7].output_ids))
     model = tiny_model()
@@ -238,7 +196,7 @@ def test_non_finite_loss_carries_the_rows_and_changes_nothing() -> None:
     assert all(parameter.grad is None for parameter in learner.parameters)
 
 
-def test_non_finite_gradient_carries_the_rows() -> None:
+def test_non_finite_gradient_carries_the_rows():
     calls = make_calls()
     marked = calls[7]
     model = tiny_model()
@@ -248,7 +206,7 @@ def test_non_finite_gradient_carries_the_rows() -> None:
         c for c in calls if c.output_ids and len(c.prompt_ids) + len(c.output_ids) == size
     ]
 
-    def spoil(_module: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def spoil(_module, _args, kwargs, output):
         ids = kwargs["input_ids"].tolist()
         wanted = [*marked.prompt_ids, *marked.output_ids[:-1]]
         trained = output.last_hidden_state.requires_grad
@@ -262,36 +220,7 @@ def test_non_finite_gradient_carries_the_rows() -> None:
     assert caught.value.calls == (marked,)
 
 
-def test_cut() -> None:
-    lengths = [3, 9, 4, 4, 20, 1]
-    batches = cut(lengths, 12)
-    assert sorted(idx for batch in batches for idx in batch) == list(range(6))
-    assert batches == [[4], [1], [2, 3, 0], [5]]
-    assert [len(batch) for batch in cut(lengths, 1000, 4)] == [4, 2]
-
-
-@pytest.mark.parametrize(
-    ("action", "text"),
-    [
-        (lambda: LearnerConfig(schedule="linar"), "linear"),  # type: ignore[arg-type]
-        (lambda: LearnerConfig(truncated="drop"), "penalize"),  # type: ignore[arg-type]
-        (lambda: LearnerConfig(schedule="cosine"), "iterations"),
-        (lambda: LearnerConfig(temperature=0.0), "temperature"),
-        (lambda: LearnerConfig(updates_per_iteration=0), "updates_per_iteration"),
-        (lambda: LearnerConfig(warmup=-1), "warmup"),
-        (lambda: LearnerConfig(weights="bfloat16"), "set `compute` to bfloat16 too"),
-        (lambda: LearnerConfig(beta1=1.0), r"`beta1` must be in \[0, 1\)"),
-        (lambda: LearnerConfig(adam_eps=0.0), "`adam_eps` must be greater than 0"),
-        (lambda: LearnerConfig(optimizer="adam"), "unknown choice of `optimizer`"),  # type: ignore[arg-type]
-        (lambda: cut([1], 0), "max_tokens"),
-    ],
-)
-def test_mistakes_raise(action: Callable[[], Any], text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        action()
-
-
-def test_rows_that_cannot_be_trained_on() -> None:
+def test_rows_that_cannot_be_trained_on():
     learner = Learner(tiny_model(), LearnerConfig())
     call = make_calls(1)[0]
     with pytest.raises(UsageError, match="no prompt tokens"):
@@ -302,9 +231,9 @@ def test_rows_that_cannot_be_trained_on() -> None:
         learner.update([call], [1.0, 1.0])
 
 
-def test_a_family_that_caps_its_logits_is_refused() -> None:
+def test_a_family_that_caps_its_logits_is_refused():
     class Capped(Qwen3ForCausalLM):
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
+        def forward(self, *args, **kwargs):
             output: Any = super().forward(*args, **kwargs)
             output.logits = output.logits.tanh()
             return output

@@ -1,18 +1,11 @@
 """Choices of the learner against gradients written out row by row."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from torch import Tensor
 
@@ -22,27 +15,12 @@ from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
+from tests.baselines.learner.descent import ADVANTAGES, descend, flat, moved
+from tests.baselines.rows import new_call
 
 Make = Callable[..., Any]
 
 PLAIN = LossConfig(clip_low=None, clip_high=None, dual_clip=None)
-
-
-def descend(learner: Learner) -> Learner:
-    """Plain descent at rate 1, so that an update moves the weights by minus the gradient."""
-    learner.optimizer = torch.optim.SGD(learner.parameters, lr=1.0)  # type: ignore[assignment]
-    return learner
-
-
-def flat(weights: list[Any]) -> Tensor:
-    return torch.cat([weight.detach().flatten() for weight in weights])
-
-
-def moved(learner: Learner, calls: list[Call], advantages: list[float]) -> Tensor:
-    """Minus what an update adds to the weights."""
-    before = flat(learner.parameters)
-    learner.update(calls, advantages)
-    return before - flat(learner.parameters)
 
 
 def gradient(parameters: list[Any], loss: Tensor) -> Tensor:
@@ -57,12 +35,7 @@ def config(**changes: Any) -> LearnerConfig:
     return LearnerConfig(**{"lr": 1.0, "clip_norm": 1e9, "loss": PLAIN, **changes})
 
 
-ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
-
-
-def test_role_weights_and_kl_per_role(
-    tiny_model: Make, role_rows: Make, row_logps: Make, own_logps: Make
-) -> None:
+def test_role_weights_and_kl_per_role(tiny_model, role_rows, row_logps, own_logps):
     model, anchor = tiny_model(0), tiny_model(1)
     calls = own_logps(model, role_rows())
     weights, kl = {"a": 2.0, "b": 0.0}, {"c": 0.25}
@@ -82,7 +55,7 @@ def test_role_weights_and_kl_per_role(
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_role_may_be_anchored_alone(tiny_model: Make, role_rows: Make, own_logps: Make) -> None:
+def test_a_role_may_be_anchored_alone(tiny_model, role_rows, own_logps):
     model = tiny_model()
     calls = own_logps(model, role_rows())
     learner = Learner(model, LearnerConfig(lr=1e-2, role_kl={"b": 5.0}))
@@ -92,9 +65,7 @@ def test_a_role_may_be_anchored_alone(tiny_model: Make, role_rows: Make, own_log
     assert learner.update(calls, [1.0] * 9)["learn/rows_trained"] == 9
 
 
-def test_the_reference_of_full_weights_is_the_model_at_the_start(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_the_reference_of_full_weights_is_the_model_at_the_start(tiny_model, role_rows, own_logps):
     model = tiny_model()
     start = copy.deepcopy(model)
     calls = own_logps(model, role_rows())
@@ -105,9 +76,7 @@ def test_the_reference_of_full_weights_is_the_model_at_the_start(
     assert torch.equal(flat(own.parameters), flat(given.parameters))
 
 
-def test_the_reference_of_an_adapter_is_its_base(
-    tiny_model: Make, role_rows: Make, row_logps: Make, own_logps: Make
-) -> None:
+def test_the_reference_of_an_adapter_is_its_base(tiny_model, role_rows, row_logps, own_logps):
     base = LoraBase(tiny_model(), "tiny", LoraSettings(rank=2, alpha=4))
     one, two = base.add("one", 0), base.add("two", 0)
     for weights in (one, two):
@@ -137,8 +106,8 @@ def test_the_reference_of_an_adapter_is_its_base(
 
 @pytest.mark.parametrize("cap", [2.0, 1.1])
 def test_recomputed_old_logps_are_corrected_by_capped_weights(
-    cap: float, tiny_model: Make, role_rows: Make, row_logps: Make, own_logps: Make
-) -> None:
+    cap, tiny_model, role_rows, row_logps, own_logps
+):
     """The sampler was another model: the ratio starts at 1 and importance weights stand before."""
     model = tiny_model()
     calls = own_logps(tiny_model(2), role_rows())
@@ -148,7 +117,7 @@ def test_recomputed_old_logps_are_corrected_by_capped_weights(
         importance = (now.detach() - torch.tensor(call.logps)).exp().clamp_max(cap)
         weights.append(importance)
         loss = loss - (importance * (now - now.detach()).exp() * advantage).sum() / tokens
-    expected = gradient(list(model.parameters()), loss)  # type: ignore[arg-type]
+    expected = gradient(list(model.parameters()), loss)
     learner = descend(Learner(model, config(old_logp="recomputed", importance_cap=cap)))
     before = flat(learner.parameters)
     metrics = learner.update(calls, ADVANTAGES)
@@ -162,15 +131,13 @@ def test_recomputed_old_logps_are_corrected_by_capped_weights(
     assert metrics["learn/logp_gap_max"] > 0.1, "the gap is that to the sampler"
 
 
-def test_old_logps_of_later_steps_are_those_before_the_first(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_old_logps_of_later_steps_are_those_before_the_first(tiny_model, role_rows, own_logps):
     calls = own_logps(tiny_model(), role_rows())
     ends = []
     for source in ("sampler", "recomputed"):
         settings = config(old_logp=source, updates_per_iteration=3, lr=0.1, microbatch_rows=2)
         learner = Learner(tiny_model(), settings)
-        learner.optimizer = torch.optim.SGD(learner.parameters, lr=0.1)  # type: ignore[assignment]
+        learner.optimizer = torch.optim.SGD(learner.parameters, lr=0.1)
         metrics = [learner.update(calls, ADVANTAGES)]
         ends.append((flat(learner.parameters), metrics[0]["learn/kl"]))
     torch.testing.assert_close(ends[0][0], ends[1][0], atol=1e-5, rtol=1e-4)
@@ -203,9 +170,7 @@ def sampled(model: Any, row_logps: Make, sampling: Sampling, count: int = 8) -> 
 
 
 @pytest.mark.parametrize("cut", [{"top_p": 0.7}, {"top_k": 4}, {"top_p": 0.8, "top_k": 6}])
-def test_renormalized_logps_are_the_samplers(
-    cut: dict[str, Any], tiny_model: Make, row_logps: Make
-) -> None:
+def test_renormalized_logps_are_the_samplers(cut, tiny_model, row_logps):
     model = tiny_model()
     calls = sampled(model, row_logps, Sampling(temperature=0.8, **cut))
     settings = LearnerConfig(
@@ -222,7 +187,7 @@ def test_renormalized_logps_are_the_samplers(
     assert 0 < metrics["learn/kl"] < 1, "the second step still has finite log-probs"
 
 
-def test_renormalized_gradient(tiny_model: Make, row_logps: Make) -> None:
+def test_renormalized_gradient(tiny_model, row_logps):
     model = tiny_model()
     calls = sampled(model, row_logps, Sampling(top_k=4))
     advantages = [1.0, -1.0] * 4
@@ -237,9 +202,7 @@ def test_renormalized_gradient(tiny_model: Make, row_logps: Make) -> None:
     torch.testing.assert_close(moved(learner, calls, advantages), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_token_that_the_learner_would_not_keep_is_counted_and_finite(
-    tiny_model: Make, row_logps: Make
-) -> None:
+def test_a_token_that_the_learner_would_not_keep_is_counted_and_finite(tiny_model, row_logps):
     calls = sampled(tiny_model(1), row_logps, Sampling(top_k=2))
     learner = Learner(tiny_model(), LearnerConfig(correction="renormalize", top_k=2))
     metrics = learner.update(calls, [1.0, -1.0] * 4)
@@ -254,12 +217,12 @@ def test_a_token_that_the_learner_would_not_keep_is_counted_and_finite(
     ids=["padded", "checkpointing", "single"],
 )
 def test_what_only_saves_time_or_memory_does_not_change_the_update(
-    changes: dict[str, Any], adapter: bool, tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+    changes, adapter, tiny_model, role_rows, own_logps
+):
     calls = own_logps(tiny_model(1), role_rows())
     common = {"old_logp": "recomputed", "role_kl": {"a": 0.2}, "role_gradients": True}
 
-    def update(**settings: Any) -> Tensor:
+    def update(**settings):
         weights: Any = tiny_model()
         if adapter:
             weights = LoraBase(weights, "tiny", LoraSettings(rank=2, alpha=4)).add("one", 0)
@@ -272,7 +235,7 @@ def test_what_only_saves_time_or_memory_does_not_change_the_update(
     torch.testing.assert_close(update(**changes), plain, atol=1e-5, rtol=1e-3)
 
 
-def test_steps_by_rows(tiny_model: Make, role_rows: Make) -> None:
+def test_steps_by_rows(tiny_model, role_rows):
     for count, steps in ((1, 1), (4, 1), (5, 2), (12, 3), (13, 4)):
         settings = LearnerConfig(updates_per_iteration="by_rows", rows_per_update=4)
         learner = Learner(tiny_model(), settings)

@@ -1,7 +1,5 @@
 """The loss against a reference written token by token in float64, value and gradient."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +17,6 @@ LENGTHS = (5, 1, 0, 3)
 ADVANTAGES = (1.3, -0.7, 2.0, -1.1)
 WEIGHTS = (1.0, 0.25, 2.0, 1.5)
 KL_COEFS = (0.4, 0.0, 0.1, 0.2)
-WIDTH = max(LENGTHS)
 
 
 def tensors(seed: int = 0, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:
@@ -93,8 +90,7 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
     lengths = [int(row.sum()) for row in mask]
     total, gradient = 0.0, np.zeros(mask.shape)
     for row, length in enumerate(lengths):
-        ratios = [values["logps"][row, t] - values["behavior_logps"][row, t] for t in
-                  range(length)]  # fmt: skip
+        ratios = [values["logps"][row, t] - values["behavior_logps"][row, t] for t in range(length)]
         for t in range(length):
             token = Token(
                 values["logps"][row, t], ratios[t], sum(ratios) / length,
@@ -118,10 +114,8 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
 
 
 CONFIGS = [
-    LossConfig(aggregation=aggregation, constant=7.0, **extra)  # type: ignore[arg-type]
-    for aggregation in (
-        "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum"
-    )
+    LossConfig(aggregation=aggregation, constant=7.0, **extra)
+    for aggregation in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "token-sum")
     for extra in (
         {},
         {"clip_low": 0.2, "clip_high": 0.28, "kl_coef": 0.3, "entropy_coef": 0.05},
@@ -132,7 +126,7 @@ CONFIGS = [
         {"ratio": "sequence", "clip_high": None, "dual_clip": 1.2, "kl_coef": 0.1},
         {"clipping": "weight", "clip_low": None, "clip_high": 1.0, "dual_clip": None},
     )
-]  # fmt: skip
+]
 SHAPES = [LENGTHS, (4,), (1,), (0, 2), (3, 3, 3)]
 EXTRAS = [
     (),
@@ -145,9 +139,7 @@ EXTRAS = [
 
 @pytest.mark.parametrize("extras", EXTRAS, ids=str)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_value_and_gradient_equal_the_reference(
-    config: LossConfig, extras: tuple[str, ...]
-) -> None:
+def test_value_and_gradient_equal_the_reference(config, extras):
     for seed, lengths in enumerate(SHAPES):
         data = tensors(seed, lengths)
         for name in {"row_weights", "kl_coefs", "importance"} - set(extras):
@@ -159,7 +151,7 @@ def test_value_and_gradient_equal_the_reference(
         np.testing.assert_allclose(data["logps"].grad.numpy(), gradient, atol=1e-12, rtol=0)
 
 
-def test_the_reference_differentiates_rightly() -> None:
+def test_the_reference_differentiates_rightly():
     for config in CONFIGS[:7]:  # the last has a constant in it that depends on logp
         data = tensors()
         _, gradient = reference_loss(data, config)
@@ -172,14 +164,14 @@ def test_the_reference_differentiates_rightly() -> None:
             assert gradient[row, t] == pytest.approx((ends[1] - ends[0]) / 2e-6, abs=1e-7)
 
 
-def test_no_constant_of_a_row_gets_a_gradient() -> None:
+def test_no_constant_of_a_row_gets_a_gradient():
     data = tensors()
     data["importance"].requires_grad_()
     policy_loss(**data, config=LossConfig())[0].backward()
     assert data["importance"].grad is None
 
 
-def test_row_weights_leave_the_counts_alone() -> None:
+def test_row_weights_leave_the_counts_alone():
     for config in CONFIGS:
         data = tensors()
         parts = []
@@ -192,7 +184,7 @@ def test_row_weights_leave_the_counts_alone() -> None:
         assert sum(parts) == pytest.approx(float(whole.detach()), abs=1e-12)
 
 
-def test_old_logps_equal_to_the_current_ones_give_the_plain_gradient() -> None:
+def test_old_logps_equal_to_the_current_ones_give_the_plain_gradient():
     """At ratio 1 the surrogate and -A logp have one gradient."""
     gradients = []
     plain = LossConfig(ratio="none", clip_low=None, clip_high=None, dual_clip=None)
@@ -204,7 +196,7 @@ def test_old_logps_equal_to_the_current_ones_give_the_plain_gradient() -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_parts_add_up_to_the_whole(config: LossConfig) -> None:
+def test_parts_add_up_to_the_whole(config):
     data = tensors()
     whole, stats = policy_loss(**data, config=config)
     totals = LossNormalizer(len(LENGTHS), sum(LENGTHS))
@@ -228,7 +220,7 @@ def one_row(advantage: float, *ratios: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_gspo_by_hand() -> None:
+def test_gspo_by_hand():
     """arXiv 2507.18071, eq. 5 and 7: s = (2 * 1 / 2)^(1/2) = 1, though both tokens have moved."""
     narrow = LossConfig(ratio="sequence", clip_low=3e-4, clip_high=4e-4, dual_clip=None,
                         aggregation="seq-mean-token-mean")  # fmt: skip
@@ -247,7 +239,7 @@ def test_gspo_by_hand() -> None:
         assert (stats.ratio, stats.ratio_squared) == pytest.approx((4.0, 8.0))
 
 
-def test_cispo_by_hand() -> None:
+def test_cispo_by_hand():
     """arXiv 2506.13585, eq. 4 and 5: no token loses its gradient, whatever its ratio."""
     config = LossConfig(clipping="weight", clip_low=None, clip_high=1.0, dual_clip=None)
     for advantage in (1.5, -1.5):
@@ -262,7 +254,7 @@ def test_cispo_by_hand() -> None:
         assert stats.clipped == 1
 
 
-def test_dual_clip_by_hand() -> None:
+def test_dual_clip_by_hand():
     """arXiv 1912.09729, eq. 5: max(min(r A, clip(r) A), c A) for A < 0."""
     for bound, wanted, slope in ((3.0, 6.0, 0.0), (6.0, 10.0, 10.0), (None, 10.0, 10.0)):
         data = one_row(-2.0, 5.0)
@@ -273,11 +265,11 @@ def test_dual_clip_by_hand() -> None:
         assert stats.dual_clipped == (slope == 0)
 
 
-def test_a_function_stands_in_place_of_the_surrogate() -> None:
+def test_a_function_stands_in_place_of_the_surrogate():
     data = tensors()
     seen: list[Any] = []
 
-    def squares(*given: Any) -> Any:
+    def squares(*given):
         seen.extend(given)
         logps, old, advantages, _ = given
         return advantages[:, None] * (logps - old) ** 2
@@ -299,7 +291,7 @@ def test_a_function_stands_in_place_of_the_surrogate() -> None:
     np.testing.assert_allclose(data["logps"].grad.numpy(), gradient, atol=1e-12)
 
 
-def test_statistics() -> None:
+def test_statistics():
     ratios = [[2.0, 1.0], [4.0, 0.5]]
     logps = torch.tensor(ratios, dtype=torch.float64).log()
     data: dict[str, Any] = {
@@ -318,7 +310,7 @@ def test_statistics() -> None:
     assert stats.entropy == pytest.approx(1.0)
 
 
-def test_k3_is_an_unbiased_estimate_under_the_sampler() -> None:
+def test_k3_is_an_unbiased_estimate_under_the_sampler():
     behavior = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
     current = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
     exact = float((behavior * (behavior / current).log()).sum())
@@ -334,9 +326,7 @@ def test_k3_is_an_unbiased_estimate_under_the_sampler() -> None:
 
 @pytest.mark.parametrize("old", [None, [0.5, 0.4, 0.1], [0.3, 0.2, 0.5]])
 @pytest.mark.parametrize("estimate", ["corrected", "plain"])
-def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(
-    estimate: Any, old: list[float] | None
-) -> None:
+def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(estimate, old):
     """Over the sampler's tokens, a policy that has moved, and a reference: exact expectations.
 
     With recomputed log-probs `old` is what ratios are to, and not what tokens were drawn from.
@@ -367,7 +357,7 @@ def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(
         assert not torch.allclose(got, wanted, rtol=0.1)
 
 
-def test_a_token_that_became_very_unlikely_does_not_make_the_kl_explode() -> None:
+def test_a_token_that_became_very_unlikely_does_not_make_the_kl_explode():
     """In float32, where exp(reference - logp) is infinite."""
     logps = torch.tensor([[-100.0, -0.5]], requires_grad=True)
     old = torch.tensor([[-1.0, -1.0]])
@@ -385,7 +375,7 @@ def test_a_token_that_became_very_unlikely_does_not_make_the_kl_explode() -> Non
     assert bool(logps.grad.isfinite().all())
 
 
-def test_only_empty_rows() -> None:
+def test_only_empty_rows():
     empty = torch.zeros(2, 0)
     loss, stats = policy_loss(empty, empty, torch.ones(2), empty.bool(), LossConfig())
     assert (float(loss), stats.tokens) == (0.0, 0.0)
@@ -396,7 +386,7 @@ def test_only_empty_rows() -> None:
     "name",
     ["logps", "behavior_logps", "reference_logps", "importance", "row_weights", "advantages"],
 )
-def test_a_poisoned_row_is_named(name: str, bad: float) -> None:
+def test_a_poisoned_row_is_named(name, bad):
     data = tensors()
     data[name] = data[name].detach().clone()
     data[name][(3, 1) if data[name].dim() == 2 else (3,)] = bad
@@ -405,7 +395,7 @@ def test_a_poisoned_row_is_named(name: str, bad: float) -> None:
     assert caught.value.rows == (3,)
 
 
-def test_a_sampler_log_prob_of_minus_infinity_does_not_hide_behind_a_clip() -> None:
+def test_a_sampler_log_prob_of_minus_infinity_does_not_hide_behind_a_clip():
     data = tensors()
     data["behavior_logps"][0, 2] = float("-inf")
     assert ADVANTAGES[0] > 0, "the clipped surrogate alone would be finite"
@@ -434,12 +424,12 @@ def test_a_sampler_log_prob_of_minus_infinity_does_not_hide_behind_a_clip() -> N
         ),
     ],
 )
-def test_config_mistakes(change: dict[str, Any], text: str) -> None:
+def test_config_mistakes(change, text):
     with pytest.raises(UsageError, match=text):
         LossConfig(**change)
 
 
-def test_call_mistakes() -> None:
+def test_call_mistakes():
     data = tensors()
     del data["kl_coefs"]
     for name, config in (
@@ -461,7 +451,7 @@ def test_call_mistakes() -> None:
         policy_loss(**{**data, "logps": data["logps"].flatten()}, config=LossConfig())
 
 
-def test_kl_coefs_of_zero_need_no_reference() -> None:
+def test_kl_coefs_of_zero_need_no_reference():
     data = {**tensors(), "reference_logps": None}
     data["kl_coefs"] = torch.zeros(len(LENGTHS), dtype=torch.float64)
     loss, stats = policy_loss(**data, config=replace(LossConfig(), kl_coef=0.5))

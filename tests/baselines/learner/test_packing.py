@@ -1,7 +1,5 @@
 """Packing rows by their common prefixes."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +23,6 @@ def sights(packing: Packing) -> dict[int, list[list[int]]]:
     for position, place in enumerate(packing.places.tolist()):
         query, keys, bias = queries[place]
         assert query == position
-        assert bias is not None
         seen = [key for key, value in zip(keys, bias.tolist(), strict=True) if value == 0]
         found.setdefault(position, []).append(seen)
     return found
@@ -33,7 +30,7 @@ def sights(packing: Packing) -> dict[int, list[list[int]]]:
 
 @settings(max_examples=150, deadline=None)
 @given(rows_of_few_tokens)
-def test_every_distinct_prefix_stands_once_and_sees_itself(rows: list[list[int]]) -> None:
+def test_every_distinct_prefix_stands_once_and_sees_itself(rows):
     tree = grow(rows)
     prefixes = {tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)}
     assert len(tree.ids) == len(prefixes)
@@ -46,20 +43,20 @@ def test_every_distinct_prefix_stands_once_and_sees_itself(rows: list[list[int]]
             assert seen[position] == [path[:end].tolist()]
 
 
-def test_rows_without_a_common_prefix_stand_one_after_another() -> None:
+def test_rows_without_a_common_prefix_stand_one_after_another():
     tree = grow([[5, 1], [7], [6, 6, 6]])
     assert tree.ids.tolist() == [5, 1, 6, 6, 6, 7]
     assert [path.tolist() for path in tree.paths] == [[0, 1], [5], [2, 3, 4]]
 
 
-def test_equal_rows_are_one() -> None:
+def test_equal_rows_are_one():
     tree = grow([[1, 2], [1, 2], [1, 2]])
     assert tree.ids.tolist() == [1, 2]
     assert [path.tolist() for path in tree.paths] == [[0, 1]] * 3
     assert sorted_rows([[1, 2], [0], [1, 2]]) == [(1, 0), (0, 0), (2, 2)]
 
 
-def test_segments_of_like_shape_share_a_bucket() -> None:
+def test_segments_of_like_shape_share_a_bucket():
     rng = np.random.default_rng(0)
     short = [[1, *rng.integers(2, 1000, 20).tolist()] for _ in range(50)]
     long = [[0, *rng.integers(2, 1000, 400).tolist()] for _ in range(3)]
@@ -67,14 +64,14 @@ def test_segments_of_like_shape_share_a_bucket() -> None:
     assert sorted(tuple(bucket.queries.shape) for bucket in packing.buckets) == [(3, 401), (50, 21)]
 
 
-def test_a_long_whole_row_has_no_table() -> None:
+def test_a_long_whole_row_has_no_table():
     tree = grow([list(range(600)), list(range(1, 40)), [*range(600), 7]])
     packing = lay_out(tree)
     tables = {tuple(one.queries.shape): one.bias is None for one in packing.buckets}
     assert tables == {(1, 600): True, (1, 39): False, (1, 1): False}
 
 
-def test_a_long_row_that_shares_little_stays_whole() -> None:
+def test_a_long_row_that_shares_little_stays_whole():
     header = list(range(100))
     rows = [[*header, *[number] * 700] for number in (1, 2)]
     tree = grow(rows)
@@ -84,14 +81,12 @@ def test_a_long_row_that_shares_little_stays_whole() -> None:
     assert len(grow(most).ids) == 800
 
 
-def test_moving_keeps_everything() -> None:
+def test_moving_keeps_everything():
     import torch
 
     packing = lay_out(grow([[1, 2, 3], [1, 2], [4]])).to(torch.device("cpu"))
     stacked = packing.stacked(2, torch.bfloat16)
     for before, after in zip(packing.buckets, stacked.buckets, strict=True):
-        assert before.bias is not None
-        assert after.bias is not None
         segments, _, width, keys = before.bias.shape
         assert after.bias.shape == (segments, 1, 2 * width, keys)
         assert after.bias.dtype == torch.bfloat16

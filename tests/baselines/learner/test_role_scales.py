@@ -1,16 +1,10 @@
 """Factors of a role's part of a step: weights, rates, counts; and which optimizers see it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,11 +14,9 @@ from flowzoo.baselines.learner.batch import role_factors
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.loss import LossNormalizer, token_weights
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
+from tests.baselines.learner.descent import ADVANTAGES, moved
 
-Make = Callable[..., Any]
-ADVANTAGES = [0.5, -1.0, 2.0, -0.3, 1.0, 0.0, 1.5, -2.0, 0.7]
 NORMALizED: list[Any] = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]
 CALLS = st.lists(
     st.builds(
@@ -40,14 +32,6 @@ CALLS = st.lists(
 def config(**changes: Any) -> LearnerConfig:
     plain = {"lr": 0.5, "clip_norm": 0, "optimizer": "sgd", "weight_decay": 0}
     return LearnerConfig(**{**plain, "truncated": "train", **changes})
-
-
-def moved(learner: Learner, calls: list[Call], advantages: list[float]) -> Tensor:
-    """Change of the weights by an update."""
-    before = [p.detach().clone() for p in learner.parameters]
-    learner.update(calls, advantages)
-    gaps = [p.detach() - b for p, b in zip(learner.parameters, before, strict=True)]
-    return torch.cat([gap.flatten() for gap in gaps])
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -68,9 +52,7 @@ def row_weights(calls: list[Any], aggregation: Any, kind: Any) -> list[float]:
 
 
 @given(calls=CALLS, aggregation=st.sampled_from(NORMALizED))
-def test_what_a_role_weighs_depends_on_its_own_rows_alone(
-    calls: list[Any], aggregation: Any
-) -> None:
+def test_what_a_role_weighs_depends_on_its_own_rows_alone(calls, aggregation):
     for kind in ("pooled", "mean", "sum"):
         weights = row_weights(calls, aggregation, kind)
         for role in sorted({call.role for call in calls}):
@@ -92,8 +74,8 @@ def test_what_a_role_weighs_depends_on_its_own_rows_alone(
 
 @pytest.mark.parametrize("aggregation", NORMALizED)
 def test_a_shared_step_is_the_sum_of_the_steps_that_roles_would_take_alone(
-    aggregation: Any, tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+    aggregation, tiny_model, role_rows, own_logps
+):
     loss = LossConfig(aggregation=aggregation)
     calls = [replace(call, episode=f"e{n // 4}") for n, call in enumerate(role_rows())]
     calls = own_logps(tiny_model(), calls)
@@ -109,9 +91,7 @@ def test_a_shared_step_is_the_sum_of_the_steps_that_roles_would_take_alone(
         close(whole, torch.stack(parts).sum(0))
 
 
-def test_n_equal_agents_push_n_times_as_hard_under_sum_alone(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+def test_n_equal_agents_push_n_times_as_hard_under_sum_alone(tiny_model, role_rows, own_logps):
     one = own_logps(tiny_model(), role_rows(3))
     one = [replace(call, role="a") for call in one]
     three = [replace(call, agent=f"a_{n}", slot=n) for call in one for n in range(3)]
@@ -124,11 +104,11 @@ def test_n_equal_agents_push_n_times_as_hard_under_sum_alone(
 
 
 def test_sgd_sees_the_weight_of_a_policys_only_role_and_adamw_does_not(
-    tiny_model: Make, role_rows: Make, own_logps: Make
-) -> None:
+    tiny_model, role_rows, own_logps
+):
     calls = own_logps(tiny_model(), [replace(call, role="a") for call in role_rows()])
 
-    def after(**changes: Any) -> Tensor:
+    def after(**changes):
         return moved(Learner(tiny_model(), config(**changes)), calls, ADVANTAGES)
 
     third = {"role_weights": {"a": 1 / 3}}
@@ -137,7 +117,7 @@ def test_sgd_sees_the_weight_of_a_policys_only_role_and_adamw_does_not(
     torch.testing.assert_close(after(**adam, **third), after(**adam), atol=2e-7, rtol=1e-3)
 
 
-def test_clip_norm_0_never_clips(tiny_model: Make, role_rows: Make, own_logps: Make) -> None:
+def test_clip_norm_0_never_clips(tiny_model, role_rows, own_logps):
     calls = own_logps(tiny_model(), role_rows())
     big = [1e4 * a for a in ADVANTAGES]
     free, wide, tight = (
@@ -149,12 +129,6 @@ def test_clip_norm_0_never_clips(tiny_model: Make, role_rows: Make, own_logps: M
     assert float(free.norm()) > 100 * float(tight.norm())
 
 
-def test_what_no_optimizer_or_aggregation_can_do_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"`role_lr` within a policy is for sgd.*adamw takes one"):
-        LearnerConfig(role_lr={"a": 1e-3})
-    with pytest.raises(UsageError, match="`role_lr` of 'a' must be greater than 0"):
-        config(role_lr={"a": 0.0})
+def test_a_sum_over_roles_needs_counts():
     with pytest.raises(UsageError, match="`role_loss` sum is about the counts"):
         config(role_loss="sum", loss=LossConfig(aggregation="token-sum"))
-    with pytest.raises(UsageError, match="`clip_norm` must be at least 0"):
-        config(clip_norm=-1)

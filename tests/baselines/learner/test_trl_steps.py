@@ -3,19 +3,12 @@
 The rows and TRL's numbers are in `trl_steps.json`, which `benchmarks/trl_golden.py` wrote.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
-
 import torch
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -23,6 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
+from tests.baselines.rows import new_call
 
 TRL: dict[str, Any] = json.loads((Path(__file__).parent / "trl_steps.json").read_text())
 LOSSES = {
@@ -88,7 +82,7 @@ def logps_of(model: Any, call: Call) -> Tensor:
 
 
 @pytest.mark.parametrize("case", LOSSES)
-def test_three_steps_are_those_of_trl(case: str) -> None:
+def test_three_steps_are_those_of_trl(case):
     model, rows, theirs = make_model(), calls(case), TRL["cases"][case]
     learner = Learner(model, settings(case))
     found = [learner.update(rows, ADVANTAGES) for _ in theirs["losses"]]
@@ -105,7 +99,7 @@ def test_three_steps_are_those_of_trl(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["kl corrected", "kl plain"])
-def test_the_second_step_is_that_of_float64(case: str) -> None:
+def test_the_second_step_is_that_of_float64(case):
     """Written out from the formulas, with gradients of a copy of the model in float64."""
     model, rows = make_model(), calls(case)
     start = copy.deepcopy(model).double()

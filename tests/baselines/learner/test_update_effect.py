@@ -1,23 +1,18 @@
 """Effect of an update: the divergence is exact, and measuring it changes nothing."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
-
 import torch
 
 from flowzoo.baselines.learner import update_effect
-from flowzoo.baselines.learner.batch import Microbatch, TrainingRow, make_rows
+from flowzoo.baselines.learner.batch import make_rows
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.update_effect import UpdateEffect, sample
@@ -39,9 +34,8 @@ ADVANTAGES = [1.0, -1.0, 0.5, 0.0, 0.0, -0.5, 1.0, -1.0]
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 def test_the_divergence_is_that_of_all_sampled_contexts(
-    tiny_model: Callable[..., Any], row_logps: Callable[..., Any], rows: list[Call], layout: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    tiny_model, row_logps, rows, layout, monkeypatch
+):
     monkeypatch.setattr(update_effect, "FEWEST_ROWS", len(rows))
     model, before = tiny_model(), tiny_model()
     metrics = Learner(model, replace(CONFIG, layout=layout)).update(rows, ADVANTAGES)
@@ -61,10 +55,8 @@ def test_the_divergence_is_that_of_all_sampled_contexts(
     assert abs(metrics["learn/kl"]) < 1e-6 < 1e-4 < metrics["learn/update_kl"]
 
 
-def test_a_tiny_step_has_a_tiny_divergence_and_not_the_noise_of_rounding(
-    tiny_model: Callable[..., Any], rows: list[Call]
-) -> None:
-    def divergence(lr: float) -> float:
+def test_a_tiny_step_has_a_tiny_divergence_and_not_the_noise_of_rounding(tiny_model, rows):
+    def divergence(lr):
         config = replace(CONFIG, lr=lr, weight_decay=0.0)
         return Learner(tiny_model(), config).update(rows, ADVANTAGES)["learn/update_kl"]
 
@@ -72,9 +64,7 @@ def test_a_tiny_step_has_a_tiny_divergence_and_not_the_noise_of_rounding(
     assert 0 < divergence(1e-6) < 1e-8
 
 
-def test_without_the_measurement_no_row_goes_through_the_model_again(
-    tiny_model: Callable[..., Any], rows: list[Call]
-) -> None:
+def test_without_the_measurement_no_row_goes_through_the_model_again(tiny_model, rows):
     found: dict[bool, tuple[int, set[str], list[Any]]] = {}
     for effect in (True, False):
         model, passes = tiny_model(), Counter[str]()
@@ -91,10 +81,9 @@ def test_without_the_measurement_no_row_goes_through_the_model_again(
 
 @pytest.mark.parametrize("changes", [{}, {"updates_per_iteration": 3, "role_gradients": True}])
 def test_measuring_changes_neither_weights_nor_random_streams(
-    tiny_model: Callable[..., Any], rows: list[Call], changes: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    def trained() -> tuple[Any, ...]:
+    tiny_model, rows, changes, monkeypatch
+):
+    def trained():
         torch.manual_seed(7)
         learner = Learner(tiny_model(), replace(CONFIG, **changes))
         metrics = [learner.update(rows, ADVANTAGES) for _ in range(2)][-1]
@@ -118,14 +107,13 @@ def test_measuring_changes_neither_weights_nor_random_streams(
                             ({"compute": "bfloat16"}, [8, 8])],
 )  # fmt: skip
 def test_rows_of_the_first_step_are_not_computed_twice_before_it(
-    tiny_model: Callable[..., Any], rows: list[Call], changes: dict[str, Any], passes: list[int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    tiny_model, rows, changes, passes, monkeypatch
+):
     monkeypatch.setattr(update_effect, "FEWEST_ROWS", len(rows))
     measured: list[int] = []
     batch = UpdateEffect._batch
 
-    def counted(self: UpdateEffect, some: Sequence[TrainingRow]) -> Microbatch:
+    def counted(self, some):
         measured.append(len(some))
         return batch(self, some)
 
@@ -135,17 +123,13 @@ def test_rows_of_the_first_step_are_not_computed_twice_before_it(
     assert measured == passes
 
 
-def test_an_update_without_a_row_to_train_on_has_no_effect_to_measure(
-    tiny_model: Callable[..., Any], rows: list[Call]
-) -> None:
+def test_an_update_without_a_row_to_train_on_has_no_effect_to_measure(tiny_model, rows):
     metrics = Learner(tiny_model(), CONFIG).update(rows, [0.0] * len(rows))
     assert not any(name.startswith("learn/update_") for name in metrics)
     assert metrics["signal/a"] == 0.0
 
 
-def test_the_sample_is_bounded_keyed_and_of_rows_with_tokens(
-    role_rows: Callable[..., list[Call]],
-) -> None:
+def test_the_sample_is_bounded_keyed_and_of_rows_with_tokens(role_rows):
     calls = [replace(call, output_ids=(), logps=()) if n % 5 == 0 else call
              for n, call in enumerate(role_rows(400))]  # fmt: skip
     able = make_rows(calls, [0.0] * len(calls), CONFIG)
@@ -162,9 +146,7 @@ def test_the_sample_is_bounded_keyed_and_of_rows_with_tokens(
     assert len(sample(able, 3, 1)) == 1
 
 
-def test_where_the_vocabulary_is_large_some_tokens_stand_for_all(
-    tiny_model: Callable[..., Any], rows: list[Call], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_vocabulary_is_large_some_tokens_stand_for_all(tiny_model, rows, monkeypatch):
     monkeypatch.setattr(update_effect, "CHUNK_ELEMENTS", 23 * 5)
     monkeypatch.setattr(update_effect, "_AT_ONCE", 23 * 2)
     model = tiny_model()
@@ -182,10 +164,7 @@ def test_where_the_vocabulary_is_large_some_tokens_stand_for_all(
     assert moved["learn/update_ratio_max"] > 1
 
 
-def test_entropy_is_estimated_from_all_sampled_tokens(
-    tiny_model: Callable[..., Any], row_logps: Callable[..., Any],
-    role_rows: Callable[..., list[Call]],
-) -> None:  # fmt: skip
+def test_entropy_is_estimated_from_all_sampled_tokens(tiny_model, row_logps, role_rows):
     # Tokens drawn from the model itself: the mean of -log p is close to the mean entropy, in rows
     # that are trained and in rows that are not.
     model = tiny_model()
@@ -213,9 +192,7 @@ def test_entropy_is_estimated_from_all_sampled_tokens(
     assert (metrics["signal/a"], metrics["signal/b"]) == (0.5, 0.0)
 
 
-def test_masked_replies_and_roles_without_weight_carry_no_signal(
-    tiny_model: Callable[..., Any], rows: list[Call]
-) -> None:
+def test_masked_replies_and_roles_without_weight_carry_no_signal(tiny_model, rows):
     cut = [replace(call, finish="length") if call.role == "a" else call for call in rows]
     config = replace(CONFIG, role_weights={"b": 0.0})
     metrics = Learner(tiny_model(), config).update(cut, [1.0] * len(cut))

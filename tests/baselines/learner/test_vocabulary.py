@@ -1,7 +1,5 @@
 """Log-probs chunk by chunk against automatic differentiation of the whole."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -11,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flowzoo.baselines.learner.vocabulary import Entropy, OutputHead, chunk_of, target_logps
+from flowzoo.baselines.learner.vocabulary import OutputHead, chunk_of, target_logps
 
 STATES, HIDDEN, VOCAB, TOKENS = 11, 6, 17, 15
 
@@ -43,9 +41,7 @@ def gradients(
     ("temperature", "bias", "scale", "cap"),
     [(1.0, False, 1.0, None), (0.7, True, 1.0, None), (0.7, True, 0.25, None), (0.7, True, 3, 1.5)],
 )
-def test_values_and_gradients(
-    chunk: int, entropy: Entropy, temperature: float, bias: bool, scale: float, cap: float | None
-) -> None:
+def test_values_and_gradients(chunk, entropy, temperature, bias, scale, cap):
     states, head, sources, targets = problem(bias)
     whole = OutputHead(head, scale, cap)
     found = target_logps(states, whole, sources, targets, temperature, entropy, chunk)
@@ -65,7 +61,7 @@ def test_values_and_gradients(
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
 
 
-def test_a_frozen_head_gets_no_gradient() -> None:
+def test_a_frozen_head_gets_no_gradient():
     states, head, sources, targets = problem()
     head.requires_grad_(False)
     target_logps(states, OutputHead(head), sources, targets, 1.0, "none", 4).logps.sum().backward()
@@ -73,7 +69,7 @@ def test_a_frozen_head_gets_no_gradient() -> None:
     assert head.weight.grad is None
 
 
-def test_no_tokens_at_all() -> None:
+def test_no_tokens_at_all():
     states, head, sources, targets = problem()
     for chunk in (0, 3):
         found = target_logps(
@@ -83,7 +79,7 @@ def test_no_tokens_at_all() -> None:
         assert (len(found.logps), len(found.entropies)) == (0, 0)
 
 
-def test_lower_precision_follows_autocast() -> None:
+def test_lower_precision_follows_autocast():
     states, head, sources, targets = problem()
     states, head = states.detach().float().requires_grad_(), head.float()
     exact = target_logps(states, OutputHead(head), sources, targets, 1.0, "grad", 4)
@@ -99,7 +95,7 @@ def test_lower_precision_follows_autocast() -> None:
         torch.testing.assert_close(mine, theirs, atol=0.1, rtol=0.1)
 
 
-def test_chunk_of() -> None:
+def test_chunk_of():
     assert chunk_of(151_936, 0) == 220
     assert chunk_of(768, 10) == 10
     assert chunk_of(10**9, 0) == 1
@@ -124,7 +120,7 @@ print((peak_kib() - before) / 1024)
 
 
 @pytest.mark.full
-def test_memory_is_that_of_a_chunk() -> None:
+def test_memory_is_that_of_a_chunk():
     """MiB that a forward and backward pass takes at most, in a fresh process, of 64 MiB of logits.
 
     First chunk by chunk, then plainly.

@@ -1,17 +1,9 @@
 """Full weights and LoRA adapters as a learner, a checkpoint and a sampler see them."""
 
-from __future__ import annotations
-
 import asyncio
-import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -23,6 +15,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.errors import UsageError
+from tests.baselines.rows import copy_after
 
 POCKET = pocket_path("math")
 
@@ -49,7 +42,7 @@ def nudge(weights: LoraWeights) -> None:
             weight.add_(0.1)
 
 
-def test_a_new_adapter_changes_nothing_and_moving_one_leaves_the_other(base: LoraBase) -> None:
+def test_a_new_adapter_changes_nothing_and_moving_one_leaves_the_other(base):
     plain = load(dtype="float32").model(torch.arange(12)[None], use_cache=False).logits.detach()
     one, two = base.add("one", 0), base.add("two.b", 0)
     assert torch.equal(logits(one), plain)
@@ -58,8 +51,8 @@ def test_a_new_adapter_changes_nothing_and_moving_one_leaves_the_other(base: Lor
     assert torch.equal(logits(two), plain)
 
 
-def test_first_weights_depend_on_name_and_seed_and_not_on_the_global_generator() -> None:
-    def first(name: str, seed: int) -> Any:
+def test_first_weights_depend_on_name_and_seed_and_not_on_the_global_generator():
+    def first(name, seed):
         torch.manual_seed(len(name) + seed)
         model = AutoModelForCausalLM.from_pretrained(POCKET, dtype=torch.float32)
         weights = LoraBase(model, str(POCKET), LoraSettings(rank=4, alpha=8)).add(name, seed)
@@ -71,7 +64,7 @@ def test_first_weights_depend_on_name_and_seed_and_not_on_the_global_generator()
     assert not torch.equal(first("a", 1), first("b", 1))
 
 
-def test_only_the_active_adapter_gets_gradients_and_the_base_none(base: LoraBase) -> None:
+def test_only_the_active_adapter_gets_gradients_and_the_base_none(base):
     one, two = base.add("one", 0), base.add("two", 0)
     with one.active():
         base.model(torch.arange(12)[None], use_cache=False).logits.square().mean().backward()
@@ -81,7 +74,7 @@ def test_only_the_active_adapter_gets_gradients_and_the_base_none(base: LoraBase
     assert all(w.grad is None for w in base.model.parameters() if id(w) not in trained)
 
 
-def test_an_adapter_survives_its_files(base: LoraBase, tmp_path: Path) -> None:
+def test_an_adapter_survives_its_files(base, tmp_path):
     one, two = base.add("one", 0), base.add("two", 0)
     nudge(one)
     one.save(tmp_path)
@@ -96,7 +89,7 @@ def test_an_adapter_survives_its_files(base: LoraBase, tmp_path: Path) -> None:
         other.add("one", 0).load(tmp_path)
 
 
-def test_two_policies_sample_from_their_own_adapter_of_one_model(base: LoraBase) -> None:
+def test_two_policies_sample_from_their_own_adapter_of_one_model(base):
     tokenizer = load().tokenizer
     parts = {name: base.add(name, 0) for name in ("one", "two")}
     nudge(parts["two"])
@@ -110,7 +103,7 @@ def test_two_policies_sample_from_their_own_adapter_of_one_model(base: LoraBase)
     chat = [{"role": "user", "content": "3 + 4"}]
     requests = [Request((i,), "a_0", "a", chat) for i in range(4)]
 
-    async def both() -> list[Any]:
+    async def both():
         return await asyncio.gather(*(p.generate(requests) for p in players.values()))
 
     alone = [asyncio.run(player.generate(requests)) for player in players.values()]
@@ -120,17 +113,12 @@ def test_two_policies_sample_from_their_own_adapter_of_one_model(base: LoraBase)
 
 @pytest.mark.full
 def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
-    tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
-    def config(name: str) -> TrainConfig:
+    tmp_path, repeated_rows
+):
+    def config(name):
         return TrainConfig(**SMALL, sharing=("isolated",), out=str(tmp_path / name))
 
-    def crash(row: dict[str, Any]) -> None:
-        """Copy the files of a process that is killed now."""
-        if row["step"] == 1:
-            shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-
-    train(config("whole"), crash)
+    train(config("whole"), copy_after(1, tmp_path / "whole", tmp_path / "parts"))
     train(config("parts"))
     assert repeated_rows(tmp_path / "parts") == repeated_rows(tmp_path / "whole")
     trainer = Trainer(config("whole"))
@@ -144,7 +132,7 @@ def test_isolated_adapters_train_apart_and_a_run_resumes_with_the_same_numbers(
     trainer.close()
 
 
-def test_policies_may_start_from_different_models(tmp_path: Path) -> None:
+def test_policies_may_start_from_different_models(tmp_path):
     other = load(dtype="float32")
     with torch.no_grad():
         other.model.lm_head.weight.mul_(0.5)
@@ -165,13 +153,13 @@ def test_policies_may_start_from_different_models(tmp_path: Path) -> None:
     ("words", "message"),
     [(("a",), "POLICY=VALUE, got 'a'"), (("c=x",), "unknown policy 'c'"), (("a=",), "got 'a='")],
 )
-def test_maps_over_policies_name_what_is_wrong(words: tuple[str, ...], message: str) -> None:
+def test_maps_over_policies_name_what_is_wrong(words, message):
     with pytest.raises(UsageError, match=message):
         per_policy(words, ["a", "b"], "models")
     assert per_policy(("a=x=y",), ["a", "b"], "models") == {"a": "x=y"}
 
 
 @pytest.mark.parametrize(("rank", "alpha"), [(0, 8), (4, 0)])
-def test_bad_shapes_are_refused(rank: int, alpha: int) -> None:
+def test_bad_shapes_are_refused(rank, alpha):
     with pytest.raises(UsageError, match="rank >= 1 and alpha >= 1"):
         LoraSettings(rank, alpha)

@@ -1,15 +1,10 @@
 """The control at equal inference, and finished runs opened again, on tiny real runs."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents.evaluation.majority import vote
 from flowzoo.baselines.matrix import controls
@@ -45,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["control", "vote/seed-0"])
-def test_a_finished_run_plays_its_last_evaluation_again(runs: Path, name: str) -> None:
+def test_a_finished_run_plays_its_last_evaluation_again(runs, name):
     data = read_finished(runs / name)
     with open_finished(runs / name) as run:
         records = run.evaluation.play(run.policy_map)
@@ -59,7 +54,7 @@ def test_a_finished_run_plays_its_last_evaluation_again(runs: Path, name: str) -
     assert replies != [[call["reply"] for call in one["calls"]] for one in first]  # it has learned
 
 
-def test_votes_cost_what_the_workflow_does(runs: Path) -> None:
+def test_votes_cost_what_the_workflow_does(runs):
     control, workflow = runs / "control", runs / "vote" / "seed-0"
     found = match_control(control, workflow)
     path = control / "like-vote--seed-0.json"
@@ -81,13 +76,11 @@ def test_votes_cost_what_the_workflow_does(runs: Path) -> None:
     assert by_calls["gain"] == paired_gain(again["scores"], scores)._asdict()
 
 
-def test_what_is_done_is_not_done_again_and_what_is_stale_is(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_done_is_not_done_again_and_what_is_stale_is(runs, monkeypatch):
     control, workflow = runs / "control", runs / "vote" / "seed-0"
     before = match_control(control, workflow, ["calls"])
 
-    def fail(folder: Path) -> Any:
+    def fail(folder):
         raise RuntimeError(f"{folder} was opened")
 
     monkeypatch.setattr(controls, "open_finished", fail)
@@ -100,9 +93,7 @@ def test_what_is_done_is_not_done_again_and_what_is_stale_is(
     path.unlink()
 
 
-def test_other_problems_an_unfinished_run_and_other_words_are_refused(
-    runs: Path, tmp_path: Path
-) -> None:
+def test_other_problems_an_unfinished_run_and_other_words_are_refused(runs, tmp_path):
     with pytest.raises(UsageError, match="other problems"):
         match_control(runs / "other", runs / "vote" / "seed-0")
     with pytest.raises(UsageError, match="no run directory"):
@@ -114,11 +105,11 @@ def test_other_problems_an_unfinished_run_and_other_words_are_refused(
     with pytest.raises(UsageError, match="not finished"):
         match_control(unfinished, runs / "vote" / "seed-0")
     with pytest.raises(UsageError, match=r"unknown match 'call'.*'calls'"):
-        match_control(runs / "control", runs / "vote" / "seed-0", ["call"])  # type: ignore[list-item]
+        match_control(runs / "control", runs / "vote" / "seed-0", ["call"])
 
 
 @pytest.mark.full
-def test_the_command_says_where_it_wrote_or_why_not(runs: Path, warm: Callable[..., Any]) -> None:
+def test_the_command_says_where_it_wrote_or_why_not(runs, warm):
     words = ["flowzoo.baselines.matrix.controls", "--match", "calls"]
     good = [*words, "--run", str(runs / "control"), "--like", str(runs / "vote" / "seed-0")]
     done = warm(good).finish()
@@ -131,14 +122,14 @@ def test_the_command_says_where_it_wrote_or_why_not(runs: Path, warm: Callable[.
     assert refused.stderr.startswith("error: ")
 
 
-def test_names_and_first_samples(tmp_path: Path) -> None:
+def test_names_and_first_samples(tmp_path):
     assert run_label(tmp_path / "cell" / "seed-12") == "cell--seed-12"
     assert run_label(tmp_path / "voting-math") == "voting-math"
     records: Any = [(problem, sample) for problem in "ab" for sample in range(3)]
     assert first_samples(records, 3, 2) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
 
-def test_the_last_evaluation_is_the_one_compared(runs: Path) -> None:
+def test_the_last_evaluation_is_the_one_compared(runs):
     data = read_finished(runs / "control")
     found = last_evaluation(data)
     assert found["step"] == 2

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -41,15 +39,13 @@ def rows(*values: float | None) -> list[dict[str, float | None]]:
         ({"fall": None, "at_most": 0.2}, (0.6, float("nan")), None, None),
     ],
 )
-def test_a_failure_is_there_by_its_rule_and_since_it_stays(
-    changes: dict[str, Any], values: tuple[float | None, ...], there: bool | None, since: int | None
-) -> None:
+def test_a_failure_is_there_by_its_rule_and_since_it_stays(changes, values, there, since):
     failure = one(**changes)
     assert failure.there(rows(*values)) is there
     assert failure.since(rows(*values)) == since
 
 
-def test_the_rule_is_said_in_words() -> None:
+def test_the_rule_is_said_in_words():
     assert (
         one().rule
         == "acc is 10 points or more lower at the last evaluation than it was before training"
@@ -71,17 +67,17 @@ def test_the_rule_is_said_in_words() -> None:
         ({"mends": "good"}, "`mends` of a failure in here must be a list of texts"),
     ],
 )
-def test_mistakes_in_a_failure_are_named(changes: dict[str, Any], message: str) -> None:
+def test_mistakes_in_a_failure_are_named(changes, message):
     with pytest.raises(UsageError, match=message):
         one(**changes)
 
 
-def test_failures_must_be_blocks() -> None:
+def test_failures_must_be_blocks():
     with pytest.raises(UsageError, match=r"must be a list of \[\[failures\]\] blocks"):
         read_matrix({"cells": CELLS, "failures": {"name": "A"}}, "m", "here")
 
 
-def test_the_failures_of_the_zoo_have_all_of_its_cells_and_survive_their_file() -> None:
+def test_the_failures_of_the_zoo_have_all_of_its_cells_and_survive_their_file():
     zoo = load_matrix("zoo")
     cells = {(name, label) for failure in zoo.failures for name, label, _ in failure.cells}
     assert cells == {(cell.name, cell.label) for cell in zoo.cells}

@@ -1,7 +1,5 @@
 """Processes of a matrix as forks: each its own, killed alone, and ended with the matrix."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -61,7 +59,7 @@ def wait_for(log: Path, text: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_fork_is_as_after_python_m(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_fork_is_as_after_python_m(environment, tmp_path):
     log = tmp_path / "log.txt"
     log.write_text("before\n")
     one = Fork(["echo_arguments", "0"], log, {**environment, "COLOR": "red"})
@@ -80,9 +78,7 @@ def test_a_fork_is_as_after_python_m(environment: dict[str, str], tmp_path: Path
     one.kill()  # what has ended is let alone, whoever has its number now
 
 
-def test_one_is_interrupted_or_killed_and_the_others_go_on(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_one_is_interrupted_or_killed_and_the_others_go_on(environment, tmp_path):
     three = [Fork(["echo_arguments", "wait"], tmp_path / f"{n}.txt", environment) for n in range(3)]
     for number in range(3):
         wait_for(tmp_path / f"{number}.txt", "waits")
@@ -99,12 +95,9 @@ def test_one_is_interrupted_or_killed_and_the_others_go_on(
 
 
 @pytest.mark.full
-def test_forks_end_with_a_matrix_that_is_killed(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_forks_end_with_a_matrix_that_is_killed(environment, tmp_path):
     words = [sys.executable, "-c", STARTS, str(tmp_path / "log.txt")]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as matrix:
-        assert matrix.stdout is not None
         pid = int(matrix.stdout.readline())
         wait_for(tmp_path / "log.txt", "waits")
         matrix.kill()

@@ -1,7 +1,5 @@
 """Budgets of compared cells, controls at equal training tokens, and the time that is left."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping
@@ -11,8 +9,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.matrix.cell import cell_text, is_control
 from flowzoo.baselines.matrix.file import Matrix, load_matrix, read_matrix
@@ -55,7 +51,7 @@ def finish(
         {"step": step, "eval/scores": one, "tokens/total": total, "time/total": seconds}
         | ({f"version/{name}": step - 1 for name in updates} if step else {})
         for step, (one, total) in enumerate(zip(scores, tokens, strict=True))
-    ]  # fmt: skip
+    ]
     run.folder.mkdir(parents=True, exist_ok=True)
     (run.folder / "cell.toml").write_text(cell_text(run.config))
     (run.folder / "run.json").write_text(json.dumps({"settings": asdict(run.config)}))
@@ -120,14 +116,12 @@ def cells(**changed: Any) -> list[dict[str, Any]]:
          "the control eval_opt-math-grpo in here must have the workflow single, .* got eval_opt"),
     ],
 )  # fmt: skip
-def test_unequal_budgets_are_refused_with_the_cells_names(
-    table: Mapping[str, Any], message: str
-) -> None:
+def test_unequal_budgets_are_refused_with_the_cells_names(table, message):
     with pytest.raises(UsageError, match=message):
         read_matrix(table, "m", "here")
 
 
-def test_other_labels_or_other_questions_may_have_other_budgets() -> None:
+def test_other_labels_or_other_questions_may_have_other_budgets():
     labeled = [dict(block, label=str(place)) for place, block in enumerate(cells(steps=7))]
     other = [{**cells(steps=7)[1], "algorithm": ["magrpo"]}]
     found = read_matrix({"cells": [*labeled, *other]}, "m", "here").cells
@@ -135,20 +129,20 @@ def test_other_labels_or_other_questions_may_have_other_budgets() -> None:
     assert read_matrix({"cells": cells(lr=1e-3)}, "m", "here").cells[1].config.lr == 1e-3
 
 
-def test_a_control_may_name_the_version_of_its_workflow() -> None:
+def test_a_control_may_name_the_version_of_its_workflow():
     table = {"cells": [CELLS], "controls": [{"workflow": ["single_v0"]}]}
     assert read_matrix(table, "m", "here").cells[-1].control
     names = ("single", "single_v12", "single_vote", "voting", None)
     assert [is_control(name) for name in names] == [True, True, False, False, False]
 
 
-def test_a_control_is_not_compared_with_other_single_agents() -> None:
+def test_a_control_is_not_compared_with_other_single_agents():
     table = {"cells": [CELLS, {"workflow": ["single"], "label": "free"}], "controls": [{}]}
     *others, control = read_matrix(table, "m", "here").cells
     assert [control.is_control_of(cell) for cell in others] == [True, True, False]
 
 
-def test_no_bundled_matrix_compares_unequal_budgets() -> None:
+def test_no_bundled_matrix_compares_unequal_budgets():
     for name in ("pilot", "workflows", "smoke"):
         for control in (cell for cell in load_matrix(name).cells if cell.control):
             assert control.config.token_budget == 0
@@ -158,9 +152,7 @@ def test_no_bundled_matrix_compares_unequal_budgets() -> None:
 # -- controls ----------------------------------------------------------------------------------
 
 
-def test_a_control_waits_for_its_cells_and_then_has_the_tokens_of_the_dearest(
-    tmp_path: Path,
-) -> None:
+def test_a_control_waits_for_its_cells_and_then_has_the_tokens_of_the_dearest(tmp_path):
     runs = training_jobs(matrix(), tmp_path)
     assert [run.cell.name for run in runs] == [
         "voting-math-grpo-shared", "voting-math-grpo-isolated", "single-math-grpo",
@@ -187,7 +179,7 @@ def test_a_control_waits_for_its_cells_and_then_has_the_tokens_of_the_dearest(
         training_jobs(matrix(), tmp_path)
 
 
-def test_a_control_has_the_tokens_of_its_own_seed(tmp_path: Path) -> None:
+def test_a_control_has_the_tokens_of_its_own_seed(tmp_path):
     runs = training_jobs(matrix((0, 1)), tmp_path)
     assert [run.config.seed for run in runs] == [0, 0, 0, 1, 1, 1]
     finish_voting(runs[:3])
@@ -197,7 +189,7 @@ def test_a_control_has_the_tokens_of_its_own_seed(tmp_path: Path) -> None:
     assert {run.config.seed for run in again[5].sources} == {1}
 
 
-def test_votes_wait_for_both_runs_and_are_recognized_by_their_file(tmp_path: Path) -> None:
+def test_votes_wait_for_both_runs_and_are_recognized_by_their_file(tmp_path):
     runs = training_jobs(matrix(), tmp_path)
     assert [len(vote.waits()) for vote in control_jobs(runs)] == [2, 2]
     assert control_jobs(runs[:2]) == [], "without its control nothing is voted"
@@ -222,9 +214,7 @@ task = ["math"]
 """
 
 
-def test_a_control_whose_cells_are_left_out_names_them_and_is_no_success(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_control_whose_cells_are_left_out_names_them_and_is_no_success(tmp_path, capsys):
     (tmp_path / "m.toml").write_text(ONE_CONTROL)
     out = tmp_path / "out"
     options = Options(str(tmp_path / "m.toml"), out=str(out), only=("single",))
@@ -240,9 +230,7 @@ def test_a_control_whose_cells_are_left_out_names_them_and_is_no_success(
     assert "waits for voting-math-grpo-shared" in capsys.readouterr().err
 
 
-def test_votes_of_a_control_that_cannot_start_are_not_said_to_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_votes_of_a_control_that_cannot_start_are_not_said_to_go_on(tmp_path, capsys):
     (tmp_path / "m.toml").write_text(ONE_CONTROL)
     options = Options(str(tmp_path / "m.toml"), out=str(tmp_path / "out"), table=True)
     assert matrix_command(replace(options, only=("single", "voting"))) == 0
@@ -256,7 +244,7 @@ def test_votes_of_a_control_that_cannot_start_are_not_said_to_go_on(
 # -- the budgets -------------------------------------------------------------------------------
 
 
-def test_the_control_is_compared_where_it_has_the_workflows_tokens(tmp_path: Path) -> None:
+def test_the_control_is_compared_where_it_has_the_workflows_tokens(tmp_path):
     run = control_run(tmp_path)[2].data()
     places = [equal_tokens(run, tokens) for tokens in (0, 1, 50, 100, 120, 150, 151)]
     assert places == [0, 1, 1, 2, 3, 3, None]
@@ -267,7 +255,7 @@ def test_the_control_is_compared_where_it_has_the_workflows_tokens(tmp_path: Pat
     )
 
 
-def test_parity_is_flagged_beyond_five_per_cent() -> None:
+def test_parity_is_flagged_beyond_five_per_cent():
     even = budget_ratio(
         [(TrainingCost(100, 2), TrainingCost(96, 2)), (TrainingCost(100, 2), TrainingCost(100, 2))]
     )
@@ -283,7 +271,7 @@ def test_parity_is_flagged_beyond_five_per_cent() -> None:
     )
 
 
-def test_the_tables_of_controls_and_budgets_by_hand(tmp_path: Path) -> None:
+def test_the_tables_of_controls_and_budgets_by_hand(tmp_path):
     runs = control_run(tmp_path)
     record = {
         "workflow": {"run": "voting-math-grpo-shared--seed-0"},
@@ -320,7 +308,7 @@ def test_the_tables_of_controls_and_budgets_by_hand(tmp_path: Path) -> None:
 # -- the time ----------------------------------------------------------------------------------
 
 
-def test_the_time_left_is_that_of_like_runs(tmp_path: Path) -> None:
+def test_the_time_left_is_that_of_like_runs(tmp_path):
     runs = training_jobs(matrix((0, 1)), tmp_path)
     assert remaining_seconds(runs, 2) is None, "nothing is known before the first step"
     finish(runs[0], [[0], [1]], [0, 10], {"shared": 1}, seconds=300.0)
@@ -339,7 +327,7 @@ def test_the_time_left_is_that_of_like_runs(tmp_path: Path) -> None:
     assert remaining_seconds(runs, 1) == 0
 
 
-def test_a_control_is_as_far_as_its_tokens_say(tmp_path: Path) -> None:
+def test_a_control_is_as_far_as_its_tokens_say(tmp_path):
     run = training_jobs(matrix(), tmp_path)[2]
     run.config = replace(run.config, token_budget=200)
     run.folder.mkdir(parents=True)
@@ -349,7 +337,7 @@ def test_a_control_is_as_far_as_its_tokens_say(tmp_path: Path) -> None:
     assert remaining_seconds([run], 1) == pytest.approx(90)
 
 
-def test_the_live_table_has_a_row_a_cell_and_the_time_that_is_left(tmp_path: Path) -> None:
+def test_the_live_table_has_a_row_a_cell_and_the_time_that_is_left(tmp_path):
     runs = training_jobs(matrix((0, 1)), tmp_path)
     finish(runs[0], [[0], [1]], [0, 10], {"shared": 1}, seconds=300.0)
     runs[0].state = "finished"
@@ -361,6 +349,6 @@ def test_the_live_table_has_a_row_a_cell_and_the_time_that_is_left(tmp_path: Pat
     assert any("done" in line and "in 5.0 min" in line for line in lines)
 
 
-def test_durations_for_people() -> None:
+def test_durations_for_people():
     times = [as_time(seconds) for seconds in (5, 60, 3540, 3600, 9000)]
     assert times == ["less than a minute", "1 min", "59 min", "1 h 00 min", "2 h 30 min"]

@@ -3,18 +3,12 @@
 Its processes are forks that need not import torch again; `test_matrix.py` starts one as people do.
 """
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Callable
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.matrix.file import load_matrix
 from flowzoo.baselines.run.reading import like_path, read_run
@@ -28,14 +22,11 @@ PLAYED = WORKFLOWS[2:]
 CONTROL = "single-math-paper-xs"
 
 
-Warm = Callable[..., Any]
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="kernels other than Linux's")
 @pytest.mark.full
 def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
-    tmp_path: Path, warm: Warm, kill_before: Callable[[list[str], Path], None]
-) -> None:
+    tmp_path, warm, kill_before
+):
     runs, votes = len(PLAYED) + 1, len(PLAYED)
     out, matrix = tmp_path / "smoke", tmp_path / "smoke.toml"
     whole = (files("flowzoo.baselines.matrix.bundled") / "smoke.toml").read_text()
@@ -71,7 +62,7 @@ def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
     assert set(compared) == {
         *zip(PLAYED[::2], PLAYED[1::2], strict=True),
         *((CONTROL, name) for name in PLAYED),
-    }  # fmt: skip
+    }
     assert all(compared[CONTROL, name]["ratios"][0] >= 1 for name in PLAYED)
 
     planned = warm([*words[:-1], "--dry-run"]).finish().stdout
@@ -85,7 +76,7 @@ def test_the_smoke_matrix_survives_a_kill_and_ends_in_tables_and_a_report(
     assert len(list((tmp_path / "report-runs").glob("*.html"))) == runs
 
 
-def test_the_smoke_matrix_has_the_pilots_shape() -> None:
+def test_the_smoke_matrix_has_the_pilots_shape():
     smoke, pilot = load_matrix("smoke"), load_matrix("pilot")
     names = {cell.name for cell in pilot.cells}
     assert {cell.name for cell in smoke.cells} <= names

@@ -1,7 +1,5 @@
 """Checkpoints: complete, exact on resume, and safe against death at any moment."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
@@ -9,10 +7,8 @@ import random
 import runpy
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +19,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedTokenizerFast,
-    Qwen3Config,
     Qwen3ForCausalLM,
 )
 
@@ -37,26 +32,13 @@ from flowzoo.baselines.run.manifest import best, checkpoints, latest, read
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, SaveError, UsageError
 from flowzoo.files import sealed
-from tests.baselines.rows import new_call
+from tests.baselines.rows import SHAPE, VOCAB, new_call, tiny_model
 
-VOCAB = 23
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 24,
-    "max_position_embeddings": 64, "initializer_range": 0.3,
-}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+CONFIG = LearnerConfig(lr=1e-2, schedule="cosine", warmup=1, iterations=8)
 
 
 def make_learner(seed: int = 0, tied: bool = False) -> Learner:
-    torch.manual_seed(seed)
-    config = Qwen3Config(**SHAPE, tie_word_embeddings=tied)
-    config_of_learner = LearnerConfig(lr=1e-2, schedule="cosine", warmup=1, iterations=8)
-    return Learner(Qwen3ForCausalLM(config), config_of_learner)
+    return Learner(tiny_model(seed, tie_word_embeddings=tied), CONFIG)
 
 
 def batch(seed: int) -> tuple[list[Call], list[float]]:
@@ -76,7 +58,7 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
-def test_resume_gives_bit_equal_updates(tmp_path: Path) -> None:
+def test_resume_gives_bit_equal_updates(tmp_path):
     straight = make_learner()
     expected = [straight.update(*batch(number)) for number in range(4)]
     first = make_learner()
@@ -91,10 +73,10 @@ def test_resume_gives_bit_equal_updates(tmp_path: Path) -> None:
     assert (second.iteration, second.steps) == (4, 4)
 
 
-def test_resume_is_exact_with_everything_that_has_a_state(tmp_path: Path) -> None:
+def test_resume_is_exact_with_everything_that_has_a_state(tmp_path):
     """Reference, running mean of gradients, and a schedule that counts both policies' updates."""
 
-    def pair() -> dict[str, Learner]:
+    def pair():
         config = LearnerConfig(
             lr=1e-2, schedule="linear", iterations=12, schedule_clock="update", coherence=0.5,
             coherence_window=2, role_kl={"a": 0.1}, old_logp="recomputed", role_gradients=True,
@@ -103,7 +85,7 @@ def test_resume_is_exact_with_everything_that_has_a_state(tmp_path: Path) -> Non
         return {name: Learner(make_learner(seed).model, config, turn=UpdateTurn(seed, 2))
                 for seed, name in enumerate(("one", "two"))}  # fmt: skip
 
-    def run(learners: dict[str, Learner], steps: range) -> list[dict[str, float]]:
+    def run(learners, steps):
         return [learner.update(*batch(step)) for step in steps for learner in learners.values()]
 
     straight, first, second = pair(), pair(), pair()
@@ -116,8 +98,8 @@ def test_resume_is_exact_with_everything_that_has_a_state(tmp_path: Path) -> Non
         assert same(weights(learner), weights(second[name]))
 
 
-def test_random_generators_go_on(tmp_path: Path) -> None:
-    def draw() -> tuple[float, ...]:
+def test_random_generators_go_on(tmp_path):
+    def draw():
         return random.random(), float(np.random.normal()), float(torch.rand(()))
 
     random.seed(3)
@@ -136,7 +118,7 @@ def test_random_generators_go_on(tmp_path: Path) -> None:
     assert [draw() for _ in range(3)] == expected
 
 
-def test_weights_load_with_transformers(tmp_path: Path) -> None:
+def test_weights_load_with_transformers(tmp_path):
     learner = make_learner()
     vocabulary = {f"w{number}": number for number in range(VOCAB)}
     tokenizer = PreTrainedTokenizerFast(
@@ -144,7 +126,6 @@ def test_weights_load_with_transformers(tmp_path: Path) -> None:
     )
     save(tmp_path, 1, {"a": learner}, {"a": tokenizer})
     info = latest(tmp_path)
-    assert info is not None
     model = AutoModelForCausalLM.from_pretrained(info.policy_path("a"))
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert same(weights(learner), dict(model.state_dict()))
@@ -152,14 +133,14 @@ def test_weights_load_with_transformers(tmp_path: Path) -> None:
     assert loaded.get_vocab() == vocabulary
 
 
-def test_tied_weights(tmp_path: Path) -> None:
+def test_tied_weights(tmp_path):
     learner, other = make_learner(tied=True), make_learner(seed=1, tied=True)
     save(tmp_path, 1, {"a": learner})
     load(tmp_path / "step-00000001", {"a": other})
     assert same(weights(learner), weights(other))
 
 
-def test_two_policies_keep_their_own(tmp_path: Path) -> None:
+def test_two_policies_keep_their_own(tmp_path):
     learners = {"a": make_learner(0), "b": make_learner(1)}
     learners["b"].update(*batch(0))
     save(tmp_path, 1, learners)
@@ -170,35 +151,30 @@ def test_two_policies_keep_their_own(tmp_path: Path) -> None:
     assert (others["a"].iteration, others["b"].iteration) == (0, 1)
 
 
-def test_keep_last_and_best(tmp_path: Path) -> None:
+def test_keep_last_and_best(tmp_path):
     learner = make_learner()
     for step, score in enumerate([0.2, 0.9, 0.9, 0.3, None, 0.1]):
         save(tmp_path, step, {"a": learner}, score=score, keep=CheckpointRetention(last=2))
     assert [info.step for info in checkpoints(tmp_path)] == [1, 4, 5]
-    champion, newest = best(tmp_path), latest(tmp_path)
-    assert champion is not None
-    assert (champion.step, champion.score) == (1, 0.9)
-    assert newest is not None
-    assert newest.step == 5
+    assert (best(tmp_path).step, best(tmp_path).score) == (1, 0.9)
+    assert latest(tmp_path).step == 5
     save(tmp_path, 6, {"a": learner}, keep=CheckpointRetention(last=1, best=False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006"]
 
 
-def test_steps_sort_as_numbers(tmp_path: Path) -> None:
+def test_steps_sort_as_numbers(tmp_path):
     learner = make_learner()
     for step in (99_999_999, 100_000_000):
         save(tmp_path, step, {"a": learner})
-    newest = latest(tmp_path)
-    assert newest is not None
-    assert newest.step == 100_000_000
+    assert latest(tmp_path).step == 100_000_000
 
 
-def test_no_checkpoint(tmp_path: Path) -> None:
+def test_no_checkpoint(tmp_path):
     assert latest(tmp_path) is latest(tmp_path / "none") is best(tmp_path) is None
 
 
 @pytest.mark.parametrize("damage", ["shorten", "remove", "manifest", "garbage"])
-def test_latest_passes_over_torn_ones(tmp_path: Path, damage: str, caplog: Any) -> None:
+def test_latest_passes_over_torn_ones(tmp_path, damage, caplog):
     learner = make_learner()
     for step in (1, 2):
         save(tmp_path, step, {"a": learner})
@@ -212,17 +188,13 @@ def test_latest_passes_over_torn_ones(tmp_path: Path, damage: str, caplog: Any) 
         (torn / "checkpoint.json").unlink()
     else:
         (torn / "checkpoint.json").write_text('["step"', encoding="utf-8")
-    newest = latest(tmp_path)
-    assert newest is not None
-    assert newest.step == 1
+    assert latest(tmp_path).step == 1
     assert "step-00000002" in caplog.text
     with pytest.raises(DataError, match="step-00000002"):
         load(torn, {"a": learner})
 
 
-def test_death_at_any_system_call_keeps_the_previous_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_death_at_any_system_call_keeps_the_previous_one(tmp_path, monkeypatch):
     """Stop the second save at its n-th write to disk, for every n there is."""
     learner = make_learner()
     old = weights(learner)
@@ -233,8 +205,8 @@ def test_death_at_any_system_call_keeps_the_previous_one(
     class Killed(BaseException):
         pass
 
-    def deadly(function: Any) -> Any:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def deadly(function):
+        def wrapped(*args, **kwargs):
             if calls["left"] == 0:
                 raise Killed
             calls["left"] -= 1
@@ -255,7 +227,6 @@ def test_death_at_any_system_call_keeps_the_previous_one(
             except Killed:
                 points += 1
         newest = latest(tmp_path)
-        assert newest is not None
         if newest.step == 2:
             break
         probe = make_learner(seed=5)
@@ -267,13 +238,11 @@ def test_death_at_any_system_call_keeps_the_previous_one(
     assert same(weights(probe), weights(learner))
 
 
-def test_death_in_the_middle_of_removing_leaves_nothing_torn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_death_in_the_middle_of_removing_leaves_nothing_torn(tmp_path, monkeypatch):
     learner = make_learner()
     save(tmp_path, 1, {"a": learner}, keep=CheckpointRetention(last=1))
 
-    def die_half_way(folder: Path) -> None:
+    def die_half_way(folder):
         (folder / "random.pt").unlink()
         raise KeyboardInterrupt
 
@@ -286,14 +255,14 @@ def test_death_in_the_middle_of_removing_leaves_nothing_torn(
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000003"]
 
 
-def test_never_overwrites(tmp_path: Path) -> None:
+def test_never_overwrites(tmp_path):
     learner = make_learner()
     save(tmp_path, 1, {"a": learner})
     with pytest.raises(UsageError, match="resume from it"):
         save(tmp_path, 1, {"a": learner})
 
 
-def test_mistakes_raise(tmp_path: Path) -> None:
+def test_mistakes_raise(tmp_path):
     learner = make_learner()
     with pytest.raises(UsageError, match="policy name"):
         save(tmp_path, 1, {"../a": learner})
@@ -328,12 +297,8 @@ def files(root: Path) -> dict[str, bytes]:
 # The weights take 16 kB and the optimizer's moments twice that.
 @pytest.mark.parametrize("limit", [100, 4096, 20_000])
 def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
-    limit: int,
-    tmp_path: Path,
-    tiny_model: Callable[..., Any],
-    role_rows: Callable[..., Any],
-    largest_file: Callable[[int], Any],
-) -> None:
+    limit, tmp_path, tiny_model, role_rows, largest_file
+):
     learner = Learner(tiny_model(), LearnerConfig(lr=1e-2))
     learner.update(role_rows(), [1.0] * 9)
     save(tmp_path, 1, {"a": learner}, keep=CheckpointRetention(last=1))
@@ -342,16 +307,14 @@ def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
     with largest_file(limit), pytest.raises(SaveError, match="checkpoint of step 2 could not be"):
         save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert files(tmp_path) == before
-    newest = latest(tmp_path)
-    assert newest is not None
     other = Learner(tiny_model(5), LearnerConfig(lr=1e-2))
-    load(newest.path, {"a": other})
+    load(latest(tmp_path).path, {"a": other})
     assert all(torch.equal(weights[name], w) for name, w in other.model.state_dict().items())
     save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert [info.step for info in checkpoints(tmp_path)] == [2]
 
 
-def test_damaged_weights_play_for_nobody(tmp_path: Path, tiny_model: Callable[..., Any]) -> None:
+def test_damaged_weights_play_for_nobody(tmp_path, tiny_model):
     saved = save(tmp_path, 1, {"a": Learner(tiny_model(), LearnerConfig())}) / "policies" / "a"
     weights = saved / "model.safetensors"
     intact = weights.read_bytes()
@@ -365,16 +328,14 @@ def test_damaged_weights_play_for_nobody(tmp_path: Path, tiny_model: Callable[..
         load_model(str(tmp_path / "copy"), "float32")
 
 
-def test_milestones_stay(tmp_path: Path, tiny_model: Callable[..., Any]) -> None:
+def test_milestones_stay(tmp_path, tiny_model):
     learner = Learner(tiny_model(), LearnerConfig())
     for step in range(7):
         save(tmp_path, step, {"a": learner}, keep=CheckpointRetention(last=1, best=False, every=3))
     assert [info.step for info in checkpoints(tmp_path)] == [0, 3, 6]
 
 
-def test_frozen_policies_are_named_and_not_saved(
-    tmp_path: Path, tiny_model: Callable[..., Any]
-) -> None:
+def test_frozen_policies_are_named_and_not_saved(tmp_path, tiny_model):
     learner = Learner(tiny_model(), LearnerConfig())
     path = save(tmp_path, 1, {"a": learner}, frozen={"judge": "some/model"})
     info = load(path, {"a": learner})
@@ -403,7 +364,7 @@ for step in itertools.count(1):
 
 
 @pytest.mark.full
-def test_kill_in_the_middle_of_saving(tmp_path: Path, fork_server: Any) -> None:
+def test_kill_in_the_middle_of_saving(tmp_path, fork_server):
     """A process that does nothing but save is killed; what it noted as saved is there, whole."""
     outside, tmp_path = tmp_path, tmp_path / "checkpoints"
     script, notes = outside / "child.py", outside / "notes"
@@ -423,7 +384,6 @@ def test_kill_in_the_middle_of_saving(tmp_path: Path, fork_server: Any) -> None:
         child.join()
     steps = [int(line) for line in notes.read_text(encoding="utf-8").split()]
     newest = latest(tmp_path)
-    assert newest is not None
     assert newest.step >= max(steps)
     learner = make_learner(seed=1)
     load(newest.path, {"a": learner})

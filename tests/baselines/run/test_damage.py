@@ -7,8 +7,6 @@ that the line names. The metrics are then those of the run that nothing happened
 `pytest -s tests/baselines/run/test_damage.py` prints the table of all cases.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -18,8 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 from flowzoo.baselines.run.reading import read_run
 from flowzoo.baselines.sft.sources import ScriptedPlay, read_source
@@ -149,7 +145,7 @@ CASES = [
 ]
 
 
-def test_there_are_as_many_cases_as_were_asked_for() -> None:
+def test_there_are_as_many_cases_as_were_asked_for():
     assert len(cases()) >= 80
     assert len({(case.state, case.file, case.damage) for case in cases()}) == len(cases())
 
@@ -190,14 +186,8 @@ def weights(root: Path) -> bytes:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_damaged_run(
-    case: Case,
-    tmp_path: Path,
-    caplog: Any,
-    brief_run: Callable[..., Any],
-    brief_runs: Path,
-    repeated_rows: Callable[[Path], Any],
-    what_was_measured: Callable[[Path], Any],
-) -> None:
+    case, tmp_path, caplog, brief_run, brief_runs, repeated_rows, what_was_measured
+):
     root, whole = tmp_path / "run", brief_runs / "finished"
     shutil.copytree(brief_runs / case.state, root)
     for path in list(root.glob(case.file)):
@@ -262,12 +252,8 @@ def put_back(whole: Path, root: Path, name: str) -> None:
 
 
 def test_the_line_says_what_to_type_and_that_keeps_the_damaged_run(
-    tmp_path: Path,
-    capsys: Any,
-    brief_runs: Path,
-    small_words: Callable[..., list[str]],
-    repeated_rows: Callable[[Path], Any],
-) -> None:
+    tmp_path, capsys, brief_runs, small_words, repeated_rows
+):
     root = tmp_path / "run"
     shutil.copytree(brief_runs / "finished", root)
     for path in root.glob("checkpoints/*/random.pt"):
@@ -285,8 +271,8 @@ def test_the_line_says_what_to_type_and_that_keeps_the_damaged_run(
 
 
 def test_restart_never_overwrites_and_takes_no_run_from_another_process(
-    tmp_path: Path, brief_run: Callable[..., Any], brief_runs: Path
-) -> None:
+    tmp_path, brief_run, brief_runs
+):
     root = tmp_path / "run"
     shutil.copytree(brief_runs / "finished", root)
     (tmp_path / "run.1").write_text("mine")
@@ -301,8 +287,8 @@ def test_restart_never_overwrites_and_takes_no_run_from_another_process(
 
 
 def test_metrics_and_their_copy_that_are_both_damaged_stop_the_run_which_is_left_as_it_is(
-    tmp_path: Path, brief_run: Callable[..., Any], brief_runs: Path
-) -> None:
+    tmp_path, brief_run, brief_runs
+):
     root = tmp_path / "run"
     shutil.copytree(brief_runs / "killed", root)
     for path in (root / "metrics.jsonl", root / "checkpoints" / "metrics.jsonl"):
@@ -314,9 +300,7 @@ def test_metrics_and_their_copy_that_are_both_damaged_stop_the_run_which_is_left
 
 
 @pytest.mark.parametrize("damage", HOW)
-def test_damaged_transcripts_are_not_read(
-    damage: str, tmp_path: Path, brief_runs: Path, caplog: Any, capsys: Any
-) -> None:
+def test_damaged_transcripts_are_not_read(damage, tmp_path, brief_runs, caplog, capsys):
     """A report leaves them out and says so; a warm start and a data set refuse them."""
     root = tmp_path / "run"
     shutil.copytree(brief_runs / "finished", root)
@@ -335,7 +319,7 @@ def test_damaged_transcripts_are_not_read(
     assert "train-000001.jsonl" in capsys.readouterr().err
 
 
-def test_a_checkpoint_does_not_grow_with_the_run(brief_runs: Path) -> None:
+def test_a_checkpoint_does_not_grow_with_the_run(brief_runs):
     root = brief_runs / "finished"
     assert not list(root.glob("checkpoints/step-*/metrics.jsonl"))
     assert (root / "checkpoints/metrics.jsonl").read_bytes() == (

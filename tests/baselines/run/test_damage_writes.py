@@ -1,17 +1,10 @@
 """A disk that fills up at any file of a run, and death at any moment of mending a damaged one."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 
 from flowzoo.baselines.learner.saved import save_tensors
@@ -35,16 +28,16 @@ FULL = [
 
 @pytest.mark.parametrize(("state", "size", "file"), FULL)
 def test_a_disk_that_is_full(
-    state: str,
-    size: int,
-    file: str,
-    tmp_path: Path,
-    small_run: Callable[..., Any],
-    small_runs: Path,
-    repeated_rows: Callable[[Path], Any],
-    what_was_measured: Callable[[Path], Any],
-    largest_file: Callable[[int], Any],
-) -> None:
+    state,
+    size,
+    file,
+    tmp_path,
+    small_run,
+    small_runs,
+    repeated_rows,
+    what_was_measured,
+    largest_file,
+):
     """The run stops with one line that names the file, and goes on when there is room again."""
     root = tmp_path / "run"
     shutil.copytree(small_runs / state, root)
@@ -62,16 +55,14 @@ def test_a_disk_that_is_full(
     assert repeated_rows(root) == repeated_rows(small_runs / "finished")
 
 
-def test_torch_is_made_to_say_why_a_file_could_not_be_written(
-    tmp_path: Path, largest_file: Callable[[int], Any]
-) -> None:
+def test_torch_is_made_to_say_why_a_file_could_not_be_written(tmp_path, largest_file):
     value = {"steps": torch.zeros(50_000), "inner": {"steps": 1}}
     with largest_file(1000), pytest.raises(OSError, match="File too large") as stopped:
         save_tensors(value, tmp_path / "learner.pt")
     assert isinstance(stopped.value.__cause__, RuntimeError), "what torch made of it"
 
 
-def test_equal_states_have_equal_bytes(tmp_path: Path) -> None:
+def test_equal_states_have_equal_bytes(tmp_path):
     """As a learner's after a resumption, whose texts are other objects than the code's."""
     paths = [tmp_path / name for name in ("a.pt", "b.pt")]
     for path, name in zip(paths, ("steps", "".join(("st", "eps"))), strict=True):
@@ -82,12 +73,8 @@ def test_equal_states_have_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_death_before_the_first_checkpoint(
-    tmp_path: Path,
-    small_run: Callable[..., Any],
-    small_runs: Path,
-    repeated_rows: Callable[[Path], Any],
-    what_was_measured: Callable[[Path], Any],
-) -> None:
+    tmp_path, small_run, small_runs, repeated_rows, what_was_measured
+):
     """The one moment at which a run with metrics begins anew by itself, keeping them."""
     root = tmp_path / "run"
     shutil.copytree(small_runs / "killed", root)
@@ -117,13 +104,8 @@ def damage(root: Path) -> None:
 
 @pytest.mark.full
 def test_death_at_any_moment_of_mending(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    small_run: Callable[..., Any],
-    small_runs: Path,
-    repeated_rows: Callable[[Path], Any],
-    what_was_measured: Callable[[Path], Any],
-) -> None:
+    tmp_path, monkeypatch, small_run, small_runs, repeated_rows, what_was_measured
+):
     """One process after the other dies, each a call further, until one comes through."""
     root = tmp_path / "run"
     shutil.copytree(small_runs / "finished", root)
@@ -131,8 +113,8 @@ def test_death_at_any_moment_of_mending(
     measured = what_was_measured(root)
     left = 0
 
-    def deadly(function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def deadly(function):
+        def wrapped(*args, **kwargs):
             nonlocal left
             if left == 0:
                 raise Killed
@@ -170,15 +152,8 @@ def test_death_at_any_moment_of_mending(
      "run.json"],
 )  # fmt: skip
 def test_kill_9_while_a_run_is_mended(
-    target: str,
-    tmp_path: Path,
-    warm: Callable[..., Any],
-    kill_before: Callable[[list[str], Path], None],
-    small_runs: Path,
-    small_words: Callable[[Path], list[str]],
-    repeated_rows: Callable[[Path], Any],
-    what_was_measured: Callable[[Path], Any],
-) -> None:
+    target, tmp_path, warm, kill_before, small_runs, small_words, repeated_rows, what_was_measured
+):
     root = tmp_path / "run"
     shutil.copytree(small_runs / "finished", root)
     os.truncate(root / "checkpoints/step-00000004/random.pt", 10)

@@ -1,14 +1,11 @@
 """Recorded episodes as Parquet tables: what is in them, and what cannot be written."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from flowzoo import cli
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
@@ -115,11 +112,6 @@ def test_nothing_is_written_over_and_nothing_half(sources, tmp_path, monkeypatch
     with pytest.raises(MissingExtraError, match=r"writing a data set needs the module `pyarrow`"):
         write_dataset(sources, tmp_path / "set")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ev", "full", "run"]
-
-
-def test_the_command_wants_a_source(tmp_path, capsys):
-    assert cli.main(["dataset", "--out", str(tmp_path / "set")]) == 2
-    assert "flowzoo dataset needs FOLDER" in capsys.readouterr().err
 
 
 def test_the_page_has_the_columns():

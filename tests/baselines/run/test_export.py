@@ -1,7 +1,5 @@
 """Exported policies, loaded by the software they are exported for."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
@@ -10,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -29,6 +24,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import write_json
+from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("export")  # they share runs
 
@@ -90,9 +86,7 @@ def plays(model: Any, tokenizer: Any) -> str:
 
 
 @pytest.mark.parametrize(("step", "number"), [("best", 1), ("last", 2), ("1", 1)])
-def test_full_weights_load_with_transformers(
-    step: str, number: int, full: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_full_weights_load_with_transformers(step, number, full, tmp_path):
     root, seen = full
     out = tmp_path / "out"
     done = export_policy(root, out, policy="writer", step=step)
@@ -111,7 +105,7 @@ def test_full_weights_load_with_transformers(
     assert record["settings"] == {"lora_rank": 0}
 
 
-def test_an_adapter_loads_with_peft(lora: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_an_adapter_loads_with_peft(lora, tmp_path):
     root, seen = lora
     done = export_policy(root, tmp_path / "out", policy="solver")
     assert done.base is not None
@@ -121,9 +115,7 @@ def test_an_adapter_loads_with_peft(lora: tuple[Path, dict[str, Any]], tmp_path:
     AutoTokenizer.from_pretrained(tmp_path / "out")
 
 
-def test_a_merged_adapter_is_a_plain_model(
-    lora: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_merged_adapter_is_a_plain_model(lora, tmp_path):
     root, seen = lora
     done = export_policy(root, tmp_path / "out", policy="solver", step="best", merge=True)
     assert done.base is None
@@ -147,9 +139,7 @@ def copied(source: Path) -> Callable[[Path], None]:
 @pytest.mark.vllm
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["full", "merged", "adapter"])
-def test_vllm_loads_them(
-    kind: str, full: tuple[Path, Any], lora: tuple[Path, Any], tmp_path: Path
-) -> None:
+def test_vllm_loads_them(kind, full, lora, tmp_path):
     """Greedy replies are those of transformers with the same folder."""
     from flowzoo.agents.vllm.engine import VLLMEngine
     from flowzoo.agents.vllm.policy import VLLMPolicy
@@ -177,9 +167,7 @@ def test_vllm_loads_them(
     assert reply == plays(model, AutoTokenizer.from_pretrained(out))
 
 
-def test_the_command(
-    full: tuple[Path, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(full, tmp_path, capsys):
     root, out = full[0], tmp_path / "deep" / "out"
     words = ["export", str(root), "--policy", "writer", "--step", "best", "--out", str(out)]
     assert main(words) == 0
@@ -190,26 +178,14 @@ def test_the_command(
     assert "exists already: choose a new folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("choice", "text"),
-    [
-        ({}, "several policies, name one: solver, writer"),
-        ({"policy": "writr"}, "Did you mean 'writer'"),
-        ({"policy": "writer", "step": "7"}, "unknown step '7'.*1, 2, best, last"),
-        ({"policy": "writer", "merge": True}, "full weights and nothing to merge"),
-    ],
-)
-def test_mistakes(
-    choice: dict[str, Any], text: str, full: tuple[Path, Any], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("choice", "text"), refused(__file__, "exports"))
+def test_mistakes(choice, text, full, tmp_path):
     with pytest.raises(UsageError, match=text):
         export_policy(full[0], tmp_path / "out", **choice)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_checkpoint_is_never_exported(
-    full: tuple[Path, Any], tmp_path: Path, caplog: Any
-) -> None:
+def test_a_damaged_checkpoint_is_never_exported(full, tmp_path, caplog):
     root = tmp_path / "run"
     shutil.copytree(full[0], root)
     weights = root / "checkpoints" / "step-00000002" / "policies" / "solver" / "model.safetensors"
@@ -223,6 +199,6 @@ def test_a_damaged_checkpoint_is_never_exported(
     assert said in caplog.text
 
 
-def test_a_folder_without_a_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_run(tmp_path):
     with pytest.raises(UsageError, match="no complete checkpoint"):
         find_checkpoint(tmp_path, "last")

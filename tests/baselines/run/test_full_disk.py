@@ -1,15 +1,11 @@
 """Checkpoints on a real file system that is full."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
 
 from flowzoo.baselines.run import checkpoint
 
@@ -69,7 +65,7 @@ def may_mount(folder: Path) -> bool:
 
 
 @pytest.mark.full
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path):
     """On a real file system of 700 KiB, filled up but for less and more room than is needed."""
     if not may_mount(tmp_path):
         pytest.skip("this user may not mount a small file system")

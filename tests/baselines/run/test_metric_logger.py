@@ -1,7 +1,5 @@
 """Boards: the numbers of a run as files of TensorBoard and of W&B, offline, and in Trackio."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -13,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="TensorBoard files need flowzoo[train]")
 
 from flowzoo.baselines.run.metric_logger import WANDB, MetricLogger, ServiceRun, scalars
 from flowzoo.baselines.settings.config import TrainConfig
@@ -109,7 +105,7 @@ def tensorboard(root: Path) -> dict[str, dict[int, float]]:
     }
 
 
-def test_only_finite_numbers_are_shown() -> None:
+def test_only_finite_numbers_are_shown():
     row = {
         "step": 3, "a": 1, "b": 0.5, "flag": True, "nan": math.nan, "far": math.inf, "text": "x",
         "eval/scores": [1.0], "gram/a": {"products": [[1.0]]}, "none": None,
@@ -117,7 +113,7 @@ def test_only_finite_numbers_are_shown() -> None:
     assert scalars(row) == {"a": 1, "b": 0.5}
 
 
-def test_tensorboard_hides_what_a_killed_process_wrote_after_its_checkpoint(tmp_path: Path) -> None:
+def test_tensorboard_hides_what_a_killed_process_wrote_after_its_checkpoint(tmp_path):
     config = TrainConfig(out=str(tmp_path))
     rows = [{"step": step, "a/b": float(step), "list": [1]} for step in range(4)]
     killed = MetricLogger(tmp_path, config, -1, [])
@@ -135,7 +131,7 @@ def test_tensorboard_hides_what_a_killed_process_wrote_after_its_checkpoint(tmp_
 
 
 @pytest.mark.full
-def test_wandb_gets_every_number_and_the_settings(tmp_path: Path, offline: None) -> None:
+def test_wandb_gets_every_number_and_the_settings(tmp_path, offline):
     root = tmp_path / "my run"
     train(TrainConfig(**SMALL, wandb="zoo", out=str(root)))
     (path,) = starts(root)
@@ -152,9 +148,7 @@ def test_wandb_gets_every_number_and_the_settings(tmp_path: Path, offline: None)
     assert not {r.WhichOneof("record_type") for r in records(path)} & {"output", "output_raw"}
 
 
-def test_a_resumed_run_is_the_same_on_wandb_and_whole_in_its_last_start(
-    tmp_path: Path, offline: None
-) -> None:
+def test_a_resumed_run_is_the_same_on_wandb_and_whole_in_its_last_start(tmp_path, offline):
     for steps in (1, 2):
         train(TrainConfig(**{**SMALL, "steps": steps}, wandb="zoo", out=str(tmp_path)))
     first, last = starts(tmp_path)
@@ -165,8 +159,8 @@ def test_a_resumed_run_is_the_same_on_wandb_and_whole_in_its_last_start(
 
 
 @pytest.mark.full
-def test_a_run_that_breaks_counts_as_failed(tmp_path: Path, offline: None) -> None:
-    def stop(row: dict[str, Any]) -> None:
+def test_a_run_that_breaks_counts_as_failed(tmp_path, offline):
+    def stop(row):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -176,9 +170,7 @@ def test_a_run_that_breaks_counts_as_failed(tmp_path: Path, offline: None) -> No
     assert list(history(path)) == [0]
 
 
-def test_no_credentials_leave_with_the_settings(
-    tmp_path: Path, offline: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_credentials_leave_with_the_settings(tmp_path, offline, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train", "--endpoint=http://me:hunter2@host"])
     config = TrainConfig(
         wandb="zoo",
@@ -198,7 +190,7 @@ def test_no_credentials_leave_with_the_settings(
     assert not [file for file in everything if b"ter2" in file.read_bytes()]
 
 
-def test_two_runs_of_one_process_do_not_disturb_each_other(tmp_path: Path, offline: None) -> None:
+def test_two_runs_of_one_process_do_not_disturb_each_other(tmp_path, offline):
     roots = [tmp_path / name for name in "ab"]
     for root in roots:
         root.mkdir()
@@ -212,17 +204,13 @@ def test_two_runs_of_one_process_do_not_disturb_each_other(tmp_path: Path, offli
     assert len({one(path, "run").run_id for path in found}) == 2
 
 
-def test_a_project_that_wandb_refuses_is_named_with_the_reason(
-    tmp_path: Path, offline: None
-) -> None:
+def test_a_project_that_wandb_refuses_is_named_with_the_reason(tmp_path, offline):
     with pytest.raises(UsageError, match=r"Invalid project name(?s:.*)WANDB_MODE=offline"):
         MetricLogger(tmp_path, TrainConfig(wandb="a/b", out=str(tmp_path)), -1, [])
 
 
 @pytest.mark.parametrize("service", ["wandb", "trackio"])
-def test_a_missing_extra_is_named_before_anything_is_loaded(
-    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_extra_is_named_before_anything_is_loaded(service, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, service, None)
     config = TrainConfig(**SMALL, **{service: "zoo"}, out=str(tmp_path / "run"))
     need_modules(TrainConfig(**SMALL, out=str(tmp_path / "run")))
@@ -254,9 +242,7 @@ def in_trackio(root: Path, project: str) -> tuple[dict[int, dict[str, Any]], dic
     return found, SQLiteStorage.get_run_config(project, name) or {}
 
 
-def test_trackio_has_every_number_once_in_a_run_that_is_resumed(
-    tmp_path: Path, trackio: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trackio_has_every_number_once_in_a_run_that_is_resumed(tmp_path, trackio, capsys):
     config = TrainConfig(trackio="zoo", options=("url=http://hunter2@h/x",), out=str(tmp_path))
     rows: list[dict[str, Any]] = [{"step": n, "eval/b": n / 2, "list": [1]} for n in range(4)]
     killed = MetricLogger(tmp_path, config, -1, [])
@@ -273,7 +259,7 @@ def test_trackio_has_every_number_once_in_a_run_that_is_resumed(
     assert capsys.readouterr().out == ""
 
 
-def test_trackio_switched_on_late_gets_the_steps_so_far(tmp_path: Path, trackio: Any) -> None:
+def test_trackio_switched_on_late_gets_the_steps_so_far(tmp_path, trackio):
     config = TrainConfig(trackio="late", out=str(tmp_path))
     before = [{"step": step, "a": float(step)} for step in range(3)]
     board = MetricLogger(tmp_path, config, 2, before)
@@ -282,9 +268,7 @@ def test_trackio_switched_on_late_gets_the_steps_so_far(tmp_path: Path, trackio:
     assert in_trackio(tmp_path, "late")[0] == {step: {"a": float(step)} for step in range(4)}
 
 
-def test_steps_that_wandb_has_already_are_not_sent_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_that_wandb_has_already_are_not_sent_again(tmp_path, monkeypatch):
     import wandb
 
     sent: list[int] = []
@@ -294,7 +278,7 @@ def test_steps_that_wandb_has_already_are_not_sent_again(
 
         starting_step = 3
 
-        def log(self, numbers: dict[str, float], step: int) -> None:
+        def log(self, numbers, step):
             sent.append(step)
 
     monkeypatch.setattr(wandb, "init", lambda **settings: Resumed())
@@ -305,7 +289,7 @@ def test_steps_that_wandb_has_already_are_not_sent_again(
 
 
 @pytest.mark.full
-def test_wandb_may_be_switched_on_for_the_rest_of_a_run(tmp_path: Path, offline: None) -> None:
+def test_wandb_may_be_switched_on_for_the_rest_of_a_run(tmp_path, offline):
     for steps, project in ((1, ""), (2, "zoo")):
         train(TrainConfig(**{**SMALL, "steps": steps}, wandb=project, out=str(tmp_path)))
     (path,) = starts(tmp_path)

@@ -1,9 +1,6 @@
 """One's own sampler over the AEC API, with our advantages, learner, run directory and report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -56,7 +53,7 @@ def played(sample: Sampler, split: str, problems: int, samples: int) -> Iterator
 
 
 @pytest.mark.full
-def test_it_trains_and_is_reported(tmp_path: Path) -> None:
+def test_it_trains_and_is_reported(tmp_path):
     torch.manual_seed(0)
     policy = load("math", "xs")
     learner = Learner(policy.model, LearnerConfig(lr=1e-3))

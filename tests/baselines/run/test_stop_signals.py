@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM on a live training process: what is said, what is kept, and how it goes on."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -50,17 +48,12 @@ def stopped(command: Any, number: int) -> str:
 
 @pytest.mark.full
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
-    tmp_path: Path,
-    warm: Callable[..., Any],
-    hold_before: Callable[[Path], Path],
-    small_runs: Path,
-    small_words: Callable[[Path], list[str]],
-    repeated_rows: Callable[[Path], Any],
-) -> None:
+    tmp_path, warm, hold_before, small_runs, small_words, repeated_rows
+):
     root = tmp_path / "run"
     words = ["flowzoo.cli", *small_words(root)]
 
-    def start(target: str) -> Any:
+    def start(target):
         held = hold_before(root / target)
         command = warm(words)
         wait_for(held.exists, command)

@@ -1,7 +1,5 @@
 """The table of algorithms, and the command that prints it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -16,7 +14,7 @@ from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 from flowzoo.errors import UsageError
 
 
-def test_every_preset_has_its_algorithm_and_every_one_says_how_it_differs() -> None:
+def test_every_preset_has_its_algorithm_and_every_one_says_how_it_differs():
     assert set(PRESETS) < set(ALGORITHMS)
     for name, algorithm in ALGORITHMS.items():
         assert algorithm.advantage is PRESETS.get(name, PRESETS["grpo"])
@@ -29,22 +27,20 @@ def test_every_preset_has_its_algorithm_and_every_one_says_how_it_differs() -> N
         )  # fmt: skip
 
 
-def test_sampling_fits_the_target() -> None:
+def test_sampling_fits_the_target():
     """Only tree sampling fills what `candidate` and `node` read."""
     needed = {"candidate": "tree", "node": "joint"}
     for algorithm in ALGORITHMS.values():
         assert algorithm.sampling == needed.get(algorithm.advantage.target, "episodes")
 
 
-def test_unknown_names_get_near_matches() -> None:
+def test_unknown_names_get_near_matches():
     assert algorithm_named("rloo").advantage.mean == "loo"
     with pytest.raises(UsageError, match="dr_mas"):
         algorithm_named("drmas")
 
 
-def test_the_table_fits_100_columns_and_names_every_choice(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_table_fits_100_columns_and_names_every_choice(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     assert cli.main(["algorithms"]) == 0
     out = capsys.readouterr().out
@@ -59,7 +55,7 @@ def test_the_table_fits_100_columns_and_names_every_choice(
     assert "at_grpo" not in out
 
 
-def test_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_every_field(capsys):
     assert cli.main(["algorithms", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["name"] for row in rows] == list(ALGORITHMS)
@@ -67,7 +63,7 @@ def test_json_holds_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["algorithms", "grop"]) == 2
 
 
-def test_the_table_needs_no_torch() -> None:
+def test_the_table_needs_no_torch():
     code = (
         "import sys; from flowzoo import cli; cli.main(['algorithms'])\n"
         "sys.exit('torch' in sys.modules or 'numba' in sys.modules)"

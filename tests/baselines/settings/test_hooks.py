@@ -1,7 +1,5 @@
 """Functions by name: what is loaded, what is refused, and what each kind may return."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from flowzoo.baselines.settings.hooks import (
 from flowzoo.envs import make_workflow
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 CODE = """
 from dataclasses import dataclass
@@ -47,9 +46,7 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(
-    mine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(mine, monkeypatch):
     digest = hashlib.sha256(CODE.encode()).hexdigest()
     by_file = load_hook(RewardFunction, "reward", f"{mine}:half")
     monkeypatch.syspath_prepend(str(mine.parent))
@@ -60,20 +57,8 @@ def test_a_file_and_a_module_are_found_with_the_digest_of_their_source(
     assert load_hook(RewardFunction, "reward", f"{mine}:half").digest != digest
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("half", r"module:function or path/to/file.py:function, got 'half'"),
-        ("mine:", "module:function"),
-        ("mine:half()", "module:function"),
-        ("{folder}/other.py:half", "there is no file"),
-        ("no_such_module:half", "ModuleNotFoundError"),
-        ("{folder}/mine.py:hlaf", "has no 'hlaf'; it has fails, half, nothing"),
-        ("{folder}/mine.py:number", "must be callable, got int"),
-        ("{folder}/broken.py:f", r"importing .*broken.py raised ZeroDivisionError"),
-    ],
-)
-def test_what_cannot_be_loaded_is_an_error_of_one_line(mine: Path, name: str, text: str) -> None:
+@pytest.mark.parametrize(("name", "text"), refused(__file__, "hooks"))
+def test_what_cannot_be_loaded_is_an_error_of_one_line(mine, name, text):
     (mine.parent / "broken.py").write_text("1 / 0\n", encoding="utf-8")
     with pytest.raises(UsageError, match=text) as caught:
         load_hook(Hook, "reward", name.format(folder=mine.parent))
@@ -85,11 +70,11 @@ def hook(kind: type[Any], function: Any) -> Any:
     return kind("option", "mine:f", function, "")
 
 
-EPISODE = FinishedEpisode(None, "7", 1.0, {}, (("solver_0", "7"),))  # type: ignore[arg-type]
+EPISODE = FinishedEpisode(None, "7", 1.0, {}, (("solver_0", "7"),))
 
 
 @pytest.mark.parametrize("came", [None, "1", True, float("nan"), np.array([1.0])])
-def test_a_reward_is_a_finite_number(came: Any) -> None:
+def test_a_reward_is_a_finite_number(came):
     assert hook(RewardFunction, lambda episode: np.float64(episode.score / 2))(EPISODE) == 0.5
     with pytest.raises(UsageError, match=r"--option mine:f must return a"):
         hook(RewardFunction, lambda episode: came)(EPISODE)
@@ -100,7 +85,7 @@ def test_a_reward_is_a_finite_number(came: Any) -> None:
     [None, [1.0], [[1.0, 2.0]], ["a", "b"], ["1", "2"], [True, False], [1.0, None],
      [1.0, float("inf")]],
 )  # fmt: skip
-def test_advantages_are_one_number_a_row(came: Any) -> None:
+def test_advantages_are_one_number_a_row(came):
     rows: Any = [None, None]
     given = np.array([1.0, -1.0])
     kept = hook(AdvantageFunction, lambda calls, advantages, returns: [returns["e"], 2])
@@ -109,7 +94,7 @@ def test_advantages_are_one_number_a_row(came: Any) -> None:
         hook(AdvantageFunction, lambda *_: came)(rows, given, {})
 
 
-def test_a_loss_is_a_tensor_like_the_logps() -> None:
+def test_a_loss_is_a_tensor_like_the_logps():
     torch = pytest.importorskip("torch", reason="losses need flowzoo[train]")
     logps, advantages = torch.zeros(2, 3), torch.ones(2)
     mask = torch.ones(2, 3, dtype=torch.bool)
@@ -128,7 +113,7 @@ def test_a_loss_is_a_tensor_like_the_logps() -> None:
         )
 
 
-def test_what_a_function_raises_says_whose_it_was(mine: Path) -> None:
+def test_what_a_function_raises_says_whose_it_was(mine):
     with pytest.raises(KeyError) as caught:
         load_hook(RewardFunction, "reward", f"{mine}:fails")(EPISODE)
     assert caught.value.__notes__ == [f"raised by --reward {mine}:fails"]
@@ -138,7 +123,7 @@ def control() -> StepControl:
     return StepControl(3, {"step": 3}, [{"step": 2}], None, {"a": 1.0, "b": 0.5})
 
 
-def test_a_callback_changes_what_it_may_and_nothing_else() -> None:
+def test_a_callback_changes_what_it_may_and_nothing_else():
     step = control()
     step.log("mine", 2)
     step.scale_lr(0.25, "a")
@@ -150,7 +135,7 @@ def test_a_callback_changes_what_it_may_and_nothing_else() -> None:
     assert step.scales == {"a": 2.0, "b": 2.0}
     for table in (step.metrics, step.history[0]):
         with pytest.raises(TypeError):
-            table["step"] = 4  # type: ignore[index]
+            table["step"] = 4
 
 
 @pytest.mark.parametrize(
@@ -163,16 +148,16 @@ def test_a_callback_changes_what_it_may_and_nothing_else() -> None:
         (lambda step: 5, "must return nothing"),
     ],
 )
-def test_mistakes_of_a_callback(action: Any, text: str) -> None:
+def test_mistakes_of_a_callback(action, text):
     with pytest.raises(UsageError, match=text):
         hook(Callback, action)(control())
 
 
-def test_a_workflow_pays_by_its_own_reward() -> None:
+def test_a_workflow_pays_by_its_own_reward():
     """Through the credit rule: the score is what the function says, and so is the calls' part."""
     seen: list[FinishedEpisode] = []
 
-    def reward(episode: FinishedEpisode) -> float:
+    def reward(episode):
         seen.append(episode)
         return 0.25 + episode.score / 2
 

@@ -1,14 +1,10 @@
 """Which policies learn together, on how many workers, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the plan of a run needs flowzoo[train]")
 
 from flowzoo.baselines.run.directory import RunDirectory
 from flowzoo.baselines.settings.config import TrainConfig
@@ -17,6 +13,7 @@ from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_lea
 from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 RAY: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "sharing": ("isolated",), "problems": 2,
@@ -40,13 +37,11 @@ WORDS = ("generator=4", "aggregator=2")
          (LearnerGroupPlan(("aggregator",), 2), LearnerGroupPlan(("generator",), 4))),
     ],
 )  # fmt: skip
-def test_who_learns_with_whom(
-    changes: dict[str, Any], learner_groups: tuple[LearnerGroupPlan, ...]
-) -> None:
+def test_who_learns_with_whom(changes, learner_groups):
     assert resolve(TrainConfig(**RAY | changes)).learner_groups == learner_groups
 
 
-def test_adapters_that_share_a_learner_group_are_told_so() -> None:
+def test_adapters_that_share_a_learner_group_are_told_so():
     said = (
         "aggregator, generator: adapters on one base take turns in one group of 2 learner workers"
     )
@@ -56,48 +51,18 @@ def test_adapters_that_share_a_learner_group_are_told_so() -> None:
     assert resolve(TrainConfig(**RAY, learner_workers=words)).notes == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"learner_workers": ("generator=4",)},
-         "there are none for aggregator: add aggregator=N, or give one number for all policies"),
-        ({"learner_workers": ()}, "add aggregator=N generator=N"),
-        ({"learner_workers": ("4",)}, "`learner_workers` takes POLICY=VALUE, got '4'"),
-        ({"learner_workers": ("generator=0", "aggregator=1")},
-         "takes POLICY=NUMBER, 1 or more, got generator=0"),
-        ({"learner_workers": ("generator=1.5", "aggregator=1")}, "got generator=1.5"),
-        ({"learner_workers": (*WORDS, "judge=1")}, "unknown policy 'judge'"),
-        ({"learner_workers": (*WORDS, "generator=1")}, "names policy generator twice, with 4 and"),
-        ({"learner_workers": WORDS, "frozen": ("aggregator",)},
-         "policy aggregator is frozen and has no learner: leave aggregator=2 out"),
-        ({"learner_workers": WORDS, "lora_rank": 4},
-         "aggregator, generator are adapters on one base .pocket:xs., and learn on it in one "
-         "group: give them the same number in `learner_workers`, that of this group, got "
-         "aggregator=2 "),
-        ({"learner_workers": ("generator=1", "aggregator=2"), "learner_gpus": 0.5},
-         "each of 2 learner workers of aggregator computes on one GPU of its own"),
-        ({"learner_workers": WORDS, "learner_gpus": 2.0}, "got `learner_gpus` 2: set it to 1 or 0"),
-        ({"learner_workers": WORDS, "backend": "local", "ray_address": "", "rollout_workers": 0},
-         "`learner_workers` is a setting of `backend` ray, and `backend` is local"),
-        ({"learner_workers": WORDS, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
-    ],
-)  # fmt: skip
-def test_what_is_refused_before_anything_is_loaded(changes: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("changes", "said"), refused(__file__, "learner_groups"))
+def test_what_is_refused_before_anything_is_loaded(changes, said):
     with pytest.raises(UsageError, match=said):
         preflight(TrainConfig(**RAY | changes))
 
 
-def test_a_number_below_zero_is_refused() -> None:
-    with pytest.raises(UsageError, match="`learner_workers` must be at least 0, got -1"):
-        TrainConfig(learner_workers=-1)
-
-
-def test_one_alone_in_its_learner_group_may_share_a_gpu() -> None:
+def test_one_alone_in_its_learner_group_may_share_a_gpu():
     words = ("generator=1", "aggregator=1")
     preflight(TrainConfig(**RAY, learner_workers=words, learner_gpus=0.5))
 
 
-def test_a_file_has_a_number_or_words() -> None:
+def test_a_file_has_a_number_or_words():
     for said in (2, ["generator=4", "aggregator=2"]):
         found = from_table({**RAY, "sharing": ["isolated"], "learner_workers": said}, "a test")
         assert found.learner_workers == (2 if said == 2 else WORDS)
@@ -105,7 +70,7 @@ def test_a_file_has_a_number_or_words() -> None:
         from_table({"learner_workers": [4]}, "a test")
 
 
-def test_a_run_of_one_learner_group_goes_on_with_several(tmp_path: Any) -> None:
+def test_a_run_of_one_learner_group_goes_on_with_several(tmp_path):
     """Records hold a number, as they did before, or the words."""
     there = {**RAY, "out": str(tmp_path)}
     for asked in (2, WORDS, 0):

@@ -1,7 +1,5 @@
 """Learning rates of policies and roles, and weights that do nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,6 +8,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates
 from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 ROLES = {"generator": 3, "aggregator": 1}
 
@@ -20,7 +19,7 @@ def rates(*sharing: str, **settings: Any) -> dict[str, tuple[float, dict[str, fl
     return {name: (one.lr, dict(one.roles)) for name, one in found.items()}
 
 
-def test_a_role_alone_in_its_policy_gives_it_its_rate() -> None:
+def test_a_role_alone_in_its_policy_gives_it_its_rate():
     assert rates("isolated", role_lr=("generator=1e-4",)) == {
         "generator": (1e-4, {}),
         "aggregator": (1e-3, {}),
@@ -32,7 +31,7 @@ def test_a_role_alone_in_its_policy_gives_it_its_rate() -> None:
     assert set(rates("isolated", frozen=("generator",))) == {"aggregator"}
 
 
-def test_within_a_policy_of_several_roles_sgd_alone_knows_rates() -> None:
+def test_within_a_policy_of_several_roles_sgd_alone_knows_rates():
     one = {"role_lr": ("generator=1e-4",), "policy_lr": ("shared=2e-3",)}
     assert rates("shared", optimizer="sgd", **one) == {"shared": (2e-3, {"generator": 1e-4})}
     for name in ("adamw", "adafactor"):
@@ -40,25 +39,14 @@ def test_within_a_policy_of_several_roles_sgd_alone_knows_rates() -> None:
             rates("shared", optimizer=name, **one)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"role_lr": ("generator",)}, "`role_lr` takes ROLE=NUMBER, got 'generator'"),
-        ({"role_lr": ("judge=1",)}, "unknown role 'judge'"),
-        ({"role_lr": ("generator=nan",)}, "`role_lr generator` must be greater than 0"),
-        ({"policy_lr": ("judge=1",)}, "unknown policy 'judge'"),
-        ({"policy_lr": ("generator=inf",)}, "must be greater than 0 and finite"),
-        ({"role_lr": ("generator=1",), "policy_lr": ("generator=1",)}, "is given twice"),
-        ({"role_lr": ("generator=1",), "frozen": ("generator",)}, "no policy that is trained"),
-    ],
-)
-def test_mistakes_are_named(settings: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("settings", "message"), refused(__file__, "learning_rates"))
+def test_mistakes_are_named(settings, message):
     with pytest.raises(UsageError, match=message):
         rates("isolated", **settings)
 
 
-def test_the_weight_of_a_policys_only_role_is_told_of_where_it_does_nothing() -> None:
-    def said(*sharing: str, **settings: Any) -> list[str]:
+def test_the_weight_of_a_policys_only_role_is_told_of_where_it_does_nothing():
+    def said(*sharing, **settings):
         return idle_weights(TrainConfig(**settings), read_policy_map(sharing, ROLES), ROLES)
 
     third = {"role_weights": ("generator=0.333",)}

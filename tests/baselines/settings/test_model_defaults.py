@@ -1,7 +1,5 @@
 """Settings that follow from the model: the pocket's stay, real models get real ones."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -10,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="models are read by flowzoo[train]")
 
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.traits import ModelTraits, has_bfloat16, traits_of
@@ -71,7 +67,7 @@ def chosen(config: TrainConfig) -> dict[str, Any]:
 
 @pytest.mark.parametrize("model", ["pocket", "pocket:xs", "pocket:code-m"])
 @pytest.mark.parametrize("rank", [0, 8])
-def test_the_pocket_models_keep_their_numbers(model: str, rank: int) -> None:
+def test_the_pocket_models_keep_their_numbers(model, rank):
     config = TrainConfig(model=model, lora_rank=rank)
     assert chosen(config) == POCKET
     assert settle(config, ["shared"], TASK).by_model == {
@@ -79,11 +75,11 @@ def test_the_pocket_models_keep_their_numbers(model: str, rank: int) -> None:
     }  # fmt: skip
 
 
-def test_a_copy_of_a_pocket_model_has_its_numbers() -> None:
+def test_a_copy_of_a_pocket_model_has_its_numbers():
     assert chosen(TrainConfig(model=str(pocket_path()))) == POCKET
 
 
-def test_a_real_model_has_others_and_its_weights_are_not_read(folder: Callable[..., str]) -> None:
+def test_a_real_model_has_others_and_its_weights_are_not_read(folder):
     model = folder()
     assert traits_of(model).weights == 596_049_920
     assert chosen(TrainConfig(model=model)) == REAL
@@ -96,15 +92,13 @@ def test_a_real_model_has_others_and_its_weights_are_not_read(folder: Callable[.
     [(1e5, 2e-4, 2e-4), (5e7, 5e-5, 2e-4), (1.35e8, 5e-6, 1e-4), (5e8, 1e-6, 5e-5),
      (4e9, 1e-6, 1e-5), (7e10, 1e-6, 1e-5)],
 )  # fmt: skip
-def test_larger_models_learn_more_slowly_and_adapters_faster(
-    weights: float, full: float, adapter: float
-) -> None:
+def test_larger_models_learn_more_slowly_and_adapters_faster(weights, full, adapter):
     assert learning_rate(ModelTraits(weights), adapter=False) == full
     assert learning_rate(ModelTraits(weights), adapter=True) == adapter
 
 
-def test_every_default_is_told_with_what_it_follows_from(folder: Callable[..., str]) -> None:
-    def line(**changes: Any) -> str:
+def test_every_default_is_told_with_what_it_follows_from(folder):
+    def line(**changes):
         config = TrainConfig(**changes, engine_dtype="float32")
         found = settle(config, ["shared"], TASK)
         return defaults_line(found.by_model, found.sources)
@@ -120,13 +114,11 @@ def test_every_default_is_told_with_what_it_follows_from(folder: Callable[..., s
 
 
 @pytest.mark.parametrize(("thinking", "tokens"), [((), 4096), (("on",), 4096), (("off",), TASK)])
-def test_models_that_think_get_longer_replies(
-    folder: Callable[..., str], thinking: tuple[str, ...], tokens: int
-) -> None:
+def test_models_that_think_get_longer_replies(folder, thinking, tokens):
     assert chosen(TrainConfig(model=folder(THINKING), thinking=thinking))["max_tokens"] == tokens
 
 
-def test_a_generation_config_and_the_context_bound_replies(folder: Callable[..., str]) -> None:
+def test_a_generation_config_and_the_context_bound_replies(folder):
     said = folder(generation={"max_new_tokens": 300, "temperature": 0.6, "top_p": 0.95})
     assert chosen(TrainConfig(model=said))["max_tokens"] == 300
     short = folder(max_position_embeddings=512)
@@ -135,9 +127,7 @@ def test_a_generation_config_and_the_context_bound_replies(folder: Callable[...,
     assert chosen(TrainConfig(model=said))["max_tokens"] == TASK, "a bound, no wish"
 
 
-def test_the_model_s_own_sampling_is_taken_only_with_a_correction(
-    folder: Callable[..., str],
-) -> None:
+def test_the_model_s_own_sampling_is_taken_only_with_a_correction(folder):
     model = folder(generation={"temperature": 0.6, "top_p": 0.95, "top_k": 20})
     config = TrainConfig(model=model)
     assert chosen(config) == REAL
@@ -146,9 +136,7 @@ def test_the_model_s_own_sampling_is_taken_only_with_a_correction(
     assert chosen(TrainConfig(correction="renormalize")) == POCKET
 
 
-def test_the_engines_number_format_follows_from_models_and_hardware(
-    folder: Callable[..., str],
-) -> None:
+def test_the_engines_number_format_follows_from_models_and_hardware(folder):
     lower = "bfloat16" if has_bfloat16("cpu") else "float32"
     config = TrainConfig(model=folder(), device="cpu")
     settled = settle(config, ["shared"], TASK)
@@ -166,7 +154,7 @@ def test_the_engines_number_format_follows_from_models_and_hardware(
         assert again.settled_dtype == before["engine_dtype"]
 
 
-def test_several_models_share_what_suits_all(folder: Callable[..., str]) -> None:
+def test_several_models_share_what_suits_all(folder):
     config = TrainConfig(models=(f"b={folder()}",), sharing=("generator=a", "aggregator=b"))
     plan = resolve(config)
     assert (plan.config.lr, plan.config.max_tokens) == (1e-6, 128), "arithmetic takes few"
@@ -184,7 +172,7 @@ def test_several_models_share_what_suits_all(folder: Callable[..., str]) -> None
         settle(disagree, ["a", "b"], TASK)
 
 
-def test_what_is_given_stays_and_then_no_model_is_looked_at() -> None:
+def test_what_is_given_stays_and_then_no_model_is_looked_at():
     config = TrainConfig(
         model="nowhere", lr=3e-5, max_tokens=77, eval_problems=9, engine_dtype="float32"
     )
@@ -194,7 +182,7 @@ def test_what_is_given_stays_and_then_no_model_is_looked_at() -> None:
         settle(replace(config, lr=None), ["shared"], TASK)
 
 
-def test_a_run_that_is_continued_keeps_its_own() -> None:
+def test_a_run_that_is_continued_keeps_its_own():
     sampling = {"temperature": 0.7, "top_p": 0.9, "top_k": 4}
     before = {"lr": 3e-5, "max_tokens": 50, "eval_problems": 9} | sampling
     later = TrainConfig(model="nowhere", engine_dtype="float32")

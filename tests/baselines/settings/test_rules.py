@@ -1,7 +1,5 @@
 """Ways of new weights that cannot work are refused before anything is loaded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -16,27 +14,14 @@ from flowzoo.baselines.settings.rules import (
     transfer_rules,
 )
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 SPLIT: dict[str, Any] = {"engine": "vllm", "placement": "split"}
 NCCL: dict[str, Any] = {**SPLIT, "weight_transfer": "nccl"}
 IPC: dict[str, Any] = {**SPLIT, "weight_transfer": "ipc"}
 RANKS: dict[str, Any] = {"backend": "torchrun", "ranks": 2}
-RAY: dict[str, Any] = {"backend": "ray", "ray_address": "local", "rollout_workers": 1}
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({**IPC, **RAY}, "`backend` ray moves weights through its object store"),
-    ({"weight_transfer": "ipc"}, r"set engine=vllm and placement=split \(got transformers\)"),
-    ({**NCCL, "placement": "colocated"}, r"placement=split \(got vllm, colocated\)"),
-    ({"weight_transfer": "nccl", "engine": "openai", "endpoint": ("http://h/v1",)}, "got openai"),
-    ({**NCCL, "lora_rank": 8, "engine_devices": "1"}, "with `lora_rank` 8 only adapters are sent"),
-    ({**IPC, "device": "cpu"}, "`weight_transfer` ipc goes from GPU to GPU, and the learner is on"),
-    ({**IPC, "engine_devices": "1"}, "engine is to be on GPU 1 while the learner is on GPU 0"),
-    ({**IPC, "device": "cuda:1"}, "to be on GPU 0 while the learner is on GPU 1"),
-    ({**NCCL, "device": "cuda:1", "engine_devices": "1,0"}, "learner and the engine are to be on"),
-    (NCCL, "learner and the engine are to be on GPU 0: name others in `engine_devices`"),
-    ({**NCCL, **RANKS, "engine_devices": "1,2"}, "are to be on GPU 1, 2: name others"),
-    ({**IPC, **RANKS, "engine_devices": "1,0"}, "on GPU 1, 0 while the learner is on GPU 0, 1"),
-]
+REFUSED = refused(__file__, "transfers")
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +31,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("settings", "message"), REFUSED)
-def test_ways_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_ways_that_cannot_work_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         check(scale_rules(TrainConfig(**settings)))
 
@@ -60,11 +45,11 @@ def test_ways_that_cannot_work_are_refused(settings: dict[str, Any], message: st
         {**NCCL, **RANKS, "engine_devices": "2,3"},
     ],
 )  # fmt: skip
-def test_ways_that_may_work_are_not(settings: dict[str, Any]) -> None:
+def test_ways_that_may_work_are_not(settings):
     check(transfer_rules(TrainConfig(**settings)))
 
 
-def test_gpus_have_the_names_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_have_the_names_of_the_machine(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     check(transfer_rules(TrainConfig(**IPC)))
     check(transfer_rules(TrainConfig(**IPC, device="cuda:1", engine_devices="5")))
@@ -75,7 +60,7 @@ def test_gpus_have_the_names_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> 
         check(transfer_rules(TrainConfig(**NCCL, device="cuda:1", engine_devices="5")))
 
 
-def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model() -> None:
+def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model():
     pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
     import torch
 
@@ -94,9 +79,7 @@ def test_a_learner_that_turns_out_to_be_on_a_cpu_is_refused_before_its_model() -
     [({}, 10), ({"sync_check_every": 3}, 3), ({"max_staleness": 1}, 1), ({"backend": "ray"}, 1),
      ({"backend": "torchrun"}, 1)],
 )  # fmt: skip
-def test_rows_stand_in_for_probes_only_where_they_prove_something(
-    changes: dict[str, Any], distance: int
-) -> None:
+def test_rows_stand_in_for_probes_only_where_they_prove_something(changes, distance):
     config = TrainConfig(engine="vllm", **changes)
     assert config.probe_distance == distance
     check(run_rules(config))

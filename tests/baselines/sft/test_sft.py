@@ -1,21 +1,15 @@
 """A warm start: what is taught, that it is the cross-entropy of replies alone, and resuming."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
 import shlex
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -39,10 +33,11 @@ from flowzoo.baselines.sft.trainer import (
     SaveClock,
     SupervisedTrainer,
 )
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import DataError, UsageError
+from tests.baselines.rows import copy_after
+from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("sft")  # they share a run
 
@@ -59,12 +54,8 @@ def run(root: Path, **changes: Any) -> dict[str, Any]:
 
 def teach(root: Path, **changes: Any) -> None:
     """A whole run; beside it in `parts` what the disk would hold if it were killed at step 3."""
-
-    def stop(row: MetricRow) -> None:
-        if row["step"] == 3:
-            shutil.copytree(root, root.parent / "parts")
-
-    SupervisedTrainer(SftConfig(**{**SMALL, **changes, "out": str(root)})).train(stop)
+    trainer = SupervisedTrainer(SftConfig(**{**SMALL, **changes, "out": str(root)}))
+    trainer.train(copy_after(3, root, root.parent / "parts"))
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +101,7 @@ def row_maker(sharing: str = "shared") -> RowMaker:
 # -- the run -------------------------------------------------------------------------------------
 
 
-def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(
-    whole: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(whole, repeated_rows):
     summary = json.loads((whole / "summary.json").read_text())
     assert summary["loss_after"] < summary["loss_before"]
     assert summary["data"]["trained"] > 0 < summary["data"]["held_out"]
@@ -130,9 +119,7 @@ def test_held_out_loss_falls_and_the_model_is_one_that_training_takes(
     assert {"eval/loss/generator", "eval/loss/aggregator", "eval/scores"} <= kept[0].keys()
 
 
-def test_it_ends_when_the_held_out_loss_rises_and_keeps_the_best_models(
-    tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_it_ends_when_the_held_out_loss_rises_and_keeps_the_best_models(tmp_path, repeated_rows):
     changes: dict[str, Any] = {"epochs": 5, "stop_patience": 1, "eval_problems": 2, "lr": 0.05,
                                "model": "pocket:xs", "schedule": "constant"}  # fmt: skip
     summary = run(tmp_path / "short", **changes)
@@ -159,8 +146,8 @@ def weights_of(folder: Path) -> bytes:
 @pytest.mark.full
 @pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
 def test_a_stopped_run_goes_on_with_the_same_numbers_and_weights(
-    whole: Path, tmp_path: Path, sharing: tuple[str, ...], repeated_rows: Callable[[Path], Any]
-) -> None:
+    whole, tmp_path, sharing, repeated_rows
+):
     changes: dict[str, Any] = {} if sharing == ("shared",) else {"sharing": sharing}
     if changes:
         changes |= {"eval_problems": 1, "batch": 4}  # else it would end before step 3
@@ -179,15 +166,12 @@ def test_a_stopped_run_goes_on_with_the_same_numbers_and_weights(
 
 
 def test_a_run_that_is_stopped_within_an_epoch_has_what_was_saved_by_the_clock(
-    whole: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    repeated_rows: Callable[[Path], Any],
-) -> None:
+    whole, tmp_path, monkeypatch, repeated_rows
+):
     monkeypatch.setattr(sft_trainer, "SAVE_S", 0.0)
     monkeypatch.setattr(sft_trainer, "SAVE_SHARE", float("inf"))
 
-    def stop(row: MetricRow) -> None:
+    def stop(row):
         if row["step"] == 1:
             raise KeyboardInterrupt
 
@@ -203,13 +187,11 @@ def test_a_run_that_is_stopped_within_an_epoch_has_what_was_saved_by_the_clock(
 
 
 @pytest.mark.full
-def test_two_runs_are_equal_and_another_seed_is_not(
-    whole: Path, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_two_runs_are_equal_and_another_seed_is_not(whole, tmp_path, repeated_rows):
     run(tmp_path / "again")
     assert repeated_rows(tmp_path / "again") == repeated_rows(whole)
 
-    def stop(row: MetricRow) -> None:
+    def stop(row):
         if row["step"] == 1:
             raise KeyboardInterrupt
 
@@ -222,7 +204,7 @@ def test_two_runs_are_equal_and_another_seed_is_not(
 
 
 @pytest.mark.full
-def test_an_adapter_is_trained_and_written_as_a_whole_model(tmp_path: Path) -> None:
+def test_an_adapter_is_trained_and_written_as_a_whole_model(tmp_path):
     summary = run(tmp_path, lora_rank=4, epochs=1, lr=5e-3)
     assert summary["loss_after"] < summary["loss_before"]
     assert not list((tmp_path / "models" / "shared").glob("adapter*"))
@@ -234,7 +216,7 @@ def test_an_adapter_is_trained_and_written_as_a_whole_model(tmp_path: Path) -> N
     )
 
 
-def test_a_run_that_was_taught_other_replies_is_not_continued(tmp_path: Path) -> None:
+def test_a_run_that_was_taught_other_replies_is_not_continued(tmp_path):
     chats = tmp_path / "chats.jsonl"
     line = {"messages": [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]}
     chats.write_text(json.dumps(line))
@@ -246,9 +228,7 @@ def test_a_run_that_was_taught_other_replies_is_not_continued(tmp_path: Path) ->
         run(tmp_path / "run", **words)
 
 
-def test_the_command_prints_one_that_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_one_that_goes_on(tmp_path, capsys):
     words = ["sft", "single", "--n", "4", "--epochs", "1", "--eval-problems", "2", "--threads", "1",
              "--max-tokens", "16", "--task", "math", "--options", "level=1",
              "--out", str(tmp_path / "warm start")]  # fmt: skip
@@ -270,7 +250,7 @@ def test_the_command_prints_one_that_goes_on(
 # -- what is minimised ---------------------------------------------------------------------------
 
 
-def test_a_step_is_that_of_independent_cross_entropy_on_the_replies_alone() -> None:
+def test_a_step_is_that_of_independent_cross_entropy_on_the_replies_alone():
     transcripts = read_source("scripted", make_workflow("voting"), PLAY)
     calls = row_maker().rows(transcripts, "right", SftCounts())["shared"]
     model, _ = load_model(str(pocket_path()), "float32")
@@ -309,9 +289,7 @@ def plain_loss(model: Any, calls: Any) -> Any:
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_rows_are_tokenized_as_they_were_sampled(
-    played: list[EpisodeRecord], tmp_path: Path, ids: bool
-) -> None:
+def test_rows_are_tokenized_as_they_were_sampled(played, tmp_path, ids):
     name = "episodes.jsonl" if ids else "transcripts/train-000001.jsonl"
     saved(tmp_path / name, played, ids=ids)
     transcripts = read_source(str(tmp_path), make_workflow("voting"), PLAY)
@@ -330,7 +308,7 @@ def test_rows_are_tokenized_as_they_were_sampled(
     assert counts.replies_left_out["cut off at the length limit"] == cut
 
 
-def test_chats_teach_every_message_of_the_assistant(tmp_path: Path) -> None:
+def test_chats_teach_every_message_of_the_assistant(tmp_path):
     chat = [("system", "S"), ("user", "1+1"), ("assistant", "2"), ("user", "and 3"),
             ("assistant", "5")]  # fmt: skip
     line = {"messages": [{"role": role, "content": text} for role, text in chat], "agent": "x"}
@@ -353,18 +331,8 @@ def test_chats_teach_every_message_of_the_assistant(tmp_path: Path) -> None:
         maker.rows(read_source(str(path), workflow, PLAY), "right", SftCounts())
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ('{"messages": [{"role": "user", "content": "1"}]}', "no message of an assistant"),
-        ('{"messages": [{"role": "assistant", "content": "1"}]}', "must follow a user's"),
-        ('{"messages": [{"role": "tool", "content": "1"}]}', "system, user or assistant"),
-        ('{"messages": [{"role": "user", "content": ["1"]}]}', "role and content, both text"),
-        ('{"messages": "hello"}', "not an episode, or a chat"),
-        ('{"messages": [', "line 2: not an episode, or a chat"),
-    ],
-)
-def test_lines_that_are_no_transcript(line: str, text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("line", "text"), refused(__file__, "lines"))
+def test_lines_that_are_no_transcript(line, text, tmp_path):
     good = {"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]}
     path = tmp_path / "chats.jsonl"
     for lines in ([json.dumps(good), line], [json.dumps(good), line, json.dumps(good)]):
@@ -373,7 +341,7 @@ def test_lines_that_are_no_transcript(line: str, text: str, tmp_path: Path) -> N
             read_source(str(path), make_workflow("voting"), PLAY)
 
 
-def test_sources_that_are_not_there(tmp_path: Path, played: list[EpisodeRecord]) -> None:
+def test_sources_that_are_not_there(tmp_path, played):
     workflow = make_workflow("voting")
     with pytest.raises(UsageError, match="is no file or folder: expected scripted"):
         read_source("scripte", workflow, PLAY)
@@ -393,7 +361,7 @@ def transcript(problem: str, score: float, number: int) -> Transcript:
     return Transcript("s", problem, "t", f"{problem}#{number}", score, False, ())
 
 
-def test_the_best_of_every_problem_stay() -> None:
+def test_the_best_of_every_problem_stay():
     scores = {"a": (0.5, 1.0, 1.0), "b": (0.2, 0.9, 0.1)}
     every = [transcript(name, scores[name][i], i) for i in range(3) for name in scores]
     assert [one.episode for one in best_of(every, 1)] == ["a#1", "b#1"]
@@ -404,7 +372,7 @@ def test_the_best_of_every_problem_stay() -> None:
     assert counts.left_out == {"score below the threshold": 3, "not among the best": 1}
 
 
-def test_only_replies_that_did_their_job_are_taught() -> None:
+def test_only_replies_that_did_their_job_are_taught():
     (one,) = read_source("scripted", make_workflow("voting"), ScriptedPlay("train", 1, 1, 0))
     first, second, third, last = one.replies
     replies = (
@@ -425,9 +393,7 @@ def test_only_replies_that_did_their_job_are_taught() -> None:
     assert found["all"] == [first.reply, "So it is 1.", "I do not know."]
 
 
-def test_held_out_problems_are_refused(
-    tmp_path: Path, played: list[EpisodeRecord], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_held_out_problems_are_refused(tmp_path, played, capsys):
     validation = [replace(one, problem=one.problem.replace("/train/", "/validation/"))
                   for one in played]  # fmt: skip
     words = ["sft", "voting", "--eval-problems", "3", "--out", str(tmp_path / "run"), "--source"]
@@ -447,14 +413,14 @@ def test_held_out_problems_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_longer_sum_does_not_quote_a_shorter_one() -> None:
+def test_a_longer_sum_does_not_quote_a_shorter_one():
     assert quotes("Compute 12+7.", ["12+7"])
     assert not quotes("Compute 112+7.", ["12+7"])
     assert not quotes("Compute 12+78.", ["12+7"])
     assert quotes("Compute 12+78 and 12+7", ["12+7"])
 
 
-def test_problems_are_held_back_whole(tmp_path: Path, played: list[EpisodeRecord]) -> None:
+def test_problems_are_held_back_whole(tmp_path, played):
     path = saved(tmp_path / "e.jsonl", played, ids=True)
     config = SftConfig(source=(path,), held_back=0.5, threshold=0.0, replies="all",
                        eval_problems=0, threads=1, out=str(tmp_path / "run"))  # fmt: skip
@@ -468,33 +434,24 @@ def test_problems_are_held_back_whole(tmp_path: Path, played: list[EpisodeRecord
     assert not sides[0] & sides[1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"source": ()}, "needs a `source`"),
-        ({"epochs": 0}, "`epochs` must be greater than 0"),
-        ({"held_back": 1.0}, "`held_back` must be from 0 to below 1"),
-        ({"eval_split": "train"}, "leave it at validation"),
-        ({"lr": 0.0}, "`lr` must be greater than 0"),
-    ],
-)
-def test_settings_that_cannot_be_meant(changes: dict[str, Any], text: str) -> None:
+@pytest.mark.parametrize(("changes", "text"), refused(__file__, "settings"))
+def test_settings_that_cannot_be_meant(changes, text):
     with pytest.raises(UsageError, match=text):
         SftConfig(**changes)
 
 
-def test_scripted_validation_needs_problems(tmp_path: Path) -> None:
+def test_scripted_validation_needs_problems(tmp_path):
     with pytest.raises(UsageError, match="plays `eval_problems` problems, and these are 0"):
         run(tmp_path, validation=("scripted",), eval_problems=0)
 
 
-def test_nothing_left_to_teach_says_why(tmp_path: Path) -> None:
+def test_nothing_left_to_teach_says_why(tmp_path):
     with pytest.raises(UsageError, match=r"no reply is left to teach policy shared: of 8 episodes "
                        "8 were kept; left out: .*longer than max_length"):  # fmt: skip
         run(tmp_path, max_length=3)
 
 
-def test_a_checkpoint_is_due_after_minutes_and_what_is_slow_to_save_is_saved_rarely() -> None:
+def test_a_checkpoint_is_due_after_minutes_and_what_is_slow_to_save_is_saved_rarely():
     now = 0.0
     clock = SaveClock(lambda: now)
     now = SAVE_S - 1

@@ -1,7 +1,5 @@
 """A trainer that notes the rows that its learners get."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,9 +1,6 @@
 """Every algorithm in the trainer: which rows it learns from, and runs that go on after a crash."""
 
-from __future__ import annotations
-
 import json
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -11,13 +8,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train
 from flowzoo.envs import Call
+from tests.baselines.rows import copy_after
 from tests.baselines.training.recorder import Recorder
 
 SMALL: dict[str, Any] = {
@@ -64,8 +59,8 @@ SOME = ("grpo", "dr_mas", "magrpo", "reinforce_role", "at_grpo", "magrpo_tree")
     [pytest.param(name, marks=() if name in SOME else pytest.mark.full) for name in ALGORITHMS],
 )
 def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
-    name: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+    name, tmp_path, repeated_rows
+):
     sampling = ALGORITHMS[name].sampling
     changes = {"samples": 6} if sampling == "episodes" else {"candidates": 3, "leaves": 6}
     if sampling == "tree":
@@ -104,9 +99,7 @@ def test_it_learns_from_rows_of_its_kind_and_evaluates_without_branching(
         ("magrpo_tree", lambda call: (call.node, call.agent)),
     ],
 )
-def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(
-    name: str, key: Callable[[Call], Hashable], tmp_path: Path
-) -> None:
+def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(name, key, tmp_path):
     branching = ALGORITHMS[name].sampling != "episodes"
     changes = {"candidates": 3} if branching else {"samples": 4}
     learned, _ = learnt_by(tmp_path, algorithm=name, options=("level=1",), **changes)
@@ -117,9 +110,7 @@ def test_advantages_add_up_to_nothing_in_their_group_and_groups_do_not_mix(
     assert any(advantage for group in groups for _, advantage in group)
 
 
-def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(
-    tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(tmp_path, repeated_rows):
     learned, _ = learnt_by(tmp_path, algorithm="at_grpo", candidates=3, sharing=("isolated",))
     for group in grouped(learned, lambda call: call.node):
         calls = [call for call, _ in group]
@@ -168,24 +159,14 @@ FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
     "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
 )
 def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
-    case: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+    case, tmp_path, repeated_rows, same_files
+):
     steps = 3 if case == "curriculum" else 2  # its second level begins at step 2
     settings = {"workflow": "single", **CASES[case], "steps": steps, "problems": 1, "eval_every": 3}
-
-    def crash(row: MetricRow) -> None:
-        """What would be on the disk if this process were killed now."""
-        if row["step"] == steps - 1:
-            shutil.copytree(tmp_path / "whole", tmp_path / "late")
-
-    train(config(tmp_path / "whole", **settings), crash)
+    killed = copy_after(steps - 1, tmp_path / "whole", tmp_path / "late")
+    train(config(tmp_path / "whole", **settings), killed)
     resumed: list[int] = []
     train(config(tmp_path / "late", **settings), lambda row: resumed.append(row["step"]))
     assert resumed == [steps]
     assert repeated_rows(tmp_path / "late") == repeated_rows(tmp_path / "whole")
-    final = f"checkpoints/step-{steps:08}/policies"
-    weights = sorted((tmp_path / "whole" / final).glob("*/*.safetensors"))
-    assert weights
-    for path in weights:
-        other = tmp_path / "late" / path.relative_to(tmp_path / "whole")
-        assert other.read_bytes() == path.read_bytes()
+    same_files(tmp_path / "whole", tmp_path / "late", steps)

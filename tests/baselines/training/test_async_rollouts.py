@@ -1,7 +1,5 @@
 """Batches sampled ahead: the same ones, kept in checkpoints, dropped with their engine, paced."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
@@ -10,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import RolloutBatch, concat_batches
@@ -31,6 +27,7 @@ from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
+from tests.refused import refused
 
 SMALL: dict[str, Any] = {
     "steps": 3, "problems": 2, "samples": 3, "eval_problems": 1, "threads": 1, "max_tokens": 12,
@@ -51,9 +48,7 @@ def plain(sampled: async_rollouts.SampledStep) -> dict[str, Any]:
     return found
 
 
-def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(
-    tmp_path: Path,
-) -> None:
+def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(tmp_path):
     early, late = trainer(tmp_path / "a"), trainer(tmp_path / "b")
     early.batches.start(1)
     early.batches.wait()
@@ -68,9 +63,7 @@ def test_a_batch_that_is_sampled_ahead_is_the_one_that_would_be_sampled_later(
 
 
 @pytest.mark.parametrize("changes", [{}, TREE])
-def test_a_batch_comes_back_from_a_checkpoint_as_it_was(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_a_batch_comes_back_from_a_checkpoint_as_it_was(tmp_path, changes):
     run = trainer(tmp_path, **changes)
     sampled = run.batches.take(1)
     run.close()
@@ -94,14 +87,12 @@ def test_a_batch_comes_back_from_a_checkpoint_as_it_was(
     assert async_rollouts.read(tmp_path / "checkpoints") == []
 
 
-def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(tmp_path, monkeypatch):
     run = trainer(tmp_path / "a")
     told: list[BaseException] = []
     with monkeypatch.context() as patch:
 
-        def die() -> None:
+        def die():
             raise EngineDeadError("it died")
 
         patch.setattr(run.engines, "before_rollout", die)
@@ -117,12 +108,10 @@ def test_a_batch_whose_engine_dies_is_sampled_when_its_step_comes(
     calm.close()
 
 
-def test_what_sampling_raises_is_raised_where_it_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_sampling_raises_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
     run = trainer(tmp_path)
 
-    def fail() -> None:
+    def fail():
         raise UsageError("a grader is missing")
 
     monkeypatch.setattr(run.engines, "before_rollout", fail)
@@ -135,26 +124,13 @@ def test_what_sampling_raises_is_raised_where_it_is_waited_for(
 SPLIT: dict[str, Any] = {"max_staleness": 1, "engine": "vllm", "placement": "split"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"max_staleness": 1}, r"set engine=vllm and placement=split \(got transformers\)"),
-        ({"max_staleness": 1, "engine": "vllm"}, r"\(got vllm, colocated\)"),
-        ({**SPLIT, "engine_sleep": True}, "leave out `engine_sleep`"),
-        ({**SPLIT, "algorithm": "rloo"}, "rloo has no ratio to the policy that sampled"),
-        (
-            {**SPLIT, "max_staleness": 2},
-            "=2 needs rollout workers.*=1, or backend=ray",
-        ),
-        ({"max_staleness": -1}, "`max_staleness` must be at least 0, got -1"),
-    ],
-)
-def test_settings_that_cannot_be_meant(changes: dict[str, Any], text: str) -> None:
+@pytest.mark.parametrize(("changes", "text"), refused(__file__, "staleness"))
+def test_settings_that_cannot_be_meant(changes, text):
     with pytest.raises(UsageError, match=text):
         resolve(TrainConfig(**changes))
 
 
-def test_what_corrects_for_older_weights_is_taken() -> None:
+def test_what_corrects_for_older_weights_is_taken():
     resolve(TrainConfig(**SPLIT))
     resolve(TrainConfig(**SPLIT, algorithm="rloo", old_logp="recomputed"))
 
@@ -245,9 +221,7 @@ class Paced:
 
 @pytest.mark.parametrize("most", [0, 1, 2, 5])
 @pytest.mark.parametrize("seed", range(6))
-def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(
-    most: int, seed: int, tmp_path: Path
-) -> None:
+def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(most, seed, tmp_path):
     found = Paced(most, 12, seed, tmp_path).run()
     assert [row[:2] for row in found] == [
         (step, max(0, step - 1 - most)) for step in range(1, 13) for _ in range(2)
@@ -259,7 +233,7 @@ def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(
     assert [row[3] for row in found[::2]] == known
 
 
-def test_weights_that_are_still_to_be_played_with_are_kept_and_no_others() -> None:
+def test_weights_that_are_still_to_be_played_with_are_kept_and_no_others():
     published = WeightVersions(2)
     for version in (2, 3, 4, 6):
         published.add("p", PublishedWeights(version, f"file {version}", ""))

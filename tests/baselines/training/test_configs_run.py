@@ -1,16 +1,12 @@
 """Every bundled config runs: the pocket versions train, the others are accepted as far as a machine
 without GPU and network can tell."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents.chat.template import read_thinking
 from flowzoo.baselines.settings.file import FOLDER, bundled_names, load_config
@@ -51,7 +47,7 @@ FULL = (
         for name in bundled_names(FOLDER)
     ],
 )
-def test_the_pocket_version_trains(name: str, tmp_path: Path) -> None:
+def test_the_pocket_version_trains(name, tmp_path):
     config = tiny(name, tmp_path)
     summary = train(config)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -107,7 +103,7 @@ def humaneval(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", bundled_names(FOLDER))
-def test_the_full_size_version_is_accepted(name: str, tmp_path: Path) -> None:
+def test_the_full_size_version_is_accepted(name, tmp_path):
     config = load_config(name)
     made = {True: humaneval, False: lambda folder: local_data(config.task or "", folder)}
     options = tuple(

@@ -1,9 +1,6 @@
 """Pass rates: measured once, resumable, and the problems that training may draw."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +27,7 @@ def policy_map() -> PolicyMap:
     return PolicyMap.shared(ScriptedPolicy(WORKFLOW, 0.5), WORKFLOW.role_counts())
 
 
-def test_a_killed_measurement_goes_on_and_gives_the_same_rates(tmp_path: Path) -> None:
+def test_a_killed_measurement_goes_on_and_gives_the_same_rates(tmp_path):
     whole, torn = tmp_path / "whole.jsonl", tmp_path / "torn.jsonl"
     rates = measure(WORKFLOW, policy_map(), PROBLEMS, whole, samples=4)
     assert [rate.problem for rate in rates] == [problem.id for problem in PROBLEMS]
@@ -47,7 +44,7 @@ def test_a_killed_measurement_goes_on_and_gives_the_same_rates(tmp_path: Path) -
         measure(WORKFLOW, policy_map(), PROBLEMS, torn, samples=5)
 
 
-def test_training_draws_only_what_is_within_the_bounds(tmp_path: Path) -> None:
+def test_training_draws_only_what_is_within_the_bounds(tmp_path):
     path = tmp_path / "rates.jsonl"
     rates = measure(WORKFLOW, policy_map(), PROBLEMS, path, samples=4)
     indices = training_indices(path, WORKFLOW.task, "train", 0.2, 0.8)
@@ -61,7 +58,7 @@ def test_training_draws_only_what_is_within_the_bounds(tmp_path: Path) -> None:
     assert histogram(rates)[9] == sum(rate.rate == 1.0 for rate in rates)
 
 
-def test_rates_of_other_problems_are_refused(tmp_path: Path) -> None:
+def test_rates_of_other_problems_are_refused(tmp_path):
     path = tmp_path / "rates.jsonl"
     measure(WORKFLOW, policy_map(), PROBLEMS[:30], path, samples=4)
     with pytest.raises(UsageError, match="split 'train', and the training has split 'test'"):
@@ -81,9 +78,7 @@ def test_rates_of_other_problems_are_refused(tmp_path: Path) -> None:
         training_indices(path, WORKFLOW.task, "train", 0, 1)
 
 
-def test_the_command_measures_and_resumes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_measures_and_resumes(tmp_path, capsys):
     path = tmp_path / "deep" / "rates.jsonl"
     words = ["filter", "single", "--policy", "scripted:0.5", "--n", "20", "--samples", "4",
              "--out", str(path), "--low", "0.2", "--high", "0.8"]  # fmt: skip
@@ -98,9 +93,9 @@ def test_the_command_measures_and_resumes(
     assert main([*words, "--low", "0.9"]) == 2
 
 
-def test_a_curriculum_changes_the_task_from_its_steps_on() -> None:
+def test_a_curriculum_changes_the_task_from_its_steps_on():
     curriculum = Curriculum(WORKFLOW, read_stages(["3:level=1-3", "5:level=4"]))
-    levels = [curriculum.at(step).task.level for step in range(1, 7)]  # type: ignore[attr-defined]
+    levels = [curriculum.at(step).task.level for step in range(1, 7)]
     assert levels == [2, 2, "1-3", "1-3", 4, 4]
     assert curriculum.metrics(1) == {"curriculum/stage": 0.0}
     assert curriculum.metrics(3) == {"curriculum/stage": 1.0}
@@ -110,7 +105,7 @@ def test_a_curriculum_changes_the_task_from_its_steps_on() -> None:
     assert Curriculum(WORKFLOW, ()).metrics(9) == {}
 
 
-def test_a_wrong_curriculum_shows_at_once(tmp_path: Path) -> None:
+def test_a_wrong_curriculum_shows_at_once(tmp_path):
     for word in ("level=2", "0:level=2", "x:level=2", "5"):
         with pytest.raises(UsageError, match="STEP:NAME=VALUE"):
             read_stages([word])

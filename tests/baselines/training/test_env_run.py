@@ -1,17 +1,11 @@
 """Training in environments of others: which rows are learned from, resuming, improvement."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from gymnasium.spaces import Text
 from pettingzoo import AECEnv
 
@@ -25,6 +19,7 @@ from flowzoo.cli import main
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
 from tests.baselines.training.recorder import Recorder
+from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("env_run")  # they share a run
 
@@ -117,18 +112,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_a_run_that_is_resumed_has_the_same_numbers(
-    whole: Path, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_a_run_that_is_resumed_has_the_same_numbers(whole, tmp_path, repeated_rows):
     run(tmp_path, steps=1)
     run(tmp_path)
     assert repeated_rows(tmp_path) == repeated_rows(whole)
     assert weights(tmp_path) == weights(whole)
 
 
-def test_metrics_transcripts_and_summary_name_agents_and_roles(
-    whole: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_metrics_transcripts_and_summary_name_agents_and_roles(whole, repeated_rows):
     first = repeated_rows(whole)[0]
     assert {"eval/reward/first", "eval/strict/second", "eval/fact/return/second_0"} <= set(first)
     scores = first["eval/fact/return/second_0"]
@@ -144,7 +135,7 @@ def test_metrics_transcripts_and_summary_name_agents_and_roles(
     assert "make" in summary["protocol"]["settings"]["source"]
 
 
-def test_the_report_shows_the_environment_and_its_agents(whole: Path, tmp_path: Path) -> None:
+def test_the_report_shows_the_environment_and_its_agents(whole, tmp_path):
     (page,) = write_report([whole], tmp_path / "report.html")
     text = page.read_text(encoding="utf-8")
     assert "digits_v0" in text
@@ -152,12 +143,8 @@ def test_the_report_shows_the_environment_and_its_agents(whole: Path, tmp_path: 
     assert "second_0" in text
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["grpo", pytest.param("rloo", marks=pytest.mark.full)]
-)  # fmt: skip
-def test_agents_are_compared_with_themselves_in_other_episodes(
-    algorithm: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("algorithm", ["grpo", pytest.param("rloo", marks=pytest.mark.full)])
+def test_agents_are_compared_with_themselves_in_other_episodes(algorithm, tmp_path):
     learned = learnt_by(tmp_path, algorithm=algorithm, sharing=("isolated",))
     groups: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
     for call, advantage in learned:
@@ -192,9 +179,7 @@ def gathered(tmp_path_factory: pytest.TempPathFactory) -> FilteredBatch:
     ["dr_grpo", "dr_mas", "dr_mas_mean", "paper", "magrpo", "reinforce", "reinforce_max",
      "reinforce_role", "grpo_call"],
 )  # fmt: skip
-def test_every_algorithm_of_whole_episodes_learns_from_every_call(
-    algorithm: str, gathered: FilteredBatch
-) -> None:
+def test_every_algorithm_of_whole_episodes_learns_from_every_call(algorithm, gathered):
     """Their runs sample alike, and differ in what every call is worth."""
     plan = resolve(TrainConfig(**SMALL, algorithm=algorithm))
     assert plan.samples == SMALL["samples"]
@@ -208,51 +193,32 @@ def test_every_algorithm_of_whole_episodes_learns_from_every_call(
     ("algorithm", "settings"),
     [("at_grpo", {"candidate_value": "rollout", "candidates": 2}), ("magrpo_tree", {"leaves": 4})],
 )
-def test_algorithms_that_branch_play_the_replies_again(
-    algorithm: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_algorithms_that_branch_play_the_replies_again(algorithm, settings, tmp_path):
     learned = learnt_by(tmp_path, algorithm=algorithm, samples=1, **settings)
     assert {call.agent for call, _ in learned} == {"first_0", "second_0"}
     assert any(advantage for _, advantage in learned)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"env": "nowhere"}, "--env takes module:function or path/to/file.py:function"),
-        ({"workflow": "single"}, "is played in place of a workflow: leave out 'single'"),
-        ({"task": "math"}, "`task` is a setting of tasks"),
-        ({"curriculum": ("1:level=2",)}, "`curriculum` is a setting of tasks"),
-        ({"model": "pocket"}, "`model` pocket is the model of the task"),
-        ({"samples": 1}, "leaves grpo nothing to compare"),
-        ({"options": ("credit=team",)}, "grpo judges every call by its episode's outcome"),
-        ({"sharing": ("third=a",)}, "unknown role 'third'.*first, first_0, second, second_0"),
-        ({"algorithm": "at_grpo", "samples": 1}, "cannot be valued at once.*rollout"),
-    ],
-)  # fmt: skip
-def test_settings_that_cannot_be_meant_are_refused_in_one_line(
-    changes: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("changes", "said"), refused(__file__, "environments"))
+def test_settings_that_cannot_be_meant_are_refused_in_one_line(changes, said, tmp_path):
     with pytest.raises(UsageError, match=said) as caught:
         run(tmp_path, **changes)
     assert "\n" not in str(caught.value)
 
 
-def test_policies_are_given_to_roles_or_to_agents_by_their_own_names(tmp_path: Path) -> None:
+def test_policies_are_given_to_roles_or_to_agents_by_their_own_names(tmp_path):
     by_agent = {call.policy: call.agent for call, _ in learnt_by(
         tmp_path, sharing=("first_0=new", "second=old"), frozen=("old",)
     )}  # fmt: skip
     assert by_agent == {"new": "first_0"}
 
 
-def test_the_run_directory_is_named_after_the_environment() -> None:
+def test_the_run_directory_is_named_after_the_environment():
     config = TrainConfig(env="some/games.py:make", seed=3)
     assert str(config.directory) == "runs/aec-some-games.py-make-grpo-shared-s3"
 
 
-def test_an_environment_is_evaluated_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_environment_is_evaluated_by_name(tmp_path, capsys):
     words = ["eval", "--env", f"{__file__}:make", "--policy", "pocket:math", "--n", "3"]
     assert main([*words, "--max-tokens", "8", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
@@ -263,9 +229,7 @@ def test_an_environment_is_evaluated_by_name(
     assert "name either a workflow" in capsys.readouterr().err
 
 
-def test_an_environment_is_played_before_it_is_trained_in(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_environment_is_played_before_it_is_trained_in(capsys):
     words = ["play", "--env", f"{__file__}:make", "--policy", "pocket:math", "--max-tokens", "8"]
     assert main([*words, "--chats"]) == 0
     shown = capsys.readouterr().out
@@ -290,9 +254,7 @@ def tictactoe(root: Path, **changes: Any) -> TrainConfig:
     return TrainConfig(**{**settings, **changes})
 
 
-def test_a_classic_game_of_pettingzoo_trains_and_resumes(
-    tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+def test_a_classic_game_of_pettingzoo_trains_and_resumes(tmp_path, repeated_rows):
     pytest.importorskip("pygame", reason="PettingZoo's classic games need pygame: flowzoo[dev]")
     quick: dict[str, Any] = {"problems": 2, "samples": 4, "eval_problems": 8, "eval_every": 1}
     train(tictactoe(tmp_path / "whole", steps=2, checkpoint_every=1, **quick))
@@ -308,7 +270,7 @@ def test_a_classic_game_of_pettingzoo_trains_and_resumes(
 
 
 @pytest.mark.full
-def test_a_classic_game_of_pettingzoo_is_learnt(tmp_path: Path) -> None:
+def test_a_classic_game_of_pettingzoo_is_learnt(tmp_path):
     pytest.importorskip("pygame", reason="PettingZoo's classic games need pygame: flowzoo[dev]")
     summary = train(tictactoe(tmp_path, seed=1, eval_every=4, eval_problems=60, stop_at=0.4))
     assert summary["gain"]["low"] > 0

@@ -1,15 +1,10 @@
 """Whole runs of models that other people bring: rows that cannot be packed, a recurrent family."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="training needs flowzoo[train]")
-
 import torch
 from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM
 
@@ -57,9 +52,7 @@ def gaps(trainer: Trainer) -> list[float]:
     return [json.loads(row)["learn/logp_gap_max/shared"] for row in rows]
 
 
-def test_a_windowed_model_is_padded_and_a_line_says_so(
-    brought: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_windowed_model_is_padded_and_a_line_says_so(brought, tmp_path, capsys):
     words = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()
              if name != "workflow"]  # fmt: skip
     model, out = brought["mistral"], str(tmp_path / "run")
@@ -77,7 +70,7 @@ def test_a_windowed_model_is_padded_and_a_line_says_so(
 
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_recurrent_model_trains(brought: dict[str, str], tmp_path: Path, rank: int) -> None:
+def test_a_recurrent_model_trains(brought, tmp_path, rank):
     config = TrainConfig(
         **SMALL, model=brought["mamba"], lora_rank=rank, gradient_checkpointing=True,
         out=str(tmp_path / "run"),

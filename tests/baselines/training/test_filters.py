@@ -1,16 +1,10 @@
 """Groups without variance: dropped, refilled from the stream, counted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="what is learned from is the learner's to say")
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.problems import ProblemStream, indices_from
@@ -29,6 +23,7 @@ from flowzoo.baselines.training.advantage_computer import (
 from flowzoo.baselines.training.filters import gather, job_of, needed
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 WORKFLOW = make_workflow("voting_v0", "math")
 TASK = WORKFLOW.task
@@ -70,7 +65,7 @@ def collect(skill: float, place: int = 0, problems: int = 6, refills: int = 0):
     return found, player, stream
 
 
-def test_kept_groups_are_whole_and_vary() -> None:
+def test_kept_groups_are_whole_and_vary():
     found, player, stream = collect(0.8, refills=20)
     played = [job.problem.id for jobs in player.rounds for job in jobs]
     assert found.counts["filter/drawn"] == len(played) / 4 == stream.cursor
@@ -93,7 +88,7 @@ def test_kept_groups_are_whole_and_vary() -> None:
     assert total == found.counts["filter/drawn"]
 
 
-def test_the_cap_ends_it_and_is_reported() -> None:
+def test_the_cap_ends_it_and_is_reported():
     found, player, _ = collect(1.0, refills=2)
     assert len(player.rounds) == 3
     assert found.trained_jobs == frozenset()
@@ -101,7 +96,7 @@ def test_the_cap_ends_it_and_is_reported() -> None:
     assert found.counts["filter/dropped"] == found.counts["filter/drawn"] == 18
 
 
-def test_without_the_filter_nothing_is_dropped_and_the_stream_is_the_old_one() -> None:
+def test_without_the_filter_nothing_is_dropped_and_the_stream_is_the_old_one():
     found, player, stream = collect(1.0)
     assert len(player.rounds) == 1
     assert found.trained_jobs == {record.episode for record in found.sampled.records}
@@ -112,7 +107,7 @@ def test_without_the_filter_nothing_is_dropped_and_the_stream_is_the_old_one() -
     assert drawn == indices_from(None, 3, 6, 6)
 
 
-def test_a_step_repeats_from_its_cursor() -> None:
+def test_a_step_repeats_from_its_cursor():
     first, _, stream = collect(0.8, refills=10)
     second, _, _ = collect(0.8, place=stream.cursor, refills=10)
     again, _, _ = collect(0.8, place=stream.cursor, refills=10)
@@ -122,7 +117,7 @@ def test_a_step_repeats_from_its_cursor() -> None:
     }
 
 
-def test_a_problem_drawn_twice_in_a_step_makes_two_groups() -> None:
+def test_a_problem_drawn_twice_in_a_step_makes_two_groups():
     stream = ProblemStream("train", 0, only=[7])
     found = gather(
         stream, TASK, Player(0.5), refills=0, problems=3, samples=4, informative=informative
@@ -131,7 +126,7 @@ def test_a_problem_drawn_twice_in_a_step_makes_two_groups() -> None:
     assert {record.problem for record in found.sampled.records} == {TASK.problem(7, "train").id}
 
 
-def test_a_problem_drawn_again_in_a_refill_makes_another_group() -> None:
+def test_a_problem_drawn_again_in_a_refill_makes_another_group():
     player, stream = Player(0.8), ProblemStream("train", 0, only=[7])
     found = gather(stream, TASK, player, refills=9, problems=3, samples=4, informative=informative)
     assert len(player.rounds) > 1
@@ -145,9 +140,7 @@ def batch(*rows: dict[str, Any]) -> RolloutBatch:
     for number, row in enumerate(rows):
         changes = {"score": 0.0, "problem": "p", **row}
         score, key = changes.pop("score"), f"{changes['problem']}#{number}"
-        usual = {
-            "policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}
-        }  # fmt: skip
+        usual = {"policy": "shared", "output_ids": (1,), "reward": score, "parts": {"team": score}}
         call = new_call(episode=key, **usual | changes)
         calls.append(call)
         records.append(
@@ -160,7 +153,7 @@ ALIKE = [{"score": 1.0}, {"score": 1.0}]
 DIFFERENT = [{"score": 0.0}, {"score": 1.0}]
 
 
-def test_a_group_is_of_use_where_its_algorithm_has_an_advantage() -> None:
+def test_a_group_is_of_use_where_its_algorithm_has_an_advantage():
     """The rewards of roles are not asked: the algorithm may judge by something else."""
     own = [{"reward": 0.0}, {"reward": 1.0}]  # of the calls; the episodes came out alike
     assert informative(batch(*own)) == set()
@@ -172,7 +165,7 @@ def test_a_group_is_of_use_where_its_algorithm_has_an_advantage() -> None:
     assert informative(batch(*DIFFERENT), "reinforce") == {"p#1"}
 
 
-def test_over_a_batch_a_problem_is_of_use_by_what_the_others_came_to() -> None:
+def test_over_a_batch_a_problem_is_of_use_by_what_the_others_came_to():
     other = [{"score": 0.0, "problem": "q"}, {"score": 0.0, "problem": "q"}]
     assert informative(batch(*ALIKE), "reinforce_pp") == set()
     assert informative(batch(*ALIKE, *other), "reinforce_pp") == {"p#0", "p#1", "q#2", "q#3"}
@@ -190,22 +183,20 @@ def test_over_a_batch_a_problem_is_of_use_by_what_the_others_came_to() -> None:
         ({"loss": LossConfig(kl_coef=0.1)}, ALIKE, set()),
     ],
 )
-def test_what_the_loss_leaves_out_does_not_count(
-    settings: dict[str, Any], rows: list[dict[str, Any]], found: set[str]
-) -> None:
+def test_what_the_loss_leaves_out_does_not_count(settings, rows, found):
     assert informative(batch(*rows), **settings) == found
 
 
-def test_rows_of_a_policy_that_is_not_trained_do_not_count() -> None:
+def test_rows_of_a_policy_that_is_not_trained_do_not_count():
     frozen = [{**row, "policy": "judge"} for row in DIFFERENT]
     assert informative(batch(*frozen)) == set()
 
 
-def test_a_group_that_was_cut_off_throughout_is_refilled() -> None:
+def test_a_group_that_was_cut_off_throughout_is_refilled():
     """The outcomes differ, and no row would be trained."""
 
     class CutOff(Player):
-        def __call__(self, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+        def __call__(self, jobs):
             played = super().__call__(jobs)
             rows = played.rows
             if len(self.rounds) == 1:
@@ -224,7 +215,7 @@ def test_a_group_that_was_cut_off_throughout_is_refilled() -> None:
     assert not found.trained_jobs & first
 
 
-def test_a_running_mean_is_not_moved_by_the_question() -> None:
+def test_a_running_mean_is_not_moved_by_the_question():
     state = RunningMean()
     state.load_state_dict({"columns": ["role"], "means": [[["a"], 0.25]]})
     before = state.state_dict()
@@ -235,7 +226,7 @@ def test_a_running_mean_is_not_moved_by_the_question() -> None:
     assert state.state_dict() != before
 
 
-def test_length_shaping_is_that_of_the_paper() -> None:
+def test_length_shaping_is_that_of_the_paper():
     """DAPO, eq. 13, with 100 tokens at most and a cache of 20: by hand."""
     lengths = {0: 0.0, 80: 0.0, 81: -0.05, 85: -0.25, 90: -0.5, 99: -0.95, 100: -1.0}
     rows = [{"output_ids": (1,) * length} for length in lengths]
@@ -254,14 +245,14 @@ def test_length_shaping_is_that_of_the_paper() -> None:
         LengthShaping({"a": 100, "b": 10}, 20)
 
 
-def test_as_many_are_drawn_as_are_likely_to_be_needed() -> None:
+def test_as_many_are_drawn_as_are_likely_to_be_needed():
     assert needed(4, 0, 16, 16) == 16
     assert needed(4, 8, 16, 16) == 8
     assert needed(4, 16, 16, 16) == 4
     assert needed(15, 1, 16, 16) == 16
 
 
-def test_mistakes_are_refused() -> None:
+def test_mistakes_are_refused():
     with pytest.raises(UsageError, match="no problem left"):
         ProblemStream("train", 0, only=[])
     with pytest.raises(UsageError, match="cursor"):
@@ -269,7 +260,7 @@ def test_mistakes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tree", "joint"])
-def test_candidates_that_differ_are_kept_where_all_episodes_fail(kind: str) -> None:
+def test_candidates_that_differ_are_kept_where_all_episodes_fail(kind):
     workflow = make_workflow("voting_v0", "math", credit="mix")
     policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
     sampler = (

@@ -1,22 +1,15 @@
 """A run in which one role's policy is frozen: it plays, and nothing else happens to it."""
 
-from __future__ import annotations
-
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.run.manifest import latest
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import Trainer, train
-from flowzoo.errors import UsageError
+from tests.baselines.rows import copy_after
 
 
 def config(root: Path, **changes: Any) -> TrainConfig:
@@ -31,16 +24,10 @@ def config(root: Path, **changes: Any) -> TrainConfig:
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 4])
 def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
-    rank: int, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+    rank, tmp_path, repeated_rows
+):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-
-    def stop(row: MetricRow) -> None:
-        """What would be on the disk if this process were killed now."""
-        if row["step"] == 1:
-            shutil.copytree(whole, parts)
-
-    train(config(whole, lora_rank=rank), stop)
+    train(config(whole, lora_rank=rank), copy_after(1, whole, parts))
     train(config(parts, lora_rank=rank))
     last = repeated_rows(whole)[-1]
     assert repeated_rows(parts)[2:] == repeated_rows(whole)[2:]
@@ -49,12 +36,11 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
     assert last["version/solver"] >= 1
     assert not [name for name in last if name.endswith("/judge") and name.startswith("learn/")]
     info = latest(whole / "checkpoints")
-    assert info is not None
     assert (info.policies, dict(info.frozen)) == (("solver",), {"judge": str(pocket_path("math"))})
     assert [path.name for path in (info.path / "policies").iterdir()] == ["solver"]
 
 
-def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
+def test_its_weights_never_change_while_the_others_move(tmp_path):
     trainer = Trainer(config(tmp_path))
     before = {
         name: {key: value.clone() for key, value in one.weights.model.state_dict().items()}
@@ -69,12 +55,3 @@ def test_its_weights_never_change_while_the_others_move(tmp_path: Path) -> None:
         for name, one in trainer.state.trained.items()
     }
     assert moved == {"solver": True, "judge": False}
-
-
-def test_mistakes(tmp_path: Path) -> None:
-    for frozen, text in ((("juge",), "Did you mean 'judge'"), (("judge", "solver"), "frozen")):
-        with pytest.raises(UsageError, match=text):
-            Trainer(config(tmp_path, frozen=frozen))
-    with pytest.raises(UsageError, match='set correction="renormalize"'):
-        Trainer(config(tmp_path, top_p=0.9))
-    assert not list(tmp_path.iterdir()), "before anything is written"

@@ -1,7 +1,5 @@
 """The example of docs/hooks.md in a run: what its functions change, and what a resumption sees."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -10,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train
@@ -36,7 +32,7 @@ def rows(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
+def test_the_example_of_the_page_runs(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(EXAMPLE, encoding="utf-8")
     config = settings(
@@ -74,7 +70,7 @@ def watch(step):
 """
 
 
-def test_a_run_that_a_callback_stopped_is_finished(tmp_path: Path) -> None:
+def test_a_run_that_a_callback_stopped_is_finished(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(STOPS, encoding="utf-8")
     config = settings(tmp_path, mine, steps=4)
@@ -105,7 +101,7 @@ def plus(episode):
 """
 
 
-def test_a_constant_in_the_reward_gives_learners_the_same_advantages(tmp_path: Path) -> None:
+def test_a_constant_in_the_reward_gives_learners_the_same_advantages(tmp_path):
     """Without a baseline, too, and with replies that were cut off before they could be read."""
     mine = tmp_path / "mine.py"
     mine.write_text(SHIFTED, encoding="utf-8")
@@ -135,14 +131,14 @@ def watch(control):
 """
 
 
-def test_what_functions_draw_repeats_with_the_seed_and_after_a_resumption(tmp_path: Path) -> None:
+def test_what_functions_draw_repeats_with_the_seed_and_after_a_resumption(tmp_path):
     """From Python's and NumPy's own generators, whatever the process drew before the run."""
     mine = tmp_path / "mine.py"
     mine.write_text(DRAWING, encoding="utf-8")
     changes = {"problems": 1, "samples": 2, "eval_problems": 1, "model": "pocket:xs"}
 
     class Dying(Trainer):
-        def save(self, step: int, score: float | None) -> None:
+        def save(self, step, score):
             if step == 2:
                 raise InterruptedError
             super().save(step, score)

@@ -1,7 +1,5 @@
 """The rows of metrics: what a role's calls and groups come to, and spikes of the gradient."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -25,17 +23,12 @@ from flowzoo.baselines.training.metrics import (
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.envs.records import Usage
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 
 
 def make_call(role: str, reward: float = 0.0, tokens: int = 1, **changes: Any) -> Call:
-    fields: dict[str, Any] = {
-        "problem": "p", "episode": "e", "agent": f"{role}_0", "role": role, "slot": 0, "turn": 0,
-        "phase": 0, "messages": (), "reply": "", "strict": True, "lenient": True,
-        "role_score": None, "parts": {"team": reward}, "reward": reward, "state_hash": "",
-        "prompts": "",
-        "output_ids": (0,) * tokens,
-    }  # fmt: skip
-    return Call(**{**fields, **changes})
+    fields = {"parts": {"team": reward}, "reward": reward, "output_ids": (0,) * tokens}
+    return new_call(role, **fields | changes)
 
 
 def make_record(number: int, calls: list[Call], **changes: Any) -> EpisodeRecord:
@@ -47,7 +40,7 @@ def make_record(number: int, calls: list[Call], **changes: Any) -> EpisodeRecord
     return EpisodeRecord(**{**fields, **changes})
 
 
-def test_tokens_times_calls_is_the_number_of_sampled_tokens() -> None:
+def test_tokens_times_calls_is_the_number_of_sampled_tokens():
     lengths = [[3, 8, 1], [7], [2, 2]]
     records = [
         make_record(i, [make_call("a", tokens=n) for n in part] + [make_call("b", tokens=5)])
@@ -60,7 +53,7 @@ def test_tokens_times_calls_is_the_number_of_sampled_tokens() -> None:
     assert role_metrics(records, "eval/")["eval/calls/a"] == 6.0
 
 
-def test_the_deviation_of_rewards_and_the_length_that_most_replies_keep() -> None:
+def test_the_deviation_of_rewards_and_the_length_that_most_replies_keep():
     calls = [make_call("a", reward=float(n % 2), tokens=n + 1) for n in range(101)]
     found = role_summary(calls)
     assert found["tokens"] == 51
@@ -71,7 +64,7 @@ def test_the_deviation_of_rewards_and_the_length_that_most_replies_keep() -> Non
     assert (one["reward_std"], one["tokens_p95"]) == (0.0, 4.0)
 
 
-def test_tokens_that_nobody_counted_are_no_metric() -> None:
+def test_tokens_that_nobody_counted_are_no_metric():
     calls = [make_call("a", tokens=0), make_call("b", tokens=3)]
     calls.append(make_call("b", tokens=0, usage=Usage(9, 7)))
     row = role_metrics([make_record(0, calls)])
@@ -80,31 +73,19 @@ def test_tokens_that_nobody_counted_are_no_metric() -> None:
     assert "tokens/mean" not in role_metrics([make_record(0, calls[:1])])
 
 
-def test_a_role_without_a_role_score_reports_none() -> None:
+def test_a_role_without_a_role_score_reports_none():
     row = role_metrics([make_record(0, [make_call("a"), make_call("b", role_score=1.0)])])
     assert "role_score/a" not in row
     assert row["role_score/b"] == 1.0
 
 
-def test_shares_come_with_the_number_of_their_cases() -> None:
+def test_shares_come_with_the_number_of_their_cases():
     facts = [{"contested": True, "recovered": True}, {"contested": True, "recovered": False}]
     facts += [{"contested": False, "recovered": False}] * 2
     row = role_metrics([make_record(i, [], facts=one) for i, one in enumerate(facts)])
     assert (row["share/contested"], row["share_of/contested"]) == (0.5, 4)
     assert (row["share/aggregator_recovery"], row["share_of/aggregator_recovery"]) == (0.5, 2)
     assert "share/evaluator_tpr" not in row
-
-
-def test_several_episodes_of_a_problem_give_avg_and_pass_at_k() -> None:
-    scores = {"p": (1.0, 0.0, 0.0, 0.0), "q": (0.0, 0.0, 0.0, 0.0)}
-    records = [
-        make_record(i, [], problem=problem, score=score)
-        for problem, own in scores.items()
-        for i, score in enumerate(own)
-    ]
-    row = role_metrics(records)
-    assert (row["avg@4"], row["pass@1"], row["pass@2"], row["pass@4"]) == (0.125, 0.125, 0.25, 0.5)
-    assert not any("@" in name for name in role_metrics(records[::4]))
 
 
 def attempts(scores: dict[str, tuple[float, ...]]) -> list[EpisodeRecord]:
@@ -115,14 +96,21 @@ def attempts(scores: dict[str, tuple[float, ...]]) -> list[EpisodeRecord]:
     ]
 
 
-def test_an_evaluation_of_one_episode_each_has_its_scores_and_nothing_of_several() -> None:
+def test_several_episodes_of_a_problem_give_avg_and_pass_at_k():
+    records = attempts({"p": (1.0, 0.0, 0.0, 0.0), "q": (0.0, 0.0, 0.0, 0.0)})
+    row = role_metrics(records)
+    assert (row["avg@4"], row["pass@1"], row["pass@2"], row["pass@4"]) == (0.125, 0.125, 0.25, 0.5)
+    assert not any("@" in name for name in role_metrics(records[::4]))
+
+
+def test_an_evaluation_of_one_episode_each_has_its_scores_and_nothing_of_several():
     records = attempts({"p": (1.0,), "q": (0.25,), "r": (0.0,)})
     row = evaluation_metrics(records)
     assert row == role_metrics(records, "eval/") | {"eval/scores": [1.0, 0.25, 0.0]}
     assert attempt_gains(row, row, 1) == {}
 
 
-def test_an_evaluation_of_several_episodes_has_intervals_over_problems() -> None:
+def test_an_evaluation_of_several_episodes_has_intervals_over_problems():
     right = {f"p{i}": (1.0,) * (i % 5) + (0.0,) * (4 - i % 5) for i in range(50)}
     row = evaluation_metrics(attempts(right))
     counts = [i % 5 for i in range(50)]
@@ -142,7 +130,7 @@ def test_an_evaluation_of_several_episodes_has_intervals_over_problems() -> None
     )
 
 
-def test_the_gains_of_several_episodes_are_paired_by_problem() -> None:
+def test_the_gains_of_several_episodes_are_paired_by_problem():
     before = evaluation_metrics(attempts({f"p{i}": (0.0, 0.0) for i in range(20)}))
     after = evaluation_metrics(attempts({f"p{i}": (float(i < 10), 0.0) for i in range(20)}))
     gains = attempt_gains(before, after, 2)
@@ -153,14 +141,14 @@ def test_the_gains_of_several_episodes_are_paired_by_problem() -> None:
     assert gains["pass@2"]["before"] == [0.0, 0.0, interval(np.zeros(20))[1]]
 
 
-def test_one_problem_has_no_interval() -> None:
+def test_one_problem_has_no_interval():
     row = evaluation_metrics(attempts({"p": (1.0, 0.0)}))
     assert row["eval/avg@2"] == 0.5
     assert "eval/avg@2_low" not in row
     assert attempt_gains(row, row, 2)["avg@2"]["before"] == [0.5, None, None]
 
 
-def test_roles_report_the_fraction_of_their_rows_that_learn_nothing() -> None:
+def test_roles_report_the_fraction_of_their_rows_that_learn_nothing():
     # Role a: one group of four with two rewards, one constant of two. Role b: one constant group
     # of three and one of a single call.
     calls = [make_call("a", reward) for reward in (0.0, 1.0, 1.0, 1.0)]
@@ -177,32 +165,32 @@ def test_roles_report_the_fraction_of_their_rows_that_learn_nothing() -> None:
     assert advantage_metrics(compute(mixed, spec), mixed) == pytest.approx(row)
 
 
-def test_rows_of_another_batch_are_refused() -> None:
+def test_rows_of_another_batch_are_refused():
     calls = [make_call("a", 1.0), make_call("a", episode="f")]
     with pytest.raises(UsageError, match="got 1 calls and 2 advantages"):
         advantage_metrics(compute(calls, "grpo"), calls[:1])
 
 
-def test_a_spike_is_above_five_medians_of_the_norms_before_it() -> None:
+def test_a_spike_is_above_five_medians_of_the_norms_before_it():
     earlier = [1.0, 2.0, 3.0, 2.0, 2.0]
     assert spike(10.01, earlier)
     assert not spike(10.0, earlier)
     assert spike(6.1, earlier, factor=3.0)
 
 
-def test_spikes_need_five_finite_norms_before_them() -> None:
+def test_spikes_need_five_finite_norms_before_them():
     assert not spike(1e9, [])
     assert not spike(1e9, [1.0] * 4)
     assert not spike(1e9, [1.0] * 4 + [math.nan, math.inf])
     assert spike(1e9, [1.0, math.nan] * 5)
 
 
-def test_the_median_runs() -> None:
+def test_the_median_runs():
     assert spike(60.0, [100.0] * 60 + [10.0] * 50)
     assert not spike(60.0, [100.0] * 60 + [10.0] * 50, window=110)
 
 
-def test_a_policy_that_has_solved_its_problems_does_not_spike_at_every_lesson() -> None:
+def test_a_policy_that_has_solved_its_problems_does_not_spike_at_every_lesson():
     """Norms of 1 while it learns, next to 0 afterwards, and 0.6 where a problem was missed."""
     earlier = [1.0, 1.1, 0.9, 0.8] * 5 + [0.5, 0.1] + [0.0, 0.01] * 15
     assert not spike(0.6, earlier)
@@ -210,7 +198,7 @@ def test_a_policy_that_has_solved_its_problems_does_not_spike_at_every_lesson() 
     assert spike(6.0, [*earlier, 50.0])  # one spike does not hide the next
 
 
-def test_norms_that_range_over_a_decade_spike_seldom_and_steady_ones_when_they_do() -> None:
+def test_norms_that_range_over_a_decade_spike_seldom_and_steady_ones_when_they_do():
     rng = np.random.default_rng(0)
     false = 0
     for _ in range(100):
@@ -221,19 +209,17 @@ def test_norms_that_range_over_a_decade_spike_seldom_and_steady_ones_when_they_d
     assert spike(12.0, steady)
 
 
-def test_a_role_that_always_said_the_same_has_no_spike_at_its_first_lessons() -> None:
+def test_a_role_that_always_said_the_same_has_no_spike_at_its_first_lessons():
     """The searcher of docs/failure-modes.md, C: samples that are alike cancel."""
     assert not spike(0.1675, [0.0171, 0.0004, 0.0002, 0.00003, 0.1836])
 
 
-def test_nothing_is_a_spike_beside_norms_of_0() -> None:
+def test_nothing_is_a_spike_beside_norms_of_0():
     assert not spike(1.0, [0.0] * 10)
 
 
 @given(st.lists(st.floats(1.0, 10.0), min_size=50, max_size=60), st.floats(0.1, 100.0))
-def test_spikes_do_not_depend_on_the_scale_nor_on_like_norms_before_the_window(
-    earlier: list[float], norm: float
-) -> None:
+def test_spikes_do_not_depend_on_the_scale_nor_on_like_norms_before_the_window(earlier, norm):
     found = spike(norm, earlier)
     assert spike(norm * 4, [value * 4 for value in earlier]) == found
     assert spike(norm, [19.0] * 7 + earlier) == found

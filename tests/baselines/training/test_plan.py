@@ -1,19 +1,12 @@
 """The plan of a run: every setting reaches the learner, and what cannot be meant is refused."""
 
-from __future__ import annotations
-
 from dataclasses import Field, fields, replace
 from typing import Any
-
-import pytest
-
-pytest.importorskip("torch", reason="the learner needs flowzoo[train]")
 
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import BY_MODEL
 from flowzoo.baselines.training.plan import resolve
-from flowzoo.errors import UsageError
 
 OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
 OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
@@ -30,19 +23,19 @@ OPEN = SHARED & set(BY_MODEL)
 """Fields that a run may leave to the model, and a learner may not."""
 
 
-def test_no_field_of_a_learner_is_forgotten() -> None:
+def test_no_field_of_a_learner_is_forgotten():
     assert set(OF_LEARNER) == SHARED | DERIVED | UNSET
     assert not UNSET & set(OF_RUN)
 
 
-def test_a_shared_field_is_declared_once() -> None:
+def test_a_shared_field_is_declared_once():
     declared = {name for base in LearnerConfig.__bases__ for name in vars(base)["__annotations__"]}
     assert declared >= SHARED - OPEN
     assert {name for name in declared if OF_RUN[name].default != OF_LEARNER[name].default} == START
     assert all(OF_RUN[name].default is None for name in OPEN)
 
 
-def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
+def test_shared_fields_are_those_of_the_run_and_the_others_follow():
     config = TrainConfig(
         lr=0.5, min_lr=0.25, schedule="linear", schedule_clock="update", warmup=3, steps=9,
         weight_decay=0.125, clip_norm=2.0, updates=0, rows_per_update=7, temperature=0.75,
@@ -80,13 +73,8 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow() -> None:
     assert (learner.loss.clipping, learner.loss.dual_clip) == ("weight", None)
 
 
-def test_a_frozen_policy_has_no_learner_and_a_name_all_the_same() -> None:
+def test_a_frozen_policy_has_no_learner_and_a_name_all_the_same():
     config = TrainConfig(sharing=("isolated",), frozen=("generator",))
     plan = resolve(config)
     assert (plan.names, list(plan.learners)) == (["aggregator", "generator"], ["aggregator"])
     assert (plan.samples, plan.budgets.reply) == (8, 64)
-
-
-def test_a_wrong_curriculum_is_found_without_a_model() -> None:
-    with pytest.raises(UsageError, match="STEP:NAME=VALUE"):
-        resolve(replace(TrainConfig(), curriculum=("level=2",)))

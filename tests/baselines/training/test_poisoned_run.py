@@ -1,20 +1,15 @@
 """A number that is not finite ends a run: named, saved, and without a step taken."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 import torch
 
 from flowzoo.agents import Request
@@ -61,7 +56,7 @@ def make(root: Path) -> Trainer:
 
 
 @pytest.mark.full
-def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
+def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path):
     trainer = make(tmp_path)
     trainer.engines.train_policies = dict(trainer.engines.train_policies)
     trainer.engines.train_policies["generator"] = Poisoned(
@@ -87,29 +82,27 @@ def test_a_poisoned_row_stops_the_run_and_is_saved(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()] == [0, 1, 2]
 
 
-def test_policies_that_fail_at_the_same_time_each_keep_their_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policies_that_fail_at_the_same_time_each_keep_their_rows(tmp_path, monkeypatch):
     """Learners in threads, as those of learner groups are; both come to save at once if they
     can."""
     trainer, meeting = make(tmp_path), threading.Barrier(2)
 
-    def spoil() -> None:
+    def spoil():
         for learner in trainer.learners.values():
             with torch.no_grad():
                 learner.parameters[-1].fill_(math.nan)
 
-    def late(path: Path) -> Path:
+    def late(path):
         found = free_path(path)
         with suppress(threading.BrokenBarrierError):
             meeting.wait(1)
         return found
 
-    def together(works: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    def together(works):
         return run_concurrently([{name: work} for name, work in works.items()], lambda: None)
 
-    trainer.engines.before_learning = spoil  # type: ignore[method-assign]
-    trainer.backend.together = together  # type: ignore[method-assign]
+    trainer.engines.before_learning = spoil
+    trainer.backend.together = together
     monkeypatch.setattr(directory, "free_path", late)
     with pytest.raises(NonFiniteError, match="the loss of") as caught:
         trainer.train()
@@ -123,10 +116,8 @@ def test_policies_that_fail_at_the_same_time_each_keep_their_rows(
     assert f"policy {mine.pop()}:" in note
 
 
-def test_the_command_line_says_it_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def poisoned(*args: Any) -> Any:
+def test_the_command_line_says_it_in_one_line(tmp_path, capsys, monkeypatch):
+    def poisoned(*args):
         engines: Any = open_engines(*args)
         engines.train_policies = {
             name: Poisoned(player) for name, player in engines.train_policies.items()
@@ -142,15 +133,15 @@ def test_the_command_line_says_it_in_one_line(
     assert said.endswith(f"the rows are saved in {tmp_path / 'nonfinite-000001.jsonl'}")
 
 
-def test_weights_that_are_not_numbers_stop_the_run(tmp_path: Path) -> None:
+def test_weights_that_are_not_numbers_stop_the_run(tmp_path):
     """The learner's, between sampling and learning: the loss of the first rows is to blame."""
     trainer = make(tmp_path)
 
-    def spoil() -> None:
+    def spoil():
         with torch.no_grad():
             trainer.learners["generator"].parameters[-1].fill_(math.nan)
 
-    trainer.engines.before_learning = spoil  # type: ignore[method-assign]
+    trainer.engines.before_learning = spoil
     with pytest.raises(NonFiniteError, match=r"the loss of .* rows of policy 'generator'"):
         trainer.train()
     rows = (tmp_path / "nonfinite-000001.jsonl").read_text().splitlines()

@@ -1,7 +1,5 @@
 """A run that learns nothing says so within a step; what follows from the model is recorded."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -9,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.settings.config import TrainConfig
@@ -36,11 +32,8 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_random_model_with_the_defaults_warns_within_one_step(
-    random_model: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    random_model, tmp_path, caplog, capsys
+):
     # The defaults but for the number of held-out problems, which have no part in it.
     config = TrainConfig(
         workflow="single", model=str(random_model), steps=1, eval_problems=2, out=str(tmp_path)
@@ -60,10 +53,8 @@ def test_a_random_model_with_the_defaults_warns_within_one_step(
 
 
 @pytest.mark.full
-def test_a_cause_is_told_once_and_by_every_process_that_goes_on(
-    random_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def told(steps: int) -> list[str]:
+def test_a_cause_is_told_once_and_by_every_process_that_goes_on(random_model, tmp_path, caplog):
+    def told(steps):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="flowzoo"):
             train(TrainConfig(**QUICK, model=str(random_model), steps=steps, out=str(tmp_path)))
@@ -75,15 +66,13 @@ def test_a_cause_is_told_once_and_by_every_process_that_goes_on(
     assert any("ran into the length limit" in one for one in third), "by the history, too"
 
 
-def test_the_start_is_judged_before_anything_is_trained(
-    random_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_start_is_judged_before_anything_is_trained(random_model, tmp_path, caplog):
     settings = QUICK | {"eval_problems": 8, "max_tokens": 2, "steps": 1}
     trainer = Trainer(TrainConfig(**settings, model=str(random_model), out=str(tmp_path)))
     heard: list[int] = []
     update = trainer.update
     with caplog.at_level(logging.WARNING, logger="flowzoo"):
-        trainer.update = lambda *args: heard.append(len(caplog.records)) or update(*args)  # type: ignore[method-assign]
+        trainer.update = lambda *args: heard.append(len(caplog.records)) or update(*args)
         trainer.train()
     said = [one.getMessage() for one in caplog.records if one.name == "flowzoo"]
     assert heard == [2], "of the evaluation, and each once"
@@ -91,9 +80,7 @@ def test_the_start_is_judged_before_anything_is_trained(
     assert said[1].startswith("generator: none of 8 replies could be read")
 
 
-def test_groups_that_agree_are_told_of_before_they_are_trained_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_groups_that_agree_are_told_of_before_they_are_trained_on(tmp_path, caplog):
     reward = tmp_path / "mine.py"
     reward.write_text("def zero(episode):\n    return 0.0\n")
     settings = QUICK | {"problems": 8, "steps": 1, "reward": f"{reward}:zero"}
@@ -103,7 +90,7 @@ def test_groups_that_agree_are_told_of_before_they_are_trained_on(
     assert said.startswith("none of 8 groups has rewards that differ"), "and no second line of it"
 
 
-def test_what_follows_from_the_model_is_recorded_and_kept(tmp_path: Path) -> None:
+def test_what_follows_from_the_model_is_recorded_and_kept(tmp_path):
     trainer = Trainer(TrainConfig(**QUICK, steps=1, out=str(tmp_path / "a")))
     assert trainer.plan.by_model == {"lr": 2e-4, "max_tokens": 64}
     trainer.train()

@@ -1,7 +1,5 @@
 """Early stopping: what counts as better, and how long is waited."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -35,19 +33,19 @@ def ends(rows: list[dict[str, Any]], patience: int = 0, at: float | None = None)
     return None
 
 
-def test_without_either_setting_nothing_ends() -> None:
+def test_without_either_setting_nothing_ends():
     assert ends(rows_of(50, 50, 0, 0, 100, 100)) is None
     assert stop_reason([], 1, 0.5) == ""
 
 
-def test_an_accuracy_that_is_good_enough_ends_at_once() -> None:
+def test_an_accuracy_that_is_good_enough_ends_at_once():
     assert ends(rows_of(20, 40, 90, 95), at=0.9) == 4
     assert ends(rows_of(95), at=0.9) == 0
     assert ends(rows_of(20, 89, 30), at=0.9) is None
     assert stop_reason(rows_of(90), 0, 0.9) == "held-out accuracy 90.0 % reaches stop_at 0.9"
 
 
-def test_a_collapse_ends_a_run_if_it_is_asked_to() -> None:
+def test_a_collapse_ends_a_run_if_it_is_asked_to():
     rows = rows_of(50, 80, 40, 38, 80)
     assert ends(rows) is None
     said = [stop_reason(rows[:end], 0, None, "collapse") for end in range(1, len(rows) + 1)]
@@ -56,7 +54,7 @@ def test_a_collapse_ends_a_run_if_it_is_asked_to() -> None:
     assert said[6].endswith("(stop_on collapse)")
 
 
-def test_evaluations_without_a_gain_beyond_noise_are_counted() -> None:
+def test_evaluations_without_a_gain_beyond_noise_are_counted():
     assert ends(rows_of(50, 51, 50, 52, 49), patience=3) == 6
     assert ends(rows_of(50, 51, 50, 60, 61, 62, 61), patience=3) == 12
     assert ends(rows_of(50, 51, 50), patience=3) is None
@@ -67,25 +65,25 @@ def test_evaluations_without_a_gain_beyond_noise_are_counted() -> None:
     )
 
 
-def test_many_small_gains_add_up_to_one() -> None:
+def test_many_small_gains_add_up_to_one():
     steady = rows_of(*range(50, 80, 2))
     assert not beyond_noise(steady[0]["eval/scores"], steady[2]["eval/scores"])
     assert ends(steady, patience=3) is None
 
 
-def test_a_run_ends_at_evaluations_alone() -> None:
+def test_a_run_ends_at_evaluations_alone():
     rows = [*rows_of(50, 50, 50), {"step": 5}]
     assert stop_reason(rows[:-1], 2, None)
     assert stop_reason(rows, 2, None) == ""
 
 
-def test_a_single_item_tells_better_from_not() -> None:
+def test_a_single_item_tells_better_from_not():
     assert beyond_noise([0.0], [1.0])
     assert not beyond_noise([1.0], [1.0])
 
 
 @given(st.lists(st.integers(0, ITEMS), min_size=1, max_size=8), st.integers(1, 4))
-def test_more_patience_never_ends_sooner(right: list[int], patience: int) -> None:
+def test_more_patience_never_ends_sooner(right, patience):
     rows = rows_of(*right)
     less, more = ends(rows, patience), ends(rows, patience + 1)
     assert less is None or more is None or less < more
@@ -93,7 +91,7 @@ def test_more_patience_never_ends_sooner(right: list[int], patience: int) -> Non
 
 
 @pytest.mark.parametrize("shift", [0.1, 0.4])
-def test_noise_is_paired_by_item(shift: float) -> None:
+def test_noise_is_paired_by_item(shift):
     before = [float(item % 2) for item in range(ITEMS)]
     after = [score + shift * (item < 8) for item, score in enumerate(before)]
     assert beyond_noise(before, after), "a gain of 8 items and a loss of none"

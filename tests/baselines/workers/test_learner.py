@@ -1,13 +1,8 @@
 """Learners that a learner group makes from the settings: the learners of its own policies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", reason="learners need flowzoo[train]")
-
 import torch
 
 from flowzoo.baselines.engines import hf
@@ -27,9 +22,7 @@ APART: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 4, "models": ("generator=pocket",)}])
-def test_data_parallel_have_their_own_learners_as_one_process_has_them(
-    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_parallel_have_their_own_learners_as_one_process_has_them(changes, monkeypatch):
     config = TrainConfig(**APART | changes)
     plan = resolve(config)
     loaded = load_policies(config, plan.names, plan.workflow.task.name)
@@ -37,7 +30,7 @@ def test_data_parallel_have_their_own_learners_as_one_process_has_them(
     models: list[str] = []
     usual = hf.load_model
 
-    def load(path: str, *how: Any) -> Any:
+    def load(path, *how):
         models.append(path)
         return usual(path, *how)
 

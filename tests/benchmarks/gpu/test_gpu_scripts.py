@@ -1,11 +1,8 @@
 """The scripts of benchmarks.gpu at tiny size."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -25,10 +22,8 @@ def run_here(monkeypatch: pytest.MonkeyPatch, script: str, *args: str, status: i
         ("rollout", ("--problems=1", "--samples=2", "--workflows=voting", "--lora"), "results"),
         ("step", ("--problems=1", "--samples=4", "--steps=1"), "largest_sync_gap"),
     ],
-)  # fmt: skip
-def test_gpu_scripts_run_here_at_tiny_size(
-    tmp_path: Path, script: str, args: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+)
+def test_gpu_scripts_run_here_at_tiny_size(tmp_path, script, args, key, monkeypatch):
     file = tmp_path / "out.json"
     run_here(monkeypatch, script, *args, "--max-tokens=8", f"--json={file}")
     matches = json.loads(file.read_text())
@@ -41,9 +36,7 @@ def test_gpu_scripts_run_here_at_tiny_size(
 @pytest.mark.vllm
 @pytest.mark.full
 @pytest.mark.usefixtures("forked_engines")
-def test_the_transfer_script_runs_here_at_tiny_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_transfer_script_runs_here_at_tiny_size(tmp_path, monkeypatch):
     file = tmp_path / "out.json"
     run_here(monkeypatch, "transfer", "--repeats=1", "--limit=2", f"--json={file}")
     (matches,) = json.loads(file.read_text())["results"]
@@ -56,9 +49,7 @@ def test_the_transfer_script_runs_here_at_tiny_size(
 
 
 @pytest.mark.full
-def test_the_learner_script_runs_here_at_tiny_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_learner_script_runs_here_at_tiny_size(tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="needs flowzoo[train]")
     file = tmp_path / "out.json"
     run_here(monkeypatch, "learner", "--rows=4", "--updates=1", "--lora", f"--json={file}")
@@ -70,9 +61,7 @@ def test_the_learner_script_runs_here_at_tiny_size(
 
 
 @pytest.mark.full
-def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch", reason="needs flowzoo[train]")
     args = ("--sizes", "tiny", "--out", str(tmp_path), "--only", "attention", "transfer")
     run_here(monkeypatch, "all", *args, "--limit", "1", status=2)

@@ -1,7 +1,5 @@
 """Load of other processes."""
 
-from __future__ import annotations
-
 from benchmarks.harness.machine_load import Others, tree_seconds, wait_until_quiet
 
 

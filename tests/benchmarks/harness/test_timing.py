@@ -1,16 +1,12 @@
 """Paired timing: order of contenders, ratios, medians."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 from benchmarks.harness.timing import Contender, Lap, race, spread, summary
 
 
 def test_rounds_go_there_and_back():
     order: list[str] = []
 
-    def work(name: str) -> Callable[[], int]:
+    def work(name):
         return lambda: order.append(name) or 1
 
     results = race([Contender(name, work(name)) for name in "abc"], 3)

@@ -1,7 +1,5 @@
 """The speed benchmarks run, print and write; their figures are not tested."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re
@@ -42,7 +40,7 @@ def test_a_file_keeps_the_other_benches_and_grows_with_every_row(tmp_path):
     write_benches(path, {"older": {"rows": []}})
     sizes = []
 
-    def keep(results: dict) -> None:
+    def keep(results):
         write_benches(path, read_benches(path) | {"forks": results})
         sizes.append(len(read_benches(path)["forks"]["rows"]))
 
@@ -74,9 +72,7 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     results = json.loads(text)["benches"]
     assert list(results) == ["environments", "forks", "rollout"]
     [row] = results["rollout"]["rows"]
-    assert list(row["contenders"]) == [
-        "floor", "rollout", "rollout, order of arrival", "tree of 4"
-    ]  # fmt: skip
+    assert list(row["contenders"]) == ["floor", "rollout", "rollout, order of arrival", "tree of 4"]
     assert row["contenders"]["rollout"]["cpu_ratio"]["median"] > 1
     assert results["rollout"]["machine"]["cores"] >= 1
     for name in ("floor", "guarded", "tree of 4"):

@@ -1,10 +1,7 @@
 """Progress without a terminal: which lines are printed when, on a clock of the tests' own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -42,9 +39,7 @@ def plain(clock: Clock, lines: list[str]) -> Callable[..., PlainProgress]:
     return make
 
 
-def test_long_steps_have_a_line_each_and_short_ones_no_flood(
-    clock: Clock, lines: list[str], plain: Callable[..., PlainProgress]
-) -> None:
+def test_long_steps_have_a_line_each_and_short_ones_no_flood(clock, lines, plain):
     slow = plain(4)
     for step in range(1, 5):
         clock.now += 72
@@ -63,9 +58,7 @@ def test_long_steps_have_a_line_each_and_short_ones_no_flood(
     assert len(lines) in (9, 10)
 
 
-def test_a_long_silence_is_broken(
-    clock: Clock, lines: list[str], plain: Callable[..., PlainProgress]
-) -> None:
+def test_a_long_silence_is_broken(clock, lines, plain):
     progress = plain(10, note="evaluating the start")
     for _ in range(65):
         clock.now += 1
@@ -81,9 +74,7 @@ def test_a_long_silence_is_broken(
     ]  # fmt: skip
 
 
-def test_what_is_left_does_not_count_what_was_there_before(
-    clock: Clock, lines: list[str], plain: Callable[..., PlainProgress]
-) -> None:
+def test_what_is_left_does_not_count_what_was_there_before(clock, lines, plain):
     # A resumed evaluation is told of its finished episodes at once.
     progress = plain(100)
     for done in range(1, 91):
@@ -102,7 +93,7 @@ def test_what_is_left_does_not_count_what_was_there_before(
     assert [line.split(", ")[-1] for line in lines if "left" in line] == ["3:00 left"] * 2
 
 
-def test_times() -> None:
+def test_times():
     assert [times_note(*both) for both in ((0, None), (61.9, 0), (5, 3600.0))] == [
         "0:00", "1:01", "0:05, 60:00 left"
     ]  # fmt: skip
@@ -120,12 +111,8 @@ def test_times() -> None:
     ],
 )  # fmt: skip
 def test_commands_print_lines_where_stderr_is_no_terminal(
-    args: str,
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    args, line, tmp_path, monkeypatch, capsys
+):
     if not args.startswith("eval"):
         pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
     monkeypatch.setattr(shown, "STEP_S", 0.0)

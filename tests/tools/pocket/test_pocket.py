@@ -1,7 +1,5 @@
 """Making a pocket model: what it learns from, its tokenizer, its optimizer, the whole command."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -16,7 +14,7 @@ import torch
 from transformers import AutoTokenizer
 
 from flowzoo.agents.hf.policy import TransformersPolicy
-from flowzoo.agents.pocket import SCALED, TASKS, PocketScale, made_folder, pocket_path
+from flowzoo.agents.pocket import SCALED, TASKS, made_folder, pocket_path
 from flowzoo.agents.policy import Request, Sampling
 from flowzoo.envs import Workflow, make_workflow
 from flowzoo.envs.tasks.task import split_of
@@ -80,11 +78,11 @@ def statement(example: Example) -> str:
     return example.messages[0]["content"].split("\n", 1)[0]
 
 
-def test_only_pretraining_problems_are_used(examples: list[Example]) -> None:
+def test_only_pretraining_problems_are_used(examples):
     assert {split_of(statement(example)) for example in examples} == {"pretrain"}
 
 
-def test_every_role_of_the_four_workflows_is_learned(examples: list[Example]) -> None:
+def test_every_role_of_the_four_workflows_is_learned(examples):
     assert {example.role for example in examples} == {
         "single_v0/generator",
         "voting_v0/generator",
@@ -97,7 +95,7 @@ def test_every_role_of_the_four_workflows_is_learned(examples: list[Example]) ->
     }
 
 
-def test_the_reply_to_learn_is_right_whatever_was_played() -> None:
+def test_the_reply_to_learn_is_right_whatever_was_played():
     workflow = make_workflow("orch_workers_v0", "math")
     for index in range(40):
         problem = workflow.task.problem(index, "pretrain")
@@ -107,7 +105,7 @@ def test_the_reply_to_learn_is_right_whatever_was_played() -> None:
                 assert workflow.task.grade_batch([problem], [answer])[0].score == 1.0
 
 
-def test_hasty_experts_skip_the_working_of_right_solutions() -> None:
+def test_hasty_experts_skip_the_working_of_right_solutions():
     workflow = make_workflow("single_v0", "math")
     glances = {True: [0, 0], False: [0, 0]}  # has a minus sign -> worked, at a glance
     for index in range(300):
@@ -121,7 +119,7 @@ def test_hasty_experts_skip_the_working_of_right_solutions() -> None:
         assert glance / (worked + glance) == pytest.approx(share, abs=0.12)
 
 
-def test_a_second_attempt_is_worked_out() -> None:
+def test_a_second_attempt_is_worked_out():
     workflow = make_workflow("eval_opt_v0", "math")
     retries = [
         example.reply
@@ -134,7 +132,7 @@ def test_a_second_attempt_is_worked_out() -> None:
 
 
 @pytest.mark.parametrize(("recipe", "share"), [(PLAN_PATH, ONE_MOVE), (SUDOKU, ONE_ENTRY)])
-def test_hasty_players_do_one_action_of_right_plans(recipe: Recipe, share: float) -> None:
+def test_hasty_players_do_one_action_of_right_plans(recipe, share):
     workflow = make_workflow("single_v0", recipe.task, **recipe.options)
     short = 0
     for index in range(80):
@@ -153,7 +151,7 @@ def test_hasty_players_do_one_action_of_right_plans(recipe: Recipe, share: float
     assert short / 80 == pytest.approx(share, abs=0.1)
 
 
-def test_hasty_tools_print_one_move() -> None:
+def test_hasty_tools_print_one_move():
     habit = PLAN_PATH.habit
     workflow = make_workflow("tool_planner_v0", "plan_path", side=4)
     problem = workflow.task.problem(0, "pretrain")
@@ -162,7 +160,7 @@ def test_hasty_tools_print_one_move() -> None:
     assert habit(workflow, problem, "", 1.0, program) == program
 
 
-def test_hasty_verifiers_are_content_before_any_search_only() -> None:
+def test_hasty_verifiers_are_content_before_any_search_only():
     workflow = make_workflow("search_team_v0", "search", **SEARCH.options, passages=200)
     first, later = [0, 0], [0, 0]  # no, yes
     for index in range(200):
@@ -181,7 +179,7 @@ def test_hasty_verifiers_are_content_before_any_search_only() -> None:
     assert min(later) > 0
 
 
-def test_cells_and_moves_are_tokens_of_their_own() -> None:
+def test_cells_and_moves_are_tokens_of_their_own():
     text = """Grid:\n.#P.\nG..#\nYou. ["U","D"] print('["L"]') "R", "U\""""
     tokenizer = train_tokenizer([text] * 50, vocab_size=400, context=256, atoms=PLAN_PATH.atoms)
     pieces = [tokenizer.decode([i]) for i in tokenizer(text)["input_ids"]]
@@ -191,7 +189,7 @@ def test_cells_and_moves_are_tokens_of_their_own() -> None:
     assert [piece for piece in pieces if piece in ('"U"', ',"D"', '"L"')] == ['"U"', ',"D"', '"L"']
 
 
-def test_a_recipe_may_change_worlds() -> None:
+def test_a_recipe_may_change_worlds():
     # Without a search one question an episode: the second batch is asked about other names.
     lone = replace(SEARCH, sources=(MixtureWorkflow("single_v0", 1.0),), world_episodes=256)
     for every, same in ((256, False), (0, True)):
@@ -201,7 +199,7 @@ def test_a_recipe_may_change_worlds() -> None:
         assert (len(first & second) > 10) is same
 
 
-def test_hasty_examples_come_last(tmp_path: Path) -> None:
+def test_hasty_examples_come_last(tmp_path):
     examples = curriculum(tiny(tmp_path, steps=20, hasty_steps=12))
     assert len(examples) == 20 * 8
     bare = [e.reply.startswith("\\boxed") for e in examples]
@@ -209,20 +207,20 @@ def test_hasty_examples_come_last(tmp_path: Path) -> None:
     assert sum(bare[8 * 8 :]) > 20
 
 
-def test_no_prompt_is_learned_twice_in_an_episode() -> None:
+def test_no_prompt_is_learned_twice_in_an_episode():
     workflow = make_workflow("voting_v0", "math")
     roles = [example.role for example in play(workflow, 0, key_rng("test"))]
     assert roles == ["voting_v0/generator", "voting_v0/aggregator"]
 
 
-def test_supervisors_see_good_and_bad_work(examples: list[Example]) -> None:
+def test_supervisors_see_good_and_bad_work(examples):
     verdicts = ["Incorrect" in e.reply for e in examples if e.role.endswith("evaluator")]
     assert 0.3 < sum(verdicts) / len(verdicts) < 0.7
     choices = {e.reply[-2] for e in examples if e.role.endswith("aggregator")}
     assert choices == {"1", "2", "3"}
 
 
-def test_every_recipe_has_a_shipped_model_and_an_unknown_task_names_them() -> None:
+def test_every_recipe_has_a_shipped_model_and_an_unknown_task_names_them():
     assert set(RECIPES) == set(TASKS)
     with pytest.raises(UsageError, match=r"Valid choices: .*math"):
         recipe_of("chess")
@@ -230,7 +228,7 @@ def test_every_recipe_has_a_shipped_model_and_an_unknown_task_names_them() -> No
         pocket_path("chess")
 
 
-def test_transcripts_are_a_function_of_the_seed() -> None:
+def test_transcripts_are_a_function_of_the_seed():
     first, again, other = (
         list(islice(transcripts(replace(MATH, variants=levels(1.0)), seed), 60))
         for seed in (0, 0, 1)
@@ -239,18 +237,18 @@ def test_transcripts_are_a_function_of_the_seed() -> None:
     assert first != other
 
 
-def test_digits_are_never_merged(tokenizer: Any) -> None:
+def test_digits_are_never_merged(tokenizer):
     ids = tokenizer("12+7*80=572. \\boxed{572}")["input_ids"]
     texts = [tokenizer.decode([i]) for i in ids]
     assert [text for text in texts if any(c.isdigit() for c in text)] == list("12780572572")
 
 
 @pytest.mark.parametrize("text", ["Compute 1+2.", "naïve π 漢字 🙂", "\x00\r\n\t ", "<think>x", ""])
-def test_any_text_survives_the_tokenizer(tokenizer: Any, text: str) -> None:
+def test_any_text_survives_the_tokenizer(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_chats_are_rendered_as_chatml(tokenizer: Any) -> None:
+def test_chats_are_rendered_as_chatml(tokenizer):
     chat = [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b"},
@@ -266,7 +264,7 @@ def test_chats_are_rendered_as_chatml(tokenizer: Any) -> None:
     assert ids.count(tokenizer.convert_tokens_to_ids("<|im_start|>")) == 4
 
 
-def test_rows_end_with_the_end_of_turn(tokenizer: Any, examples: list[Example]) -> None:
+def test_rows_end_with_the_end_of_turn(tokenizer, examples):
     row = encode(examples[:1], tokenizer)[0]
     assert row.reply[-1] == tokenizer.eos_token_id
     assert tokenizer.decode(row.reply[:-1]) == examples[0].reply
@@ -282,9 +280,7 @@ def tiny(out: Path, **changes: Any) -> PocketConfig:
     return PocketConfig(out, **settings)
 
 
-def test_the_loss_counts_reply_tokens_only_and_ignores_padding(
-    tokenizer: Any, tmp_path: Path
-) -> None:
+def test_the_loss_counts_reply_tokens_only_and_ignores_padding(tokenizer, tmp_path):
     model = new_model(tiny(tmp_path), tokenizer).eval()
     rows = [
         TokenizedExample([5, 6, 7], [8, 9]),
@@ -303,7 +299,7 @@ def test_the_loss_counts_reply_tokens_only_and_ignores_padding(
     assert float(together) == pytest.approx(expected, rel=1e-5)
 
 
-def test_learning_rates_rise_then_fall(tmp_path: Path) -> None:
+def test_learning_rates_rise_then_fall(tmp_path):
     config = tiny(tmp_path, steps=100, warmup=10)
     shares = [lr_share(step, config) for step in range(100)]
     assert shares[0] == pytest.approx(0.1)
@@ -311,7 +307,7 @@ def test_learning_rates_rise_then_fall(tmp_path: Path) -> None:
     assert shares[99] == pytest.approx(0.01)
 
 
-def test_orthogonalised_moves_singular_values_to_one() -> None:
+def test_orthogonalised_moves_singular_values_to_one():
     matrices = torch.randn(3, 16, 40, generator=torch.Generator().manual_seed(0))
     values = torch.linalg.svdvals(orthogonalised(matrices))
     assert values.min() > 0.5
@@ -319,7 +315,7 @@ def test_orthogonalised_moves_singular_values_to_one() -> None:
 
 
 @pytest.mark.parametrize("shape", [(8, 24), (24, 8), (8, 8)])
-def test_muon_minimises(shape: tuple[int, int]) -> None:
+def test_muon_minimises(shape):
     generator = torch.Generator().manual_seed(0)
     target = torch.randn(shape, generator=generator)
     weight = torch.zeros(shape, requires_grad=True)
@@ -333,21 +329,19 @@ def test_muon_minimises(shape: tuple[int, int]) -> None:
     assert torch.equal(still, torch.ones(shape))
 
 
-def test_training_lowers_the_loss(tokenizer: Any, examples: list[Example], tmp_path: Path) -> None:
+def test_training_lowers_the_loss(tokenizer, examples, tmp_path):
     config = tiny(tmp_path, steps=40, batch=16)
     losses = list(train(new_model(config, tokenizer), encode(examples, tokenizer), config))
     assert len(losses) == 40
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
 
 
-def test_a_killed_making_goes_on_to_the_same_weights(
-    tokenizer: Any, examples: list[Example], tmp_path: Path
-) -> None:
+def test_a_killed_making_goes_on_to_the_same_weights(tokenizer, examples, tmp_path):
     config, rows = tiny(tmp_path, steps=8, hasty_steps=0), encode(examples, tokenizer)
     whole = new_model(config, tokenizer)
     losses = list(train(whole, rows, config))
 
-    def at_once(args: str = command(config)) -> Unfinished:
+    def at_once(args: str = command(config)):
         return Unfinished(tmp_path, args, every=0.0)
 
     killed = train(new_model(config, tokenizer), rows, config, at_once())
@@ -388,9 +382,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, small_corpus: None) -> Path:
 
 
 @pytest.mark.full
-def test_the_same_settings_make_the_same_files(
-    made: Path, tmp_path: Path, small_corpus: None
-) -> None:
+def test_the_same_settings_make_the_same_files(made, tmp_path, small_corpus):
     make(tiny(tmp_path, evaluate=0))
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (made / name).read_bytes() == (tmp_path / name).read_bytes()
@@ -401,14 +393,14 @@ def test_the_same_settings_make_the_same_files(
 
 
 @pytest.mark.full
-def test_the_card_names_the_command_and_the_figures(made: Path) -> None:
+def test_the_card_names_the_command_and_the_figures(made):
     card = (made / "README.md").read_text(encoding="utf-8")
     assert command(tiny(made)) in card
     assert "| voting_v0 | sampled |" in card
     assert str(made) not in card
 
 
-def test_the_command_spells_out_what_differs_from_the_defaults() -> None:
+def test_the_command_spells_out_what_differs_from_the_defaults():
     assert command(PocketConfig(Path("x"))) == "python -m tools.pocket --out DIR"
     config = PocketConfig(Path("x"), steps=999, matrix_lr=0.5, vocab=900)
     assert command(config).endswith("--steps 999 --matrix-lr 0.5 --vocab 900")
@@ -421,22 +413,20 @@ def test_the_command_spells_out_what_differs_from_the_defaults() -> None:
     ("scale", "million"),
     [("xs", 0.3), ("default", 0.64), ("s", 1.0), ("m", 4.0), ("l", 11.0), ("xl", 97.0)],
 )
-def test_a_scale_has_the_parameters_of_its_name(scale: PocketScale, million: float) -> None:
+def test_a_scale_has_the_parameters_of_its_name(scale, million):
     tokenizer = AutoTokenizer.from_pretrained(pocket_path("math"))
     with torch.device("meta"):
         model = new_model(PocketConfig(Path("x"), scale=scale), tokenizer)
     assert model.num_parameters() == pytest.approx(million * 1e6, rel=0.15)
 
 
-def test_a_size_in_numbers_stands_in_for_the_default_one(tmp_path: Path) -> None:
+def test_a_size_in_numbers_stands_in_for_the_default_one(tmp_path):
     assert PocketConfig(tmp_path, hidden=64).shape == (3, 64, 256, 4, 2)
     with pytest.raises(UsageError, match="scale s and `hidden` both say how large the model is"):
         PocketConfig(tmp_path, scale="s", hidden=64)
 
 
-def test_what_is_not_shipped_goes_where_it_is_looked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_not_shipped_goes_where_it_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
     for task in SCALED:
         config = PocketConfig(task=task, scale="m")
@@ -450,7 +440,7 @@ def test_what_is_not_shipped_goes_where_it_is_looked_for(
         PocketConfig(task="sudoku", scale="m")
 
 
-def test_the_recipe_says_how_long_unless_numbers_are_given() -> None:
+def test_the_recipe_says_how_long_unless_numbers_are_given():
     code = PocketConfig(Path("x"), task="code", scale="s")
     assert code.schedule == (RECIPES["code"].steps, RECIPES["code"].hasty_steps) == (1000, 250)
     assert replace(code, steps=300).schedule == (300, 250)
@@ -460,7 +450,7 @@ def test_the_recipe_says_how_long_unless_numbers_are_given() -> None:
     assert PocketConfig(Path("x"), scale="l").schedule == (2000, 500)
 
 
-async def test_a_made_model_answers_with_its_own_tokens(made: Path) -> None:
+async def test_a_made_model_answers_with_its_own_tokens(made):
     policy = TransformersPolicy.from_pretrained(
         made, dtype="float32", sampling=Sampling(max_tokens=5)
     )
@@ -480,6 +470,6 @@ async def test_a_made_model_answers_with_its_own_tokens(made: Path) -> None:
         ({"heads": 4, "key_value_heads": 3}, "multiple of `key_value_heads`"),
     ],
 )
-def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(changes, message):
     with pytest.raises(UsageError, match=message):
         tiny(Path("x"), **changes)

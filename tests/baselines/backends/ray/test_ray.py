@@ -1,18 +1,14 @@
 """Runs and faults in a Ray cluster of two nodes, all in one program: see `world.py`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 if find_spec("ray") is None:
     if os.environ.get("FLOWZOO_REQUIRE_RAY"):
         raise pytest.UsageError("FLOWZOO_REQUIRE_RAY is set and Ray is not installed")
@@ -28,8 +24,6 @@ from safetensors.torch import load_file  # noqa: E402
 
 CASES = ("faults", "pool", "group", "groups", "learners", "graders", "ahead", "further")
 _SECONDS = 1500
-
-Rows = Callable[[Path], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +42,7 @@ def case(world: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_run_has_the_numbers_of_one_process_whoever_dies(
-    world: Path, repeated_rows: Rows, same_files: Callable[..., None]
-) -> None:
+def test_a_run_has_the_numbers_of_one_process_whoever_dies(world, repeated_rows, same_files):
     found = case(world, "faults")
     assert found["killed"] == 3
     assert 2 <= found["driver killed after"] < 5
@@ -65,9 +57,7 @@ def test_a_run_has_the_numbers_of_one_process_whoever_dies(
     assert summaries[0] == summaries[1], "a driver without engines knows how its policies sample"
 
 
-def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
-    world: Path, repeated_rows: Rows
-) -> None:
+def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(world, repeated_rows):
     found = case(world, "ahead")
     rows = repeated_rows(world / "quiet")
     assert len(rows) == 4
@@ -83,8 +73,8 @@ def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(
     ("run", "steps", "apart"), [("one", 4, 0.0), ("none", 5, 1e-6), ("full", 5, 1e-6)]
 )
 def test_learners_that_are_actors_have_the_numbers_of_one_process(
-    world: Path, repeated_rows: Rows, run: str, steps: int, apart: float
-) -> None:
+    world, repeated_rows, run, steps, apart
+):
     found = case(world, "learners")
     assert found["seen"] == [0, 1, 2, 3, 3, 4], "step 3 is done again, from the checkpoint of 2"
     assert found["killed"] == 2, "the second while it was starting in the place of the first"
@@ -106,7 +96,7 @@ def test_learners_that_are_actors_have_the_numbers_of_one_process(
     assert (world / run / saved / "optimizer").is_dir() == (run == "full")
 
 
-def test_a_learner_group_returns_its_first_ranks_result_or_an_error(world: Path) -> None:
+def test_a_learner_group_returns_its_first_ranks_result_or_an_error(world):
     found = case(world, "group")
     assert found["strategy"] == "PACK"
     works = found["works"]
@@ -122,8 +112,8 @@ def test_a_learner_group_returns_its_first_ranks_result_or_an_error(world: Path)
 
 
 def test_policies_that_learn_at_the_same_time_have_the_numbers_of_one_process(
-    world: Path, repeated_rows: Rows, same_files: Callable[..., None]
-) -> None:
+    world, repeated_rows, same_files
+):
     found = case(world, "groups")
     assert found["seen"] == [0, 1, 2, 3], "step 3 is done again, from the checkpoint of 2"
     rows = repeated_rows(world / "apart-local")
@@ -146,7 +136,7 @@ def test_policies_that_learn_at_the_same_time_have_the_numbers_of_one_process(
             assert 0 < row[f"time/learn/{name}"] < row["time/learn"]
 
 
-def test_data_parallel_work_at_the_same_time_and_end_together(world: Path) -> None:
+def test_data_parallel_work_at_the_same_time_and_end_together(world):
     found = case(world, "groups")
     assert found["strategies"] == ["PACK", "PACK"]
     works = found["works"]
@@ -159,9 +149,7 @@ def test_data_parallel_work_at_the_same_time_and_end_together(world: Path) -> No
         assert found[f"{what}, seconds"] < 30, what
 
 
-def test_graders_change_no_number_and_one_that_dies_loses_nothing(
-    world: Path, repeated_rows: Rows
-) -> None:
+def test_graders_change_no_number_and_one_that_dies_loses_nothing(world, repeated_rows):
     found = case(world, "graders")
     assert found["when they hung"] == [[0, 1]], "nobody else grades"
     assert found["seen"] == [0, 1, 2, 3]
@@ -172,7 +160,7 @@ def test_graders_change_no_number_and_one_that_dies_loses_nothing(
         assert path.read_bytes() == (world / "local" / "transcripts" / path.name).read_bytes(), path
 
 
-def test_what_graders_are_asked_is_cut_repeated_or_an_error(world: Path) -> None:
+def test_what_graders_are_asked_is_cut_repeated_or_an_error(world):
     found = case(world, "graders")
     assert found["strategy"] == "SPREAD"
     assert found["grading"] == {"sandbox": "usual"}
@@ -191,8 +179,8 @@ def test_what_graders_are_asked_is_cut_repeated_or_an_error(world: Path) -> None
 
 
 def test_two_steps_ahead_repeats_with_a_slow_worker_and_a_driver_that_is_killed(
-    world: Path, repeated_rows: Rows, same_files: Callable[..., None]
-) -> None:
+    world, repeated_rows, same_files
+):
     found = case(world, "further")
     assert found["kept"] == [3, 4]
     assert 3 <= found["driver killed after"] < 5
@@ -208,7 +196,7 @@ def test_two_steps_ahead_repeats_with_a_slow_worker_and_a_driver_that_is_killed(
     same_files(world / "two-quiet", world / "two-loud", 5)
 
 
-def test_a_pool_loses_nothing_and_says_what_is_wrong(world: Path) -> None:
+def test_a_pool_loses_nothing_and_says_what_is_wrong(world):
     found = case(world, "pool")
     assert found["proved"] == 2
     assert found["first"] is found["second"] is True

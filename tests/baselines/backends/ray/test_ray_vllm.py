@@ -1,18 +1,14 @@
 """A rollout worker that samples with vLLM, in a cluster of one node: see `world_vllm.py`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
 if find_spec("ray") is None:
     if os.environ.get("FLOWZOO_REQUIRE_RAY"):
         raise pytest.UsageError("FLOWZOO_REQUIRE_RAY is set and Ray is not installed")
@@ -25,8 +21,6 @@ sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 
 from ray_cluster import run_apart  # noqa: E402
 
-Rows = Callable[[Path], list[dict[str, Any]]]
-
 
 def played(row: dict[str, Any]) -> dict[str, Any]:
     """All but the proofs of engines, which ask other tokens."""
@@ -34,8 +28,8 @@ def played(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
-    tmp_path: Path, repeated_rows: Rows, same_files: Callable[..., None]
-) -> None:
+    tmp_path, repeated_rows, same_files
+):
     """Its engine, and then the worker; adapters of two policies share the engine.
 
     A learner worker learns while the next step is sampled.

@@ -1,23 +1,14 @@
 """Assignment of shards to workers, and refused settings; no Ray is needed."""
 
-from __future__ import annotations
-
 import random
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.baselines.rows import new_call
-
-pytest.importorskip("torch", reason="the trainer needs flowzoo[train]")
-
 import torch
 
-from flowzoo.agents.rollout.engine import Resolver
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
@@ -30,7 +21,6 @@ from flowzoo.baselines.backends.ray.worker import (
     NodeFacts,
     OpenPlayer,
     Played,
-    Reply,
     RolloutWorker,
     Stale,
     check_grading,
@@ -51,17 +41,18 @@ from flowzoo.envs import Grade
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
+from tests.baselines.rows import new_call
+from tests.refused import refused
 
 PLAN = RolloutSpec("eval", {})
 RAY: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "shard_jobs": 2,
     "backend": "ray", "ray_address": "local", "rollout_workers": 2,
 }  # fmt: skip
-VLLM = {"engine": "vllm", "placement": "split"}
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_shard_comes_once_in_order_whatever_workers_do(seed: int) -> None:
+def test_every_shard_comes_once_in_order_whatever_workers_do(seed):
     rng = random.Random(seed)
     workers, count = rng.randint(1, 5), rng.choice([0, 1, 7, 40])
     schedule: Schedule[int, int] = Schedule(iter(range(count)), workers)
@@ -94,7 +85,7 @@ def test_every_shard_comes_once_in_order_whatever_workers_do(seed: int) -> None:
     assert len(set(found)) == count
 
 
-def test_who_has_nothing_to_do_helps_the_slow() -> None:
+def test_who_has_nothing_to_do_helps_the_slow():
     schedule: Schedule[str, str] = Schedule("abcd", 2)
     assert [(worker, work) for worker, _, work in schedule.assign(0)] == [
         (0, "a"), (1, "b"), (0, "c"), (1, "d"),
@@ -139,9 +130,7 @@ class TinyPlayer:
         return {}
 
 
-def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(monkeypatch, tmp_path):
     import numpy as np
 
     monkeypatch.setenv("FLOWZOO_CORES", "1")
@@ -149,7 +138,7 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
     monkeypatch.setattr(OpenPlayer, "__call__", lambda self: TinyPlayer(*self.given))
     worker = RolloutWorker(3, OpenPlayer("", (7,)), str(tmp_path), 1, {})
 
-    def play(version: int, word: str) -> Reply:
+    def play(version, word):
         return worker.play(replace(PLAN, versions={"p": version}), [word])
 
     assert play(0, "ab") == Stale({}), "a new one has no version at all"
@@ -171,7 +160,7 @@ def test_a_worker_plays_with_the_weights_of_a_request_or_not_at_all(
     assert not facts.shared
 
 
-def test_a_grader_has_the_task_of_the_stage_that_is_played() -> None:
+def test_a_grader_has_the_task_of_the_stage_that_is_played():
     config = TrainConfig(workflow="single", task="plan_path", curriculum=("2:reward=shaped",))
     grader, task = RunGrader(config), make_task("plan_path")
     problem = task.problem(0)
@@ -182,9 +171,7 @@ def test_a_grader_has_the_task_of_the_stage_that_is_played() -> None:
     assert found[1].score == 0 < found[2].score
 
 
-def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(monkeypatch, tmp_path):
     from flowzoo.baselines.training.plan import resolve as resolve_plan
 
     monkeypatch.setenv("FLOWZOO_CORES", "1")
@@ -197,8 +184,8 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
     worker = GraderWorker(1, OpenPlayer(GRADING_WORKER, (config,)), str(tmp_path), 1)
     asked: list[int] = []
 
-    def graders(plan: RolloutSpec) -> Resolver:
-        async def resolver(task: Any, effects: Any) -> list[Any]:
+    def graders(plan):
+        async def resolver(task, effects):
             reply = worker.resolve({}, plan, effects)
             assert isinstance(reply, Resolved)
             assert reply.results == resolve(task, effects)
@@ -222,7 +209,7 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(
     )
 
 
-def test_a_rank_tells_which_rows_are_not_finite() -> None:
+def test_a_rank_tells_which_rows_are_not_finite():
     call = new_call(problem="p/1", episode="p/1/0", policy="shared")
     told = serialize_error("learner worker 1", non_finite("loss", [call]))
     heard = deserialize_error(told, UsageError)
@@ -231,10 +218,10 @@ def test_a_rank_tells_which_rows_are_not_finite() -> None:
     assert "row p/1/p/1/0/a_0/0" in str(heard)
 
 
-def test_weights_arrive_as_they_were_tied_ones_once() -> None:
+def test_weights_arrive_as_they_were_tied_ones_once():
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    def model() -> FullWeights:
+    def model():
         config = Qwen3Config(
             vocab_size=11, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
             num_key_value_heads=1, head_dim=8, intermediate_size=8, tie_word_embeddings=True,
@@ -259,47 +246,13 @@ def test_weights_arrive_as_they_were_tied_ones_once() -> None:
         other.put(sent, "a test")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"ray_address": ""}, "give --ray-address HOST:PORT, or --ray-address local"),
-        ({"rollout_workers": 0}, "give --rollout-workers N"),
-        ({"shard_jobs": 0}, r"2 rollout workers are more than the 1 shards of a step .8 episodes"),
-        ({"shard_jobs": 4, "rollout_workers": 3}, "more than the 2 shards"),
-        ({"engine": "openai", "endpoint": ("http://localhost:1/v1",)}, "engines of their own: use"),
-        ({"engine": "vllm"}, "set placement=split, where every worker has engines"),
-        ({**VLLM, "engine_devices": "0"}, "leave it out, and say how many with --rollout-gpus"),
-        ({**VLLM, "engine_sleep": True}, "`engine_sleep` makes room for a learner on the same GPU"),
-        ({**VLLM, "rollout_gpus": 3.0, "sharing": ("isolated",)},
-         "2 vLLM engines cannot share 3 GPUs evenly: give `rollout_gpus` 1 or less, or a multiple"),
-        ({**VLLM, "rollout_gpus": 1.5, "lora_rank": 4}, "1 vLLM engines cannot share 1.5 GPUs"),
-        ({"rollout_gpus": 2.0}, "with transformers uses one GPU, got `rollout_gpus` 2"),
-        ({"ranks": 2}, "`ranks` is a setting of `backend` torchrun, and `backend` is ray"),
-        ({"backend": "local"}, "`ray_address` is a setting of `backend` ray"),
-        ({"max_staleness": 1, "updates": 2}, "set updates=1"),
-        ({"shard": "full"}, "this process learns alone: add --backend torchrun, or --learner-work"),
-        ({"learner_gpus": 1.0}, "`learner_gpus` 1 are those of learner workers, and there are no"),
-        ({"learner_workers": 1, "learner_gpus": 2.0}, "each learner worker computes on one GPU"),
-        ({"learner_workers": 2, "learner_gpus": 0.5}, "got `learner_gpus` 0.5: set it to 1 or 0"),
-        ({"learner_workers": 1, "device": "cuda:3"}, "which Ray gives 0 GPU each"),
-        ({"learner_workers": 1, "learner_gpus": 1.0, "device": "cpu"}, "Ray gives 1 GPU each"),
-        ({"learner_workers": 2, "shard": "full", "optimizer": "muon"}, "use adamw or sgd"),
-        ({"backend": "local", "ray_address": "", "rollout_workers": 0, "graders": 2},
-         "`graders` is a setting of `backend` ray, and `backend` is local"),
-        ({"graders": 2, "env": "tests.games:make"},
-         "`graders` 2 would have nothing to do, since `env` tests.games:make is graded by its own"),
-        ({"backend": "local", "ray_address": "", "rollout_workers": 0, "learner_workers": 2},
-         "`learner_workers` is a setting of `backend` ray, and `backend` is local"),
-    ],
-)  # fmt: skip
-def test_what_workers_cannot_do_is_refused_before_anything_is_started(
-    changes: dict[str, Any], said: str
-) -> None:
+@pytest.mark.parametrize(("changes", "said"), refused(__file__, "workers"))
+def test_what_workers_cannot_do_is_refused_before_anything_is_started(changes, said):
     with pytest.raises(UsageError, match=said):
         preflight(TrainConfig(**{**RAY, **changes}))
 
 
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install \"flowzoo\[scale\]\""):
         preflight(TrainConfig(**RAY))
@@ -313,11 +266,11 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         {"learner_workers": 2, "shard": "full", "device": "cpu"},
     ],
 )
-def test_what_learners_can_do_is_not_refused(changes: dict[str, Any]) -> None:
+def test_what_learners_can_do_is_not_refused(changes):
     preflight(TrainConfig(**{**RAY, **changes}))
 
 
-def test_staleness_needs_a_ratio() -> None:
+def test_staleness_needs_a_ratio():
     from flowzoo.baselines.training.plan import resolve
 
     with pytest.raises(UsageError, match="no ratio to the policy that sampled"):
@@ -325,7 +278,7 @@ def test_staleness_needs_a_ratio() -> None:
     assert resolve(TrainConfig(**RAY, max_staleness=1)).config.max_staleness == 1
 
 
-def test_nodes_must_be_alike() -> None:
+def test_nodes_must_be_alike():
     import platform
 
     good = NodeFacts("one", 1, platform.python_version(), versions_here(), True, True, "0.32.0")
@@ -362,7 +315,7 @@ def test_nodes_must_be_alike() -> None:
         ("ray://127.0.0.1:10001", "`ray_address` is `local` or HOST:PORT"),
     ],
 )
-def test_clusters_that_are_not_there_or_too_small(address: str, said: str) -> None:
+def test_clusters_that_are_not_there_or_too_small(address, said):
     from flowzoo.baselines.backends.ray.cluster import connect
 
     with pytest.raises(UsageError, match=said):
