@@ -121,11 +121,13 @@ def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list
     return [*alarms, flat] if flat else alarms
 
 
-def other_problems(score: float) -> str:
-    """The problems to take in place of those whose mean score is `score`."""
-    if score < 0.5:
-        return "an easier level (--options level=1)"
-    return "harder problems (--options level=N)"
+def other_problems(score: float, options: Sequence[str] = ()) -> str:
+    """What to take in place of problems whose mean score is `score`."""
+    if score >= 0.5:
+        return "harder problems (--options level=N)"
+    if "level=1" in options:  # there is no easier one
+        return "a model that solves some (a warm start: flowzoo sft)"
+    return "an easier level (--options level=1)"
 
 
 def is_low(share: float, of: float) -> bool:

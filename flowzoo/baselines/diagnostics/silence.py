@@ -213,8 +213,8 @@ def _easier(settings: Mapping[str, Any], score: float = 0.0) -> str:
     name = "candidates" if algorithm and algorithm.sampling != "episodes" else "samples"
     now = "" if settings[name] is None else f" (now {settings[name]})"
     return (
-        f"take more --{name}{now} or --problems (now {settings['problems']}), or problems that are "
-        f"solved sometimes: {other_problems(score)} or `flowzoo filter` and --difficulty"
+        f"take more --{name}{now} or --problems (now {settings['problems']}), "
+        f"{other_problems(score, settings['options'])}, or `flowzoo filter` and --difficulty"
     )
 
 

@@ -269,10 +269,15 @@ def _value_finding(values: Sequence[tuple[int, LoopValue]]) -> Finding:
     alone = "its own first attempts" if last.over == "first attempt" else "a candidate at random"
     text = (
         f"At step {step} the team is right in {percent(last.team)} and {alone} in "
-        f"{percent(last.alone)} of the same episodes: the rest of the workflow adds "
-        f"{points(last.mean, sign=True)} points ({between(last.low, last.high)}, paired over "
-        f"{last.n} problems; {points(last.findable)} would be found with probability 0.8)."
+        f"{percent(last.alone)} of the same episodes: the rest of the workflow "
     )
+    if last.low == last.high == 0:
+        text += f"changed none of the {last.n} outcomes."
+    else:
+        text += (
+            f"adds {points(last.mean, sign=True)} points ({between(last.low, last.high)}, paired "
+            f"over {last.n} problems; {points(last.findable)} would be found with probability 0.8)."
+        )
     if values[0][0] != step:
         before = values[0][1]
         text += (

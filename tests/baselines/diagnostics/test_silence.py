@@ -113,6 +113,8 @@ def test_a_role_without_signal_beside_one_with() -> None:
     rows = rows_of(**{"signal/judge/p": 0.0})
     assert causes(rows) == ["role/judge"]
     assert "its advantages are all 0" in text(rows, "role/judge")
+    assert "an easier level (--options level=1)" in text(rows, "role/judge")
+    assert "a warm start" in text(rows, "role/judge", options=("level=1",))
     masked = rows_of(**{"signal/judge/p": 0.0, "truncated/judge": 1.0})
     assert "100 % of its replies ran into the length limit" in text(masked, "role/judge")
     alone = rows_of(**{"signal/judge/p": 0.0, "group/singleton/judge": 1.0})
