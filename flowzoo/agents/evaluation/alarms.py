@@ -122,7 +122,7 @@ def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list
 
 
 def other_problems(score: float, options: Sequence[str] = ()) -> str:
-    """What to take in place of problems whose mean score is `score`."""
+    """Problems, or a start, to take in place of problems whose mean score is `score`."""
     if score >= 0.5:
         return "harder problems (--options level=N)"
     if "level=1" in options:  # there is no easier one
