@@ -1,17 +1,16 @@
 """Hostile replies: right, fast and harmless from the main thread, a thread and a coroutine."""
 
 import asyncio
-import json
 import threading
 from pathlib import Path
 
 import pytest
 
 from flowzoo.reward import equivalence_classes, score_batch
+from tests.tables import shared_rows
 
 pytestmark = pytest.mark.usefixtures("little_work")
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 CANARY = Path("/tmp/flowzoo_canary")
 TOUCH = f"__import__('pathlib').Path('{CANARY}').touch()"
 
@@ -75,13 +74,10 @@ def test_hostile_replies() -> None:
 
 
 def test_shared_hostile_file_from_everywhere() -> None:
-    path = DATA / "math_hostile.jsonl"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
     rows = [
         (row.get("pred", "".join(part * n for part, n in row.get("pred_parts", []))), row["gold"],
          row["expected"])
-        for row in map(json.loads, path.read_text().splitlines())
+        for row in shared_rows("math_hostile.jsonl")
     ]  # fmt: skip
     faults: list[str] = []
     thread = threading.Thread(target=lambda: faults.extend(check(rows)), daemon=True)
