@@ -17,6 +17,13 @@ def read_tables(test_file: str) -> dict[str, Any]:
     return tomllib.loads(Path(test_file).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
+def readings(tables: dict[str, Any]) -> list[tuple[str, str, str | None]]:
+    """Mode, text and what is read: rows of `[read]`, and texts of `[unread]` with None."""
+    read = [(mode, *row) for mode, rows in tables["read"].items() for row in rows]
+    unread = [(mode, text, None) for mode, texts in tables["unread"].items() for text in texts]
+    return [*read, *unread]
+
+
 def shared_file(name: str) -> Path:
     """A file of `../shared/data`; skips the test where it is absent."""
     path = SHARED / name

@@ -7,18 +7,10 @@ import pytest
 from flowzoo.errors import UsageError
 from flowzoo.reward import extract
 from flowzoo.reward.math import extract as math_extract
-from tests.tables import read_tables
-
-TABLES = read_tables(__file__)
+from tests.tables import read_tables, readings
 
 
-@pytest.mark.parametrize(
-    ("mode", "text", "answer"),
-    [
-        *((mode, text, answer) for mode, rows in TABLES["read"].items() for text, answer in rows),
-        *((mode, text, None) for mode, texts in TABLES["unread"].items() for text in texts),
-    ],
-)
+@pytest.mark.parametrize(("mode", "text", "answer"), readings(read_tables(__file__)))
 def test_each_mode_reads_what_it_should(mode: Any, text: str, answer: str | None) -> None:
     assert extract(text, mode) == answer
 
