@@ -10,6 +10,9 @@ import pytest
 from flowzoo.envs import WORKFLOWS, Episode, Workflow, make_workflow
 from flowzoo.envs.wording import placeholders, read_wording
 from flowzoo.errors import UsageError
+from tests.tables import read_tables
+
+TABLES = read_tables(__file__)
 
 NEAR = {"ballot": "{candidates}\n\nWhich? \\boxed{{NUMBER}}"}
 
@@ -49,23 +52,7 @@ def test_system_messages_go_to_their_role() -> None:
     assert workflow.prompts_id != make_workflow("voting").prompts_id
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"texts": {"balot": "x"}}, "unknown text of this workflow 'balot'"),
-        ({"texts": {"ballot": "{problem} {worker}"}}, r"the placeholder \{worker\}"),
-        ({"texts": {"ballot": "\\boxed{}"}}, r"literal braces are doubled"),
-        ({"texts": {"ballot": "{problem"}}, "literal braces are doubled"),
-        ({"texts": {"ballot": 3}}, "expected NAME=TEXT"),
-        ({"texts": 3}, "expected texts by name"),
-        ({"system": ("worker=Hi",)}, "unknown role of a system message"),
-        ({"system": ("worker",)}, "expected NAME=TEXT"),
-        ({"system": ("generator=a", "generator=b")}, "twice"),
-        ({"texts": "/no/file.toml"}, "No such file"),
-        ({"examples": {"generator": [{"role": "user", "content": "2+2"}]}}, "end with"),
-        ({"examples": {"generator": [{"role": "system", "content": "2+2"}]}}, "end with"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), TABLES["mistakes"])
 def test_mistakes_are_one_line(options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_workflow("voting", **options)

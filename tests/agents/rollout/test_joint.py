@@ -71,9 +71,6 @@ def containing(sampled: RolloutBatch, row: Any) -> list[EpisodeRecord]:
     ]
 
 
-# -- which joint actions ---------------------------------------------------------------------------
-
-
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 200), st.integers(0, 9))
 def test_joint_actions_are_distinct_and_hold_every_candidate_equally_often(c, agents, most, seed):
     results = joint_actions(c, agents, most, ("test", seed))
@@ -117,9 +114,6 @@ def test_cross_averages_over_the_combinations_and_never_sums():
     some = grown(Pair(TASK), candidates=3, joint="cross", leaves=9, children=6, count=1)
     assert len(some.records) == 6
     assert len({record.answer for record in some.records}) == 6
-
-
-# -- values ----------------------------------------------------------------------------------------
 
 
 def test_a_nodes_value_is_the_mean_over_its_children():
@@ -178,9 +172,6 @@ def test_rows_of_a_node_share_prompt_and_state_and_stand_in_a_record():
         replies = [int(call.reply) for call in record.calls]
         assert record.answer == str(replies)
         assert record.calls[2].messages[0]["content"] == str(replies[:2])
-
-
-# -- the budget ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leaves", [4, 7, 16, 64, 100])

@@ -85,6 +85,14 @@ def jobs(workflow: Workflow, count: int, samples: int = 1) -> list[EpisodeJob]:
     ]
 
 
+def started(workflow: Workflow, indices: Sequence[int]) -> list[Any]:
+    """AEC environments that stand at the beginning of these problems."""
+    envs = [make_env(workflow) for _ in indices]
+    for env, index in zip(envs, indices, strict=True):
+        env.reset(options={"index": index})
+    return envs
+
+
 def scripted(workflow: Workflow, skill: float = 0.6) -> PolicyMap:
     return PolicyMap.shared(ScriptedPolicy(workflow, skill), workflow.role_counts())
 
@@ -92,9 +100,6 @@ def scripted(workflow: Workflow, skill: float = 0.6) -> PolicyMap:
 def rolled(name: str, count: int = 20, **options: Any) -> list[EpisodeRecord]:
     workflow = make_workflow(name)
     return Rollout(workflow, scripted(workflow), **options).run(jobs(workflow, count, 2))
-
-
-# -- equal transcripts however they are driven --------------------------------------------
 
 
 @pytest.mark.usual(10)
@@ -106,12 +111,7 @@ def test_episodes_and_aec_environments_give_equal_records(name, deterministic):
     problems = [workflow.task.problem(index) for index in range(12)]
     engine = Rollout(workflow, policy_map, seed=3, deterministic=deterministic)
     direct = engine.run([EpisodeJob(problem, number) for number, problem in enumerate(problems)])
-    envs = []
-    for index in range(12):
-        env = make_env(workflow)
-        env.reset(options={"index": index})
-        envs.append(env)
-    assert asyncio.run(engine.arun_envs(envs)) == direct
+    assert asyncio.run(engine.arun_envs(started(workflow, range(12)))) == direct
     assert len({str(record.facts) for record in direct}) >= 2
 
 
@@ -123,12 +123,7 @@ def test_phases_are_generated_at_once_through_episodes_and_in_turn_through_aec()
     engine.run(jobs(workflow, 5))
     assert [len(batch) for batch in policy.batches] == [15, 5]
     policy.batches.clear()
-    envs = []
-    for index in range(5):
-        env = make_env(workflow)
-        env.reset(options={"index": index})
-        envs.append(env)
-    asyncio.run(engine.arun_envs(envs))
+    asyncio.run(engine.arun_envs(started(workflow, range(5))))
     assert [len(batch) for batch in policy.batches] == [5, 5, 5, 5]
 
 
@@ -236,9 +231,6 @@ def test_jobs_are_taken_lazily():
     assert chosen == [0, 1, 2, 3, 4, 5]
 
 
-# -- what records hold -----------------------------------------------------------------------------
-
-
 def test_calls_carry_what_the_engine_reported_and_who_answered():
     workflow = make_workflow("voting_v0")
     item, two = Recorded(name="one"), Recorded(name="two")
@@ -266,12 +258,8 @@ def test_samples_of_one_problem_have_ids_and_keys_of_their_own():
 def test_every_environment_of_one_problem_keeps_its_own_episode_id():
     """The calls too: grouping by `Call.episode` must not merge samples."""
     workflow = make_workflow("voting_v0")
-    envs = []
-    for _ in range(3):
-        env = make_env(workflow)
-        env.reset(options={"index": 0})
-        envs.append(env)
-    records = asyncio.run(Rollout(workflow, scripted(workflow)).arun_envs(envs))
+    engine = Rollout(workflow, scripted(workflow))
+    records = asyncio.run(engine.arun_envs(started(workflow, [0, 0, 0])))
     assert [{call.episode for call in record.calls} for record in records] == [
         {record.episode} for record in records
     ]
@@ -299,9 +287,6 @@ def test_on_episode_is_told_of_every_episode_and_run_keeps_the_order_of_the_jobs
     ids = [record.episode for record in records]
     assert ids == [job.key for job in jobs(workflow, 30)]
     assert sorted(seen) == sorted(ids) != seen
-
-
-# -- failures ------------------------------------------------------------------------------
 
 
 class Fragile(Workflow):
@@ -396,9 +381,6 @@ async def test_a_cancelled_rollout_leaves_no_task_behind():
     with pytest.raises(asyncio.CancelledError):
         await running
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-# -- environments of others ------------------------------------------------------------------------
 
 
 class Echo(AECEnv):

@@ -48,15 +48,6 @@ def test_programs_of_many_episodes_share_a_batch() -> None:
     assert 0.4 < sum(record.score for record in records) / 20 <= 1
 
 
-def test_all_roles_scripted_right_score_everything() -> None:
-    for name in ("single_v0", "voting_v0", "eval_opt_v0", "orch_workers_v0"):
-        workflow = make_workflow(name, "code", level="1-3")
-        policy = ScriptedPolicy(workflow, 1.0)
-        policy_map = PolicyMap(dict.fromkeys(workflow.role_counts(), policy))
-        jobs = [EpisodeJob(workflow.task.problem(index, "test")) for index in range(6)]
-        assert [record.score for record in Rollout(workflow, policy_map).run(jobs)] == [1.0] * 6
-
-
 GRADES, OTHERS_ARE_DONE = threading.Event(), threading.Event()
 
 

@@ -108,9 +108,6 @@ def decisions(sampled: RolloutBatch) -> dict[str, list[Any]]:
     return results
 
 
-# -- what is sampled -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("candidates", [1, 3, 5])
 def test_there_are_n_t_k_generations_in_as_many_batches_as_a_plain_rollout(candidates):
     policy, plain = Numbers(), Numbers()
@@ -154,9 +151,6 @@ def test_episodes_and_problems_with_ids_that_look_alike_share_no_decision():
     sampled = TreeRollout(Chain(TASK), policy_map).sample(named.values())
     assert set(Counter(row.node for row in sampled.rows).values()) == {4}
     assert len(decisions(sampled)) == 4 * len(named)
-
-
-# -- what is executed ------------------------------------------------------------------------------
 
 
 def test_the_best_candidate_is_executed_and_the_next_prompt_descends_from_it():
@@ -225,9 +219,6 @@ def test_records_are_finished_episodes_whose_calls_are_the_executed_rows():
     json.dumps([record.to_json() for record in sampled.records])
 
 
-# -- hidden phases ---------------------------------------------------------------------------------
-
-
 def test_in_a_hidden_phase_candidates_meet_the_mates_first_ones_and_all_best_are_executed():
     sampled = grown(Hidden(TASK), candidates=4, count=6)
     by_node = decisions(sampled)
@@ -262,9 +253,6 @@ def test_effects_of_all_branches_are_graded_together_and_a_taken_branch_not_agai
     policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.roles)
     TreeRollout(workflow, policy_map, TreeSettings(candidates=5)).sample(jobs(4))
     assert sizes == [8 * 5]
-
-
-# -- values ----------------------------------------------------------------------------------------
 
 
 def test_a_role_without_an_immediate_reward_is_named_with_the_remedy():
@@ -397,9 +385,6 @@ def test_the_format_penalty_counts_and_an_unreadable_reply_gets_no_team_share():
     assert seen == {True, False}
 
 
-# -- determinism, failures -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("settings", [{}, {"value": "rollout", "value_rollouts": 2}])
 @pytest.mark.parametrize("workflow", [Chain(TASK), Hidden(TASK)], ids=["chain", "hidden"])
 def test_rows_do_not_depend_on_episodes_in_flight_or_arrival_order(workflow, settings):
@@ -493,8 +478,6 @@ async def test_inside_a_loop_sample_says_what_to_await():
         sampler.sample(jobs())
     assert len((await sampler.asample(jobs())).records) == 6
 
-
-# -- the shipped workflows -------------------------------------------------------------------------
 
 NOW = (
     "single_v0", "voting_v0", "eval_opt_v0", "search_team_v0", "writing_pair_v0",

@@ -388,9 +388,6 @@ def test_the_protocol_is_the_policies(engine: VLLMEngine) -> None:
     assert "pocket" in repr(policy(engine))
 
 
-# -- an engine of this process ---------------------------------------------------------------
-
-
 @full
 def test_weights_at_work_cannot_be_changed(thread_engine: VLLMEngine, model: Any) -> None:
     slow = policy(thread_engine, max_tokens=1500)

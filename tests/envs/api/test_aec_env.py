@@ -80,7 +80,14 @@ async def at_the_gate() -> None:
         await asyncio.sleep(0.005)
 
 
-# -- effects are pending during astep, and fields change in one block -----------------------------
+async def started() -> Guard:
+    """An environment at its first ask, whose next grading waits at the gate."""
+    env = Guard(WorkflowEnv(toy(graded_first, SlowMath())))
+    GATE.set()
+    await env.areset(seed=0)
+    GATE.clear()
+    GRADES.clear()
+    return env
 
 
 async def test_areset_awaits_effects_before_the_first_ask():
@@ -94,11 +101,7 @@ async def test_areset_awaits_effects_before_the_first_ask():
 
 
 async def test_astep_keeps_the_old_fields_until_it_is_done_and_refuses_other_use():
-    env = Guard(WorkflowEnv(toy(graded_first, SlowMath())))
-    GATE.set()
-    await env.areset(seed=0)
-    GATE.clear()
-    GRADES.clear()
+    env = await started()
     before = (env.agent_selection, copy.deepcopy(env.infos), env.observe("judge_0"))
     stepping = asyncio.create_task(env.astep("x"))
     await at_the_gate()
@@ -123,11 +126,7 @@ async def test_astep_keeps_the_old_fields_until_it_is_done_and_refuses_other_use
 
 
 async def test_a_cancelled_astep_is_repaired_by_settle_which_may_be_repeated():
-    env = Guard(WorkflowEnv(toy(graded_first, SlowMath())))
-    GATE.set()
-    await env.areset(seed=0)
-    GATE.clear()
-    GRADES.clear()
+    env = await started()
     gold = env.unwrapped.episode.problem.gold
     stepping = asyncio.create_task(env.astep(gold))
     await at_the_gate()
@@ -200,9 +199,6 @@ async def test_a_broken_grader_leaves_an_environment_that_needs_a_reset():
             env.step("x")
 
 
-# -- after a script's exception a reset is needed -------------------------------------------------
-
-
 def test_a_workflow_error_needs_a_reset_and_a_reset_heals_it():
     def play(self, problem):
         reply = yield Ask("writer_0", "write")
@@ -222,9 +218,6 @@ def test_a_workflow_error_needs_a_reset_and_a_reset_heals_it():
     assert env.record().score == 1.0
 
 
-# -- types of actions -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("action", [None, 7, b"text", ["text"]])
 def test_an_action_that_is_no_str_is_an_error_at_once(action):
     env = make_env("voting_v0")
@@ -241,9 +234,6 @@ def test_a_dead_step_takes_none_only():
     env.step("x")
     with pytest.raises(UsageError, match=r"has ended: step\(None\), got str"):
         env.step("more")
-
-
-# -- what agents see and are told -----------------------------------------------------------------
 
 
 def test_info_while_live_and_at_the_end_is_fresh_and_plain():
@@ -304,9 +294,6 @@ def test_observe_gives_a_fresh_copy_of_the_latest_prompt_or_nothing():
     assert len(env.observe("generator_0")["messages"]) == 3
     with pytest.raises(UsageError, match=r"unknown agent 'generator_9'.*'generator_0'"):
         env.observe("generator_9")
-
-
-# -- the end --------------------------------------------------------------------------------------
 
 
 def one_strategy(agent: str, number: int) -> str:
@@ -420,10 +407,3 @@ def test_pickles_at_every_live_step_end_alike():
                 twin.step(text)
             assert twin.record() == env.record()
             assert twin.infos == env.infos
-
-
-def test_max_cycles_that_suffice_change_nothing():
-    env = make_env("voting_v0", max_cycles=4)
-    env.reset(seed=0)
-    drive(env, right(env))
-    assert (env.record().truncated, env.record().score) == (False, 1.0)

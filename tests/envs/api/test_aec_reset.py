@@ -11,8 +11,6 @@ from flowzoo.envs.api.registry import make_env, make_workflow
 from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.errors import UsageError
 
-# -- spaces per instance --------------------------------------------------------------------------
-
 
 def test_spaces_are_the_same_object_every_time_and_per_environment():
     env, other = make_env("voting_v0"), make_env("voting_v0")
@@ -36,9 +34,6 @@ def test_sampling_a_forks_space_leaves_the_original_alone():
     nested = env.observation_space("generator_0")
     assert env.fork().observation_space("generator_0")["messages"] is not nested["messages"]
     assert env.fork().observation_space("generator_0") == nested
-
-
-# -- reset ----------------------------------------------------------------------------------------
 
 
 def test_a_seed_fixes_all_following_problems():
@@ -85,19 +80,6 @@ def test_an_index_beyond_a_file_names_its_size(tmp_path):
     size = env.unwrapped.workflow.task.size("all")
     with pytest.raises(UsageError, match=f"must be below {size}, the size of split 'all'; got 9"):
         env.reset(options={"index": 9})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "tests"}, "unknown split 'tests'. Did you mean 'test'"),
-        ({"render_mode": "video"}, "Valid choices: ansi, human, rgb_array"),
-        ({"max_cycles": 0}, "max_cycles: expected a whole number of at least 1, got 0"),
-    ],
-)
-def test_wrong_arguments_are_explained(options, message):
-    with pytest.raises(UsageError, match=message):
-        make_env("voting_v0", **options)
 
 
 def test_a_closed_environment_needs_a_reset():

@@ -195,8 +195,6 @@ def test_no_task_takes_an_odd_number(name):
                 make_task(name, **{option: value})
 
 
-# -- the same problem everywhere ------------------------------------------------------------------
-
 PRINT = """
 import hashlib, json
 from flowzoo.envs.tasks import TASKS, make_task, task_class

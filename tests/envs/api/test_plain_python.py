@@ -24,8 +24,6 @@ from flowzoo.envs.workflows.voting import Voting
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int
 
-# -- seeds and options ----------------------------------------------------------------------------
-
 
 def test_a_seed_is_an_integer_of_any_library():
     env, same = voting_v0.env(), voting_v0.env()
@@ -87,9 +85,6 @@ def test_episodes_of_one_problem_have_keys_of_their_own():
     assert env.unwrapped.episode.key == keys[-1]
 
 
-# -- cycles ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("module", [writing_pair_v0, code_pair_v0])
 def test_one_cycle_is_a_step_of_everybody(module):
     for env in (module.parallel_env(max_cycles=1), aec_to_parallel(module.env(max_cycles=1))):
@@ -125,9 +120,6 @@ def test_pettingzoos_conversion_plays_the_same(module):
         assert {a: converted_step[1][a] for a in actions} == ours[1]
         assert converted.agents == native.agents
     assert not voting_v0.env().metadata["is_parallelizable"]
-
-
-# -- names ----------------------------------------------------------------------------------------
 
 
 def test_a_workflow_is_a_module_of_flowzoo():
@@ -166,9 +158,6 @@ def test_settings_of_a_run_take_classes():
     assert make_env(Voting, MathTask, level=2).unwrapped.workflow.task.level == 2
 
 
-# -- pickles --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("others", [None, {"aggregator": len}])
 def test_a_view_is_pickled_in_the_middle_of_an_episode(others):
     if others is not None:
@@ -183,9 +172,6 @@ def test_a_view_is_pickled_in_the_middle_of_an_episode(others):
 
 def first_candidate(role, messages):
     return "\\boxed{1}"
-
-
-# -- tokens of one's own sampler ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["guarded", "parallel", "solo", "forked", "pickled"])

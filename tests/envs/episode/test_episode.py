@@ -32,8 +32,6 @@ from flowzoo.envs.testing import advance, check_workflow, play_out
 from flowzoo.errors import UsageError
 from tests.envs.playing import echo, start, toy
 
-# -- every yield is checked -----------------------------------------------------------------------
-
 
 def test_effects_may_come_before_the_first_ask_and_in_parallel():
     def play(self, problem):
@@ -116,9 +114,6 @@ def test_play_must_return_an_outcome():
         episode.reply("writer_0", "x")
 
 
-# -- an exception in a script is a WorkflowError with problem and transcript ----------------------
-
-
 def failing(error: Exception) -> Callable[..., Any]:
     def play(self, problem):
         reply = yield Ask("writer_0", "write")
@@ -179,9 +174,6 @@ def test_workflow_errors_survive_pickling():
         error.problem,
         error.transcript,
     )
-
-
-# -- phases ---------------------------------------------------------------------------------------
 
 
 def phase(self, problem):
@@ -263,9 +255,6 @@ def test_resolving_is_checked():
 def test_reading_results_before_the_end_is_an_error():
     with pytest.raises(UsageError, match="not finished"):
         record(start(echo))
-
-
-# -- state hashes ---------------------------------------------------------------------------------
 
 
 def own_rule(parts):

@@ -43,9 +43,6 @@ def start(play: Callable[..., Any]) -> Episode:
     return Episode(workflow, workflow.task.problem(0))
 
 
-# -- the log has replies and effect results, and a replay runs no effect again --------------------
-
-
 def test_replays_do_not_run_effects_again():
     episode = start(echo)
     episode.reply("writer_0", "seven")
@@ -77,9 +74,6 @@ def test_pickles_do_not_run_effects_again(name):
     GRADED.clear()
     assert record(pickle.loads(pickle.dumps(episode))) == record(episode)
     assert not GRADED
-
-
-# -- a replay that differs raises DivergedError ---------------------------------------------------
 
 
 class Changes:
@@ -246,9 +240,6 @@ def test_salted_hashes_diverge_in_another_process_and_sorted_words_do_not(tmp_pa
     assert read[0].returncode == 1
     assert "DivergedError" in read[0].stderr
     assert read[1].stdout == built.stdout
-
-
-# -- randomness is a function of the problem ------------------------------------------------------
 
 
 def test_the_problems_rng_starts_afresh_at_every_replay():

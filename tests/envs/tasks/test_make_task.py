@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from flowzoo.envs.tasks import SPLITS, TASKS, make_task, register_task, split_of
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.envs.tasks.task import is_in
 from flowzoo.errors import UsageError
+from tests.tables import read_tables
 
 
 def test_by_name_with_options() -> None:
@@ -28,6 +30,15 @@ def test_unknown_names_and_options_list_the_valid_ones() -> None:
         make_task(MathTask(), level=2)
     with pytest.raises(UsageError, match="expected a name"):
         make_task(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [(name, *row) for name, rows in read_tables(__file__).items() for row in rows],
+)
+def test_wrong_options_are_explained(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_task(name, **options)
 
 
 @pytest.mark.parametrize("level", [0, 6, "3-2", "1-9", "one", "", True, 1.5])

@@ -15,6 +15,7 @@ from flowzoo.commands.problems import ProblemOptions, build_workflow
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.math.task import MathTask
 from flowzoo.errors import DataError
+from tests.tables import read_tables
 
 TEXT = 'question,answer\n"What is\n1+1, ""plainly""?",2\n\n3+4?,7\n'
 
@@ -74,19 +75,7 @@ def test_columns_of_a_table_are_mapped_from_the_command_line(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"question,answer\n1+1?\n", "line 2: 1 cells for 2 columns: column 'answer' is missing"),
-        (b'question,answer\n"1\n+1?",2\n1,2,3\n', "line 4: 3 cells for 2 .*'3' comes .* 'answer'"),
-        (b"question,answer\n1+1?,\n", "line 2: no known layout"),
-        (b"question,answer\n1+1?,2\n2+1?,\n", "line 3: no answer in 'answer' and 'solution'"),
-        (b"question,answer\n,2\n", "line 2: no known layout"),
-        (b"question,answer\n1,2\n,2\n", "line 3: column 'question' is missing or blank"),
-        (b"question;answer\n1+1?;2\n", "line 1: one column, .*: separate cells by ',', not ';'"),
-        (b"question,question\n1,2\n", "line 1: two columns are called 'question'"),
-        (b"question,,answer\n1,2,3\n", "line 1: expected the names of all columns"),
-        (b"", "expected the names of all columns"),
-        (b"question,answer\n", "no rows"),
-        (b'question,answer\n1,2\n"1,2\n3,4\n', "line 3: no row of a table .*unexpected end"),
-        (b'question,answer\n"a"b,2\n', "line 2: no row of a table"),
+        *((content.encode(), message) for content, message in read_tables(__file__)["bad"]),
         (b"question,answer\n1,2\n\xff,2\n", "line 3: no UTF-8"),
     ],
 )

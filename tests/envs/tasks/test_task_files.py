@@ -12,19 +12,14 @@ from flowzoo.envs.tasks import rows as task_files
 from flowzoo.envs.tasks.math.task import MathTask, wrong_answer
 from flowzoo.errors import DataError, MissingExtraError, UsageError
 from tests.envs.playing import write_rows as write
+from tests.tables import read_tables, shared_file
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 GSM = {"question": "2+3?", "answer": "It is <<2+3=5>>5.\n#### 5"}
-
-PLAIN = {"question": "1+1?", "answer": "2"}
 
 
 @pytest.mark.parametrize(("name", "size"), [("gsm8k/test", 1_319), ("math500/test", 500)])
 def test_real_files_load_and_grade(name: str, size: int) -> None:
-    path = DATA / f"{name}.jsonl"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    task = make_task("math", data=str(path))
+    task = make_task("math", data=str(shared_file(f"{name}.jsonl")))
     assert task.size("all") == size
     problems = [task.problem(i, "all") for i in range(size)]
     assert [p.meta["row"] for p in problems] == list(range(1, size + 1))
@@ -96,24 +91,11 @@ def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ((GSM, "{broken"), "line 2: not a JSON object"),
-        ((GSM, "", "[1]"), "line 3: expected an object"),
-        ((GSM, {"question": "2+3?"}), "line 2: column 'answer' has no '####'"),
-        ((GSM, {"question": "2+3?", "answer": "5"}), "line 2: column 'answer' has no '####'"),
-        ((GSM, {"question": "2+3?", "answer": "x #### "}), "line 2: no answer"),
-        ((GSM, {"answer": "#### 5"}), "line 2: column 'question' is missing or blank"),
-        ((GSM, {"question": " ", "answer": "#### 5"}), "line 2: column 'question'"),
-        (({"problem": "x", "answer": ""},), "line 1: no answer in 'answer' and 'solution'"),
-        (({"problem": "x", "answer": "{1"},), "line 1: answer '{1' is too long or its braces"),
-        (({"problem": "x", "answer": "9" * 3_000},), "line 1: answer"),
-        (({"foo": 1, "bar": 2},), r"line 1: no known layout has the columns \['bar', 'foo'\]"),
-        (({"foo": 1},), r"with --options columns=text:COLUMN,answer:COLUMN \(in Python columns="),
-        ((PLAIN, GSM), "line 2: column 'answer' has '####', and the first row's has none"),
-        ((PLAIN, {"question": "2+3?"}), "line 2: no answer in 'answer' and 'solution'"),
-        (("",), "no rows"),
+        *read_tables(__file__)["broken"],
+        ([{"problem": "x", "answer": "9" * 3_000}], "line 1: answer"),
     ],
 )
-def test_broken_files_name_the_line(tmp_path: Path, rows: tuple, message: str) -> None:
+def test_broken_files_name_the_line(tmp_path: Path, rows: list, message: str) -> None:
     with pytest.raises(DataError, match=message):
         MathTask(data=write(tmp_path / "b.jsonl", *rows))
 

@@ -6,10 +6,12 @@ from flowzoo.envs import Episode, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.code.task import CodeTask, fenced
 from flowzoo.envs.workflows.code_pair import split_solution
-from flowzoo.errors import UsageError
 from flowzoo.reward.code.pair import defined, is_wrapper, parsed
 from flowzoo.sandbox.program import CallTest
 from tests.envs.playing import play_experts, play_turns
+from tests.tables import read_tables
+
+TABLES = read_tables(__file__)
 
 TASK = CodeTask(level=1)
 HELPER = "def aux(x):\n    return x + 3"
@@ -49,53 +51,25 @@ def test_a_good_pair_earns_all_of_it(problem):
     assert done.facts["cooperation"] == 1.5
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["# aux(x) does it", "return (x + 3) * 4"],
-        ['"""Uses aux(x)."""', "return (x + 3) * 4"],
-        ["if False:", "    aux(x)", "return (x + 3) * 4"],
-        ["try:", "    aux(x)", "except Exception:", "    pass", "return (x + 3) * 4"],
-        ["y = lambda: aux(x)", "return (x + 3) * 4"],
-        ["return (x + 3) * 4", "aux(x)"],
-    ],
-)
+@pytest.mark.parametrize("lines", TABLES["mentioned"])
 def test_a_mentioned_or_never_called_aux_earns_nothing(problem, lines):
-    done = play(problem, (HELPER, body(*lines)))
+    done = play(problem, (HELPER, body(*lines.split("\n"))))
     assert done.facts["passed"] == 1.0
     assert (done.facts["calls"], done.facts["depth"], done.facts["cooperation"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["aux(x)", "return (x + 3) * 4"],
-        ["_ = aux(x)", "return (x + 3) * 4"],
-        ["y = aux(x)", "y = x + 3", "return y * 4"],
-        ["aux(x) + 0", "return (x + 3) * 4"],
-        ["return (x + 3) * 4 + 0 * aux(x)"],
-        ["if aux(x):", "    pass", "return (x + 3) * 4"],
-        ["assert aux(x) == x + 3", "return (x + 3) * 4"],
-        ["return aux(x) and (x + 3) * 4 or (x + 3) * 4"],
-    ],
-)
+@pytest.mark.parametrize("lines", TABLES["ignored"])
 def test_a_result_that_is_ignored_earns_nothing(problem, lines):
-    done = play(problem, (HELPER, body(*lines)))
+    done = play(problem, (HELPER, body(*lines.split("\n"))))
     assert done.facts["passed"] == 1.0
     assert done.facts["depth"] == 0.0
     assert done.facts["cooperation"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("helper", "lines"),
-    [
-        ("def aux(x):\n    return (x + 3) * 4", ["return aux(x)"]),
-        ("def aux(x):\n    return (x + 3) * 4", ["y = aux(x)", "return y"]),
-        ("def aux(x):\n    return (x + 3) * 4", ["for y in [aux(x)]:", "    return y + 0"]),
-    ],
-)
-def test_a_wrapper_earns_the_call_and_no_depth(problem, helper, lines):
-    done = play(problem, (helper, body(*lines)))
+@pytest.mark.parametrize("lines", TABLES["wrappers"])
+def test_a_wrapper_earns_the_call_and_no_depth(problem, lines):
+    helper = "def aux(x):\n    return (x + 3) * 4"
+    done = play(problem, (helper, body(*lines.split("\n"))))
     assert (done.facts["passed"], done.facts["calls"], done.facts["depth"]) == (1.0, 0.5, 0.0)
 
 
@@ -179,14 +153,7 @@ def test_experts_solve_alone_and_together():
         assert done.facts["calls"] == 0.5
 
 
-def test_mistakes_are_explained():
-    with pytest.raises(UsageError, match="Did you mean 'plain'"):
-        make_workflow("code_pair_v0", TASK, feedback="plane")
-    with pytest.raises(UsageError, match="max_turns"):
-        make_workflow("code_pair_v0", TASK, max_turns=0)
-    for level in (3, "1-3"):
-        with pytest.raises(UsageError, match="level 3 ask for programs that read stdin"):
-            make_workflow("code_pair_v0", level=level)
+def test_a_program_that_reads_stdin_is_no_problem_for_a_pair():
     stdin = type(TASK.problem(0))("code", "train", 0, 0, "Read n.", "", {"entry": None})
     with pytest.raises(RuntimeError, match="Take level=1 or 2"):
         Episode(make_workflow("code_pair_v0", TASK), stdin)

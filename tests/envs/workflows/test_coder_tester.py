@@ -124,11 +124,6 @@ def test_experts_play(level):
         assert tester != workflow.expert("tester", [], problem, problem.rng(), True)
 
 
-def test_mistakes_are_explained():
-    with pytest.raises(UsageError, match="max_turns"):
-        make_workflow("coder_tester_v0", TASK, max_turns=0)
-
-
 def test_deeply_nested_cases_are_unreadable_at_every_depth():
     """Some depths are still JSON to the parser, and too deep for anything that recurses."""
     for levels in (20, 25, 450, *range(480, 1000, 7), 100_000):

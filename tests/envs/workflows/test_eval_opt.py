@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from flowzoo.envs.readers import read_verdict
-from flowzoo.envs.workflows.eval_opt import count_verdict, search_verdict
+from flowzoo.envs.workflows.eval_opt import search_verdict
 
 PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
 WRONG, RIGHT = "2+3=5. \\boxed{20}", "3*4=12. \\boxed{14}"
@@ -181,47 +181,3 @@ def test_one_round_is_never_evaluated_in_strict(play):
     finished = play("eval_opt_v0", {"generator_0": [RIGHT]}, max_rounds=1)
     assert (len(finished.calls), finished.score) == (1, 1.0)
     assert finished.returns == {"generator_0": 1.0, "evaluator_0": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("verdict", "right", "name"),
-    [
-        (True, True, "true_accept"),
-        (True, False, "false_accept"),
-        (False, False, "true_reject"),
-        (False, True, "false_reject"),
-        (None, True, "abstained"),
-    ],
-)
-def test_the_evaluators_counts(verdict, right, name):
-    """The counts of true positive and true negative rates."""
-    assert count_verdict(verdict, right) == name
-
-
-def test_thoughts_are_not_passed_on(play):
-    texts = replies(["<think>secret</think>" + WRONG, RIGHT], [REJECT, ACCEPT])
-    for preset in ("strict", "paper"):
-        finished = play("eval_opt_v0", texts, preset=preset)
-        assert "secret" not in str([call.messages for call in finished.calls])
-
-
-def test_dr_mas_reads_answers_strictly(play):
-    """Its one quirk is the verdict: a malformed one approves; at most 3 calls, one verdict."""
-    done = play(
-        "eval_opt_v0",
-        {"generator_0": ["The answer is 14."], "evaluator_0": ["no box"]},
-        preset="dr_mas",
-    )
-    assert (done.score, done.answer, len(done.calls)) == (0.0, None, 2)
-    full = play(
-        "eval_opt_v0",
-        {
-            "generator_0": ["\\boxed{15}", "\\boxed{14}"],
-            "evaluator_0": ["\\boxed{Incorrect}"],
-        },
-        preset="dr_mas",
-    )
-    assert (full.score, [call.role for call in full.calls]) == (
-        1.0,
-        ["generator", "evaluator", "generator"],
-    )

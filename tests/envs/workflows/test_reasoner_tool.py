@@ -6,7 +6,6 @@ from flowzoo.envs import Problem, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import Ran, RanCase
 from flowzoo.envs.workflows.reasoner_tool import printed_answer, short
-from flowzoo.errors import UsageError
 from tests.envs.playing import play_experts, play_turns
 
 PROBLEM = Problem("math", "test", 0, 0, "Compute 2+3*4.", "14")
@@ -96,10 +95,3 @@ def test_experts_play():
     for index in range(10):
         done = record(play_experts(workflow, workflow.task.problem(index)))
         assert (done.score, done.facts["turns"]) == (1.0, 1)
-
-
-def test_mistakes_are_explained():
-    with pytest.raises(UsageError, match="max_turns"):
-        make_workflow("reasoner_tool_v0", max_turns=0)
-    with pytest.raises(UsageError, match="cpu_s"):
-        make_workflow("reasoner_tool_v0", cpu_s=0)

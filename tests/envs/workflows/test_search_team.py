@@ -232,13 +232,6 @@ def test_questions_from_a_file_without_gold_passages(tmp_path):
     testing.check_workflow(workflow)
 
 
-def test_mistakes_are_explained():
-    with pytest.raises(UsageError, match="max_turns"):
-        make_workflow("search_team_v0", max_turns=0)
-    with pytest.raises(UsageError, match="nothing to search in"):
-        make_workflow("single_v0").task.search_batch([], [], 3)
-
-
 def test_grades_carry_f1_of_half_right_answers():
     problem = TASK.problem(0)
     grade = TASK.grade_batch([problem], [f"{problem.gold} Smith Jones"])[0]

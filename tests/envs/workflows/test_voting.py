@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from flowzoo.envs import make_workflow
-from flowzoo.envs.script import Graded, Reply
+from flowzoo.envs.script import Reply
 from flowzoo.envs.text import boxed_number
-from flowzoo.envs.workflows.voting import majority, vote_facts
+from tests.tables import read_tables
 
 GENERATORS = ("generator_0", "generator_1", "generator_2")
 DRAFTS = ("3*4=12. \\boxed{14}", "2+3=5. \\boxed{20}", "I am not sure.")
@@ -89,31 +89,12 @@ def test_trajectory_names_are_agents_on_mathematics_and_roles_on_programs(play):
 
 def test_role_scores_are_recorded_under_team_credit_too(play):
     finished = play("voting_v0", replies(*DRAFTS, choice="\\boxed{2}"))
-    assert finished.score == 0.0
+    assert (finished.score, finished.facts["recovered"]) == (0.0, False)
     assert [call.role_score for call in finished.calls] == [1.0, 0.0, 0.0, 0.0]
     assert finished.returns == dict.fromkeys(("aggregator_0", *GENERATORS), 0.0)
 
 
-@pytest.mark.parametrize(
-    ("choice", "strict", "paper"),
-    [
-        ("\\boxed{2}", 1, 1),
-        ("\\boxed{ 3 }", 2, 2),
-        ("first \\boxed{1}, no: \\boxed{3}", 2, 2),
-        ("\\boxed{0}", -1, 0),
-        ("\\boxed{4}", -1, 0),
-        ("Candidate 2 is right, not 3.", 1, 1),
-        ("Candidates 2 and 3 are wrong. Candidate 1 is right.", 0, 1),
-        ("Candidate 2 is right. \\boxed{3}", -1, 2),
-        ("Candidate 2 is probably right.", -1, 1),
-        ("12 or 4 or 3", -1, 2),
-        ("none", -1, 0),
-        ("", -1, 0),
-        ("\\boxed{two}", -1, 0),
-        ("\\boxed{-1}", -1, 0),
-        ("\\boxed{²}", -1, 0),
-    ],
-)
+@pytest.mark.parametrize(("choice", "strict", "paper"), read_tables(__file__)["choices"])
 def test_strict_and_paper_choices(play, choice, strict, paper):
     """(paper): else any lone digit in range, else candidate 1; strict abstains."""
     texts = replies(*DRAFTS, choice=choice)
@@ -150,27 +131,12 @@ def test_without_a_right_candidate_most_of_the_aggregators_local_reward_is_withh
 
 
 @pytest.mark.parametrize(
-    ("classes", "winner"),
-    [
-        ((0, 1, 1), 1),
-        ((0, 1, 2), 0),
-        ((-1, 0, 1), 1),
-        ((0, 1, 1, 0), 0),
-        ((-1, -1, 0), 2),
-        ((-1, -1), None),
-        ((), None),
-    ],
-)
-def test_majority_ties_go_to_the_lowest_slot_and_no_answer_does_not_vote(classes, winner):
-    assert majority(classes) == winner
-
-
-@pytest.mark.parametrize(
     ("drafts", "answer", "score"),
     [
         (("\\boxed{20}", "\\boxed{14}", "\\boxed{14.0}"), "14", 1.0),
         (("\\boxed{20}", "\\boxed{14}", "\\boxed{5}"), "20", 0.0),
         (("no", "no", "\\boxed{28/2}"), "28/2", 1.0),
+        (("no", "\\boxed{14}", "\\boxed{20}"), "14", 1.0),
         (("no", "no", "no"), None, 0.0),
     ],
 )
@@ -179,26 +145,6 @@ def test_majority_counts_equivalent_answers_without_an_aggregator(play, drafts, 
     assert (finished.answer, finished.score) == (answer, score)
     assert set(finished.returns) == set(GENERATORS)
     assert finished.facts["abstained"] == (answer is None)
-
-
-def graded(*scores: float) -> list[Graded]:
-    return [Graded(score, "") for score in scores]
-
-
-@pytest.mark.parametrize(
-    ("scores", "chosen", "expected"),
-    [
-        ((1, 1, 1), 0, (True, True, False, False)),
-        ((0, 0, 0), 0, (False, False, False, False)),
-        ((1, 0, 0), 0, (True, False, True, True)),
-        ((1, 0, 0), 1, (True, False, True, False)),
-        ((1, 0, 0), None, (True, False, True, False)),
-    ],
-)
-def test_facts(scores: tuple[float, ...], chosen: int | None, expected: tuple[bool, ...]):
-    facts: dict[str, Any] = vote_facts(graded(*scores), chosen)
-    names = ("any_correct", "all_correct", "contested", "recovered")
-    assert tuple(facts[name] for name in names) == expected
 
 
 def test_n_votes_sets_agents_and_range(play):

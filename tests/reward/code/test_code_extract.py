@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from flowzoo.reward.code import score as code
 from flowzoo.reward.code.score import LONGEST, extract_code
+from tests.tables import read_tables
 
-DOCSTRING = '    """\n    ```python\n    f()\n    ```\n    """'
+TABLES = read_tables(__file__)
+ESCAPES = "print('" + "\\d" * 100 + "')"
+TOO_LONG_OR_DEEP = (
+    "def f(x): return x\n" * 2000,
+    "print(" + "-" * 9000 + "1)",
+    "print(" + "(" * 190 + "1" + ")" * 190 + ")",
+)
 
 
 def block(text: str, label: str = "python") -> str:
@@ -19,34 +26,9 @@ def block(text: str, label: str = "python") -> str:
 @pytest.mark.parametrize(
     ("reply", "program"),
     [
-        (block("a = 1"), "a = 1"),
-        (f"First\n{block('a = 1')}\nthen\n{block('b = 2')}\nDone.", "b = 2"),
-        (block("a = 1", "py") + "\n" + block("x", "text"), "a = 1"),
-        (block("a = 1", "Python3"), "a = 1"),
-        (block("a = 1", ""), "a = 1"),
-        (f"{block('a = 1')}\n{block('output', '')}", "a = 1"),
-        (block("ls", "bash"), None),
-        (block("  \n"), None),
-        ("````python\ns = '''\n```\n'''\n````", "s = '''\n```\n'''"),
-        ("```text\n```python\na = 1\n```", "a = 1"),
-        ("```python\na = 1\n```python\nb = 2\n```", "b = 2"),
-        (f"<think>{block('a = 1')}</think>{block('b = 2')}", "b = 2"),
-        (f"<think>{block('a = 1')}</think>none", None),
-        (f"{block('a = 1')}<think>{block('b = 2')}", "a = 1"),
-        ("inline ```python a = 1``` is no block", None),
-        ("```python\r\na = 1\r\n```", "a = 1"),
-        ("~~~python\na = 1\n# ```\n~~~", "a = 1\n# ```"),
-        ("1. So:\n   ```python\n   if a:\n\n       b = 1\n   ```", "if a:\n\n    b = 1"),
-        ("1. So:\n   - ```text```\n     ```python\n     a = 1\n     ```", "a = 1"),
-        (block(f"def f():\n{DOCSTRING}\n    return 1"), f"def f():\n{DOCSTRING}\n    return 1"),
-        ("def f(x):\n    return x", "def f(x):\n    return x"),
-        (f"def f():\n{DOCSTRING}\n    return 1", f"def f():\n{DOCSTRING}\n    return 1"),
-        ("# double\nprint(2 * int(input()))\n```", "# double\nprint(2 * int(input()))"),
-        ("print('" + "\\d" * 100 + "')", "print('" + "\\d" * 100 + "')"),
-        ("def f(x): return x\n" * 2000, None),
-        ("print(" + "-" * 9000 + "1)", None),
-        ("print(" + "(" * 190 + "1" + ")" * 190 + ")", None),
-        ("", None),
+        *TABLES["read"]["strict"],
+        (ESCAPES, ESCAPES),
+        *((reply, None) for reply in (*TABLES["unread"]["strict"], *TOO_LONG_OR_DEEP)),
     ],
 )
 def test_strict_reading(reply: str, program: str | None) -> None:
@@ -55,15 +37,7 @@ def test_strict_reading(reply: str, program: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("reply", "program"),
-    [
-        ("Here it is:\nimport sys\nprint(sys.stdin.read())", "import sys\nprint(sys.stdin.read())"),
-        ("Sure.\nn = int(input())\nprint(n + 1)\n", "n = int(input())\nprint(n + 1)"),
-        ("```python\ndef f(x):\n    return x", "def f(x):\n    return x"),
-        ("```\ndef f(x):\n    return x", "def f(x):\n    return x"),
-        (block("ls", "bash"), None),
-        ("I do not know.", None),
-        ("The answer is 4.", None),
-    ],
+    [*TABLES["read"]["lenient"], *((reply, None) for reply in TABLES["unread"]["lenient"])],
 )
 def test_lenient_reading_goes_on_where_strict_finds_nothing(
     reply: str, program: str | None

@@ -14,6 +14,9 @@ from flowzoo.reward.code.pair import (
     parsed,
     variants,
 )
+from tests.tables import read_tables
+
+TABLES = read_tables(__file__)
 
 HELPER = "def aux(x):\n    return x + 3"
 
@@ -22,24 +25,7 @@ def main(*lines):
     return "\n".join(["def f(x):", *(f"    {line}" for line in lines)])
 
 
-@pytest.mark.parametrize(
-    ("code", "definition"),
-    [
-        (HELPER, True),
-        ("def aux(x):\n    if x:\n        return 1", True),
-        ("def aux(x):\n    return", False),
-        ("def aux(x):\n    pass", False),
-        ("def aux(x):\n    def inner():\n        return 1", False),
-        ("def aux(x):\n    f = lambda: 1", False),
-        ("class A:\n    def aux(self):\n        return 1", False),
-        ("# def aux(x): return 1", False),
-        ("aux = 3", False),
-        ("def aux(x):\n    return 1\ndef aux(x):\n    pass", False),
-        ("def aux(x", False),
-        ("", False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize(("code", "definition"), [*TABLES["definitions"], (None, False)])
 def test_a_definition_has_to_return_something(code, definition):
     assert (defined(parsed(code), "aux") is not None) == definition
 
@@ -57,27 +43,9 @@ def test_parts_without_cooperation():
 VALUES = ["5", "6"]  # values that `aux` alone returns
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["# aux(x) helps here", "return x"],
-        ['"""Calls aux(x)."""', "return x"],
-        ['s = "aux(x)"', "return x"],
-        ["return aux"],
-        ["return self.aux(x)"],
-        ["aux = abs", "return aux(x)"],
-        ["def aux(x):", "    return 1", "return aux(x)"],
-        ["from math import floor as aux", "return aux(x)"],
-        ['if "_aux_given" in globals():', "    return aux(x)", "aux(x)", "return x"],
-        ["if aux.__code__.co_argcount:", "    return aux(x)", "return x"],
-        ["import sys", "if sys._getframe().f_back:", "    return aux(x)", "return x"],
-        ["import sys", 'm = sys.modules["__main__"]', "return aux(x)"],
-        ["from inspect import getsource", "return aux(x)"],
-        ["return aux(x) if _aux_depth else x"],
-    ],
-)
+@pytest.mark.parametrize("lines", TABLES["mentions"])
 def test_what_only_mentions_aux_or_has_its_own_cannot_cooperate(lines):
-    assert not may_cooperate(HELPER, main(*lines), "f")
+    assert not may_cooperate(HELPER, main(*lines.split("\n")), "f")
 
 
 def test_what_calls_the_helpers_aux_may_cooperate():
@@ -89,23 +57,9 @@ def test_what_calls_the_helpers_aux_may_cooperate():
     assert not may_cooperate(HELPER, HELPER + "\n" + main("return aux(x)"), "f")
 
 
-@pytest.mark.parametrize(
-    ("lines", "thin"),
-    [
-        (["return aux(x)"], True),
-        (['"""Doc."""', "pass", "return aux(x)"], True),
-        (["y = aux(x)", "return y"], True),
-        (["y = aux(x)", "z = y", "return z"], True),
-        (["return aux(x, 3)"], True),
-        (["return aux(x) * 4"], False),
-        (["return aux(x + 1)"], False),
-        (["y = aux(x)", "return y + 1"], False),
-        (["if x < 0:", "    return 0", "return aux(x)"], False),
-        (["return x"], False),
-    ],
-)
+@pytest.mark.parametrize(("lines", "thin"), TABLES["wrappers"])
 def test_wrappers(lines, thin):
-    function = defined(parsed(main(*lines)), "f")
+    function = defined(parsed(main(*lines.split("\n"))), "f")
     assert is_wrapper(function) == thin
 
 

@@ -1,26 +1,18 @@
 """Golds of MATH and GSM8K against themselves, and against themselves with one character changed."""
 
-import json
 import random
 import re
-from pathlib import Path
-
-import pytest
 
 from flowzoo.reward import MathOptions, score_batch
+from tests.tables import shared_rows
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 _WORDS = re.compile(r"\\(?:text|begin|\$|left|\{|math|overline|dots)")
 
 
 def golds() -> list[str]:
     """All final answers of the three files."""
     names = ("math500/test.jsonl", "gsm8k/train.jsonl", "gsm8k/test.jsonl")
-    paths = [DATA / name for name in names]
-    for path in paths:
-        if not path.exists():
-            pytest.skip(f"{path} is not here")
-    rows = [json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines()]
+    rows = [row for name in names for row in shared_rows(name)]
     return [row["answer"].rpartition("####")[2].strip() for row in rows]
 
 

@@ -1,6 +1,5 @@
 """Scores of answers: accepted, rejected and hostile ones, and equivalence classes."""
 
-import json
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -11,116 +10,22 @@ from hypothesis import strategies as st
 
 from flowzoo.errors import UsageError
 from flowzoo.reward import MathOptions, equivalence_classes, is_gradable, score_batch
+from tests.tables import read_tables, shared_rows
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
+TABLES = read_tables(__file__)
+
 AS_GIVEN = MathOptions(read="answer")
 NO_JUDGE = MathOptions(read="answer", judge="none")
 
-EQUAL = [
-    ("42", "42"),
-    ("42.0", "42"),
-    ("+42", "42"),
-    ("042", "42"),
-    (".5", "0.5"),
-    ("1/2", "0.5"),
-    ("\\frac12", "1/2"),
-    ("\\dfrac{1}{2}", "\\frac{1}{2}"),
-    ("-\\frac{24}{25}", "-24/25"),
-    ("\\frac{-24}{25}", "-24/25"),
-    ("1 4/5", "9/5"),
-    ("1\\frac{4}{5}", "1.8"),
-    ("1,234,567", "1234567"),
-    ("1{,}234", "1234"),
-    ("1\\,234", "1234"),
-    ("26,\\!000", "26000"),
-    ("$42$", "42"),
-    ("\\$42", "42"),
-    ("-$3.50", "-7/2"),
-    ("\\(42\\)", "42"),
-    ("**42**", "42"),
-    ("42.", "42"),
-    ("50%", "\\frac12"),
-    ("50\\%", "50 percent"),
-    ("3 \\times 10^{4}", "30000"),
-    ("1.5e3", "1500"),
-    ("5 million", "5000000"),
-    ("90^\\circ", "90"),
-    ("90^{\\circ}", "90 degrees"),
-    ("5 cm", "5"),
-    ("5\\text{ centimeters}", "5 cm"),
-    ("12\\text{ cm}^2", "12"),
-    ("7 square units", "7"),
-    ("\u22125", "-5"),
-    ("x = 5", "5"),
-    ("x=5", "x = 5.0"),
-    ("(1, 1/2)", "\\left( 1, 0.5 \\right)"),
-    ("3, 5, 7", "7,5,3"),
-    ("\\{1,2\\}", "2, 1"),
-    ("1 and 2", "1, 2"),
-    ("6 \\text{ and } 8", "6,8"),
-    ("(5)", "5"),
-    ("(1,2),(3,4)", "(1, 2), (3, 4)"),
-    ("x\\in(2,\\infty)", "(2, \u221e)"),
-    ("\\begin{bmatrix} 0.5 \\\\ 2 \\end{bmatrix}", "\\begin{pmatrix} 1/2 \\\\ 2 \\end{pmatrix}"),
-    ("3\\sqrt{13}", "3 \\sqrt {13}"),
-    ("\\sqrt3", "\\sqrt{3}"),
-    ("x^{2}+1", "x^2 + 1"),
-    ("288\\pi", "288 \\pi"),
-    ("\\text{Evelyn}", "evelyn"),
-    ("(B)", "\\text{(B)}"),
-    ("11\\sqrt{5}+11", "11 \\sqrt{5} + 11"),
-]
-DIFFERENT = [
-    ("43", "42"),
-    ("-42", "42"),
-    ("4 2", "42"),
-    ("4\x002", "42"),
-    ("1,2345", "12345"),
-    ("12,34", "1234"),
-    ("43=42", "42"),
-    ("x^2+5=0", "x^2+1=0"),
-    ("2024-05-01", "2024-01-05"),
-    ("5 km", "5 cm"),
-    ("\\$5", "5 cm"),
-    ("x=5", "y=5"),
-    ("2 pi", "2"),
-    ("3 squared", "3"),
-    ("2xy", "2"),
-    ("2 x", "2"),
-    ("6 abc", "6"),
-    ("5 million", "5"),
-    ("2^3", "2"),
-    ("2**3", "2*3"),
-    ("5!", "5"),
-    ("204_5", "204"),
-    ("(1,2)", "(2,1)"),
-    ("(0,1)", "[0,1]"),
-    ("[1,2]", "1,2"),
-    ("\\{1,2\\}", "(1,2)"),
-    ("2,1", "(1,2)"),
-    ("1,2,2", "1,1,2"),
-    ("1,2,3", "1,2"),
-    ("1,2", "1"),
-    ("0.333", "1/3"),
-    ("1/0", "0"),
-    ("2/0", "1/0"),
-    ("2\\cdot3", "23"),
-    ("x4 2", "x42"),
-    ("AB", "A"),
-    ("\\text{odd}", "\\text{even}"),
-    ("__import__('os')", "0"),
-    ("'; DROP", "1"),
-]
 
-
-@pytest.mark.parametrize(("pred", "gold"), EQUAL)
+@pytest.mark.parametrize(("pred", "gold"), TABLES["equal"])
 def test_equal(pred: str, gold: str) -> None:
     assert score_batch([pred], [gold], AS_GIVEN) == ([1.0], ["equal"])
     assert score_batch([gold], [pred], AS_GIVEN) == ([1.0], ["equal"])
     assert score_batch([f"so \\boxed{{{pred}}}"], [gold]) == ([1.0], ["equal"])
 
 
-@pytest.mark.parametrize(("pred", "gold"), DIFFERENT)
+@pytest.mark.parametrize(("pred", "gold"), TABLES["different"])
 def test_different(pred: str, gold: str) -> None:
     assert score_batch([pred], [gold], AS_GIVEN) == ([0.0], ["different"])
     assert score_batch([gold], [pred], AS_GIVEN) == ([0.0], ["different"])
@@ -229,10 +134,7 @@ def test_hostile_answers_are_different_at_once(text: str) -> None:
 
 
 def test_shared_cases_agree_with_their_labels() -> None:
-    path = DATA / "math_cases.jsonl"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = shared_rows("math_cases.jsonl")
     result = score_batch([row["pred"] for row in rows], [row["gold"] for row in rows])
     wrong = [row["id"] for row, s in zip(rows, result.scores, strict=True) if s > row["expected"]]
     right = sum(bool(s) == row["expected"] for row, s in zip(rows, result.scores, strict=True))
@@ -243,10 +145,7 @@ def test_shared_cases_agree_with_their_labels() -> None:
 
 @pytest.mark.parametrize("read", ["auto", "strict"])
 def test_reference_solutions_of_math_are_right(read: str) -> None:
-    path = DATA / "math500" / "test.jsonl"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = shared_rows("math500/test.jsonl")
     options = MathOptions(read=read, judge="none")  # type: ignore[arg-type]
     result = score_batch([r["solution"] for r in rows], [r["answer"] for r in rows], options)
     assert [r["answer"] for r, s in zip(rows, result.scores, strict=True) if not s] == []
@@ -254,10 +153,7 @@ def test_reference_solutions_of_math_are_right(read: str) -> None:
 
 @pytest.mark.parametrize("read", ["auto", "lenient"])
 def test_reference_solutions_of_gsm8k_are_right(read: str) -> None:
-    path = DATA / "gsm8k" / "train.jsonl"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    rows = [json.loads(line)["answer"] for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = [row["answer"] for row in shared_rows("gsm8k/train.jsonl")]
     options = MathOptions(read=read, judge="none")  # type: ignore[arg-type]
     result = score_batch(rows, [row.rpartition("####")[2].strip() for row in rows], options)
     assert sum(result.scores) == len(rows)

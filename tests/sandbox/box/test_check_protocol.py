@@ -13,6 +13,9 @@ from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, Test
 from flowzoo.sandbox.box import run as box_run
 from flowzoo.sandbox.runner import codec
 from tests.sandbox.judging import PATIENT, judge
+from tests.tables import read_tables
+
+TABLES = read_tables(__file__)
 
 FIRST_TIER_ONLY = True
 HASTY = Limits(cpu_s=0.3, wall_s=0.5)  # for streams that leave the other side waiting
@@ -75,30 +78,7 @@ def test_answers_that_break_the_protocol(sandbox: Sandbox, name: str) -> None:
     assert verdict.status in ("RE", "WA", "TLE"), verdict
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ("return '('", "assert eval(f(1)) == 2"),
-        ("return '1 +'", "assert eval(f(1)) == 2"),
-        ("return '\\0'", "exec(f(1))"),
-        ("return 'x y'", "import ast\nassert ast.literal_eval(f(1)) == 2"),
-        ("return 'nowhere'", "assert __import__(f(1)).x == 2"),
-        ("return 'a.b'", "import importlib\nimportlib.import_module(f(1))"),
-        ("raise SyntaxError('x')", "assert f(1) == 2"),
-        ("raise ModuleNotFoundError('numpy')", "assert f(1) == 2"),
-        ("return ['raised', 'SyntaxError', 'x']", "assert f(1) == 2"),
-        ("return ('raised', 'SyntaxError', 'x')", "assert f(1) == 2"),
-        ("return 0", "import os\nos._exit(f(1))"),
-        ("return 0", "import sys\nsys.exit(f(1))"),
-        ("return 11", "import os\nos.kill(os.getpid(), f(1))"),
-        ("return '(' * 10**4 + ')' * 10**4", "assert eval(f(1)) == 2"),
-        ("return '-' * 10**5 + '1'", "assert eval(f(1)) == 2"),
-        ("return 10**5000", "assert str(f(1)) == '2'"),
-        ("return 1e308 * 10", "assert int(f(1)) == 2"),
-        ("return 10**9", "assert len([0] * 10 ** 4 * f(1)) == 2"),
-        ("return 'a' * 30 + '!'", "import re\nassert re.match(r'(a+)+$', f(1))"),
-    ],
-)
+@pytest.mark.parametrize(("body", "code"), TABLES["upon_an_answer"])
 def test_what_a_test_does_upon_an_answer_blames_the_program(
     sandbox: Sandbox, body: str, code: str
 ) -> None:
@@ -107,27 +87,7 @@ def test_what_a_test_does_upon_an_answer_blames_the_program(
     assert verdict.status in ("WA", "RE", "MLE", "TLE", "OLE"), verdict
 
 
-PAIRS = "def f(x): return (x, [x])"
-
-
-@pytest.mark.parametrize(
-    ("source", "code", "status", "detail"),
-    [
-        (PAIRS, "for i in range(50): assert c(i) == (i, [i])", "AC", ""),
-        (PAIRS, "assert c('é' * 10000)[0] == 'é' * 10000", "AC", ""),
-        (PAIRS, "assert c(1) == 2, math.pi", "WA", "AssertionError: 3.14"),
-        (PAIRS, "assert f is c is candidate", "AC", ""),
-        (PAIRS, "c(print)", "WA", "TypeError: an argument is no plain data"),
-        ("def f(x): return x / 0", "try: c(1)\n  except ZeroDivisionError: pass", "AC", ""),
-        ("class E(Exception): pass\ndef f(x): raise E(5)", "c(1)", "WA", "RuntimeError: E: 5"),
-        ("def f(x): return f", "assert c(1)\n  assert c(1) != c(1)", "AC", ""),
-        ("def f(x): return f", "c(1).x", "WA", "AttributeError: the program returned function"),
-        ("import sys\ndef f(x): sys.exit(0)", "c(1)", "WA", "RuntimeError: SystemExit: 0"),
-        ("import os\nos._exit(0)", "c(1)", "RE", "exit code 0 before the test was over"),
-        ("def f(x): return 'x' * 10**6", "c(1)", "OLE", "output"),
-        ("def f(x): return __import__('ctypes').string_at(0)", "c(1)", "RE", "signal 11"),
-    ],
-)
+@pytest.mark.parametrize(("source", "code", "status", "detail"), TABLES["calls"])
 def test_a_check_calls_the_program_in_another_box(
     sandbox: Sandbox, source: str, code: str, status: str, detail: str
 ) -> None:
@@ -149,18 +109,7 @@ def test_what_fails_before_any_answer_is_the_tests_own_fault(sandbox: Sandbox, c
 ENDLESS = Limits(cpu_s=0.1, wall_s=0.5)
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        ("while True: pass", "SE"),
-        ("assert f(1) == 1\nwhile True: pass", "SE"),
-        ("f(1)\nimport time\ntime.sleep(10**6)", "SE"),
-        ("f(1)\nx = [0] * 10**11", "SE"),
-        ("for _ in range(f(1) * 10**12): pass", "TLE"),
-        ("x = f(1)\nwhile x != 2: x += 0", "TLE"),
-        ("while f(1) == 1: pass", "OLE TLE"),
-    ],
-)
+@pytest.mark.parametrize(("code", "status"), TABLES["endless"])
 def test_only_a_test_that_never_ends_whatever_it_is_answered_blames_no_program(
     sandbox: Sandbox, code: str, status: str
 ) -> None:
@@ -171,33 +120,9 @@ def test_only_a_test_that_never_ends_whatever_it_is_answered_blames_no_program(
         assert "the test's own code failed: it does not end" in verdict.cases[0].detail
 
 
-IN_PLACE = {
-    "a list": ("a.append(1)", "a = [0]\nb = a\nf(a)\nassert b == [0, 1]"),
-    "a dict": ("a['x'] = 1", "a = {}\nf(a)\nassert a == {'x': 1}"),
-    "a set": ("a.add(3)", "a = {1}\nf(a)\nassert a == {1, 3}"),
-    "a bytearray": ("a[0] = 65", "a = bytearray(b'xy')\nf(a)\nassert a == b'Ay'"),
-    "a deque": ("a.pop()", "from collections import deque\na = deque([2])\nf(a)\nassert not a"),
-    "rows": ("a[0][1] = 5; a.reverse()", "m = [[1, 2], [3]]\nf(m)\nassert m == [[3], [1, 5]]"),
-    "in a tuple": ("a[0].append(9)", "a = ([1], 2)\nf(a)\nassert a == ([1, 9], 2)"),
-    "a keyword": ("b.append(1)", "a = []\nf(0, b=a)\nassert a == [1]"),
-    "one twice": ("b.append(len(a)); a.append(len(b))", "a = []\nf(a, a)\nassert a == [0, 1]"),
-    "before an exception": (
-        "a.append(1); raise ValueError", "a = []\ntry: f(a)\nexcept ValueError: pass\nassert a"),
-    "compared with None": (
-        "a.append(2)",
-        "for n in range(30):\n    a = [n]\n    assert f(a) is None\n    assert a == [n, 2]"),
-    "again and again": (
-        "a.append(len(a))",
-        "a = []\nfor n in range(30):\n    f(a)\n    assert a == [*range(n + 1)]"),
-    "in a function": (
-        "a.sort()", "def g(h, a):\n    h(a)\n    return a\nassert all(g(f, [n, 0]) == [0, n] "
-        "for n in range(30))"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("name", TABLES["in_place"])
 def test_arguments_that_are_changed_in_place_reach_the_test(sandbox: Sandbox, name: str) -> None:
-    body, code = IN_PLACE[name]
+    body, code = TABLES["in_place"][name]
     program = f"def f(a, b=None):\n    {body}"
     assert judge(sandbox, program, CheckTest(code)).status == "AC"
     assert judge(sandbox, "def f(a, b=None): pass", CheckTest(code)).status in ("WA", "RE")
@@ -222,39 +147,9 @@ def test_what_no_test_can_see_of_a_changed_argument(sandbox: Sandbox) -> None:
         assert judge(sandbox, forged, CheckTest("f([1])"), HASTY).status in ("RE", "TLE")
 
 
-CHECKS = {
-    "the first": "assert f(0) == 0",
-    "three in a row": "for n in range(3):\n    assert f(n) == n",
-    "many in a row": "for n in range(300):\n    assert f(n) == n",
+CHECKS = TABLES["look_ahead"] | {
     "many lines": "\n".join(f"assert f({n}) == {n}" for n in range(60)),
     "denied": "\n".join(f"assert not f({n}) != {n}" for n in range(60)),
-    "of results": "x = 0\nfor n in range(40):\n    x = f(x)\n    x += 1\nassert x == 40",
-    "as far as a result says": "n = 0\nwhile n < 99 and f(n) < 30:\n    n += 1\nassert n == 30",
-    "one or the other": "for n in range(50):\n    assert f(n + 1) if f(n) % 2 else f(n) == n",
-    "lists": "for n in range(50):\n    xs = [f(n), f(n + 1)]\n    assert sorted(xs) == [n, n + 1]",
-    "random": "import random\nfor _ in range(50):\n    n = random.randint(0, 10**6)\n"
-    "    assert f(n) == n",
-    "seeded": "import random\nr = random.Random(3)\nfor _ in range(50):\n    n = r.random()\n"
-    "    assert abs(f(n) - n) < 1e-9",
-    "a function": "def g(out, n):\n    same = out == n\n    assert same\n"
-    "for n in range(50):\n    g(f(n), n)",
-    "is": "for n in range(50):\n    assert (f(n) is None) is False",
-    "a length": "for n in range(50):\n    assert len(f([n] * n)) == n",
-    "a comprehension": "assert [f(n) for n in range(50)] == list(range(50))",
-    "a generator": "assert all(f(n) == n for n in range(50))",
-    "any": "assert any(f(n) == 49 for n in range(50))",
-    "exceptions": "for n in range(50):\n    try:\n        f(-1)\n        assert False\n"
-    "    except ValueError:\n        assert f(n) == n",
-    "state of the test": "seen = []\nfor n in range(50):\n    seen.append(f(n))\n"
-    "    assert len(seen) == n + 1",
-    "sleeps": "import time\nstart = time.monotonic()\nfor n in range(3):\n    assert f(n) == n\n"
-    "    time.sleep(0.02)\nassert time.monotonic() - start > 0.05",
-    "a thing of the test": "class A:\n    made = 0\n    def __init__(self):\n        A.made += 1\n"
-    "for n in range(50):\n    A()\n    assert f(A.made) == n + 1",
-    "an endless loop of stand-ins": "n = 0\nwhile f(0) == 0 and n < 50:\n    n += 1\n"
-    "assert n == 50",
-    "without an end for stand-ins": "x = f(3)\nfor _ in range(5):\n    f(0)\n"
-    "while x > 0:\n    x -= 1\nassert f(1) == 1",
 }
 ECHO = "def f(x):\n    if x == -1:\n        raise ValueError('no')\n    return x"
 
@@ -318,9 +213,6 @@ def test_waiting_for_the_other_half_costs_no_time(sandbox: Sandbox) -> None:
     slow_test = "import time\nfor n in range(3):\n    assert f(n) == n\n    time.sleep(0.4)"
     slow = "import time\ndef f(x):\n    time.sleep(0.4)\n    return x"
     assert judge(sandbox, slow, CheckTest(slow_test), limits).status == "AC"
-
-
-# -- fuzzing ---------------------------------------------------------------------------------------
 
 
 def fuzzed_value(rng: random.Random, depth: int = 0) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from flowzoo.sandbox.program import CheckTest, Limits, Program
-from tests.sandbox.probes import exits, hacks
+from tests.sandbox.probes.reading import read_probes
 
 DATA = Path(os.environ.get("FLOWZOO_HUMANEVAL", "../shared/data/humaneval/HumanEval.jsonl"))
 LIMITS = Limits(cpu_s=2.0, memory_mb=512)
@@ -114,7 +114,7 @@ def mutants(problem: dict[str, str], rng: random.Random, count: int) -> list[str
 # Programs that want the reward without the work, made for tests that are code.
 TRICKS = [
     probe.source
-    for probe in (*exits.PROBES, *hacks.PROBES)
+    for probe in (*read_probes("exit"), *read_probes("hacks"))
     if probe.entry == "f" and any(isinstance(test, CheckTest) for test in probe.tests)
 ]
 

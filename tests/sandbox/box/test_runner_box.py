@@ -25,9 +25,11 @@ from flowzoo.sandbox.runner.wire import (
     READY,
     STOP,
     Frame,
-    find_messages,
 )
 from flowzoo.sandbox.tier import probe
+from tests.tables import read_tables
+
+TABLES = read_tables(__file__)
 
 RUNNER = Path(wire.__file__).parent
 LIMITS = {
@@ -172,30 +174,9 @@ def walled(request: pytest.FixtureRequest) -> Iterator[Driver]:
     assert driver.close() == 0
 
 
-HONEST = {
-    "plain": "print(int(input()) + 1)",
-    "readline": "import sys\nprint(int(sys.stdin.readline()) + 1)",
-    "buffer": "import sys, os\nn = sys.stdin.buffer.read()\nos.write(1, b'%d' % (int(n) + 1))",
-    "guard": "def main():\n    print(int(input()) + 1)\nif __name__ == '__main__':\n    main()",
-    "future": "from __future__ import annotations\ndef f(x: nonsense): return x + 1\n"
-    "print(f(int(input())))",
-    "thread": "import threading, time\ndef late(n):\n    time.sleep(0.05)\n    print(n + 1)\n"
-    "threading.Thread(target=late, args=(int(input()),)).start()",
-    "atexit": "import atexit\nn = int(input())\natexit.register(lambda: print(n + 1))",
-    "asyncio": "import asyncio\nasync def f(n):\n    await asyncio.sleep(0.01)\n    return n + 1\n"
-    "print(asyncio.run(f(int(input()))))",
-    "main": "import __main__\nx = int(input())\nprint(__main__.x + 1)",
-    "exit": "import sys\nprint(int(input()) + 1)\nsys.exit()",
-    "pool": "from concurrent.futures import ThreadPoolExecutor as P\n"
-    "with P(8) as p: print(sum(p.map(int, [input(), 1])))",
-    "imports": "import hashlib, json, re, decimal, fractions, statistics, sqlite3, bz2, ctypes\n"
-    "hashlib.sha256(b'x')\nprint(int(input()) + 1)",
-}
-
-
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("name", TABLES["honest"])
 def test_box_runs_honest_programs(box, name):
-    case = box.run(HONEST[name], "41\n")
+    case = box.run(TABLES["honest"][name], "41\n")
     assert (case.head["outcome"], case.head["code"], text(case).strip()) == ("exited", 0, "42"), (
         case
     )
@@ -205,36 +186,9 @@ def test_box_runs_honest_programs(box, name):
     assert case.head["wall_s"] > 0
 
 
-ENDS = {
-    "exit 3": ("import sys; sys.exit(3)", "exited", 3),
-    "exit text": ("import sys; sys.exit('bye')", "exited", 1),
-    "exit 256": ("import sys; sys.exit(256)", "exited", 0),
-    "exit -1": ("import sys; sys.exit(-1)", "exited", 255),
-    "_exit": ("import os; os._exit(9)", "exited", 9),
-    "raise": ("raise ValueError('no')", "exited", 1),
-    "abort": ("import os; os.abort()", "signaled", 6),
-    "null": ("import ctypes; ctypes.string_at(0)", "signaled", 11),
-    "sigkill": ("import os; os.kill(os.getpid(), 9)", "signaled", 9),
-    "str raises": ("class E(Exception):\n  def __str__(s): raise s\nraise E", "exited", 1),
-    "hook raises": ("import sys\nsys.excepthook = 3\n1/0", "exited", 1),
-    "closed": ("import os\nfor i in 0, 1, 2: os.close(i)", "exited", 0),
-    "syntax": ("def f(:", "compile", 0),
-    "null byte": ("\0", "compile", 0),
+ENDS = TABLES["ends"] | {
     "parentheses": ("x=" + "(" * 5000 + ")" * 5000, "compile", 0),
     "minus": ("x=" + "-" * 200_000 + "1", "compile", 0),
-    "huge": ("x = bytearray(10**10)", "memory", 1),
-    "grow": ("x = []\nwhile 1: x.append(bytearray(10**7))", "memory", 1),
-    "output": ("print('x' * 10**6)", "output", 0),
-    "stderr": ("import sys\nwhile 1: sys.stderr.write('x' * 10**5)", "output", 0),
-    "loop": ("while 1: pass", "cpu", 0),
-    "threads loop": (
-        "import threading as t\nfor i in 1, 2: t.Thread(target=lambda: sum(range(10**12))).start()",
-        "cpu",
-        0,
-    ),
-    "exit loop": ("import atexit\n@atexit.register\ndef f():\n  while 1: pass", "cpu", 0),
-    "sleep": ("import time; time.sleep(600)", "wall", 0),
-    "sigstop": ("import os; os.kill(os.getpid(), 19)", "wall", 0),
 }
 
 
@@ -324,17 +278,7 @@ def f(n):
     assert outcomes(box.calls(source, "f", (0,), (1,), (0,), stop=True)) == ["returned", "raised"]
 
 
-@pytest.mark.parametrize(
-    ("source", "outcome", "detail"),
-    [
-        ("def g(): pass", "raised", "NameError: name 'f' is not defined"),
-        ("def f(:", "compile", "SyntaxError"),
-        ("1/0", "raised", "ZeroDivisionError: division by zero"),
-        ("import sys; sys.exit(0)", "raised", "SystemExit: 0"),
-        ("import os; os._exit(0)", "exited", ""),
-        ("while 1: pass", "cpu", ""),
-    ],
-)
+@pytest.mark.parametrize(("source", "outcome", "detail"), TABLES["unloaded"])
 def test_calls_of_a_program_that_cannot_be_loaded_are_not_tried_again(box, source, outcome, detail):
     # Each process that loads it says something else.
     source = f"import os\nos.write(2, os.urandom(8).hex().encode())\n{source}"
@@ -375,57 +319,12 @@ def test_stop_ends_a_job_without_a_case(box, soon):
     assert text(box.run("print(1)")) == "1\n"
 
 
-PROBE = """
-import ctypes, os, resource, socket
-libc = ctypes.CDLL(None, use_errno=True)
-def tries(name, function):
-    try:
-        result = function()
-    except OSError as error:
-        print(name, 'refused')
-    else:
-        print(name, 'refused' if result == -1 else f'got {result!r}')
-parent = os.getppid()
-for name, function in {
-    'fork': os.fork, 'exec': lambda: os.execv('/bin/true', ['true']),
-    'spawn': lambda: os.posix_spawn('/bin/true', ['true'], {}),
-    'socket': socket.socket, 'unix': lambda: socket.socket(socket.AF_UNIX),
-    'netlink': lambda: socket.socket(16, 3, 0), 'vsock': lambda: socket.socket(40, 1, 0),
-    'datagrams': lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
-    'kill parent': lambda: os.kill(parent, 0), 'kill all': lambda: os.kill(-1, 0),
-    'kill group': lambda: os.kill(0, 0), 'kill 1': lambda: os.kill(1, 0),
-    'limit parent': lambda: resource.prlimit(parent, resource.RLIMIT_CPU),
-    'memfd': lambda: os.memfd_create('m'), 'affinity': lambda: os.sched_setaffinity(0, {0}),
-    'nice': lambda: os.nice(1), 'setsid': os.setsid, 'stdin': lambda: os.write(0, b'x'),
-    'passwd': lambda: os.open('/etc/passwd', 0), 'proc': lambda: os.listdir('/proc'),
-    'temporary': lambda: os.open('CANARY', 0), 'runner': lambda: os.open('RUNNER', 0),
-    'chmod': lambda: os.chmod('/', 0o777), 'utime': lambda: os.utime('/'),
-    'root': lambda: os.open('/x', os.O_CREAT | os.O_WRONLY), 'mkdir': lambda: os.mkdir('/x'),
-    'fifo': lambda: os.mkfifo('/tmp/x'), 'node': lambda: os.mknod('/tmp/n', 0o60600),
-    'setuid': lambda: os.setuid(0), 'chroot': lambda: os.chroot('/tmp'),
-    'pipe size': lambda: __import__('fcntl').fcntl(os.pipe()[0], 1031, 2**20),
-    'owner': lambda: __import__('fcntl').fcntl(0, 8, parent),
-    'tiocsti': lambda: __import__('fcntl').ioctl(0, 0x5412, b'x'),
-}.items():
-    tries(name, function)
-for name, number in dict(
-    ptrace=101, shmget=29, msgget=68, semget=64, mq_open=240, keyctl=250, bpf=321, perf=298,
-    io_uring=425, userfaultfd=323, unshare=272, setns=308, mount=165, umount=166, pivot=155,
-    process_vm_readv=310, pidfd_open=434, pidfd_send=424, tkill=200, sigqueue=129, clone3=435,
-    init_module=175, kexec=246, reboot=169, swapon=167, settime=227, seccomp=317, memfd_secret=447,
-    open_by_handle=304, fanotify=300, vfork=58, personality=135, ioperm=173, modify_ldt=154,
-).items():
-    tries(name, lambda: libc.syscall(number, 0, 0, 0, 0, 0))
-print('end')
-"""
-
-
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
 def test_walls_refuse_whatever_reaches_out(walled, tmp_path):
     canary = tmp_path / "canary"
     canary.write_text("seen")
     module = str(RUNNER / "wire.py")
-    case = walled.run(PROBE.replace("CANARY", str(canary)).replace("RUNNER", module))
+    case = walled.run(TABLES["walls"].replace("CANARY", str(canary)).replace("RUNNER", module))
     lines = text(case).splitlines()
     assert lines[-1] == "end", case
     assert len(lines) == 68
@@ -435,7 +334,7 @@ def test_walls_refuse_whatever_reaches_out(walled, tmp_path):
 def test_walls_are_what_refuses(tmp_path):
     """The control: outside, most of these probes succeed."""
     program = tmp_path / "probe.py"
-    harmless = PROBE.split("for name, function in {")[0] + (
+    harmless = TABLES["walls"].split("for name, function in {")[0] + (
         "tries('socket', socket.socket)\ntries('memfd', lambda: os.memfd_create('m'))\n"
         "tries('passwd', lambda: os.open('/etc/passwd', 0))\n"
         "tries('parent', lambda: os.kill(parent, 0))\n"
@@ -613,102 +512,3 @@ def test_runner_refuses_a_broken_stream():
     driver.process.stdin.write(b"\xff" * 64)  # type: ignore[union-attr]
     assert driver.get().kind == BROKEN
     assert driver.close() == 1
-
-
-def test_calls_of_a_method_make_an_instance_each(box):
-    source = """class S:
-  def __init__(s): s.n = 0
-  def m(s, x, *, y=1):
-    s.n += x
-    return s.n, y"""
-    blobs = [codec.encode(((2,), {})), codec.encode(((3,), {"y": None}))]
-    cases = box.job("call", [source.encode(), *blobs], entry="S.m")
-    assert [codec.decode(case.blobs[0]) for case in cases] == [(2, 1), (3, None)]
-
-
-def forward(frame: Frame, driver: Driver, number: int) -> int:
-    """Forward the messages of a frame to the other half; returns their number."""
-    count = len(find_messages(frame.blobs[0], len(frame.blobs[0])))
-    driver.send(DATA, {"id": number, "count": count}, frame.blobs)
-    return count
-
-
-def session(server: Driver, checker: Driver, blobs: list[bytes], code: str, **limits: float):
-    """Run a check between two boxes; returns the checker's CASE and the server's, or None."""
-    served = server.start("serve", blobs, entry="f", **limits)
-    checked = checker.start(
-        "check", [b"import math", code.encode(), b"check(candidate)"], entry="f"
-    )
-    cases: list[Frame | None] = [None, None]
-    waiting = 0
-    while cases[1] is None and (frame := checker.get()).kind == DATA:
-        waiting += forward(frame, server, served)
-        while cases[1] is None and waiting:
-            answer = server.get()
-            if answer.kind == CASE:
-                cases[1] = answer
-                checker.send(STOP, {"id": checked})
-                frame = checker.get()
-            else:
-                waiting -= forward(answer, checker, checked)
-    if frame.kind == CASE:
-        cases[0] = frame
-        frame = checker.get()
-    assert (frame.kind, frame.head["id"], frame.head["clean"]) == (DONE, checked, True)
-    server.send(STOP, {"id": served})
-    while (frame := server.get()).kind != DONE:
-        cases[1] = frame
-    assert (frame.head["id"], frame.head["clean"]) == (served, True)
-    return cases
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Driver, Driver]]:
-    kind = "namespaces" if TIER.checks["namespaces"].ok else "unsafe"
-    drivers = make(kind), make(kind)
-    yield drivers
-    for driver in drivers:
-        assert driver.close() == 0
-
-
-ECHO = "def f(x): return (x, [x])"
-CHECKS = [
-    (ECHO, "for i in range(50): assert c(i) == (i, [i])", "returned", ""),
-    (ECHO, "assert c('é' * 10000)[0] == 'é' * 10000", "returned", ""),
-    (ECHO, "assert c(1) == 2, math.pi", "raised", "AssertionError: 3.14"),
-    (ECHO, "assert f is c is candidate", "returned", ""),
-    (ECHO, "assert (", "compile", "SyntaxError"),
-    (ECHO, "c(print)", "raised", "TypeError: an argument is no plain data"),
-    ("def f(x): return x / 0", "try: c(1)\n  except ZeroDivisionError: pass", "returned", ""),
-    ("class E(Exception): pass\ndef f(x): raise E(5)", "c(1)", "raised", "RuntimeError: E: 5"),
-    ("def f(x): return f", "assert c(1)\n  assert c(1) != c(1)", "returned", ""),
-    ("def f(x): return f", "c(1).x", "raised", "AttributeError: the program returned function"),
-    ("import sys\ndef f(x): sys.exit(0)", "c(1)", "raised", "RuntimeError: SystemExit: 0"),
-]
-
-
-@pytest.mark.parametrize(("source", "code", "outcome", "detail"), CHECKS)
-def test_check_calls_the_program_in_another_box(pair, source, code, outcome, detail):
-    checked, served = session(*pair, [source.encode()], f"def check(c):\n  {code}")
-    assert served is None
-    assert checked.head["outcome"] == outcome
-    assert checked.head["detail"].startswith(detail)
-
-
-@pytest.mark.parametrize(
-    ("source", "outcome"),
-    [
-        ("import os\ndef f(x): os._exit(0)", "exited"),
-        ("import os\nos._exit(0)", "exited"),
-        ("1/0", "raised"),
-        ("def f(:", "compile"),
-        ("def f(x): return 'x' * 10**6", "output"),
-        ("def f(x):\n  while 1: pass", "cpu"),
-        ("def f(x): return __import__('ctypes').string_at(0)", "signaled"),
-    ],
-)
-def test_check_tells_of_a_program_that_ends(pair, source, outcome):
-    limits = {"cpu_s": 0.5} if outcome == "cpu" else {}
-    checked, served = session(*pair, [source.encode()], "def check(c): c(1)", **limits)
-    assert checked is None
-    assert served.head["outcome"] == outcome

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -152,23 +151,6 @@ def test_boxes_are_replaced_after_so_many_programs() -> None:
             sandbox.run_sync([Program("x")], [ECHO])
             seen += [pid for pid in sandbox.box_pids() if pid not in seen]
         assert len(seen) == 3
-
-
-def test_kill_9_of_boxes_in_mid_batch_loses_no_program(
-    sandbox: Sandbox, tmp_path: Path, soon: Callable[..., bool]
-) -> None:
-    gate, begun = tmp_path / "gate", [tmp_path / "1", tmp_path / "2"]
-    programs = [Program(f"note:{path} until:{gate}") for path in begun] + [Program("x")] * 38
-    tests = [[StdinTest(str(row), str(row))] for row in range(40)]
-    with ThreadPoolExecutor(1) as threads:
-        future = threads.submit(sandbox.run_sync, programs, tests)
-        assert soon(lambda: all(path.exists() for path in begun))
-        for pid in sandbox.box_pids():
-            os.kill(pid, signal.SIGKILL)
-        gate.touch()
-        verdicts = future.result(100)
-    assert [verdict.cases[0].stdout for verdict in verdicts] == [str(row) for row in range(40)]
-    assert [row for row, verdict in enumerate(verdicts) if verdict.facts] == [0, 1]
 
 
 def test_an_idle_box_that_died_is_replaced_without_a_retry(

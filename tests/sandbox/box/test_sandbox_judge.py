@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 
-from flowzoo.sandbox import CallTest, Case, StdinTest
+from flowzoo.sandbox import Case, StdinTest
 from flowzoo.sandbox.judge import (
     CaseOutcome,
-    judge_call,
     judge_checker,
-    judge_server,
     judge_stdin,
     last_line,
     one_line,
@@ -18,7 +16,6 @@ from flowzoo.sandbox.judge import (
     show_text,
     show_value,
 )
-from flowzoo.sandbox.runner import codec
 from flowzoo.sandbox.runner.wire import CASE, Frame, FrameError
 
 
@@ -120,28 +117,3 @@ def test_stdin_outcomes(what: CaseOutcome, status: str, detail: str) -> None:
     [case] = judge_stdin([what], [StdinTest("", "1")])
     assert (case.status, case.detail) == (status, detail)
     assert (case.cpu_s, case.wall_s, case.memory_mb) == (0.1, 0.2, 2.0)
-
-
-@pytest.mark.parametrize(
-    ("what", "status", "shown"),
-    [
-        (outcome("returned", codec.encode((1, "a"))), "AC", "(1, 'a')"),
-        (outcome("returned", codec.encode([1, "a"])), "WA", "[1, 'a']"),
-        (outcome("returned", b"forged"), "RE", ""),
-        (outcome("unplain", detail="generator"), "WA", ""),
-        (outcome("raised", detail="ValueError: no"), "RE", ""),
-        (outcome("exited"), "RE", ""),
-    ],
-)
-def test_call_outcomes(what: CaseOutcome, status: str, shown: str) -> None:
-    case = judge_call(what, CallTest((), (1, "a")))
-    assert (case.status, case.stdout) == (status, shown)
-    assert bool(case.detail) == (what.name != "returned" or what.output == b"forged")
-
-
-@pytest.mark.parametrize(
-    ("server", "status"),
-    [(outcome("exited"), "RE"), (outcome("cpu"), "TLE"), (outcome("compile"), "CE")],
-)
-def test_a_program_that_ends_before_its_check(server: CaseOutcome, status: str) -> None:
-    assert judge_server(server).status == status

@@ -10,6 +10,9 @@ from flowzoo.errors import UsageError
 from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, SandboxName, StdinTest
 from flowzoo.sandbox.runner import codec
 from tests.sandbox.judging import PATIENT, judge
+from tests.tables import read_tables
+
+TABLES = read_tables(__file__)
 
 FIRST_TIER_ONLY = True
 
@@ -76,17 +79,7 @@ def test_the_librarys_dicts_count_as_dicts(sandbox: Sandbox, kind: str) -> None:
     assert judge(sandbox, subclass, CallTest((), {"a": 2})).status == "WA"
 
 
-@pytest.mark.parametrize(
-    ("source", "status"),
-    [
-        ("def f(:", "CE"),
-        ("import time\ntime.sleep(0.2)\ndef f(:", "CE"),
-        ("import time\ntime.sleep(0.2)\nraise ValueError(1)", "RE"),
-        ("import sys\nsys.exit(0)", "RE"),
-        ("while True: pass", "TLE"),
-        ("import time\ntime.sleep(0.2)\ndef f(): pass", "AC"),
-    ],
-)
+@pytest.mark.parametrize(("source", "status"), TABLES["loads"])
 def test_a_check_that_never_calls_waits_for_the_program_to_load(
     sandbox: Sandbox, source: str, status: str
 ) -> None:
@@ -159,20 +152,7 @@ def test_no_case_takes_less_than_no_time(sandbox: Sandbox) -> None:
     assert all(case.wall_s >= 0 for verdict in verdicts for case in verdict.cases)
 
 
-def test_exit_with_a_code_is_no_success(sandbox: Sandbox) -> None:
-    assert judge(sandbox, "print(7)\nexit(3)", StdinTest("", "7")).status == "RE"
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [
-        "raised('SyntaxError', 'x' * 5000)",
-        "raised('SyntaxError', 'x')",
-        "raised('ModuleNotFoundError', 'x'), b'N'",
-        "b'N', b'N'",
-        "b'no value'",
-    ],
-)
+@pytest.mark.parametrize("answers", TABLES["forged"])
 def test_forged_answers_are_the_programs_fault(sandbox: Sandbox, answers: str) -> None:
     source = f"{FORGE}\ndef f(n):\n    for answer in ({answers},):\n        record(b'Q', answer)\n"
     assert judge(sandbox, source + "    time.sleep(0.5)", CHECK).status in ("RE", "WA")

@@ -12,6 +12,7 @@ from flowzoo.sandbox.compare import kernel as compare_kernel
 from flowzoo.sandbox.compare import outputs as compare
 from flowzoo.sandbox.compare.outputs import text_matches, texts_match
 from flowzoo.sandbox.program import EXACT, TOKENS, Compare
+from tests.tables import read_tables
 
 NUMBER = Compare("number", 1e-6, 1e-6)
 
@@ -25,73 +26,20 @@ def path(request, monkeypatch):
     return request.param
 
 
+RULES = {"exact": EXACT, "tokens": TOKENS, "number": NUMBER}
+TABLES = read_tables(__file__)
+
+
 @pytest.mark.parametrize(
     ("output", "expected", "rule", "same"),
     [
-        ("1 2\n", "1 2\n", EXACT, True),
-        ("1 2", "1 2\n", EXACT, False),
-        (" 1\t2\r\n\n", "1 2\n", TOKENS, True),
-        ("", " \n", TOKENS, True),
-        ("", "0", TOKENS, False),
-        ("1 2", "12", TOKENS, False),
-        ("1 2 3", "1 2", TOKENS, False),
-        ("1\u00a02", "1 2", TOKENS, False),
-        ("π ≈", "π\n≈", TOKENS, True),
+        *((*row[:2], rule, row[2]) for name, rule in RULES.items() for row in TABLES[name]),
         (b"\xff", "\ufffd", TOKENS, False),
         (b"\xff", "\udcff", EXACT, False),
         ("\udcff", "\udcff", EXACT, False),
         ("\ud800", "\ud800", NUMBER, False),
-        ("a\0b", "a", TOKENS, False),
-        ("0.3333333", "0.33333333333", NUMBER, True),
-        ("0.3333", "0.33333333333", NUMBER, False),
-        ("1.0000015", "1.0", NUMBER, False),
-        ("1e3", "1000.0", NUMBER, True),
-        ("2.", "2", NUMBER, True),
-        (".5", "0.5", NUMBER, True),
-        ("+7", "007", NUMBER, True),
-        ("-0", "0", NUMBER, True),
-        ("-7", "7", NUMBER, False),
-        ("1000000001", "1000000000", NUMBER, False),
-        ("1000000001.0", "1000000000", NUMBER, False),
-        ("1e9", "1000000007", NUMBER, False),
-        ("1000000500.0", "1000000007", NUMBER, False),
-        ("1000000007.0", "1000000007", NUMBER, True),
-        ("1000000007.00", "1.000000007e9", NUMBER, True),
-        ("1000000007", "1e9", NUMBER, False),
-        ("1000000500", "1000000007.0", NUMBER, False),
-        ("1000000007.25", "1000000007", NUMBER, False),
-        ("1000000006.9999999", "1000000007", NUMBER, True),
-        ("2.9999999", "3", NUMBER, True),
-        ("2.99999", "3", NUMBER, False),
-        ("1000000000500", "1e12", NUMBER, False),
-        ("1000000000000.5", "1e12", NUMBER, True),
-        ("9007199254740992.0", "9007199254740993", NUMBER, True),
-        ("9007199254740990.0", "9007199254740993", NUMBER, False),
-        ("1.2345678901234567e+20", "1.2345678901234569e+20", NUMBER, True),
-        ("1e+20", "100000000000000000000", NUMBER, True),
-        ("1.0000001e+20", "100000000000000000000", NUMBER, False),
-        ("123456789012345678901", "1.2345678901234568e+20", NUMBER, True),
-        ("-1e9", "1000000000", NUMBER, False),
-        ("-0.0", "0", NUMBER, True),
-        ("1e0", "01", NUMBER, True),
-        (str(2**53 + 1), str(2**53), NUMBER, False),
         ("9" * 5000, "9" * 4999 + "8", NUMBER, False),
         ("0" * 5000 + "9", "9", NUMBER, True),
-        ("nan", "nan", NUMBER, True),
-        ("nan", "NaN", NUMBER, False),
-        ("inf", "1e999", NUMBER, False),
-        ("1e999", "2e999", NUMBER, False),
-        ("1e-999", "0", NUMBER, True),
-        ("1_000", "1000", NUMBER, False),
-        ("0x10", "16", NUMBER, False),
-        ("1e", "1", NUMBER, False),
-        (".", "0", NUMBER, False),
-        ("+", "0", NUMBER, False),
-        ("--1", "1", NUMBER, False),
-        ("١", "1", NUMBER, False),
-        ("x 1.0", "x 1", NUMBER, True),
-        ("1.0 y", "1 x", NUMBER, False),
-        ("0.1000000000000000000000000001", "0.1", NUMBER, True),
     ],
 )
 def test_one_row(path, output, expected, rule, same):

@@ -11,22 +11,19 @@ from hypothesis import strategies as st
 
 from flowzoo.sandbox.compare.outputs import values_match
 from flowzoo.sandbox.program import EXACT, TOKENS, Compare
+from tests.tables import read_tables
 
 NUMBER = Compare("number", 1e-6, 1e-6)
 LISTS = Compare("exact", tuples_as_lists=True)
 NAN = float("nan")
+RULES = {"exact": EXACT, "tokens": TOKENS, "number": NUMBER}
+TABLES = read_tables(__file__)
 
 
 @pytest.mark.parametrize(
     ("value", "expected", "rule", "same"),
     [
-        (1, 1, EXACT, True),
-        (1, True, EXACT, False),
-        (False, 0, EXACT, False),
-        (1, 1.0, EXACT, False),
-        (0.1 + 0.2, 0.3, EXACT, False),
-        (-0.0, 0.0, EXACT, True),
-        (NAN, float("nan"), EXACT, True),
+        *((*row[:2], RULES[rule], row[2]) for rule, rows in TABLES.items() for row in rows),
         (complex(NAN, 1), complex(NAN, 1), EXACT, True),
         (complex(NAN, 1), complex(NAN, 2), EXACT, False),
         ((1, 2), (1, 2), EXACT, True),
@@ -35,8 +32,6 @@ NAN = float("nan")
         ([1, (2, [3])], [1, [2, [3]]], LISTS, True),
         ([1, [2]], (1, (2,)), LISTS, True),
         ({1: (2,)}, {1: [2]}, LISTS, True),
-        ([1, 2], [1, 2, 3], EXACT, False),
-        ([True], [1], EXACT, False),
         ({1, 2}, {2, 1}, EXACT, True),
         ({1}, {True}, EXACT, False),
         ({1}, {1.0}, EXACT, False),
@@ -44,36 +39,12 @@ NAN = float("nan")
         ({NAN}, {float("nan")}, EXACT, True),
         ({1}, frozenset({1}), EXACT, False),
         (frozenset({1}), frozenset({1}), EXACT, True),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, EXACT, True),
         ({1: "x"}, {True: "x"}, EXACT, False),
-        ({"a": 1}, {"a": True}, EXACT, False),
         ({"a": None}, {}, EXACT, False),
         (b"1", "1", EXACT, False),
-        ("a b", "a  b", EXACT, False),
-        ("a b", " a\nb ", TOKENS, True),
-        ("a\u00a0b", "a b", TOKENS, False),
         ("\udcff", "\udcff", TOKENS, True),
-        (["a\n"], ["a"], TOKENS, True),
         (None, None, EXACT, True),
         (None, False, EXACT, False),
-        (0.1 + 0.2, 0.3, NUMBER, True),
-        (0.31, 0.3, NUMBER, False),
-        (1.0000015, 1.0, NUMBER, False),
-        (3, 3.0, NUMBER, True),
-        (3.0, 3, NUMBER, True),
-        (10**9 + 1, 10**9, NUMBER, False),
-        (True, 1.0, NUMBER, True),
-        (1, True, NUMBER, True),
-        (0, True, NUMBER, False),
-        ([True, False], [1, 0], NUMBER, True),
-        (10.0**12 + 500, 10**12, NUMBER, False),
-        (1e9, 1000000007, NUMBER, False),
-        (1000000007.0, 1000000007, NUMBER, True),
-        (2.9999999, 3, NUMBER, True),
-        (1000000007.4, 1000000007, NUMBER, False),
-        (float(2**60), 2**60 + 1, NUMBER, True),
-        (float(2**60), 2**60 + 1000, NUMBER, False),
-        (2**60 + 1000, float(2**60), NUMBER, True),
         (Fraction(1, 2), 0.5, NUMBER, True),
         (Fraction(1, 2), Fraction(1, 2), EXACT, True),
         (Fraction(1, 2), 0.5, EXACT, False),
@@ -90,15 +61,9 @@ NAN = float("nan")
         (int, int, EXACT, True),
         (int, str, EXACT, False),
         (10**400, 1.0, NUMBER, False),
-        (float("inf"), float("inf"), NUMBER, True),
-        (float("inf"), 1e308, NUMBER, False),
-        (float("inf"), float("-inf"), NUMBER, False),
-        (NAN, 1.0, NUMBER, False),
-        (NAN, NAN, NUMBER, True),
         (1 + 1e-9j, 1 + 0j, NUMBER, True),
         (1.0, 1 + 0j, NUMBER, False),
         ([(1.0, "x")], [(1.0000000001, "x")], NUMBER, True),
-        ({"a": 1.0000000001}, {"a": 1.0}, NUMBER, True),
         ({1.0000000001, 2.0}, {2.0, 1.0}, NUMBER, True),
         ({1.1, 2.0}, {2.0, 1.0}, NUMBER, False),
         ({"a", 2.0}, {2.0, "a"}, NUMBER, True),

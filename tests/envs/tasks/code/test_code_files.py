@@ -15,53 +15,10 @@ from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 from tests.envs.playing import write_rows as write
+from tests.tables import read_tables, shared_file
 
-HUMANEVAL = Path(__file__).parents[5] / "shared" / "data" / "humaneval" / "HumanEval.jsonl"
-
-CHECKED = {
-    "task_id": "X/0",
-    "prompt": "from typing import List\n\ndef helper(x: int) -> int:\n    return x + 1\n\n\n"
-    'def total(xs: List[int]) -> int:\n    """ Sum of the successors.\n    >>> total([1, 2])\n'
-    '    5\n    >>> total([]) # nothing\n    0\n    """\n',
-    "entry_point": "total",
-    "canonical_solution": "    return sum(helper(x) for x in xs)\n",
-    "test": "def check(candidate):\n    assert candidate([4]) == helper(4)\n"
-    "    assert candidate([1, 1]) == 4\n",
-}
-ASSERTED = {
-    "task_id": 2,
-    "text": "Write a function to find the similar elements from two tuples.",
-    "code": "def similar(a, b):\r\n  return tuple(sorted(set(a) & set(b)))",
-    "test_list": [
-        "assert similar((3, 4, 5), (5, 7, 4)) == (4, 5)",
-        "assert similar((1, 2), (5, 4)) == ()",
-    ],
-    "test_setup_code": "",
-    "challenge_test_list": ["assert similar((1,), (1,)) == (1,)"],
-}
-PRINTED = {
-    "question": "Add the numbers.\nInput\n2 3\nOutput\n5\n",
-    "solutions": json.dumps(["a, b = map(int, input().split())\nprint(a + b)"]),
-    "input_output": json.dumps({"inputs": ["2 3\n", "10 5\n"], "outputs": ["5\n", "15\n"]}),
-    "starter_code": "",
-}
-CALLED = {
-    "question": "Pair them.",
-    "solutions": json.dumps(["class Solution:\n    def pair(self, a, b):\n        return (a, b)"]),
-    "input_output": json.dumps(
-        {"fn_name": "pair", "inputs": [[1, 2], ["x", [3]]], "outputs": [[1, 2], ["x", [3]]]}
-    ),
-    "starter_code": "class Solution:\n    def pair(self, a, b):\n        ",
-}
-LISTED = {
-    "problem": "Add one.",
-    "solutions": ["```python\ndef inc(n):\n    return n + 1\n```"],
-    "tests": [
-        {"input": "1", "output": "2", "testtype": "functional"},
-        {"input": "-4", "output": "-3", "testtype": "functional"},
-    ],
-    "metadata": {"func_name": "inc"},
-}
+TABLES = read_tables(__file__)
+CHECKED, ASSERTED, PRINTED, CALLED, LISTED = TABLES["rows"].values()
 
 
 def grades(task: CodeTask, index: int, *answers: str) -> list[str]:
@@ -185,17 +142,11 @@ def test_columns_and_layouts_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
+        *(({**TABLES["rows"][n], **new}, message) for n, new, message in TABLES["humaneval"]),
         ("{broken", "line 2: not a JSON object"),
         ([1], "line 2: expected an object"),
-        ({**CHECKED, "prompt": " "}, "line 2: column 'prompt' is missing or blank"),
-        ({**CHECKED, "entry_point": "two words"}, "line 2: column 'entry_point' names no function"),
-        ({**CHECKED, "entry_point": "other"}, r"line 2: column 'prompt' does not begin def other"),
-        ({**CHECKED, "test": "assert total([1]) == 2"}, "line 2: column 'test' does not define"),
-        ({**CHECKED, "test": "def check(c:\n  x"}, "line 2: the tests are no Python"),
-        ({**CHECKED, "prompt": 5}, "line 2: column 'prompt' must hold a text, got 5"),
         ({**CHECKED, "prompt": "import (\n" + CHECKED["prompt"]}, "stands before the function"),
         ({**CHECKED, "prompt": CHECKED["prompt"] + "\ud800"}, "text is no Unicode text"),
-        ({**CHECKED, "canonical_solution": ["x"]}, "must hold source code, got"),
         ({k: v for k, v in CHECKED.items() if k != "test"}, "line 2: column 'test' with the tests"),
     ],
 )
@@ -207,33 +158,7 @@ def test_broken_humaneval_lines_are_named(tmp_path: Path, row: Any, message: str
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({**ASSERTED, "test_list": []}, "line 1: column 'test_list' is no list of asserts"),
-        ({**ASSERTED, "test_list": ["assert ("]}, "no Python, in column 'test_list'"),
-        ({**ASSERTED, "test_list": [ASSERTED["test_list"][0], 5]}, "must hold Python code, got 5"),
-        ({**ASSERTED, "test_list": ["# none"]}, "tests nothing: '# none'"),
-        ({**ASSERTED, "challenge_test_list": [5]}, "'challenge_test_list' must hold Python code"),
-        ({**ASSERTED, "test_setup_code": 5}, "'test_setup_code' must hold Python code, got 5"),
-        ({**PRINTED, "solutions": 5}, "must hold source code, got 5"),
-        (
-            {**LISTED, "tests": [LISTED["tests"][0], {**LISTED["tests"][1], "testtype": "stdin"}]},
-            "must all be of one type",
-        ),
-        (
-            {**CALLED, "input_output": {"fn_name": "f(x)", "inputs": [[1]], "outputs": [1]}},
-            r"name of a function, got 'f\(x\)'",
-        ),
-        ({**ASSERTED, "code": "x = 1"}, "line 1: no function of column 'code' is called by"),
-        ({**PRINTED, "input_output": "{"}, "line 1: the tests are no JSON"),
-        ({**PRINTED, "input_output": {"inputs": ["1"], "outputs": []}}, "1 inputs, but 0 outputs"),
-        ({**PRINTED, "input_output": {"inputs": []}}, "no lists `inputs` and `outputs`"),
-        ({**PRINTED, "input_output": {"inputs": [1], "outputs": ["1"]}}, "text of an input"),
-        ({**PRINTED, "input_output": [1]}, "line 1: tests must have"),
-        ({**LISTED, "metadata": {}, "tests": [{**LISTED["tests"][0]}]}, "need the function's name"),
-        ({**LISTED, "tests": [{"input": "1"}]}, "a test has no `input` or no `output`"),
-        (
-            {**CALLED, "input_output": {"fn_name": "f", "inputs": [1], "outputs": [1]}},
-            "list of its",
-        ),
+        *(({**TABLES["rows"][n], **new}, message) for n, new, message in TABLES["broken"]),
         ({"foo": 1}, r"line 1: no known layout has the columns \['foo'\]"),
     ],
 )
@@ -273,9 +198,7 @@ def test_a_prelude_stands_before_the_answer() -> None:
 
 
 def test_humaneval_itself() -> None:
-    if not HUMANEVAL.exists():
-        pytest.skip(f"{HUMANEVAL} is not here")
-    task = CodeTask(data=str(HUMANEVAL))
+    task = CodeTask(data=str(shared_file("humaneval/HumanEval.jsonl")))
     assert task.size("all") == 164
     problems = [task.problem(index, "all") for index in range(164)]
     assert sum(bool(problem.meta["public"]) for problem in problems) > 100

@@ -97,36 +97,6 @@ def test_programs_in_math_episodes_run_too() -> None:
         make_task("math").trial(make_task("math").problem(0), "1")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"level": 4}, "level 4: expected one of 1, 2, 3"),
-        ({"level": "2-"}, "level '2-'"),
-        ({"level": "3-1"}, "level '3-1'"),
-        ({"level": True}, "level True"),
-        ({"level": 12}, "level 12"),
-        ({"family": "merg"}, "Did you mean 'merge'"),
-        ({"family": "merge", "level": 1}, "family 'merge' is of level 3, not 1"),
-        ({"reward": "half"}, "unknown reward 'half'"),
-        ({"sandbox": "dokcer"}, "Did you mean 'docker'"),
-        ({"cpu_s": 0}, "`cpu_s` must be a number greater than 0, got 0"),
-        ({"cpu_s": "fast"}, "`cpu_s` must be a number greater than 0, got 'fast'"),
-        ({"cpu_s": True}, "`cpu_s` must be a number greater than 0, got True"),
-        ({"memory_mb": -1}, "`memory_mb` must be a whole number from 1, got -1"),
-        ({"memory_mb": 64.5}, "`memory_mb` must be a whole number from 1, got 64.5"),
-        ({"seed": "1"}, "seed: expected an integer"),
-        ({"layout": "mbpp"}, "give data as well"),
-        ({"data": "a.jsonl", "level": 1}, "give one of the two"),
-        ({"data": "a.jsonl", "family": "merge"}, "give one of the two"),
-        ({"data": "a.jsonl"}, "no such file"),
-        ({"levle": 1}, "Did you mean 'level'"),
-    ],
-)
-def test_wrong_options(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        make_task("code", **options)
-
-
 def test_levels() -> None:
     assert [read_levels(level, LEVELS) for level in (1, "2", "1-3")] == [(1,), (2,), (1, 2, 3)]
     levels = [CodeTask(level="1-3").problem(index).meta["level"] for index in range(6)]

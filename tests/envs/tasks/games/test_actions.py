@@ -18,49 +18,12 @@ from flowzoo.envs.tasks.games.actions import (
     written,
 )
 from flowzoo.envs.testing import HOSTILE
+from tests.tables import read_tables, readings
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ('["U","R"]', '["U","R"]'),
-        ('First [1, 2], then\n["U", "R"].', '["U","R"]'),
-        ('```json\n["D"]\n```\nThat avoids [the wall].', '["D"]'),
-        ('```\n["U"]\n```\n```json\n["D"]\n```', '["D"]'),
-        ('<think>["U"]</think>[]', "[]"),
-        ('<think>["U"]', None),
-        ('["u"]', None),
-        ('["UP"]', None),
-        ("['U']", None),
-        ("[U, R]", None),
-        ('["U", 1]', None),
-        ('[["U"]]', None),
-        ('["U"] and then ["R"', None),
-        ('{"moves": "U"}', None),
-        ("up", None),
-        ("]", None),
-    ],
-)
-def test_strict_reading_takes_the_last_json_list(text, answer):
-    assert read_moves(text) == answer
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("['U', 'r']", '["U","R"]'),
-        ("[up, Right]", '["U","R"]'),
-        ("I go\nMoves: UURD", '["U","U","R","D"]'),
-        ("down, left", '["D","L"]'),
-        ("[]", "[]"),
-        ("[U, jump]", None),
-        ("I am not sure.", None),
-        ("go up", None),
-        ("", None),
-    ],
-)
-def test_lenient_reading_takes_letters_and_words(text, answer):
-    assert read_moves_loosely(text) == answer
+@pytest.mark.parametrize(("mode", "text", "answer"), readings(read_tables(__file__)))
+def test_strict_takes_the_last_json_list_and_lenient_letters_and_words(mode, text, answer):
+    assert (read_moves if mode == "strict" else read_moves_loosely)(text) == answer
 
 
 def test_bounds_are_kept():

@@ -11,6 +11,7 @@ import pytest
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, UsageError
 from tests.envs.playing import write_rows
+from tests.tables import read_tables
 
 PUZZLE = "1004041021434321"
 LEVEL = "#####\n#@--#\n#-$.#\n#---#\n#####"
@@ -64,22 +65,10 @@ def test_boxes_on_goals_at_the_start_are_scored_by_the_boxes_that_are_not(tmp_pa
 @pytest.mark.parametrize(
     ("name", "options", "board", "message"),
     [
-        ("plan_path", {"side": 3}, "P#.\n##.\n..G", "line 2: no path leads from P to G"),
-        ("plan_path", {"side": 3}, "P..\n..G", "line 2: expected a board of 3 x 3 cells, got 2"),
-        ("plan_path", {"side": 3}, "P..\n.G.\n..G", "line 2: expected exactly one P and one G"),
-        ("plan_path", {"side": 3}, "P..\n.x.\n..G", "line 2: symbol 'x' on the board; expected"),
-        ("plan_path", {"side": 3}, 7, r"line 2: expected a board of 3 x 3 cells, got 1 rows of 1"),
+        *read_tables(__file__)["bad"],
         ("plan_path", {"side": 3}, None, "line 2: column 'board': expected a board as text"),
-        ("plan_path", {"side": 3}, [1, 2, 3], "line 2: column 'board': expected a board as text"),
-        ("sokoban", {"side": 5}, LEVEL.replace("$", "-"), "line 2: expected 1 to 3 boxes, as many"),
-        ("sokoban", {"side": 5}, LEVEL.replace("@", "-"), "line 2: expected walls all round"),
-        ("sokoban", {"side": 5}, "#####\n#@.-#\n#---#\n#--$#\n#####",
-         "line 2: the board has no solution"),
-        ("sudoku", {}, "1" * 16, "line 2: expected a puzzle with a blank and exactly one solution"),
-        ("sudoku", {}, "1" + "0" * 15, "line 2: expected a puzzle with a blank and exactly one"),
-        ("sudoku", {}, "5" + "0" * 15, "line 2: symbol '5' on the board"),
     ],
-)  # fmt: skip
+)
 def test_bad_rows_name_their_line(tmp_path, name, options, board, message):
     good = {"plan_path": "P..\n...\n..G", "sokoban": LEVEL, "sudoku": PUZZLE}[name]
     data = write(tmp_path / "rows.jsonl", good, board)

@@ -134,27 +134,6 @@ def test_equal_lists_are_one_class(name, options):
     assert resolve(task, [(task.problem(0), effect)]) == [(0, -1, 1, 0)]
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("plan_path", {"side": 2}, "side: expected a whole number from 3 to 30, got 2"),
-        ("plan_path", {"side": True}, "got True"),
-        ("plan_path", {"density": 0.9}, "density: expected a number from 0 to 0.5, got 0.9"),
-        ("plan_path", {"reward": "shape"}, "unknown reward 'shape'. Did you mean 'shaped'"),
-        ("plan_path", {"seed": "x"}, "seed: expected an integer, got 'x'"),
-        ("plan_path", {"walls": 3}, "unknown option of task 'plan_path' 'walls'"),
-        ("sokoban", {"boxes": 4}, "boxes: expected a whole number from 1 to 3, got 4"),
-        ("sokoban", {"side": 5, "boxes": 3, "density": 0.5}, "3 boxes do not fit"),
-        ("sokoban", {"longest": 0}, "longest: expected a whole number from 1 to 72, got 0"),
-        ("sudoku", {"side": 6}, "side: expected 4 or 9, got 6"),
-        ("sudoku", {"blanks": 11}, "blanks: expected a whole number from 1 to 10, got 11"),
-    ],
-)
-def test_bad_options_say_what_was_expected(name, options, message):
-    with pytest.raises(UsageError, match=message.replace("(", r"\(")):
-        make_task(name, **options)
-
-
 def test_a_world_too_small_for_a_split_says_so():
     # One move cannot bring two boxes home.
     tiny = make_task("sokoban", side=5, boxes=2, longest=1)

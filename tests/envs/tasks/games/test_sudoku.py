@@ -15,12 +15,14 @@ from flowzoo.envs.tasks.games.sudoku import (
     digits,
     solution_of,
 )
+from tests.tables import read_tables
+
+TABLES = read_tables(__file__)
 
 BOARD = "1 0 0 4\n0 4 1 0\n2 1 4 3\n4 3 2 1"
 GOLD = "[[0,1,2],[0,2,3],[1,0,3],[1,3,2]]"
 SMALL = Problem("sudoku", "train", 0, 0, "", GOLD, {"board": BOARD})
 TASK = make_task("sudoku", reward="shaped")
-SOLVED = "1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 1"
 
 
 def plain(board: str) -> str:
@@ -73,26 +75,7 @@ def test_the_solver_agrees_with_trying_everything():
     assert count_solutions("0" * 16, 4, most=1000) == 288
 
 
-@pytest.mark.parametrize(
-    ("actions", "board", "invalid", "end"),
-    [
-        ("[]", BOARD, 0, ""),
-        (GOLD, SOLVED, 0, "solved"),
-        ("[[0,1,2]]", BOARD.replace("1 0", "1 2", 1), 0, ""),
-        ("[[0,1,2],[0,1,3]]", BOARD.replace("1 0", "1 3", 1), 0, ""),
-        ("[[0,1,2],[0,1,0]]", BOARD, 0, ""),
-        ("[[0,0,2]]", BOARD, 1, ""),
-        ("[[0,0,1]]", BOARD, 0, ""),
-        ("[[0,0,0]]", BOARD, 1, ""),
-        ("[[4,0,1],[0,7,1],[0,1,5]]", BOARD, 3, ""),
-        ("[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]", SOLVED, 0, "solved"),
-        ("[[1,2,0,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]", SOLVED.replace("2 3", "2 0", 1), 0, ""),
-        # A grid that is a right sudoku but not of this puzzle: the published grader took it.
-        ("[[2,1,4,3],[4,3,2,1],[1,2,3,4],[3,4,1,2]]", BOARD, 1, ""),
-        ("[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,9]]", BOARD, 1, ""),
-        ("[[0,0,2],[0,1,2],[0,2,3],[1,0,3],[1,3,2]]", SOLVED, 1, "solved"),
-    ],
-)
+@pytest.mark.parametrize(("actions", "board", "invalid", "end"), TABLES["entries"])
 def test_entries(actions, board, invalid, end):
     assert TASK.answer(actions) == actions
     assert TASK.state(SMALL, actions) == board
@@ -143,20 +126,11 @@ def test_the_shaped_return_is_the_documented_sum():
 @pytest.mark.parametrize(
     ("text", "strict", "lenient"),
     [
-        ("```json\n[[0, 1, 2]]\n```", "[[0,1,2]]", "[[0,1,2]]"),
-        ("[[0,1,2],[1,2,3,4]]", None, "[[0,1,2]]"),
-        ("[[1,2,3,4]]", None, None),
-        ("[[0,1,12]]", None, None),
-        ("[[0,1,2.0]]", None, None),
-        ("[0,1,2]", None, "[[0,1,2]]"),
-        ("(0,1)=2, (0, 2): 3", None, "[[0,1,2],[0,2,3]]"),
-        ("1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 1", None, "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]"),
-        ("So:\n12|34\n34|12\n--+--\n21|43\n43|21\nDone.", None,
-         "[[1,2,3,4],[3,4,1,2],[2,1,4,3],[4,3,2,1]]"),
-        ("1234\n3412\nand\n2143\n4321", None, None),
-        ("I am not sure.", None, None),
+        *TABLES["read"],
+        *((text, None, lenient) for text, lenient in TABLES["read_leniently"]),
+        *((text, None, None) for text in TABLES["unread"]),
     ],
-)  # fmt: skip
+)
 def test_reading(text, strict, lenient):
     assert TASK.answer(text) == strict
     assert TASK.answer_lenient(text) == lenient

@@ -117,28 +117,6 @@ def test_the_expert_is_right_or_plausibly_wrong():
             assert exact_match(task.answer(text) or "", [problem.gold]) == right
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"level": 4}, "1, 2 or 3 hops"),
-        ({"level": True}, "1, 2 or 3 hops"),
-        ({"passages": 100}, "from 200"),
-        ({"passages": 20_001}, "20000"),
-        ({"corpus": "x"}, "give data as well"),
-        ({"retriever": "ftp://x/retrieve"}, "http://host/retrieve"),
-        ({"retriever_field": "query"}, "retriever=URL"),
-        ({"retriever": "http://x/y", "retriever_field": "q"}, "Did you mean|Valid choices"),
-        ({"seed": "1"}, "seed"),
-        ({"data": "x.jsonl", "level": 1}, "one only"),
-        ({"data": "x.jsonl"}, "one thing to search in"),
-        ({"data": "x.jsonl", "corpus": "y", "retriever": "http://x/y"}, "one thing to search in"),
-    ],
-)
-def test_mistakes_are_explained(options, message):
-    with pytest.raises(UsageError, match=message):
-        make_task("search", **options)
-
-
 @pytest.fixture
 def files(tmp_path):
     rows = [

@@ -107,18 +107,3 @@ def test_sources_from_a_file(tmp_path):
     path.write_text(path.read_text() + '{"prompt": " "}\n')
     with pytest.raises(DataError, match=r"line 31: expected a text in column post or prompt"):
         make_task("writing", data=str(path))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"form": "tl"}, "Did you mean 'tldr'"),
-        ({"reward": "ground"}, "Did you mean 'grounded'"),
-        ({"seed": 0.5}, "seed"),
-        ({"column": "x"}, "give data as well"),
-        ({"data": "nowhere.jsonl"}, "no such file"),
-    ],
-)
-def test_mistakes_are_explained(options, message):
-    with pytest.raises(UsageError, match=message):
-        make_task("writing", **options)
