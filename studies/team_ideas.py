@@ -137,8 +137,8 @@ def tokens_needed(records: Sequence[EpisodeRecord]) -> float:
 def measure(idea: Idea, count: int) -> dict[str, Any]:
     """Both sides and their difference."""
     team, lone = play(idea, idea.team, count), play(idea, idea.lone, count)
-    results = [[float(char) for char in side["solved"]] for side in (lone, team)]
-    gain = paired_gain(*results)
+    before, after = ([float(char) for char in side["solved"]] for side in (lone, team))
+    gain = paired_gain(before, after)
     return {"idea": idea.title, "task": idea.task, "team": team, "lone": lone} | gain._asdict()
 
 

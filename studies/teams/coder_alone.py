@@ -33,8 +33,8 @@ class CoderAlone(Workflow):
         """Ask until a program passes or the turns are spent."""
         task, question = self.task, user(self.task.prompt(problem))
         messages = [question]
-        turns, passed = 0, False
-        while not passed and turns < self.max_turns:
+        turns = 0
+        while True:
             turns += 1
             program = yield Ask("coder_0", messages, task.answer, task.answer_lenient)
             answer = self.read(program)
@@ -42,6 +42,8 @@ class CoderAlone(Workflow):
             yield InterimScore(grade.score)
             ran = None if answer is None else (yield task.trial(problem, answer))
             passed = ran is not None and ran.passed == len(ran.cases)
+            if passed or turns == self.max_turns:
+                break
             again = EvalOpt.prompts["improve/code"].format(critique=report(ran))
             messages = [question, assistant(program.text.strip()), user(again)]
         return Outcome(answer, grade.score, {"turns": turns, "passed": passed})

@@ -36,8 +36,8 @@ class PlannerAlone(Workflow):
         """Ask for moves until the world has ended or the turns are spent."""
         game = self.task
         assert isinstance(game, Game)
-        done, turns, end = START, 0, ""
-        while not end and turns < self.max_turns:
+        done, turns = START, 0
+        while True:
             turns += 1
             plan = yield Ask(
                 "planner_0", game.prompt_at(problem, done), game.answer, game.answer_lenient
@@ -46,6 +46,8 @@ class PlannerAlone(Workflow):
             grade = yield Grade(done, of=plan)
             yield InterimScore(grade.score)
             end = game.ended(problem, done)
+            if end or turns == self.max_turns:
+                break
         facts = {"turns": turns, "end": end or "turns", "solved": grade.status == "solved"}
         return Outcome(done, grade.score, facts)
 
