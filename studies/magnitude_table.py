@@ -4,7 +4,8 @@
     python -m studies.magnitude_table [runs/magnitude]
 
 Ratios are to the run of one agent with the same seed, geometric means over seeds with the t
-interval of their logarithms; accuracies are the voters' own at the last evaluation.
+interval of their logarithms; accuracies are the voters' own at the last evaluation. How the norm
+grows with N is a question for more seeds: `studies.magnitude_more`.
 """
 
 from __future__ import annotations
@@ -48,25 +49,6 @@ def first_step(run: RunData, metric: str) -> float:
     return float(next((row[metric] for row in run.rows if metric in row), math.nan))
 
 
-def growth(n: int, log_ratio: Interval) -> str:
-    """Growth of a length: by N, by its root, or none."""
-    _, low, high = log_ratio
-    held = {
-        word: low <= value <= high
-        for word, value in (("N", math.log(n)), ("sqrt(N)", math.log(n) / 2), ("not at all", 0.0))
-    }
-    inside = [word for word, holds in held.items() if holds]
-    if len(inside) == 1:
-        return f"by {inside[0]}".replace("by not at all", "not at all")
-    if inside:
-        return "undecided: " + " or ".join(inside)
-    if low > math.log(n):
-        return "by more than N"
-    if low > math.log(n) / 2:
-        return "between sqrt(N) and N"
-    return "between 1 and sqrt(N)" if low > 0 else "it shrank"
-
-
 def breaks(loss: Interval) -> str:
     """Verdict on many agents that lose more than one does."""
     mean, low, high = loss
@@ -104,11 +86,11 @@ def main(root: Path) -> None:
     ]
     print(f"{len(runs)} finished runs; all {len(KINDS) * len(AGENTS)} cells have seeds {full}\n")
     heads = (
-        "loss", "N", "norm at step 1 / N = 1", "grows", "KL of step 1 / N = 1", "steps",
-        "ends at, %", "loses against N = 1", "breaks",
+        "loss", "N", "norm at step 1 / N = 1", "KL of step 1 / N = 1", "ends at, %",
+        "loses against N = 1", "breaks",
     )  # fmt: skip
     print(f"| {' | '.join(heads)} |")
-    print("|---|---:|---|---|---|---:|---|---|---|")
+    print("|---|---:|---|---|---|---|---|")
     for kind in KINDS:
         for n in AGENTS:
             mine = [runs[kind, n, seed] for seed in full]
@@ -120,10 +102,8 @@ def main(root: Path) -> None:
             )
             ends = [run.evaluations[-1][OWN] for run in mine]
             loss = spread([b.evaluations[-1][OWN] - a.evaluations[-1][OWN] for a, b in pairs])
-            steps = {run.summary["policy_updates"]["generator"] for run in mine if run.summary}
             parts = [
-                kind, str(n), "1" if n == 1 else times(norm), "" if n == 1 else growth(n, norm),
-                "1" if n == 1 else times(kl), " ".join(map(str, sorted(steps))),
+                kind, str(n), "1" if n == 1 else times(norm), "1" if n == 1 else times(kl),
                 " ".join(f"{100 * end:.0f}" for end in ends), "" if n == 1 else points(loss),
                 breaks(loss) if n == max(AGENTS) else "",
             ]  # fmt: skip

@@ -5,9 +5,9 @@
 
 Two figures of every run, each added up or averaged over its policies (one a role):
 
-* spikes: steps whose gradient norm is above five times the median of the 50 before (those below a
-  twentieth of the median of the largest tenth left out), after five; what the trainer called one
-  when the rule was fixed. `grad/spike` asks for more by now: see docs/diagnostics.md;
+* steps above 5 medians: steps after the fifth whose gradient norm is above five times the median of
+  the 50 before (those below a twentieth of the median of the largest tenth left out); what the
+  trainer called a spike when the rule was fixed. `grad/spike` asks for more (docs/diagnostics.md);
 * swing: the largest norm of the steps after the fifth over their median, as a natural logarithm.
 
 The verdict of a workflow and figure, global less role-wise: the mean difference over seeds with a
@@ -88,7 +88,7 @@ def lines(whole: CellData, split: CellData) -> list[str]:
         if seed in by_seed
     ]
     rows: list[str] = []
-    for title, figure in (("spikes a run", spikes), ("swing", swing)):
+    for title, figure in (("steps above 5 medians", spikes), ("swing", swing)):
         values = [(figure(one), figure(other)) for one, other in pairs]
         means = np.mean(values, axis=0)
         low, high = interval([one - other for one, other in values])

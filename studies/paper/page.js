@@ -6,7 +6,7 @@ const claimSection = (matrix) => (matrix.study.claims.length ? section("claims",
     h("div", null, h("h3", null, one.claim), h("p", null, bdi(one.evidence)), h("p", { class: "rule" }, `Rule: ${one.rule}`)))))) : null);
 
 // The cells of a matrix beside their controls: one row a cell, one column a budget made equal.
-const PAYS = { pays: ["the team is better", "good"], "does not": ["the team is not better", "bad"], mixed: ["depends on what is equal", "result"], undecided: ["undecided", "unknown"] };
+const PAYS = { pays: ["better than one call", "good"], "does not": ["not better than one call", "bad"], mixed: ["depends on what is equal", "result"], undecided: ["undecided", "unknown"] };
 const teamSection = (matrix) => {
   if (!matrix.study.teams.length) return null;
   const equal = unique(matrix.study.teams.flatMap((team) => team.rows.map((row) => row.equal)));

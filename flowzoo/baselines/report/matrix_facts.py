@@ -294,17 +294,19 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
         for failure in failures
     ]
     remedies = [(name, row) for name, row in rows if row["part"] == "mends"]
-    weak = [
-        f"{row['label']} of {name} ({len(row['clean'])} of {len(row['seeds'])})"
+    weak = {
+        row["label"]: f"{row['label']} of {name} ({len(row['clean'])} of {len(row['seeds'])})"
         for name, row in remedies
         if len(row["clean"]) * 6 < len(row["seeds"]) * 5
-    ]
+    }
+    # A cell may mend two failures, and is one remedy.
+    count = len({row["label"] for _, row in remedies})
     text = (
         f"By the rules of its file, failures are present {len(there)} times ({'; '.join(parts)}), "
-        f"and the pages of these runs call them {len(called)} times. Of {len(remedies)} remedies "
-        f"{len(remedies) - len(weak)} are clean in five of six seeds or more"
+        f"and the pages of these runs call them {len(called)} times. Of {count} remedies "
+        f"{count - len(weak)} are clean of their own failure in five of six seeds or more"
     )
-    text += f"; not so {', '.join(weak)}." if weak else "."
+    text += f"; not so {', '.join(weak.values())}." if weak else "."
     return [Finding("result", "Failures and remedies", text)]
 
 

@@ -100,8 +100,15 @@ def test_the_page_of_a_matrix_has_what_its_file_says(root: Path, tmp_path: Path)
     page = write_report([root], tmp_path / "page.html", overview=True)[0].read_text()
     counts = "failures are present 2 times (A 2), and the pages of these runs call them 2 times"
     assert counts in page
-    assert "Of 1 remedies 1 are clean" in page
+    assert "Of 1 remedies 1 are clean of their own failure" in page
     assert "\\u003cb\\u003eThey\\u003c/b\\u003e forget" in page
     (root / FILE).write_text('[{"name": "A"}]')
     with pytest.raises(DataError, match=r"failures\.json is not a file of `flowzoo matrix`"):
         read_failure_modes([root])
+
+
+def test_a_cell_that_mends_two_failures_is_one_remedy(root: Path, tmp_path: Path) -> None:
+    modes = [mode(), mode(name="A, from the start", below="start")]
+    (root / FILE).write_text(json.dumps(as_record(modes)))
+    page = write_report([root], tmp_path / "page.html", overview=True)[0].read_text()
+    assert "Of 1 remedies 1 are clean of their own failure" in page
