@@ -257,7 +257,7 @@ def _chooser_finding(choices: Chooser) -> Finding:
     if choices.always:
         text += " It was chosen as often before training: the choice was constant from the start."
         title = f"{choices.role} chose position {choices.position} throughout"
-        return Finding("result", title, text)
+        return Finding("result", title, text, ONE_PLACE, choices.role)
     text += (
         f" A position with {percent(choices.found_above)} or more is found with probability 0.8."
     )

@@ -140,6 +140,7 @@ def test_a_healthy_run_has_one_sentence_and_no_cause(page: Callable[..., Any]) -
     facts = page({}, moved({}), items=600)
     diagnosis = facts["diagnosis"]
     assert "rose from" in diagnosis["sentences"][0]
+    assert "Aggregator chose position 1 throughout." in diagnosis["sentences"][0]
     assert (diagnosis["cause"], diagnosis["change"], diagnosis["role"]) == ("", "", "")
     assert [one["title"] for one in facts["findings"] if one["level"] == "bad"] == []
 
