@@ -341,7 +341,7 @@ def failure_rows(folder: Path) -> list[list[str]]:
                 course = [row[failure.metric] for row in run.evaluations]
                 diagnosis = facts["diagnosis"] or {}
                 rows.append(
-                    [label, str(run.settings["seed"]), failure.title, failure.role,
+                    [label, str(run.settings["seed"]),
                      "yes" if failure.there(run.evaluations) else "no",
                      " ".join(f"{100 * value:.0f}" for value in course),
                      "; ".join(facts["alarms"]) or "no Problem", diagnosis.get("role") or "–",
@@ -372,8 +372,8 @@ TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {
          "minutes"), 4
     ),
     "real-failures": (
-        ("cell", "seed", "failure", "in role", "there", "its figure by evaluation, %",
-         "Problems on the page", "role on the page", "cause on the page"), 2
+        ("cell", "seed", "there", "its figure by evaluation, %", "Problems on the page", "role",
+         "cause"), 2
     ),
 }  # fmt: skip
 """Columns of each table, and how many of them name a row."""
@@ -435,7 +435,7 @@ def role_rows(rows: Sequence[Sequence[str]]) -> list[list[str]]:
         low = min(cells, key=lambda row: share(row[5]))
         ends = [[f(share(row[at]) for row in cells if "%" in row[at]) for f in (min, max)]
                 for at in (4, 5)]  # fmt: skip
-        texts = [f"{first:.1f} to {last:.1f} %" for first, last in ends]
+        texts = [f"{first:.1f}–{last:.1f} %" for first, last in ends]
         short.append([*key, *texts, low[2]])
     return short
 
