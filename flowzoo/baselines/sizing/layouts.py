@@ -1,4 +1,4 @@
-"""Memory of a run on its GPUs, for the line that `flowzoo train` prints."""
+"""Memory of a run on its GPUs, as its settings place it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from flowzoo.baselines.settings.options import Sharding
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.sizing.activations import Activations, count_activations
 from flowzoo.baselines.sizing.memory import (
-    GIB,
     EngineBytes,
     LearnerMemory,
     gpus_of_each,
@@ -203,29 +202,6 @@ class RunSizes:
         """Tokens of the longest sequence that a policy's engine takes."""
         context, bound = self.shape(policy).context, self.config.longest_sequence
         return min(context, bound) if bound and context else context or bound
-
-    def describe(self, ranks: int, bytes_each: int) -> str:
-        """Describe the memory of the run on each GPU, as the settings place it, in one line."""
-        config = self.config
-        layout = self.layout(self.training, ranks, self.asked.shard, 2 * ranks, bytes_each)
-        about = "about" if layout.counted else "at least"
-        learner = (
-            f"{layout.learner / GIB:.1f} GiB of each GPU's {bytes_each / GIB:.1f} for learning"
-        )
-        unknown = "".join(f", without {why}" for why in self.uncounted.values())
-        where: Where = "transformers"
-        traits = config.engine_traits
-        if traits.takes_placement:
-            where = config.placement
-            if where == "split" and (self.asked.engine_devices or self.asked.backend == "ray"):
-                where = "split, own GPUs"
-        elif traits.server:
-            return f"memory: {about} {learner}{unknown}"
-        most = layout.needs.get(where, layout.learner)
-        line = f"memory: {about} {learner}, {most / GIB:.1f} GiB at most with sampling{unknown}"
-        if most > (1 - SPARE) * bytes_each:
-            line += ", which may be too much"
-        return line
 
     def layout(
         self, training: Training, ranks: int, shard: Sharding, gpus: int, bytes_each: int
