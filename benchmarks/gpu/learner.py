@@ -70,10 +70,10 @@ def random_calls(options: Options, vocabulary: int) -> list[Any]:
 
 def estimate(model: Any, learner: Any, tokens: int) -> dict[str, int]:
     """The same parts as `benchmarks.plan` counts them, for rows that share no tokens."""
+    from benchmarks.plan.activations import count_activations
+    from benchmarks.plan.memory import learner_memory
+    from benchmarks.plan.shape import shape_of as sizes_of
     from flowzoo.baselines.learner.lora import LoraSettings
-    from flowzoo.baselines.sizing.activations import count_activations
-    from flowzoo.baselines.sizing.memory import learner_memory
-    from flowzoo.baselines.sizing.shape import shape_of as sizes_of
 
     config = replace(
         learner.config, microbatch_tokens=min(tokens, learner.config.microbatch_tokens)

@@ -150,8 +150,8 @@ def estimate(config: Any, gpu: bool, tokens: int) -> dict[str, int]:
 
     On a GPU the cache is what the engine takes, its share of the card; the least is given here.
     """
+    from benchmarks.plan.sizes import RunSizes
     from flowzoo.agents.vllm.settings import CPU_BLOCK, CPU_KV_GIB
-    from flowzoo.baselines.sizing.layouts import RunSizes
 
     sizes = RunSizes(
         replace(config, microbatch_tokens=min(tokens, config.microbatch_tokens), out="unused")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan.hours import hours, read_rates, run_tokens
-from benchmarks.plan.layouts import PlanSizes, layout_fits
+from benchmarks.plan.layouts import SPARE, Layout, layout_fits
+from benchmarks.plan.memory import GIB
+from benchmarks.plan.sizes import RunSizes
 from flowzoo.agents.vllm.settings import BYTES
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
-from flowzoo.baselines.sizing.layouts import SPARE, Layout
-from flowzoo.baselines.sizing.memory import GIB
 from flowzoo.commands.line import parse_command
 from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import FlowzooError, UsageError
@@ -70,14 +70,14 @@ def run(options: Options) -> None:
             f"--gpus and --gpu-gib must be above 0, got {options.gpus} and {options.gpu_gib:g}"
         )
     quiet_transformers()
-    plan = collect(PlanSizes(options.settings), options)
+    plan = collect(RunSizes(options.settings), options)
     if options.json:
         print(json.dumps(plan))
     else:
         show(plan)
 
 
-def collect(sizes: PlanSizes, options: Options) -> dict[str, Any]:
+def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:
     """Everything as plain numbers: bytes, tokens and hours."""
     size = int(options.gpu_gib * GIB)
     room = int(size * (1 - SPARE))
@@ -117,9 +117,9 @@ def collect(sizes: PlanSizes, options: Options) -> dict[str, Any]:
     }
 
 
-def group_numbers(sizes: PlanSizes, group: LearnerGroupPlan, room: int) -> dict[str, Any]:
+def group_numbers(sizes: RunSizes, group: LearnerGroupPlan, room: int) -> dict[str, Any]:
     """Numbers of a learner group; `room` is the usable memory of a GPU in bytes."""
-    gpus, size = sizes.learner_gpus, sizes.learner_group(group)
+    gpus, size = sizes.asked.learner_gpus, sizes.learner_group(group)
     counted = all(sizes.activations(name, sizes.training) is not None for name in group.policies)
     fits = (size <= gpus * room and (counted or None)) if gpus else None
     return {
@@ -128,7 +128,7 @@ def group_numbers(sizes: PlanSizes, group: LearnerGroupPlan, room: int) -> dict[
     }  # fmt: skip
 
 
-def policy_numbers(sizes: PlanSizes, name: str) -> dict[str, Any]:
+def policy_numbers(sizes: RunSizes, name: str) -> dict[str, Any]:
     """Numbers of one policy in one process."""
     shape, model = sizes.shape(name), sizes.models[name]
     frozen = name in sizes.config.frozen

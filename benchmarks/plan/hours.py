@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.plan.sizes import RunSizes
 from flowzoo.baselines.settings.model_defaults import EVAL_PROBLEMS
-from flowzoo.baselines.sizing.layouts import RunSizes
 from flowzoo.errors import DataError, UsageError
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowzoo.agents.pocket import pocket_path
-from flowzoo.baselines.sizing.source import model_folder
+from flowzoo.agents.model_files import check_model, model_source
+from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.errors import UsageError, unknown
 
 QWEN3: Mapping[str, Mapping[str, int]] = {
@@ -61,6 +62,33 @@ class ModelFolders:
             return folder
         self.lent.add(source)
         return with_tokenizer(folder, self._room / f"model-{len(self.paths)}")
+
+
+def model_folder(source: str, task: str) -> Path:
+    """Folder whose config.json describes the model `source`.
+
+    `source` is a folder, a GGUF file, a pocket model (`pocket` is the one of `task`), or a model of
+    the hub that was downloaded before.
+    """
+    kind, _, rest = source.partition(":")
+    if kind == "pocket":
+        return pocket_path(*read_pocket(rest, task))
+    check_model(source)
+    source = model_source(source)
+    if os.path.isdir(source):
+        if not (Path(source) / "config.json").is_file():
+            raise UsageError(f"{source} holds no config.json: name a model's own folder")
+        return Path(source)
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(source, "config.json")
+    if not isinstance(path, str):
+        raise UsageError(
+            f"the model {source} of the hub was not downloaded to this machine, and memory is "
+            f"counted without downloads: `hf download {source} config.json` fetches its shape; or "
+            "name a folder"
+        )
+    return Path(path).parent
 
 
 def shape_folder(size: str, folder: Path) -> Path:

@@ -19,7 +19,6 @@ from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import held_out_line, points, program_name, quiet_transformers
 from flowzoo.commands.stopping import STOP, interruptible
-from flowzoo.errors import UsageError
 from flowzoo.garbage import uncollected
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ def run(options: Options) -> int:
     with interruptible(kept):
         atexit.register(thaw)
         with uncollected(freeze=True):
-            tell_memory(options.settings)
             trainer_class = import_trainer()
         trainer = trainer_class(options.settings, restart=options.restart)
         tell_start(trainer)
@@ -129,32 +127,6 @@ def import_trainer() -> type[Trainer]:
     from flowzoo.baselines.training.trainer import Trainer
 
     return Trainer
-
-
-def tell_memory(config: TrainConfig) -> None:
-    """Print what a run on a GPU will take of its memory, before anything is loaded."""
-    # A model that has to be downloaded first has no shape yet, and wrong settings are said
-    # elsewhere. What cannot be counted is said to be unknown, and never ends a run.
-    if config.device == "cpu" or config.learner_workers:
-        return
-    import torch
-
-    if not torch.cuda.is_available():
-        return
-    quiet_transformers()
-    from flowzoo.baselines.sizing.layouts import RunSizes
-    from flowzoo.baselines.sizing.shape import UncountedError
-
-    ranks = int(os.environ.get("WORLD_SIZE", 1)) if config.backend == "torchrun" else 1
-    room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    try:
-        line = RunSizes(config).describe(ranks, room)
-    except Exception as error:  # a family that is built in another way may raise anything
-        if isinstance(error, UsageError) and not isinstance(error, UncountedError):
-            return
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        line = f"memory: unknown ({reason:.200})"
-    print(line, file=sys.stderr, flush=True)
 
 
 def tell_start(trainer: Trainer) -> None:

@@ -16,13 +16,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks.plan.hours import MeasuredRates, hours, read_rates, run_tokens
-from benchmarks.plan.layouts import PlanSizes, layout_fits
+from benchmarks.plan.layouts import layout_fits
+from benchmarks.plan.memory import GIB
 from benchmarks.plan.models import ModelFolders, files_bytes
+from benchmarks.plan.shape import read_config, shape_of
+from benchmarks.plan.sizes import RunSizes
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.sizing.layouts import RunSizes
-from flowzoo.baselines.sizing.memory import GIB
-from flowzoo.baselines.sizing.shape import read_config, shape_of
 from flowzoo.errors import DataError, UsageError
 
 
@@ -46,7 +46,7 @@ def test_shapes_of_qwen3_have_the_published_sizes(
 
 
 def test_layouts_are_those_that_can_be_started() -> None:
-    shared = PlanSizes(TrainConfig(max_tokens=64, lr=1e-4, kl=0.1, coherence=0.5))
+    shared = RunSizes(TrainConfig(max_tokens=64, lr=1e-4, kl=0.1, coherence=0.5))
     found = {(one.training, one.ranks, one.shard): one for one in shared.layouts(4, 10 * GIB)}
     assert {key[1] for key in found} == {1, 2, 4}
     assert set(found["full", 1, "none"].needs) == {
@@ -70,11 +70,11 @@ LLAMA_70B: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> PlanSizes:
+def llama(tmp_path_factory: pytest.TempPathFactory) -> RunSizes:
     """A run of a model of 70 billion weights, of which only the config.json is here."""
     folder = tmp_path_factory.mktemp("llama-70b")
     (folder / "config.json").write_text(json.dumps({"model_type": "llama", **LLAMA_70B}))
-    return PlanSizes(
+    return RunSizes(
         TrainConfig(
             model=str(folder), weights="bfloat16", compute="bfloat16", engine="vllm",
             engine_dtype="bfloat16", gradient_checkpointing=True, max_prompt=3072,
@@ -83,7 +83,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> PlanSizes:
 
 
 def test_a_model_of_70_billion_weights_fits_16_ranks_and_engines_over_several_gpus(
-    llama: PlanSizes,
+    llama: RunSizes,
 ) -> None:
     found = {(one.training, one.ranks, one.shard): one for one in llama.layouts(64, 80 * GIB)}
     assert {key[1] for key in found} == {1, 2, 4, 8, 16, 32, 64}
@@ -112,13 +112,13 @@ def test_rollout_gpus_spread_the_engines_of_a_plan(tmp_path: Path) -> None:
     }  # fmt: skip
     config = TrainConfig(max_tokens=64, lr=1e-4, model="qwen3:4B", max_prompt=64, **ray)
     for gpus, spread in ((1.0, 1), (4.0, 4)):
-        sizes = PlanSizes(replace(config, rollout_gpus=gpus))
+        sizes = RunSizes(replace(config, rollout_gpus=gpus))
         assert sizes.layouts(8, 80 * GIB)[0].engine_gpus == spread
 
 
 def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_for() -> None:
     whole, bounded = (
-        PlanSizes(TrainConfig(max_tokens=64, model="qwen3:0.6B", max_prompt=prompt))
+        RunSizes(TrainConfig(max_tokens=64, model="qwen3:0.6B", max_prompt=prompt))
         for prompt in (None, 4032)
     )
     assert (whole.longest("shared"), bounded.longest("shared")) == (40960, 4096)

@@ -101,6 +101,15 @@ def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(
     assert "no tokenizer" not in message, "the settings have the length of replies"
 
 
+def test_a_model_without_decoder_layers_is_a_mistake_of_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "ctrl"}))
+    assert main(["voting", "--model", str(tmp_path), "--max-tokens", "64"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "CTRLLMHeadModel has no decoder layers that a plan can count" in line
+
+
 def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", "paper/voting-math@pocket", "--json"]) == 0
     results = json.loads(capsys.readouterr().out)

@@ -21,12 +21,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import ModuleList
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.plan.shape import bare_model
 from flowzoo.baselines.learner.batch import Microbatch, tensors
 from flowzoo.baselines.learner.config import Compute, RowLayout
 from flowzoo.baselines.learner.hidden_states import last_hidden, layers_of
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.packing import use_packed_attention
-from flowzoo.baselines.sizing.shape import UncountedError, bare_model
 from flowzoo.errors import UsageError
 
 _LENGTHS = (640, 1280)
@@ -34,6 +34,10 @@ _LENGTHS = (640, 1280)
 _BENT = 0.1
 """Share of the short row's bytes by which a line through both may miss the origin; models that keep
 such a table miss it by more."""
+
+
+class UncountedError(UsageError):
+    """A model whose activations cannot be counted; says why."""
 
 
 class Saved(NamedTuple):

@@ -1,77 +1,74 @@
-"""Memory of a run on its GPUs, for the line that `flowzoo train` prints."""
+"""Memory of a run on GPUs, in every layout."""
 
 from __future__ import annotations
 
+import copy
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from flowzoo.agents.policy_map import agent_names
-from flowzoo.agents.vllm.settings import BYTES, cache_bytes
-from flowzoo.baselines.learner.lora import LoraSettings
-from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.options import Sharding
-from flowzoo.baselines.settings.policy_map import per_policy
-from flowzoo.baselines.sizing.activations import Activations, count_activations
-from flowzoo.baselines.sizing.memory import (
-    GIB,
+from benchmarks.plan.activations import Activations, UncountedError, count_activations
+from benchmarks.plan.layouts import SPARE, Layout, Training, Where
+from benchmarks.plan.memory import (
     EngineBytes,
     LearnerMemory,
     gpus_of_each,
     learner_memory,
     with_cache,
 )
-from flowzoo.baselines.sizing.shape import ModelShape, UncountedError, read_config, shape_of
-from flowzoo.baselines.sizing.source import PlacedRun, place_run
+from benchmarks.plan.models import ModelFolders, files_bytes
+from benchmarks.plan.placed_run import place_run
+from benchmarks.plan.shape import ModelShape, read_config, shape_of
+from flowzoo.agents.policy_map import agent_names
+from flowzoo.agents.vllm.settings import BYTES, cache_bytes
+from flowzoo.baselines.learner.lora import LoraSettings
+from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, plan_learner_groups
+from flowzoo.baselines.settings.options import Sharding
+from flowzoo.baselines.settings.policy_map import per_policy
+from flowzoo.baselines.settings.rules import check, sharding_rules
 from flowzoo.baselines.training.plan import RunPlan, resolve
-
-Training = Literal["full", "lora"]
-Where = Literal["transformers", "colocated", "split", "split, own GPUs"]
+from flowzoo.errors import UsageError
 
 USUAL_RANK = 16
 """Rank of adapters in a plan for settings without adapters."""
-SPARE = 0.1
-"""Share of a GPU that is left free for memory that is not counted (see `memory`)."""
 _BLOCK = 16
 """Tokens of a block of vLLM's cache on a GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A placement of a run, and the bytes on its fullest GPU by engine."""
-
-    training: Training
-    shard: Sharding
-    ranks: int
-    learner: int
-    """Bytes of all learners on one GPU, at the worst moment."""
-    needs: Mapping[Where, int]
-    """Bytes by placement of the engine, without impossible ones."""
-    engine_gpus: int = 1
-    """GPUs over which an engine on separate GPUs is spread."""
-    counted: bool = True
-    """True if the numbers include the learner's activations."""
-
-
 class RunSizes:
-    """A run's settings with the shapes of its models, from which everything is counted."""
+    """A run's settings with the shapes of its models, from which everything is counted.
 
-    def __init__(self, config: TrainConfig, placed: PlacedRun | None = None) -> None:
-        placed = placed or place_run(config)
+    Models may be shapes alone.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
         self.asked = config
         """The settings as they were given."""
-        # Counted for GPUs, so with their number formats.
-        settled = replace(placed.config.settled(), device="cuda")
-        self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
+        with tempfile.TemporaryDirectory() as room:
+            folders = ModelFolders(Path(room))
+            placed = place_run(config, folders.find)
+            # Counted for GPUs, so with their number formats.
+            settled = replace(placed.config.settled(), device="cuda")
+            self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
+            named = per_policy(config.models, self.plan.names, "models")
+            self.models = {name: named.get(name, config.model) for name in self.plan.names}
+            """Model by policy, as the settings name it."""
+            self.configs: Mapping[str, Any] = {
+                model: read_config(placed.folders[model]) for model in set(self.models.values())
+            }
+            self.files: Mapping[str, int] = {
+                model: files_bytes(folder) for model, folder in folders.paths.items()
+            }
+            """Bytes of the files of weights, by model."""
+        self.lent: set[str] = folders.lent if config.max_tokens is None else set()
+        """Models without a tokenizer, which are taken not to think."""
         self.config = replace(
             self.plan.config, device=config.device, model=config.model, models=config.models
         )
-        named = per_policy(config.models, self.plan.names, "models")
-        self.models = {name: named.get(name, config.model) for name in self.plan.names}
-        """Model by policy, as the settings name it."""
-        self.configs: Mapping[str, Any] = {
-            model: read_config(placed.folders[model]) for model in set(self.models.values())
-        }
+        self.learner_groups = plan_learner_groups(config, self.models)
         self._shapes = {m: shape_of(c, config.lora_targets) for m, c in self.configs.items()}
         self._activations: dict[tuple[str, Training], Activations | None] = {}
         self.uncounted: dict[str, str] = {}
@@ -204,29 +201,6 @@ class RunSizes:
         context, bound = self.shape(policy).context, self.config.longest_sequence
         return min(context, bound) if bound and context else context or bound
 
-    def describe(self, ranks: int, bytes_each: int) -> str:
-        """Describe the memory of the run on each GPU, as the settings place it, in one line."""
-        config = self.config
-        layout = self.layout(self.training, ranks, self.asked.shard, 2 * ranks, bytes_each)
-        about = "about" if layout.counted else "at least"
-        learner = (
-            f"{layout.learner / GIB:.1f} GiB of each GPU's {bytes_each / GIB:.1f} for learning"
-        )
-        unknown = "".join(f", without {why}" for why in self.uncounted.values())
-        where: Where = "transformers"
-        traits = config.engine_traits
-        if traits.takes_placement:
-            where = config.placement
-            if where == "split" and (self.asked.engine_devices or self.asked.backend == "ray"):
-                where = "split, own GPUs"
-        elif traits.server:
-            return f"memory: {about} {learner}{unknown}"
-        most = layout.needs.get(where, layout.learner)
-        line = f"memory: {about} {learner}, {most / GIB:.1f} GiB at most with sampling{unknown}"
-        if most > (1 - SPARE) * bytes_each:
-            line += ", which may be too much"
-        return line
-
     def layout(
         self, training: Training, ranks: int, shard: Sharding, gpus: int, bytes_each: int
     ) -> Layout:
@@ -280,3 +254,49 @@ class RunSizes:
     def episodes(self) -> int:
         """Episodes of a step."""
         return self.config.problems * self.plan.samples
+
+    def without_role_gradients(self) -> RunSizes:
+        """The same run, which keeps no gradient of each role."""
+        sizes = copy.copy(self)
+        learners = {
+            name: replace(config, role_gradients=False)
+            for name, config in self.plan.learners.items()
+        }
+        sizes.plan = replace(self.plan, learners=learners)
+        return sizes
+
+    @property
+    def unsharded(self) -> str:
+        """Reason why a run refuses `shard` full with these settings, or empty."""
+        try:
+            check(sharding_rules(self.config))
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    def learner_group(self, group: LearnerGroupPlan) -> int:
+        """Bytes of the learners of a learner group on the GPU of each of its workers."""
+        return sum(self.together(self.training, group.workers, self.asked.shard, group.policies))
+
+    def layouts(self, gpus: int, bytes_each: int) -> list[Layout]:
+        """List the layouts that `gpus` GPUs of `bytes_each` bytes allow."""
+        kinds: tuple[Training, ...] = ("full", "lora")
+        return [
+            self.layout(training, ranks, shard, gpus, bytes_each)
+            for training in kinds
+            for ranks in self._ranks(gpus)
+            for shard in (("none", "full") if ranks > 1 else ("none",))
+        ]
+
+    def _ranks(self, gpus: int) -> list[int]:
+        powers = {2**power for power in range(gpus.bit_length())}
+        return sorted(count for count in powers | {gpus, self.asked.ranks or 1} if count <= gpus)
+
+    def sync_bytes(self, policy: str) -> dict[Training, int]:
+        """Bytes that go to an engine after an update of a policy; a tied head goes twice."""
+        shape = self.shape(policy)
+        sent = shape.parameters + shape.head * shape.tied
+        size = 2 if self.config.weights == "bfloat16" else 4
+        if self.config.placement == "split":
+            size = BYTES[self.config.settled_dtype]
+        return {"full": sent * size, "lora": shape.adapter(self.rank) * 4}

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
+from benchmarks.plan.activations import Activations
+from benchmarks.plan.shape import ModelShape, numbers
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.vocabulary import chunk_of
 from flowzoo.baselines.settings.options import Sharding
-from flowzoo.baselines.sizing.activations import Activations
-from flowzoo.baselines.sizing.shape import ModelShape, numbers
 
 GIB = 2**30
 _CHUNKS = 2
@@ -35,11 +35,6 @@ class LearnerMemory:
     """During forward and backward passes, besides."""
     step: int
     """During the optimizer's step, instead of activations and logits."""
-
-    @property
-    def counted(self) -> bool:
-        """True with all parts; without activations the rest is a lower bound."""
-        return "activations" in self.learning
 
     @property
     def peak(self) -> int:

@@ -19,10 +19,6 @@ from flowzoo.errors import UsageError
 Shape = tuple[int, ...]
 
 
-class UncountedError(UsageError):
-    """A model whose memory, or a part of it, cannot be counted; says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """Sizes of a model, in numbers (not bytes) unless it says otherwise."""
@@ -101,7 +97,7 @@ def shape_of(config: Any, targets: LoraTargets | None = None) -> ModelShape:
         model = bare_model(config)
     layers = layers_of(model)
     if not layers:
-        raise UncountedError(f"{type(model).__name__} has no decoder layers that a plan can count")
+        raise UsageError(f"{type(model).__name__} has no decoder layers that a plan can count")
     inner = {id(weight) for layer in layers for weight in layer.parameters()}
     adapted: tuple[Shape, ...] = ()
     if targets is not None:

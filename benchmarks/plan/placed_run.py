@@ -1,51 +1,20 @@
-"""Source of a model's shape on this machine, and settings of a run that can be resolved with it."""
+"""Settings of a run that can be resolved on this machine, with folders of its models."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flowzoo.agents.model_files import check_model, model_source
-from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.preflight import make_training_workflow
 from flowzoo.baselines.settings.rules import BACKEND_OPTIONS
-from flowzoo.errors import UsageError
 
 _OF_DATA = ("data", "layout", "columns", "digest", "corpus", "column")
 """Options of tasks that name or describe files of problems."""
 _ON_DATA = 1024
 """Most tokens that replies to the problems of a file take; see `Task.reply_tokens`."""
-
-
-def model_folder(source: str, task: str) -> Path:
-    """Folder whose config.json describes the model `source`.
-
-    `source` is a folder, a GGUF file, a pocket model (`pocket` is the one of `task`), or a model of
-    the hub that was downloaded before.
-    """
-    kind, _, rest = source.partition(":")
-    if kind == "pocket":
-        return pocket_path(*read_pocket(rest, task))
-    check_model(source)
-    source = model_source(source)
-    if os.path.isdir(source):
-        if not (Path(source) / "config.json").is_file():
-            raise UsageError(f"{source} holds no config.json: name a model's own folder")
-        return Path(source)
-    from huggingface_hub import try_to_load_from_cache
-
-    path = try_to_load_from_cache(source, "config.json")
-    if not isinstance(path, str):
-        raise UsageError(
-            f"the model {source} of the hub was not downloaded to this machine, and memory is "
-            f"counted without downloads: `hf download {source} config.json` fetches its shape; or "
-            "name a folder"
-        )
-    return Path(path).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +28,7 @@ class PlacedRun:
     """Longest reply to a task on data, which is not read; None: by the task."""
 
 
-def place_run(
-    config: TrainConfig, find_folder: Callable[[str, str], Path] = model_folder
-) -> PlacedRun:
+def place_run(config: TrainConfig, find_folder: Callable[[str, str], Path]) -> PlacedRun:
     """Place a run on models that are on this machine, on generated problems, in one process.
 
     `find_folder` finds the folder of a model, by its name and that of the task.
