@@ -101,7 +101,7 @@ def teams() -> list[Evaluation]:
     """Workflows beside as many tokens of votes, on two sets of 100 problems."""
     found = []
     for name, task, data, settings in (
-        ("math levels 1 to 3", "math", "", {"level": "1-3"}),
+        ("math 1–3", "math", "", {"level": "1-3"}),
         ("MBPP", "code", "MBPP", {}),
     ):
         for workflow in FOUR:
@@ -208,7 +208,9 @@ def percent(share: float) -> str:
 
 def between(ends: Sequence[float] | None) -> str:
     """The ends of an interval in percent."""
-    return "–" if ends is None else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"
+    if ends is None:
+        return "–"
+    return f"{100 * ends[0]:.1f}{' to ' if ends[0] < 0 else '–'}{100 * ends[1]:.1f}"
 
 
 def summaries(folder: Path, part: str) -> Iterator[tuple[Evaluation, dict[str, Any], Path]]:
@@ -241,13 +243,12 @@ def score_rows(out: Path, model: str, part: str) -> list[list[str]]:
     for one, summary, place in summaries(out / model, part):
         seconds = json.loads((place / "measured.json").read_text())["seconds"]
         accuracy, ends = summary["accuracy"], summary["intervals"].get("accuracy")
-        count = summary["problems"]
         votes = summary.get("majority")
         if votes:
             accuracy, ends = votes["accuracy"], votes["interval"]
         samples = votes["samples"] if votes else 1
         rows.append(
-            [one.name, str(count), percent(accuracy), between(ends), str(samples),
+            [one.name, percent(accuracy), between(ends), str(samples),
              f"{samples * summary['tokens']:,.0f}", f"{seconds / 60:.0f}"]
         )  # fmt: skip
     return rows
@@ -307,12 +308,10 @@ def learning_rows(runs: Path) -> list[list[str]]:
     for folder in sorted(path.parent for path in runs.glob("*/summary.json")):
         summary = json.loads((folder / "summary.json").read_text())
         settings = json.loads((folder / "run.json").read_text())["settings"]
-        gain, words = summary["gain"], " ".join(settings["options"])
+        gain = summary["gain"]
         share = " ".join(settings["sharing"]) or "shared"
-        kind = f"LoRA {settings['lora_rank']}" if settings["lora_rank"] else "all weights"
         rows.append(
-            [f"{settings['workflow']}, {words}", started_from(settings["model"]),
-             f"{share}, {kind}",
+            [f"{settings['workflow']}, {share}", started_from(settings["model"]),
              str(settings["seed"]), str(summary["steps"]), percent(summary["accuracy_before"]),
              percent(summary["accuracy_after"]),
              f"{100 * gain['mean']:+.1f} ({100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})",
@@ -327,7 +326,7 @@ def started_from(model: str) -> str:
     if not record.is_file():
         return Path(model).stem
     settings = json.loads(record.read_text())["settings"]
-    return f"{Path(settings['model']).stem}, warm start of {settings['n']} episodes"
+    return f"{Path(settings['model']).stem} after {settings['n']} episodes"
 
 
 def failure_rows(folder: Path) -> list[list[str]]:
@@ -344,8 +343,7 @@ def failure_rows(folder: Path) -> list[list[str]]:
                     [label, str(run.settings["seed"]),
                      "yes" if failure.there(run.evaluations) else "no",
                      " ".join(f"{100 * value:.0f}" for value in course),
-                     "; ".join(facts["alarms"]) or "no Problem", diagnosis.get("role") or "–",
-                     diagnosis.get("cause") or "–"]
+                     "; ".join(facts["alarms"]) or "no Problem", diagnosis.get("role") or "–"]
                 )  # fmt: skip
     return rows
 
@@ -354,26 +352,23 @@ TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {
     "real-readable": (
         ("model", "workflow", "problems", "role", "before", "read", "cut off"), 4
     ),
-    "real-roles": (("model", "workflow", "role", "before", "read", "lowest"), 3),
+    "real-roles": (("model", "workflow", "role", "before", "read"), 3),
     "real-published": (
         ("set", "problems", "accuracy", "95 % interval", "published", "read", "cut off", "tokens",
          "minutes"), 1
     ),
     "real-teams": (
-        ("evaluation", "problems", "accuracy", "95 % interval", "votes", "tokens a problem",
-         "minutes"), 1
+        ("evaluation", "accuracy", "95 % interval", "votes", "tokens a problem", "minutes"), 1
     ),
     "real-pairs": (
         ("workflow", "problems", "accuracy", "95 % interval", "tokens a problem", "read by role",
          "minutes"), 1
     ),
     "real-learning": (
-        ("workflow", "model", "policies", "seed", "steps", "before", "after", "gain, points",
-         "minutes"), 4
+        ("workflow", "model", "seed", "steps", "before", "after", "gain, points", "minutes"), 3
     ),
     "real-failures": (
-        ("cell", "seed", "there", "its figure by evaluation, %", "Problems on the page", "role",
-         "cause"), 2
+        ("cell", "seed", "there", "its figure, %", "Problems on the page", "role"), 2
     ),
 }  # fmt: skip
 """Columns of each table, and how many of them name a row."""
@@ -432,11 +427,11 @@ def role_rows(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
     short: list[list[str]] = []
     for key, cells in roles.items():
-        low = min(cells, key=lambda row: share(row[5]))
         ends = [[f(share(row[at]) for row in cells if "%" in row[at]) for f in (min, max)]
                 for at in (4, 5)]  # fmt: skip
-        texts = [f"{first:.1f}–{last:.1f} %" for first, last in ends]
-        short.append([*key, *texts, low[2]])
+        texts = [f"{first:.1f} %" if first == last else f"{first:.1f}–{last:.1f} %"
+                 for first, last in ends]  # fmt: skip
+        short.append([*key, *texts])
     return short
 
 

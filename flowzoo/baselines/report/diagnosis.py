@@ -167,8 +167,8 @@ def _what(run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after
         return f"{next(f.title for f in bad if f.code == 'worse')}: {end}."
     gain = facts["gain"]
     return (
-        f"{bad[0].title}. Held-out accuracy went from {percent(gain['before'])} to "
-        f"{percent(gain['after'])}."
+        f"{bad[0].title}. Held-out accuracy {'rose' if gained(gain) else 'went'} from "
+        f"{percent(gain['before'])} to {percent(gain['after'])}."
     )
 
 
