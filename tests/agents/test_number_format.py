@@ -49,6 +49,8 @@ def test_auto_follows_size_and_hardware(tmp_path: Path) -> None:
     assert weights_at(vision) == math.inf
     with pytest.raises(UsageError, match="cannot load a model from"):
         weights_at(str(tmp_path))
+    with pytest.raises(UsageError, match="expected int, got str"):
+        weights_at(folder(tmp_path / "text", hidden_size="64"))
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
