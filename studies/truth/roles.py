@@ -50,7 +50,7 @@ def checkers_table(options: Options) -> None:
             online = 0
             for _ in range(count):
                 rows = judged_rows((tpr, end_tpr), (tnr, end_tnr), items, rng)
-                verdicts += [one.verdict for one in judges(rows)]
+                verdicts += ["none" if one.born else one.verdict for one in judges(rows)]
                 online += find_collapse(rows) is not None
             bad = sum(verdict.endswith("everything") for verdict in verdicts)
             print(
