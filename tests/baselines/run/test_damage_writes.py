@@ -19,7 +19,7 @@ FULL = [
     ("killed", 100, "aside/1/metrics.jsonl could"),  # the row that is done again
     pytest.param("killed", 3000, "run/metrics.jsonl could", marks=pytest.mark.full),  # the others
     pytest.param("killed", 6500, "transcripts/train-000003.jsonl could", marks=pytest.mark.full),
-    ("killed", 8600, "run/metrics.jsonl could"),  # in the middle of a new row
+    ("killed", 9800, "run/metrics.jsonl could"),  # in the middle of a new row
     pytest.param("killed", 40_000, "the checkpoint of step 4 could", marks=pytest.mark.full),
     pytest.param("killed", 1_500_000, "the checkpoint of step 4 could", marks=pytest.mark.full),
     pytest.param("finished", 100, "run.json could", marks=pytest.mark.full),
