@@ -402,7 +402,7 @@ def write_tables(out: Path, data: Path, runs: Path | None, failures: Path | None
         command = f"python benchmarks/real_models.py {part}, then --tables"
         if name == "real-learning":
             command = (
-                "flowzoo train with the settings of the rows, then "
+                "flowzoo matrix benchmarks/real_learning.toml, then "
                 "python benchmarks/real_models.py --tables --runs FOLDER"
             )
         if name == "real-failures":
