@@ -59,7 +59,6 @@ LINES = {
     "train voting --optimizer adamw8bit": "bitsandbytes",
     "train voting --wandb zoo": "wandb",
     "train voting --trackio zoo": "trackio",
-    "plan voting": "torch",
     "matrix learning --dry-run": "torch",
     "report ev": "scipy",
     "report ev --png plots": "matplotlib",
