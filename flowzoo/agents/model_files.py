@@ -277,6 +277,13 @@ def check_model(source: str) -> None:
         )
 
 
+def load_errors() -> tuple[type[Exception], ...]:
+    """Errors of transformers on files of a model that it cannot read."""
+    from huggingface_hub.errors import StrictDataclassError  # late: only where loading has failed
+
+    return OSError, ValueError, StrictDataclassError
+
+
 def log_hub_lookup(source: str) -> None:
     """Log once per process that `source` is not a local folder and is looked up on the hub."""
     if source not in _logged and not os.path.isdir(source):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.chat.template import thinks_unasked
-from flowzoo.agents.model_files import log_hub_lookup, model_source
+from flowzoo.agents.model_files import load_errors, log_hub_lookup, model_source
 from flowzoo.errors import UsageError
 
 EngineDType = Literal["float32", "bfloat16", "float16"]
@@ -61,7 +61,6 @@ def dtype_for(
 def weights_at(source: str) -> float:
     """Number of weights of the model at `source`, by its configuration."""
     # Infinity for a family of which transformers has no causal language model: vLLM alone runs it.
-    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     source = model_source(source)
@@ -71,7 +70,7 @@ def weights_at(source: str) -> float:
         if adapter.is_file():
             return weights_at(json.loads(adapter.read_bytes())["base_model_name_or_path"])
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
+    except (KeyError, *load_errors()) as error:
         raise UsageError(
             f"cannot load a model from {source!r}; expected a folder with config.json, tokenizer "
             f"files and *.safetensors, or a model id of the hub: {error}"
@@ -141,7 +140,6 @@ def traits_of(source: str) -> ModelTraits:
     if source.partition(":")[0] == "pocket":
         return ModelTraits()
     # Late: a run whose settings say it all does not need it.
-    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     source = model_source(source)
@@ -150,7 +148,7 @@ def traits_of(source: str) -> ModelTraits:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         weights = count_weights(config)
-    except (OSError, ValueError, StrictDataclassError) as error:
+    except load_errors() as error:
         raise UsageError(
             f"cannot load a model from {source!r}, whose settings are to be found by its "
             f"configuration; expected a folder with config.json and tokenizer files, or a model id "

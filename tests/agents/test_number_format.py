@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from flowzoo.agents.hf.policy import load_model
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.specs import make_policy, named_model
-from flowzoo.agents.traits import dtype_for, has_bfloat16, weights_at
+from flowzoo.agents.traits import dtype_for, has_bfloat16, traits_of, weights_at
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
@@ -49,8 +50,10 @@ def test_auto_follows_size_and_hardware(tmp_path: Path) -> None:
     assert weights_at(vision) == math.inf
     with pytest.raises(UsageError, match="cannot load a model from"):
         weights_at(str(tmp_path))
-    with pytest.raises(UsageError, match="expected int, got str"):
-        weights_at(folder(tmp_path / "text", hidden_size="64"))
+    text = folder(tmp_path / "text", hidden_size="64")
+    for load in (weights_at, traits_of, lambda path: load_model(path, "float32")):
+        with pytest.raises(UsageError, match="expected int, got str"):
+            load(text)
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])

@@ -18,7 +18,13 @@ from typing import Any, Self
 
 from flowzoo.agents.chat.prompts import EngineStats, TokenizedPrompt, check_context, fitted_prompts
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, stop_tokens
-from flowzoo.agents.model_files import check_integrity, hide_bars, log_hub_lookup, model_source
+from flowzoo.agents.model_files import (
+    check_integrity,
+    hide_bars,
+    load_errors,
+    log_hub_lookup,
+    model_source,
+)
 from flowzoo.agents.policy import (
     Batching,
     Completion,
@@ -80,7 +86,7 @@ def load_model(source: str, dtype: EngineDType, device: str = "cpu") -> tuple[An
         model: Any = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except (SafetensorError, *load_errors()) as error:
         raise UsageError(
             f"cannot load a model from {source!r}; expected a folder with config.json, "
             f"tokenizer files and *.safetensors, or a model id of the hub: {error}"

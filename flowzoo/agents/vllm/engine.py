@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from flowzoo.agents.chat.template import stop_tokens
-from flowzoo.agents.model_files import check_integrity, model_source
+from flowzoo.agents.model_files import check_integrity, load_errors, model_source
 from flowzoo.agents.traits import EngineDType
 from flowzoo.agents.vllm.backend import (
     Adapter,
@@ -155,7 +155,7 @@ def load_texts(path: str) -> tuple[Any, Any, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except load_errors() as error:
         raise UsageError(
             f"cannot load a tokenizer and a config from {path!r}; expected a folder in Hugging "
             f"Face layout, or a model id of the hub: {error}"
