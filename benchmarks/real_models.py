@@ -374,6 +374,18 @@ TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {
 """Columns of each table, and how many of them name a row."""
 
 
+READABILITY = "python benchmarks/real_models.py MODEL readability, then --tables"
+COMMANDS = {
+    "real-readable": READABILITY,
+    "real-roles": READABILITY,
+    "real-learning": "flowzoo matrix benchmarks/real_learning.toml, then "
+    "python benchmarks/real_models.py --tables --runs FOLDER",
+    "real-failures": "flowzoo matrix benchmarks/real_failures.toml --out FOLDER, then "
+    "python benchmarks/real_models.py --tables --failures FOLDER",
+}
+"""Commands that make a table, of tables that are not a part's of Qwen."""
+
+
 def write_tables(out: Path, data: Path, runs: Path | None, failures: Path | None) -> None:
     """Write what has been played and trained into docs/data/real-*.json.
 
@@ -396,21 +408,12 @@ def write_tables(out: Path, data: Path, runs: Path | None, failures: Path | None
         table = {tuple(row[:named]): row for row in [*kept[name].get("rows", []), *new]}
         if not new:
             continue
-        part = {"real-readable": "MODEL readability", "real-roles": "MODEL readability"}.get(
-            name, f"qwen {name[5:]}"
-        )
-        command = f"python benchmarks/real_models.py {part}, then --tables"
-        if name == "real-learning":
-            command = (
-                "flowzoo matrix benchmarks/real_learning.toml, then "
-                "python benchmarks/real_models.py --tables --runs FOLDER"
-            )
-        if name == "real-failures":
-            command = (
-                "flowzoo matrix benchmarks/real_failures.toml --out FOLDER, then "
-                "python benchmarks/real_models.py --tables --failures FOLDER"
-            )
-        result = {"command": command, "columns": columns, "rows": list(table.values())}
+        played = f"python benchmarks/real_models.py qwen {name[5:]}, then --tables"
+        result = {
+            "command": COMMANDS.get(name, played),
+            "columns": columns,
+            "rows": list(table.values()),
+        }
         if name == "real-readable":
             result["before"] = before
         write_json(folder / f"{name}.json", result)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flowzoo.agents.evaluation.intervals import share_interval
+from flowzoo.baselines.report.reading import find_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import read_run
 from flowzoo.files import write_json
@@ -21,9 +21,9 @@ DATA = Path(__file__).resolve().parents[1] / "docs" / "data"
 TRUTHS = ("truth-diagnosis.json", "truth-diagnosis-fresh.json")
 
 
-def finished(folder: Path) -> Iterator[Path]:
+def finished(folder: Path) -> list[Path]:
     """The finished runs below a folder."""
-    return (file.parent for file in sorted(folder.rglob("summary.json")) if file.parent != folder)
+    return [run for run in find_runs([folder]) if (run / "summary.json").is_file()]
 
 
 def titles(run: Path) -> dict[str, list[str]]:
@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     sound = sound_runs()
     groups = {
-        "nothing changes": [*finished(options.unchanged)],
+        "nothing changes": finished(options.unchanged),
         "sound": [run for at in options.sound for run in finished(at) if run.name in sound],
     }
     rows: list[list[Any]] = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import Any
+
+from tests.tables import read_tables
 
 
 def refused(test: str, table: str, *, tuples: bool = True) -> list[tuple[Any, str]]:
@@ -15,8 +15,7 @@ def refused(test: str, table: str, *, tuples: bool = True) -> list[tuple[Any, st
         table: name of the table.
         tuples: turn lists of settings into tuples, which is what settings hold.
     """
-    text = Path(test).with_name("refused.toml").read_text(encoding="utf-8")
-    rows = tomllib.loads(text)[table]
+    rows = read_tables(test, "refused")[table]
     return [(settings_of(case) if tuples else case, message) for case, message in rows]
 
 

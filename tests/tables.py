@@ -12,9 +12,10 @@ import pytest
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 
-def read_tables(test_file: str) -> dict[str, Any]:
-    """Tables of the file that has the name of the test file and the suffix `.toml`."""
-    return tomllib.loads(Path(test_file).with_suffix(".toml").read_text(encoding="utf-8"))
+def read_tables(test_file: str, name: str = "") -> dict[str, Any]:
+    """Tables of the file NAME.toml beside a test file, by default of the test file's name."""
+    path = Path(test_file)
+    return tomllib.loads(path.with_name(f"{name or path.stem}.toml").read_text(encoding="utf-8"))
 
 
 def readings(tables: dict[str, Any]) -> list[tuple[str, str, str | None]]:

@@ -4,18 +4,17 @@ import json
 import shutil
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import pytest
 
 from flowzoo.cli import main
+from tests.tables import read_tables
 
 pytestmark = pytest.mark.xdist_group("wrong_lines")  # one process says all of them
 
 SECONDS = 1.5
 """In which a mistake is told, of CPU time, with Python's start."""
-SECTIONS = tomllib.loads(Path(__file__).with_name("wrong_lines.toml").read_text("utf-8"))
+SECTIONS = read_tables(__file__, "wrong_lines")
 TYPOS = [(line, message) for section in SECTIONS.values() for line, message in section.items()]
 """Mistakes that are found before a library of models is loaded."""
 
