@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Warm starts of SmolLM2-135M-Instruct from scripted experts, one for each workflow, into build/warm.
+# Warm starts of SmolLM2-135M-Instruct from scripted experts, one for each workflow, into build/warm:
+#     benchmarks/real_warm.sh [WORKFLOW ...]
 set -euo pipefail
-model=${1:-models/SmolLM2-135M-Instruct.Q4_1.gguf}
-for workflow in single voting eval_opt; do
+model=models/SmolLM2-135M-Instruct.Q4_1.gguf
+[[ $# -gt 0 ]] || set -- single voting eval_opt
+for workflow in "$@"; do
   episodes=320
   [[ $workflow != single ]] || episodes=800
   flowzoo sft "$workflow" --options level=1 --model "$model" --prompts short --examples 0 \
