@@ -15,6 +15,7 @@ from flowzoo.seeding import key_rng
 
 EPISODES = 30  # most episodes that are played to find the examples of a role
 SKILL = 0.5  # chance that the other roles are right, in the first episode
+LATER = 10  # episodes in which a role's second turn has to come, to be among its examples
 
 
 class WorkedExample(NamedTuple):
@@ -22,6 +23,7 @@ class WorkedExample(NamedTuple):
 
     messages: tuple[Message, ...]  # the chat, with the reply at its end
     value: object  # the parsed reply
+    turn: int  # of the role, from 0
 
 
 def with_examples(workflow: Workflow, count: int) -> Workflow:
@@ -45,7 +47,8 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
             example = _play(plain, role, number)
             examples += [] if example is None else [example]
             # They should say different things: a choice that never changes would be copied.
-            if len({repr(example.value) for example in examples}) >= count:
+            later = any(example.turn for example in examples) or number >= LATER
+            if later and len({repr(example.value) for example in examples}) >= count:
                 break
         chosen = _varied(examples, count)
         if len(chosen) < count:
@@ -81,18 +84,24 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
         turn_role = workflow.agents[turn.agent][0]
         if turn_role == role and turn.turn == turn_number and turn.reply is not None:
             fits = turn.reply.strict is not None and episode.role_scores.get(turn.call, 1.0) > 0
-            reply = {"role": "assistant", "content": turn.said}
-            return WorkedExample((*turn.observe(), reply), turn.reply.strict) if fits else None
+            chat, reply = turn.observe(), Message(role="assistant", content=turn.said)
+            # A second attempt that repeats the first shows how to ignore the critique.
+            if not fits or reply in chat:
+                return None
+            return WorkedExample((*chat, reply), turn.reply.strict, turn_number)
     return None
 
 
 def _varied(examples: list[WorkedExample], count: int) -> list[WorkedExample]:
+    # Half of them are second turns where there are that many; values that differ come first.
     chosen: list[WorkedExample] = []
     for fresh in (True, False):
-        for example in examples:
+        for example in sorted(examples, key=lambda example: -example.turn):
             prompt = example.messages[:-1]
             if len(chosen) == count or any(prompt == other.messages[:-1] for other in chosen):
                 continue
-            if not (fresh and any(example.value == other.value for other in chosen)):
+            full = example.turn and sum(other.turn for other in chosen) >= count // 2
+            repeated = any(example.value == other.value for other in chosen)
+            if not (fresh and (repeated or full)):
                 chosen.append(example)
-    return chosen
+    return sorted(chosen, key=lambda example: example.turn)

@@ -55,6 +55,18 @@ def test_choices_and_verdicts_vary() -> None:
     ) == 1
 
 
+@pytest.mark.parametrize(("name", "role"), [("eval_opt", "generator"), ("coder_tester", "coder")])
+def test_a_role_with_later_turns_is_shown_one_that_mends_its_first(name: str, role: str) -> None:
+    workflow = make_workflow(name, examples=4, task="math" if name == "eval_opt" else "code")
+    *_, first, critique, second = workflow.frames[role].examples
+    if name == "eval_opt":
+        assert "Incorrect" in critique["content"]
+        assert workflow.task.answer(first["content"]) != workflow.task.answer(second["content"])
+    else:
+        assert "Mismatches" in critique["content"]
+    assert workflow.task.answer(second["content"]) is not None
+
+
 def test_they_are_the_same_in_every_process_and_change_nothing_else() -> None:
     plain, shown = make_workflow("eval_opt"), make_workflow("eval_opt", examples=2)
     assert shown == make_workflow("eval_opt", examples=2)
