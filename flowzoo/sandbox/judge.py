@@ -22,10 +22,10 @@ from flowzoo.sandbox.runner.wire import Frame, FrameError
 # | cpu, wall | TLE, with the clock as the detail |
 # | memory | MLE |
 # | output | OLE |
-# | setup: the box failed before the program started; shot: the machine had no memory | SE |
+# | setup: the box failed before the program started; oom: the machine had no memory | SE |
 OutcomeName = Literal[
     "exited", "signaled", "raised", "returned", "unplain", "cpu", "wall", "memory", "output",
-    "compile", "setup", "shot",
+    "compile", "setup", "oom",
 ]  # fmt: skip
 
 SHOWN = 4096  # most characters of an output that a verdict keeps
@@ -113,7 +113,7 @@ def fault(outcome: CaseOutcome, output: str) -> Case:
         return _case(outcome, "WA", f"returned {detail or 'an object'}, which is no plain data", "")
     if name == "compile":
         return _case(outcome, "CE", detail or last_line(outcome.stderr), output)
-    if name in ("setup", "shot"):
+    if name in ("setup", "oom"):
         return _case(outcome, "SE", detail or "the box failed before the program started", output)
     if name == "raised":
         return _case(outcome, "RE", detail or last_line(outcome.stderr), output)

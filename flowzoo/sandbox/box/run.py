@@ -206,7 +206,7 @@ def outcome_of(frame: wire.Frame, believed: bool) -> CaseOutcome:
         outcome = read_outcome(frame)
     except wire.FrameError as error:
         raise BoxError(f"it broke the protocol: {error}") from error
-    if outcome.name == "shot":
+    if outcome.name == "oom":
         raise BoxError(
             "the machine ran out of memory and killed the program: ask for fewer workers"
         )

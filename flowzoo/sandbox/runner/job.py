@@ -30,14 +30,14 @@ _MOST_CALL = 1 << 24  # bytes of a call that a test makes
 class BoxContext:
     """State that all jobs of a box share."""
 
-    __slots__ = ("buffers", "channel", "kills", "plan", "shots", "zygote")
+    __slots__ = ("buffers", "channel", "kills", "oom_kills", "plan", "zygote")
 
     def __init__(
         self, channel: HostChannel, plan: ConfinementPlan, zygote: Zygote, kills: OomKills | None,
-        shots: OomKills,
+        oom_kills: OomKills,
     ) -> None:  # fmt: skip
         self.channel, self.plan, self.zygote = channel, plan, zygote
-        self.kills, self.shots = kills, shots
+        self.kills, self.oom_kills = kills, oom_kills
         # For stdout, stderr, records and messages of the process that runs.
         self.buffers = ByteBuffer(), ByteBuffer(), ByteBuffer(), ByteBuffer()
 
@@ -145,7 +145,7 @@ class RunnerJob:
             return
         while watch.status is None:
             watch.step()
-        if not self._take_records(watch):  # what it said with its last breath
+        if not self._take_records(watch):  # written before the process ended
             self._send_end(watch, first)
 
     def _take_records(self, watch: ProcessMonitor) -> bool:
@@ -228,12 +228,12 @@ class RunnerJob:
     def _send_end(self, watch: ProcessMonitor, first: int) -> None:
         outcome, code, number = watch.fault, 0, 0
         status = watch.status or 0
-        starved, shot = self._is_out_of_memory(status)
+        box_limit, machine_limit = self._is_out_of_memory(status)
         detail: bytes | memoryview = b""
         if not self._started:
             outcome, detail = "setup", _DIED_EARLY.encode()
-        elif not outcome and (starved or shot):
-            outcome = "memory" if starved else "shot"
+        elif not outcome and (box_limit or machine_limit):
+            outcome = "memory" if box_limit else "oom"
         elif not outcome and watch.cpu > watch.most_cpu:
             outcome = "cpu"
         elif not outcome and not self._compiled:
@@ -246,8 +246,8 @@ class RunnerJob:
             outcome, code = "exited", os.WEXITSTATUS(status)
             if code and self._ends_with_memory_error(watch):
                 outcome = "memory"
-        hopeless = self.style == "call" and not self._loaded and self.index == first
-        if hopeless or outcome in ("setup", "compile"):
+        is_final = self.style == "call" and not self._loaded and self.index == first
+        if is_final or outcome in ("setup", "compile"):
             self._send_rest(watch, outcome, detail, code, number)
             return
         self._send_case(watch, outcome, detail, None, code, number)
@@ -256,7 +256,7 @@ class RunnerJob:
     def _is_out_of_memory(self, status: int) -> tuple[bool, bool]:
         if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
             return False, False
-        box_kills, all_of_them = self.box.kills, self.box.shots.more()
+        box_kills, all_of_them = self.box.kills, self.box.oom_kills.more()
         return box_kills is not None and box_kills.more(), all_of_them
 
     def _ends_with_memory_error(self, watch: ProcessMonitor) -> bool:

@@ -132,7 +132,7 @@ class Game(DataTask[BoardRow]):
     """Options of the generator alone, which mean nothing for worlds from a file."""
 
     reward: GameReward = "sparse"
-    """`sparse`: 1 if the final state is the wished one, else 0. `shaped`: the return that the
+    """`sparse`: 1 if the final state is the goal, else 0. `shaped`: the return that the
     task's page describes, as a fraction of the best possible one; 0 if it is negative. The return
     itself is the part `return` of the grade."""
     seed: int = 0

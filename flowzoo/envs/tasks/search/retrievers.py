@@ -200,8 +200,8 @@ class HttpRetriever:
 
     def _check_transient(self, error: Exception, attempt: int) -> None:
         code = error.code if isinstance(error, urllib.error.HTTPError) else None
-        hopeless = code is not None and code < 500 and code != 429
-        if not hopeless and attempt < self.attempts:
+        is_final = code is not None and code < 500 and code != 429
+        if not is_final and attempt < self.attempts:
             return
         what = f"status {code}" if code is not None else repr(error)
         raise RetrieverError(
