@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.policy_map import role_of
 from flowzoo.baselines.diagnostics.cliff import FELL
+from flowzoo.baselines.diagnostics.skills import GIVEN
 from flowzoo.baselines.report.accuracy import gained
 from flowzoo.baselines.report.by_policy import policy_of, whole_role
 from flowzoo.baselines.report.changes import change_sign
 from flowzoo.baselines.report.findings import Facts, Finding, is_finite, percent
 from flowzoo.baselines.report.health import FAR, KL
 from flowzoo.baselines.report.moments import run_moment
-from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, check_bundled
+from flowzoo.baselines.report.roles import BORN, COLLAPSED, ONE_PLACE, WORSE, check_bundled
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import arguments, from_table
@@ -36,6 +37,7 @@ BROKEN_ROLE = (
 """Codes of findings that name a role, the plainest evidence first."""
 SHOWN = tuple(code for code in BROKEN_ROLE if code != "lost skill")
 READABLE = 0.9
+STILL = 0.1  # share of the largest movement below which a policy did not cause the fall
 CANNOT = {
     "never read": "write a readable reply", "never right": "answer rightly",
     BORN: "tell right from wrong",
@@ -85,7 +87,7 @@ def diagnose(run: RunData, facts: Facts, findings: Sequence[Finding]) -> dict[st
     bad = [finding for finding in findings if finding.level == "bad"]
     if not bad:
         return asdict(_healthy(run, facts, findings))
-    role = _role(facts, bad)
+    role = _role(run, facts, bad)
     before, after = _window(run, facts, bad)
     cause = next(
         _causes(run, facts, bad, role, (before, after)), Cause("The metrics do not show why.")
@@ -126,15 +128,31 @@ def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnos
 # -- what happened, in which role -----------------------------------------------------------------
 
 
-def _role(facts: Facts, bad: Sequence[Finding]) -> str:
+def _role(run: RunData, facts: Facts, bad: Sequence[Finding]) -> str:
     # A replay is the strongest evidence, then what a reader of the replies would see.
-    if facts.get("blamed"):
-        return str(facts["blamed"])
-    by_code = {finding.code: finding.role for finding in reversed(bad) if finding.role}
-    for code in BROKEN_ROLE:
-        if code in by_code:
-            return by_code[code]
-    return next((finding.role for finding in bad if finding.code == "loss"), "")
+    named = [finding for finding in bad if finding.role and finding.code in (*BROKEN_ROLE, "loss")]
+    ranks = {code: rank for rank, code in enumerate((*BROKEN_ROLE, "loss"))}
+    roles = [finding.role for finding in sorted(named, key=lambda finding: ranks[finding.code])]
+    roles = [*([str(facts["blamed"])] if facts.get("blamed") else []), *roles]
+    if not roles:
+        return _answering(run, bad)
+    if {finding.code for finding in named if finding.role == roles[0]} & CANNOT.keys():
+        return roles[0]
+    # A policy that hardly moved cannot have unlearned anything: its role suffers from another.
+    moves = {role: _moved(run, role) for role in roles}
+    return next(role for role in roles if moves[role] >= STILL * max(moves.values()))
+
+
+def _answering(run: RunData, bad: Sequence[Finding]) -> str:
+    """The role that answers from others' work, where a workflow ended worse than they."""
+    worse = any(finding.code == WORSE for finding in bad)
+    return next((role for role in run.roles if worse and role in GIVEN), "")
+
+
+def _moved(run: RunData, role: str) -> float:
+    """Divergences of the iterations of a role's policy, added up, in nats per token."""
+    name = KL + policy_of(run, role)
+    return sum(float(row[name]) for row in run.rows if is_finite(row.get(name)))
 
 
 def _window(run: RunData, facts: Facts, bad: Sequence[Finding]) -> tuple[int, int]:
@@ -162,7 +180,7 @@ def _what(run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after
     if "hacked" in codes and run.settings.get("reward"):
         return f"The training reward was earned without right answers; accuracy is {end}."
     if "hacked" in codes:
-        return "The score rose while fewer problems were solved."
+        return f"{next(f.title for f in bad if f.code == 'hacked')}."
     if "worse" in codes:
         return f"{next(f.title for f in bad if f.code == 'worse')}: {end}."
     gain = facts["gain"]

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from flowzoo.baselines.diagnostics.silence import silence_record
-from flowzoo.baselines.report.accuracy import more_evaluations
+from flowzoo.baselines.report.accuracy import gained, more_evaluations
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
+    FindingLevel,
     RunFindings,
     is_finite,
     listed,
@@ -51,13 +52,17 @@ FAR = 0.1
 iteration at 0.01 to 0.05 (arXiv:1707.06347 aims at 0.003 to 0.03)."""
 
 
-def health(run: RunData, _: Facts) -> RunFindings:
+def health(run: RunData, facts: Facts) -> RunFindings:
     """Report what the metrics of the learner warn of."""
-    return RunFindings({"distances": distances(run)}, health_findings(run))
+    findings = health_findings(run, learned=gained(facts["gain"]))
+    return RunFindings({"distances": distances(run)}, findings)
 
 
-def health_findings(run: RunData) -> list[Finding]:
-    """Findings on crashes, spikes, missed peaks, groups, truncation and causes of no learning."""
+def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
+    """Findings on crashes, spikes, missed peaks, groups, truncation and causes of no learning.
+
+    `learned`: held-out accuracy rose, so that groups without variance did no harm.
+    """
     findings: list[Finding] = []
     bad_rows = sorted(run.folder.glob("nonfinite-*.jsonl"))
     if bad_rows:
@@ -69,8 +74,14 @@ def health_findings(run: RunData) -> list[Finding]:
         reached = run.rows[-1]["step"] if run.rows else 0
         text = f"It has reached step {reached} of {run.settings.get('steps', '?')}."
         findings.append(Finding("warn", "The run is not finished", text))
-    findings += [*missed_peak(run), *distance_moved(run), *_spikes(run), *_groups(run)]
-    return [*findings, *_truncation(run), *_silences(run)]
+    silences = _silences(run)
+    groups = _groups(run, "result" if learned else "warn")
+    if any(finding.title == SILENCE_TITLES["reward"] for finding in silences):
+        # Two other words for the same steps.
+        silences = [finding for finding in silences if finding.title != SILENCE_TITLES["nothing"]]
+        groups = []
+    findings += [*missed_peak(run), *distance_moved(run), *_spikes(run), *groups]
+    return [*findings, *_truncation(run), *silences]
 
 
 def _silences(run: RunData) -> list[Finding]:
@@ -107,7 +118,7 @@ def _spikes(run: RunData) -> list[Finding]:
     return [Finding("warn", "Gradient spikes", text)]
 
 
-def _groups(run: RunData) -> list[Finding]:
+def _groups(run: RunData, level: FindingLevel) -> list[Finding]:
     rows = [row for row in run.rows if row.get("group/count")][-RECENT:]
     if not rows:
         return []
@@ -126,7 +137,7 @@ def _groups(run: RunData) -> list[Finding]:
         f"{share}by now the problems are {_difficulty(scores, flat)}. --refill replaces such "
         "problems during training."
     )
-    return [Finding("warn", "Most groups have zero variance", text)]
+    return [Finding(level, "Most groups have zero variance", text)]
 
 
 def _lost(run: RunData, scores: Sequence[float]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flowzoo.aliases import Floats
+from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
@@ -22,43 +23,48 @@ from flowzoo.baselines.run.reading import RunData, end_episodes
 from flowzoo.baselines.stats import paired_gain
 
 FALL = 0.10  # fall of held-out accuracy beside which a reward is looked at
-APART, Z_APART = 0.20, 3.0
-"""Growth of the distance of training reward and held-out accuracy that is called, and its size in
-standard errors."""
+APART = 0.20  # growth of the distance of training reward and held-out accuracy that is called
+Z_APART = {"": 3.0, "reward": 2.0}
+"""Its size in standard errors, under the task's score and under a reward of the user's own."""
 FEWEST_STEPS = 6
 FEWEST = 30  # problems
 
 
 def rewards(run: RunData, facts: Facts) -> RunFindings:
     """Report a training reward or a shaped score that parts from its purpose."""
-    return RunFindings(findings=[*_hacked_reward(run, facts["gain"]), *_shaped_score(run)])
+    return RunFindings(findings=[*_hacked_reward(run, facts), *_shaped_score(run)])
 
 
-def _hacked_reward(run: RunData, change: Facts | None) -> list[Finding]:
-    values = [row["reward/mean"] for row in run.rows if is_finite(row.get("reward/mean"))]
-    if len(values) < FEWEST_STEPS or change is None or run.settings.get("env"):
+def _hacked_reward(run: RunData, facts: Facts) -> list[Finding]:
+    course = [(int(row["step"]), float(row["reward/mean"])) for row in run.rows
+              if is_finite(row.get("reward/mean"))]  # fmt: skip
+    top = _top(run, facts)
+    if len(course) < FEWEST_STEPS or top is None or run.settings.get("env"):
         return []
-    gain = change["last"]
-    if gain["mean"] > -FALL or gain["high"] >= 0:
-        return []
-    if max(values) > 1:  # a reward of another scale
-        values = [value / max(values) for value in values]
+    steps, values = (np.array(column) for column in zip(*course, strict=True))
+    values = values / max(1.0, float(values.max()))  # a reward of another scale
     # The first step samples with the starting weights, as the first evaluation does.
-    last = values[-max(3, len(values) // 3) :]
-    held_out = [(float(scores.mean()), len(scores)) for scores in run.scores[[0, -1]]]
-    parted = (float(np.mean(last)) - held_out[1][0]) - (values[0] - held_out[0][0])
+    start = run.steps[top]
+    first = values[:1] if top == 0 else values[np.abs(steps - start) <= 1]
+    last = values[steps > start + 1][-max(3, len(values) // 3) :]
+    if len(first) == 0 or len(last) < 3:
+        return []
+    held_out = [(float(scores.mean()), len(scores)) for scores in run.scores[[top, -1]]]
+    before, after = float(first.mean()), float(last.mean())
+    parted = (after - held_out[1][0]) - (before - held_out[0][0])
     # A batch has few problems: its noise is read off the differences from step to step.
     noise = float(np.mean(np.diff(values[len(values) // 2 :]) ** 2)) / 2 * (1 + 1 / len(last))
-    noise += max(values[0] * (1 - values[0]), 0.0) / _rollouts(run)
+    noise += before * max(1 - before, 0.0) / _rollouts(run) / len(first)
     noise += sum(share * (1 - share) / items for share, items in held_out)
-    if parted < APART or parted < Z_APART * math.sqrt(noise):
-        return []
     source = str(run.settings.get("reward") or "")
+    if parted < APART or parted < Z_APART["reward" if source else ""] * math.sqrt(noise):
+        return []
+    change = paired_gain(run.scores[top].tolist(), run.scores[-1].tolist())
     text = (
-        f"The mean training reward was {percent(values[0])} at the first step and is "
-        f"{percent(float(np.mean(last)))} over the last {len(last)}, while held-out accuracy "
-        f"changed by {points(gain['mean'], sign=True)} points "
-        f"({between(gain['low'], gain['high'])}): they have parted by {points(parted)} points "
+        f"The mean training reward was {percent(before)} {'at' if top == 0 else 'around'} step "
+        f"{steps[0] if top == 0 else start} and is {percent(after)} over the last {len(last)}, "
+        f"while held-out accuracy changed by {points(change.mean, sign=True)} points "
+        f"({between(change.low, change.high)}): they have parted by {points(parted)} points "
         f"(standard error {points(math.sqrt(noise))})."
     )
     if source:
@@ -71,6 +77,16 @@ def _hacked_reward(run: RunData, change: Facts | None) -> list[Finding]:
         " Training and held-out problems differ, or the training problems were learned by heart."
     )
     return [Finding("bad", "Training reward rose while held-out accuracy fell", text, "parted")]
+
+
+def _top(run: RunData, facts: Facts) -> int | None:
+    """Evaluation from which accuracy fell: the first one, or the best before a cliff."""
+    if facts["gain"] is None:
+        return None
+    gain = facts["gain"]["last"]
+    if gain["mean"] <= -FALL and gain["high"] < 0:
+        return 0
+    return int(run.scores.mean(axis=1).argmax()) if facts["cliff"]["verdict"] in FELL else None
 
 
 def _rollouts(run: RunData) -> int:
@@ -100,6 +116,9 @@ def _shaped_score(run: RunData) -> list[Finding]:
     )
     if score.low > 0 and solved.high < 0:
         title = "The score rose while fewer problems were solved"
+        return [Finding("bad", title, text, "hacked")]
+    if score.high >= 0 and solved.high < 0 and solved.mean <= -FALL:
+        title = "Fewer problems are solved, and the score does not show it"
         return [Finding("bad", title, text, "hacked")]
     if score.low > 0 and solved.low <= 0:
         title = "The score rose, and no more problems are solved"

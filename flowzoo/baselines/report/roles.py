@@ -142,15 +142,16 @@ def trained_roles(run: RunData) -> list[str]:
 
 def _deaths(run: RunData, first: Sequence[Any], last: Sequence[Any]) -> list[RoleDeath]:
     roles = run.roles
-    if len(roles) < 2:  # a team of one has no other role that could replace it
-        return []
-    files, steps = run.transcript_files("eval"), run.steps
-    tests: list[RoleDeath | None] = [became_alone(first, last)]
+    tests: list[RoleDeath | None] = []
     for role in roles:
         unread = never_read(run.evaluations, role)
         tests.append(unread)
         if unread is None or not unread.positive:  # what cannot be read is never right
             tests.append(never_right(run.evaluations, role))
+    if len(roles) < 2:  # a team of one has no other role that could replace it
+        return [test for test in tests if test is not None and test.positive]
+    files, steps = run.transcript_files("eval"), run.steps
+    tests.append(became_alone(first, last))
     tops = best_steps(run.evaluations, roles)
     comparisons = len(roles) * (len(steps) - 1)
     for role in roles:

@@ -28,7 +28,8 @@ def page(make_run: MakeRun, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def facts_of(
         settings: Mapping[str, Any], rows: Callable[[dict[str, Any]], None], **plan: Any
     ) -> dict[str, Any]:
-        folder = make_run(tmp_path / "run", **{"every": 2, "items": 120} | plan)
+        number = len(list(tmp_path.iterdir()))
+        folder = make_run(tmp_path / f"run{number}", **{"every": 2, "items": 120} | plan)
         record = json.loads((folder / "run.json").read_text())
         record["settings"] |= dict(settings)
         (folder / "run.json").write_text(json.dumps(record))
@@ -101,6 +102,55 @@ def test_a_reward_that_rises_while_accuracy_falls_is_the_cause(page: Callable[..
     assert is_accepted(diagnosis["command"])
     titles = [finding["title"] for finding in facts["findings"]]
     assert titles[0] == "The reward was earned without right answers"  # causes come first
+
+
+def test_a_reward_is_found_by_the_fall_from_the_best_evaluation(page: Callable[..., Any]) -> None:
+    def paid(row: dict[str, Any]) -> None:
+        if row["step"]:
+            row["reward/mean"] = 0.1 if row["step"] < 6 else 0.6
+
+    course = (0.5, 0.65, 0.7, 0.7, 0.45, 0.45, 0.45)  # it ends where it began
+    for settings, code in (({"reward": "rewards.py:round"}, "hacked"), ({}, "parted")):
+        codes = page(settings, paid, course=course)["codes"]
+        assert ("", code) in codes
+
+
+def test_a_policy_that_did_not_move_is_not_blamed_for_the_fall(page: Callable[..., Any]) -> None:
+    def rows(row: dict[str, Any]) -> None:
+        if row["step"]:
+            row["learn/update_kl/generator"] = kl["generator"]
+            row["learn/update_kl/aggregator"] = kl["aggregator"]
+        if "eval/scores" in row and row["step"] > 6:
+            row["eval/strict/aggregator"] = 0.3  # it became unreadable, first among the evidence
+
+    for still, mover in (("aggregator", "generator"), ("generator", "aggregator")):
+        kl = {still: 1e-4, mover: 0.02}
+        facts = page({"sharing": ["isolated"]}, rows, course=FALL, sharing=("isolated",))
+        assert {"aggregator", "generator"} <= {role for role, _ in facts["codes"]}
+        assert facts["diagnosis"]["role"] == mover
+
+
+def test_a_lone_agent_that_is_never_right_is_a_problem(page: Callable[..., Any]) -> None:
+    def wrong(row: dict[str, Any]) -> None:
+        if "eval/scores" in row:
+            row["eval/role_score/solver"] = 0.0
+
+    facts = page({}, wrong, course=(0.01,) * 4, workflow="single")
+    assert facts["codes"] == [("solver", "never right")]
+    assert "cannot answer rightly" in facts["diagnosis"]["cause"]
+
+
+def test_groups_without_variance_warn_only_while_nothing_is_learned(
+    page: Callable[..., Any],
+) -> None:
+    def flat(row: dict[str, Any]) -> None:
+        if row["step"]:
+            row |= {"group/count": 16, "group/zero_variance": 12}
+
+    for course, level in (((0.3, 0.5, 0.6, 0.7, 0.7, 0.7), "result"), ((0.5,) * 6, "warn")):
+        findings = page({}, flat, course=course)["findings"]
+        levels = [one["level"] for one in findings if one["title"].endswith("zero variance")]
+        assert levels == [level]
 
 
 def test_a_role_that_could_never_be_read_is_named(page: Callable[..., Any]) -> None:
