@@ -25,7 +25,7 @@ from flowzoo.baselines.stats import paired_gain
 FALL = 0.10  # fall of held-out accuracy beside which a reward is looked at
 APART = 0.20  # growth of the distance of training reward and held-out accuracy that is called
 Z_APART = {"": 3.0, "reward": 2.0}
-"""Its size in standard errors, under the task's score and under a reward of the user's own."""
+"""The same in standard errors, under the task's score and under a reward of the user's own."""
 FEWEST_STEPS = 6
 FEWEST = 30  # problems
 
