@@ -365,7 +365,7 @@ TABLES: Mapping[str, tuple[tuple[str, ...], int]] = {
          "minutes"), 1
     ),
     "real-learning": (
-        ("workflow", "model", "seed", "steps", "before", "after", "gain, points", "minutes"), 3
+        ("workflow", "model", "seed", "steps", "before", "after", "gain, points", "minutes"), 4
     ),
     "real-failures": (
         ("cell", "seed", "there", "its figure, %", "Problems on the page", "role"), 2

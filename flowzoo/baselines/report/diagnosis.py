@@ -121,7 +121,8 @@ def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnos
     else:
         what = f"Held-out accuracy went {levels}, which may be chance, and no test found a fault."
     constant = [f" {f.title[0].upper()}{f.title[1:]}." for f in findings if f.code == ONE_PLACE]
-    rest = f" {len(undecided)} of the questions below are open." if undecided else ""
+    verb = "is" if len(undecided) == 1 else "are"
+    rest = f" {len(undecided)} of the questions below {verb} open." if undecided else ""
     return Diagnosis(["".join([what, *constant, rest])])
 
 
