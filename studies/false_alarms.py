@@ -1,7 +1,7 @@
 """Share of healthy pages with a Problem, by level of the findings.
 
 flowzoo matrix studies/unchanged.toml --out build/unchanged      # 160 runs in which nothing changes
-python -m studies.false_alarms build/unchanged --sound build/diagnosis build/fresh
+python -m studies.false_alarms build/unchanged --sound build/diagnosis build/fresh build/unseen
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowzoo.baselines.run.reading import read_run
 from flowzoo.files import write_json
 
 DATA = Path(__file__).resolve().parents[1] / "docs" / "data"
-TRUTHS = ("truth-diagnosis.json", "truth-diagnosis-fresh.json")
+TRUTHS = ("truth-diagnosis.json", "truth-diagnosis-fresh.json", "truth-diagnosis-unseen.json")
 
 
 def finished(folder: Path) -> list[Path]:
@@ -66,7 +66,7 @@ def main() -> None:
         if name != "all":
             alarms += [[run.parent.name, run.name, *problems] for run, problems in wrong]
     columns = ["pages", "number", "with a Problem", "share (95 %)", "Warnings a page"]
-    command = "python -m studies.false_alarms build/unchanged --sound build/diagnosis build/fresh"
+    command = "python -m studies.false_alarms build/unchanged --sound build/diagnosis build/fresh build/unseen"
     table = {"command": command, "columns": columns, "rows": rows, "alarms": alarms}
     write_json(DATA / "false-alarms.json", table)
     print(json.dumps(table, indent=1))

@@ -61,7 +61,7 @@ def health(run: RunData, facts: Facts) -> RunFindings:
 def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
     """Findings on crashes, spikes, missed peaks, groups, truncation and causes of no learning.
 
-    `learned`: held-out accuracy rose, so that groups without variance did no harm.
+    `learned`: held-out accuracy rose, so that steps and groups without a signal did no harm.
     """
     findings: list[Finding] = []
     bad_rows = sorted(run.folder.glob("nonfinite-*.jsonl"))
@@ -74,8 +74,8 @@ def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
         reached = run.rows[-1]["step"] if run.rows else 0
         text = f"It has reached step {reached} of {run.settings.get('steps', '?')}."
         findings.append(Finding("warn", "The run is not finished", text))
-    silences = _silences(run)
-    groups = _groups(run, "result" if learned else "warn")
+    level: FindingLevel = "result" if learned else "warn"
+    silences, groups = _silences(run, level), _groups(run, level)
     if any(finding.title == SILENCE_TITLES["reward"] for finding in silences):
         # Two other words for the same steps.
         silences = [finding for finding in silences if finding.title != SILENCE_TITLES["nothing"]]
@@ -84,11 +84,11 @@ def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
     return [*findings, *_truncation(run), *silences]
 
 
-def _silences(run: RunData) -> list[Finding]:
+def _silences(run: RunData, level: FindingLevel) -> list[Finding]:
     steps = run.rows[-1]["step"] if run.rows else 0
     return [
         Finding(
-            "warn",
+            level if cause["cause"] == "nothing" else "warn",
             SILENCE_TITLES[cause["cause"].partition("/")[0]],
             f"{cause['text'][0].upper()}{cause['text'][1:]}. "
             f"This held at {cause['steps']} of {steps} steps.",
