@@ -104,4 +104,5 @@ def _varied(examples: list[WorkedExample], count: int) -> list[WorkedExample]:
             repeated = any(example.value == other.value for other in chosen)
             if not (fresh and (repeated or full)):
                 chosen.append(example)
-    return sorted(chosen, key=lambda example: example.turn)
+    # First turns stand last: most calls are first turns, and the nearest example is copied most.
+    return sorted(chosen, key=lambda example: -example.turn)

@@ -58,7 +58,7 @@ def test_choices_and_verdicts_vary() -> None:
 @pytest.mark.parametrize(("name", "role"), [("eval_opt", "generator"), ("coder_tester", "coder")])
 def test_a_role_with_later_turns_is_shown_one_that_mends_its_first(name: str, role: str) -> None:
     workflow = make_workflow(name, examples=4, task="math" if name == "eval_opt" else "code")
-    *_, first, critique, second = workflow.frames[role].examples
+    _, first, critique, second, *_ = workflow.frames[role].examples
     if name == "eval_opt":
         assert "Incorrect" in critique["content"]
         assert workflow.task.answer(first["content"]) != workflow.task.answer(second["content"])
