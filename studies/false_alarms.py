@@ -66,7 +66,8 @@ def main() -> None:
         if name != "all":
             alarms += [[run.parent.name, run.name, *problems] for run, problems in wrong]
     columns = ["pages", "number", "with a Problem", "share (95 %)", "Warnings a page"]
-    command = "python -m studies.false_alarms build/unchanged --sound build/diagnosis build/fresh build/unseen"
+    sources = "build/unchanged --sound build/diagnosis build/fresh build/unseen"
+    command = f"python -m studies.false_alarms {sources}"
     table = {"command": command, "columns": columns, "rows": rows, "alarms": alarms}
     write_json(DATA / "false-alarms.json", table)
     print(json.dumps(table, indent=1))

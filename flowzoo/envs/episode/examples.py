@@ -15,7 +15,7 @@ from flowzoo.seeding import key_rng
 
 EPISODES = 30  # most episodes that are played to find the examples of a role
 SKILL = 0.5  # chance that the other roles are right, in the first episode
-LATER = 10  # episodes in which a role's second turn has to come, to be among its examples
+LATER = 10  # episodes within which a role's second turn has to come
 
 
 class WorkedExample(NamedTuple):
@@ -29,28 +29,33 @@ class WorkedExample(NamedTuple):
 def with_examples(workflow: Workflow, count: int) -> Workflow:
     """The workflow with `count` worked examples of every role before its chats.
 
+    A role that is asked again has one of its second turn before them.
+
     Raises:
         UsageError: the task has no problems for examples, or a role has fewer replies of its
             expert that can be read.
     """
     # Small language models copy the form of an example where they do not follow the sentence that
     # asks for it. The role does its job rightly in its examples, and the others half of the time:
-    # evaluators see right and wrong answers, aggregators ballots of both.
+    # evaluators see right and wrong answers, aggregators ballots of both. First turns stand last:
+    # they are most calls, and the nearest example is copied most.
     check_whole("examples", count, 0)
     if not count:
         return workflow
     plain = replace(workflow, system=())
     chats: dict[str, tuple[Message, ...]] = {}
     for role in workflow.role_counts():
-        examples = list[WorkedExample]()
+        first, second = list[WorkedExample](), list[WorkedExample]()
         for number in range(EPISODES):
-            example = _play(plain, role, number)
-            examples += [] if example is None else [example]
+            if (example := _play(plain, role, number)) is not None:
+                # A verdict says nothing of an earlier one.
+                again = example.turn and not isinstance(example.value, bool)
+                (second if again else first).append(example)
             # They should say different things: a choice that never changes would be copied.
-            later = any(example.turn for example in examples) or number >= LATER
-            if later and len({repr(example.value) for example in examples}) >= count:
+            varied = len({repr(example.value) for example in first}) >= count
+            if varied and (second or number >= LATER):
                 break
-        chosen = _varied(examples, count)
+        chosen = [*second[:1], *_varied(first, count)]
         if len(chosen) < count:
             raise UsageError(
                 f"examples={count}: only {len(chosen)} different examples of {role} that can be "
@@ -86,23 +91,21 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
             fits = turn.reply.strict is not None and episode.role_scores.get(turn.call, 1.0) > 0
             chat, reply = turn.observe(), Message(role="assistant", content=turn.said)
             # A second attempt that repeats the first shows how to ignore the critique.
-            if not fits or reply in chat:
+            repeats = turn_number and any(turn.said in message["content"] for message in chat)
+            if not fits or repeats:
                 return None
             return WorkedExample((*chat, reply), turn.reply.strict, turn_number)
     return None
 
 
 def _varied(examples: list[WorkedExample], count: int) -> list[WorkedExample]:
-    # Half of them are second turns where there are that many; values that differ come first.
+    # Examples with values that differ come first.
     chosen: list[WorkedExample] = []
     for fresh in (True, False):
-        for example in sorted(examples, key=lambda example: -example.turn):
+        for example in examples:
             prompt = example.messages[:-1]
             if len(chosen) == count or any(prompt == other.messages[:-1] for other in chosen):
                 continue
-            full = example.turn and sum(other.turn for other in chosen) >= count // 2
-            repeated = any(example.value == other.value for other in chosen)
-            if not (fresh and (repeated or full)):
+            if not (fresh and any(example.value == other.value for other in chosen)):
                 chosen.append(example)
-    # First turns stand last: most calls are first turns, and the nearest example is copied most.
-    return sorted(chosen, key=lambda example: -example.turn)
+    return chosen

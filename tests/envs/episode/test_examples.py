@@ -55,16 +55,21 @@ def test_choices_and_verdicts_vary() -> None:
     ) == 1
 
 
-@pytest.mark.parametrize(("name", "role"), [("eval_opt", "generator"), ("coder_tester", "coder")])
-def test_a_role_with_later_turns_is_shown_one_that_mends_its_first(name: str, role: str) -> None:
-    workflow = make_workflow(name, examples=4, task="math" if name == "eval_opt" else "code")
-    _, first, critique, second, *_ = workflow.frames[role].examples
-    if name == "eval_opt":
-        assert "Incorrect" in critique["content"]
-        assert workflow.task.answer(first["content"]) != workflow.task.answer(second["content"])
-    else:
-        assert "Mismatches" in critique["content"]
-    assert workflow.task.answer(second["content"]) is not None
+@pytest.mark.parametrize(
+    ("name", "task", "critique"),
+    [("eval_opt", "math", "Incorrect"), ("coder_tester", "code", "Mismatches")],
+)
+def test_a_role_that_is_asked_again_is_shown_a_turn_that_mends_its_first(
+    name: str, task: str, critique: str
+) -> None:
+    workflow = make_workflow(name, task, examples=4)
+    role = "generator" if name == "eval_opt" else "coder"
+    chat = workflow.frames[role].examples
+    (index,) = [at for at, message in enumerate(chat) if critique in message["content"]]
+    assert index < 3  # before the first turns
+    assert len(chat) == 2 * 4 + index + 2
+    assert workflow.task.answer(chat[index + 1]["content"]) is not None
+    assert not any(chat[index + 1]["content"] in before["content"] for before in chat[: index + 1])
 
 
 def test_they_are_the_same_in_every_process_and_change_nothing_else() -> None:
