@@ -107,7 +107,7 @@ def teams() -> list[Evaluation]:
         for workflow in FOUR:
             found.append(Evaluation(f"{name}/{workflow}", workflow, task, 100, data, settings, 256))
         votes = partial(Evaluation, workflow="single", task=task, problems=100, data=data)
-        for workflow in FOUR[1:]:
+        for workflow in ("voting", "orch_workers"):  # eval_opt costs little more than one reply
             found.append(
                 votes(f"{name}/votes-{workflow}", settings=settings, max_tokens=256,
                       like=f"{name}/{workflow}")
@@ -343,7 +343,7 @@ def failure_rows(folder: Path) -> list[list[str]]:
                     [label, str(run.settings["seed"]),
                      "yes" if failure.there(run.evaluations) else "no",
                      " ".join(f"{100 * value:.0f}" for value in course),
-                     "; ".join(facts["alarms"]) or "no Problem", diagnosis.get("role") or "–"]
+                     "; ".join(facts["alarms"][:2]) or "no Problem", diagnosis.get("role") or "–"]
                 )  # fmt: skip
     return rows
 
