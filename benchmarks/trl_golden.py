@@ -7,8 +7,10 @@ It runs in the environment of TRL and knows nothing of this project. A random mo
 whose weights `tests/baselines/learner/test_trl_steps.py` makes in the same way, takes three
 optimizer steps on the same rows at temperature 0.7, so that the second and the third are off
 policy. Old log-probs are TRL's own before the first step, those of the reference are those of the
-model at the start. Written down are the rows and, for every case, the loss before each step, the
-norm of its gradient, and the log-probs after the last.
+model at the start. In cases with an importance sampling mode the rows come as from vLLM, whose
+log-probs differ from the model's at the start by the gaps of the rows; old log-probs are then
+computed before every step. Written down are the rows and, for every case, the loss before each
+step, the norm of its gradient, and the log-probs after the last.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ STEPS, LR, TEMPERATURE, VOCABULARY = 3, 0.03, 0.7, 23
 EPS = 1e-3
 """Of AdamW: with its usual one a weight whose gradient is rounding moves by the whole rate."""
 COMMON = {"beta": 0.04, "epsilon": 0.2, "epsilon_high": 0.28, "loss_type": "dapo"}
+VLLM = {**COMMON, "beta": 0.0, "scale_rewards": "none", "vllm_importance_sampling_clip_max": 1.5}
 CASES: dict[str, dict[str, Any]] = {
     "kl corrected": COMMON,
     "kl plain": {**COMMON, "use_bias_correction_kl": False},
@@ -37,6 +40,14 @@ CASES: dict[str, dict[str, Any]] = {
     "gspo": {"importance_sampling_level": "sequence", "loss_type": "grpo", "epsilon": 0.05,
              "epsilon_high": 0.1},
     "cispo": {"loss_type": "cispo", "epsilon_high": 2.0},
+    "off-policy mask": {**COMMON, "off_policy_mask_threshold": 0.05},
+    "token truncate": {**VLLM, "vllm_importance_sampling_mode": "token_truncate",
+                       "vllm_importance_sampling_clip_min": 0.8},
+    "token mask": {**VLLM, "vllm_importance_sampling_mode": "token_mask"},
+    "sequence truncate": {**VLLM, "vllm_importance_sampling_mode": "sequence_truncate",
+                          "off_policy_mask_threshold": 0.05},
+    "sequence mask": {**VLLM, "vllm_importance_sampling_mode": "sequence_mask",
+                      "vllm_importance_sampling_clip_min": 1e-3},
 }  # fmt: skip
 
 
@@ -66,10 +77,13 @@ def make_rows() -> list[dict[str, Any]]:
     prompts = [draw(3), draw(5)]
     advantages = [1.2, -0.8, 0.4, -0.8, -1.5, 0.5, 0.5, 0.5]
     lengths = [4, 7, 2, 5, 6, 1, 3, 8]
-    return [
+    rows: list[dict[str, Any]] = [
         {"prompt": prompts[place // 4], "output": draw(length), "advantage": advantage}
         for place, (length, advantage) in enumerate(zip(lengths, advantages, strict=True))
     ]
+    for row, length in zip(rows, lengths, strict=True):
+        row["gap"] = (0.4 * torch.randn(length, generator=generator)).tolist()
+    return rows
 
 
 class Recording(GRPOTrainer):
@@ -78,7 +92,18 @@ class Recording(GRPOTrainer):
     given: list[dict[str, Any]]
     old: torch.Tensor | None = None
 
+    def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
+        rows = self.given
+        return (
+            [row["prompt"] for row in rows], [row["output"] for row in rows], None,
+            ["" for _ in rows], [row["sampler"] for row in rows], {}, None, None,
+        )  # fmt: skip
+
     def _generate_and_score_completions(self, inputs: list[Any]) -> dict[str, torch.Tensor]:
+        return super()._generate_and_score_completions(inputs) if self.use_vllm else self.batch()
+
+    def batch(self) -> dict[str, torch.Tensor]:
+        """The rows as tensors, with the log-probs at the start."""
         prompts = [torch.tensor(row["prompt"]) for row in self.given]
         outputs = [torch.tensor(row["output"]) for row in self.given]
         prompt_ids = torch.nn.utils.rnn.pad_sequence(prompts, batch_first=True, padding_side="left")
@@ -152,7 +177,7 @@ def run(case: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
         norms = Norms()
         trainer = Recording(
             model=folder,
-            reward_funcs=lambda completions, **kwargs: [0.0] * len(completions),
+            reward_funcs=lambda **kwargs: [row["advantage"] for row in rows],  # their means are 0
             args=settings,
             train_dataset=Dataset.from_list([{"prompt": "1"}, {"prompt": "2"}]),
             processing_class=tokens,
@@ -160,19 +185,26 @@ def run(case: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
         )
         trainer.model.eval()  # the model has no dropout; only layers' own flags differ
         trainer.given = rows
-        trainer.train()
+        trainer.batch()
         assert trainer.old is not None
-        batch = trainer._generate_and_score_completions([])
-        after = trainer.logps(trainer.model, batch)
-    lengths = [len(row["output"]) for row in rows]
-    before, after = (
-        [line[:length].tolist() for line, length in zip(found, lengths, strict=True)]
-        for found in (trainer.old, after)
-    )
+        before = lines(trainer.old, rows)
+        trainer.given = [
+            {**row, "sampler": [logp - gap for logp, gap in zip(line, row["gap"], strict=True)]}
+            for row, line in zip(rows, before, strict=True)
+        ]
+        trainer.use_vllm = "vllm_importance_sampling_mode" in case
+        trainer.train()
+        after = lines(trainer.logps(trainer.model, trainer.batch()), rows)
     return {
         "settings": case, "losses": trainer.losses, "grad_norms": norms.found,
         "logps_before": before, "logps_after": after,
     }  # fmt: skip
+
+
+def lines(logps: torch.Tensor, rows: list[dict[str, Any]]) -> list[list[float]]:
+    """The log-probs of each row's tokens."""
+    pairs = zip(logps, rows, strict=True)
+    return [line[: len(row["output"])].tolist() for line, row in pairs]
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from flowzoo.agents import Request
 from flowzoo.agents.vllm.backend import CHANGED_WITHIN_S
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Message, Problem
 from flowzoo.errors import FlowzooError
 
@@ -23,6 +24,10 @@ USUAL_TOLERANCE = {True: 1e-3, False: 0.15}
 
 class SyncError(FlowzooError, RuntimeError):
     """An engine does not have the learner's weights."""
+
+
+class LogprobGapError(FlowzooError, RuntimeError):
+    """The sampler's log-probs are further from the learner's than the run allows."""
 
 
 class LogprobGap(NamedTuple):
@@ -67,6 +72,31 @@ def check(
             f"{'at most' if exact else 'in the mean'} is allowed (sync_tolerance). Nothing that "
             "such an engine sampled is kept; the last checkpoint is good."
         )
+
+
+def check_bound(gaps: Mapping[str, LogprobGap], step: int, config: TrainConfig) -> None:
+    """Raise `LogprobGapError` if the rows of a policy differ by more than `max_logp_gap`."""
+    # The run ends and does not go on in another number format: its settings describe all its rows.
+    bound = config.max_logp_gap
+    for policy, gap in gaps.items():
+        if bound and not gap.mean <= bound:
+            raise LogprobGapError(
+                f"step {step}: sampler and learner differ by {gap.mean:.2g} nats a token in the "
+                f"mean of {gap.tokens} trained tokens of policy {policy!r} (learn/logp_gap_mean), "
+                f"and `max_logp_gap` allows {bound:g}: {_remedies(config)}continue from the last "
+                "checkpoint with a larger `max_logp_gap`"
+            )
+
+
+def _remedies(config: TrainConfig) -> str:
+    remedies: list[str] = []
+    if config.engine_dtype != "float32":
+        remedies.append(f"engine_dtype=float32 in place of {config.engine_dtype}")
+    if config.max_staleness:
+        remedies.append(f"max_staleness below {config.max_staleness}")
+    if config.old_logp == "sampler":
+        remedies.append("old_logp=recomputed, which corrects for the difference")
+    return f"in a new run (`out`) set {' or '.join(remedies)}, or " if remedies else ""
 
 
 PROBES = 4  # prompts asked, each of them twice: the second answer may use the first one's cache

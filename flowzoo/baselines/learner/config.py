@@ -17,6 +17,8 @@ Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum",
 Clipping = Literal["objective", "weight"]
 Compute = Literal["float32", "bfloat16"]
 Correction = Literal["none", "renormalize"]
+ImportanceLevel = Literal["token", "sequence", "geometric"]
+ImportanceMode = Literal["truncate", "mask"]
 KlEstimate = Literal["corrected", "plain"]
 Decay = Literal["matrices", "all"]
 LayoutChoice = Literal["auto", "packed", "padded"]
@@ -160,9 +162,21 @@ class RowOptions:
     so that N parallel agents count N times. `pooled` and `mean` are the same for one role."""
     old_logp: OldLogp = "sampler"
     """Log-probs that ratios are taken to: those recorded while sampling, or the learner's own
-    before its first step, with truncated importance sampling between the two."""
+    before its first step, with importance weights for the sampler's."""
+    importance_level: ImportanceLevel = "token"
+    """Importance weight of a token with `old_logp` recomputed: the ratio of learner to sampler of
+    its probability (`token`), of the whole reply's (`sequence`, the product), or the geometric mean
+    over the reply (`geometric`)."""
+    importance_mode: ImportanceMode = "truncate"
+    """Weights beyond `importance_cap` and `importance_floor`: `truncate` sets them to the bound,
+    `mask` to 0, which leaves the token (with other levels the reply) out of the policy gradient."""
     importance_cap: float = 2.0
-    """Largest importance weight of a token with `old_logp` recomputed."""
+    """Largest importance weight with `old_logp` recomputed."""
+    importance_floor: float = 0.0
+    """Smallest importance weight with `old_logp` recomputed; 0: any."""
+    off_policy_mask: float = 0.0
+    """Replies with a negative advantage are left out of the policy gradient if the learner's
+    log-probs are this much below the sampler's, in nats per token; 0: none."""
     correction: Correction = "none"
     """With top_p or top_k: `renormalize` takes the learner's log-probs over the kept tokens too."""
     truncated: Truncated = "mask"
@@ -264,6 +278,8 @@ def _check_choices(config: LearnerConfig) -> None:
         "schedule_clock": ScheduleClock,
         "truncated": Truncated,
         "old_logp": OldLogp,
+        "importance_level": ImportanceLevel,
+        "importance_mode": ImportanceMode,
         "correction": Correction,
         "compute": Compute,
         "layout": LayoutChoice,
@@ -288,8 +304,11 @@ def _check_numbers(config: LearnerConfig) -> None:
     check_bounds(
         config,
         positive,
-        ("warmup", "min_lr", "weight_decay", "top_k", "vocabulary_chunk", "clip_norm"),
-    )
+        (
+            "warmup", "min_lr", "weight_decay", "top_k", "vocabulary_chunk", "clip_norm",
+            "off_policy_mask",
+        ),
+    )  # fmt: skip
     if not 0 < config.top_p <= 1:
         raise UsageError(f"`top_p` must be in (0, 1], got {config.top_p}.")
     for name in ("beta1", "beta2"):
@@ -297,6 +316,10 @@ def _check_numbers(config: LearnerConfig) -> None:
             raise UsageError(f"`{name}` must be in [0, 1), got {getattr(config, name)}.")
     if not config.importance_cap >= 1:
         raise UsageError(f"`importance_cap` must be at least 1, got {config.importance_cap}.")
+    if not 0 <= config.importance_floor <= 1:
+        raise UsageError(
+            f"`importance_floor` must be between 0 and 1, got {config.importance_floor}."
+        )
     if not 0 <= config.coherence <= 1:
         raise UsageError(f"`coherence` must be between 0 and 1, got {config.coherence}.")
     for name in ("role_weights", "role_kl"):

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from flowzoo.baselines.learner.batch import Microbatch, TrainingRow, non_finite, role_microbatches
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
+from flowzoo.baselines.learner.correction import correct
 from flowzoo.baselines.learner.forward import (
     ForwardOutput,
     ForwardPass,
@@ -23,7 +24,7 @@ from flowzoo.baselines.learner.gradient_stats import RoleGradients, RoleGramMatr
 from flowzoo.baselines.learner.hidden_states import prepare
 from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
 from flowzoo.baselines.learner.loss import LossNormalizer, NonFiniteError, policy_loss
-from flowzoo.baselines.learner.metrics import TokenSums, importance_weights, with_correction
+from flowzoo.baselines.learner.metrics import TokenSums, token_sums
 from flowzoo.baselines.learner.update_effect import UpdateEffect
 from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, Weights
@@ -167,23 +168,25 @@ class LossGradient:
         self, rows: Sequence[TrainingRow], batch: Microbatch, scores: ForwardOutput,
         old: Tensor | None, totals: LossNormalizer,
     ) -> tuple[Tensor, TokenSums]:  # fmt: skip
-        behavior, importance = batch.behavior_logps, None
-        if self.config.old_logp == "recomputed":
-            behavior = scores.logps.detach() if old is None else old
-            importance = importance_weights(behavior, batch, self.config.importance_cap)
+        now = scores.logps.detach()
+        old = now if old is None else old
+        correction = correct(now, old, batch, self.config)
+        recomputed = self.config.old_logp == "recomputed"
         device = batch.mask.device
         try:
             loss, stats = policy_loss(
-                scores.logps, behavior, batch.advantages, batch.mask, self.config.loss,
-                totals=totals, reference_logps=self._reference_logps(batch, scores.kept_tokens),
+                scores.logps, old if recomputed else batch.behavior_logps, batch.advantages,
+                batch.mask, self.config.loss, totals=totals,
+                reference_logps=self._reference_logps(batch, scores.kept_tokens),
                 entropies=scores.entropies,
                 row_weights=torch.tensor([row.weight for row in rows], device=device),
                 kl_coefs=torch.tensor([row.kl for row in rows], device=device),
-                importance=importance,
+                importance=correction.weights,
+                sampler_logps=batch.behavior_logps if recomputed else None,
             )  # fmt: skip
         except NonFiniteError as error:
             raise non_finite("loss", [rows[idx].call for idx in error.rows]) from error
-        return loss, with_correction(stats, batch, behavior, importance, scores, self.config)
+        return loss, token_sums(stats, correction, scores, self.config)
 
     def _reference_logps(self, batch: Microbatch, kept_tokens: KeptTokens | None) -> Tensor | None:
         if self._reference is None:

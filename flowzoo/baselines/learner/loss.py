@@ -87,6 +87,7 @@ def policy_loss(
     row_weights: Tensor | None = None,
     kl_coefs: Tensor | None = None,
     importance: Tensor | None = None,
+    sampler_logps: Tensor | None = None,
 ) -> tuple[Tensor, LossStats]:
     """The loss of some rows of a batch, a scalar to be minimized, and its statistics.
 
@@ -94,11 +95,12 @@ def policy_loss(
     w the weight of its row. The aggregation counts the whole batch (`totals`), so a batch gives one
     gradient however it is cut. Tensors are (rows, tokens), `advantages`, `row_weights` and
     `kl_coefs` (rows,); values outside the mask are never looked at, and a row without tokens counts
-    as a row. `importance` corrects for old log-probs other than the sampler's.
+    as a row. Where `behavior_logps` are not the sampler's, `sampler_logps` are, and `importance`
+    corrects the surrogate for them. A token whose `importance` is 0 keeps its KL and entropy terms.
     """
     per_token = {
         "behavior_logps": behavior_logps, "mask": mask, "reference_logps": reference_logps,
-        "entropies": entropies, "importance": importance,
+        "entropies": entropies, "importance": importance, "sampler_logps": sampler_logps,
     }  # fmt: skip
     per_row = {"advantages": advantages, "row_weights": row_weights, "kl_coefs": kl_coefs}
     _check_shapes(logps, per_token, per_row)
@@ -113,12 +115,13 @@ def policy_loss(
         clipped = dual_clipped = torch.zeros_like(mask)
     else:
         loss, clipped, dual_clipped = _surrogate(weight.exp(), now, advantages[:, None], config)
-    kl = _reference_kl(logps, log_ratio, reference_logps, mask, config, kl_coefs)
     if importance is not None:
-        weights = torch.where(mask, importance.detach(), 0.0)
-        loss = loss * weights
-        if kl is not None and config.kl_estimate == "corrected":
-            kl = kl * weights
+        loss = loss * torch.where(mask, importance.detach(), 0.0)
+    drawn = log_ratio
+    if sampler_logps is not None:
+        drawn = torch.where(mask, logps - sampler_logps, 0.0)
+        _check_finite(drawn.sum(-1), "log-prob")
+    kl = _reference_kl(logps, drawn, reference_logps, mask, config, kl_coefs)
     if kl is not None:
         loss = loss + (config.kl_coef if kl_coefs is None else kl_coefs[:, None]) * kl
     if entropies is not None:

@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
-from torch import Tensor
-
-from flowzoo.baselines.learner.batch import Microbatch, TrainingRow
+from flowzoo.baselines.learner.batch import TrainingRow
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.correction import Correction, CorrectionSums
 from flowzoo.baselines.learner.forward import ForwardOutput
 from flowzoo.baselines.learner.gradient_stats import RoleGramMatrix, gram_metrics
 from flowzoo.baselines.learner.loss import LossStats
@@ -21,8 +19,7 @@ class TokenSums:
     """Sums over the trained tokens of some rows; sums of microbatches can be added."""
 
     loss: LossStats = field(default_factory=LossStats)
-    importance: float = 0.0  # importance weights, after the cap
-    capped: float = 0.0  # tokens whose importance weight the cap lowered
+    correction: CorrectionSums = field(default_factory=CorrectionSums)
     outside: float = 0.0  # sampled tokens that the learner's top-k and top-p would not have kept
 
     def __add__(self, other: TokenSums) -> TokenSums:
@@ -41,25 +38,15 @@ class OptimizerStep:
     """Cosine to the running mean of gradients, and the scale it gave."""
 
 
-def importance_weights(old: Tensor, batch: Microbatch, cap: float) -> Tensor:
-    """Truncated importance weights (rows, T) of the learner over the sampler; 1 off the mask."""
-    gap = torch.where(batch.mask, old - batch.behavior_logps, 0.0)
-    return gap.exp().clamp_max(cap)
-
-
-def with_correction(
-    stats: LossStats, batch: Microbatch, old: Tensor, importance: Tensor | None,
-    scores: ForwardOutput, config: LearnerConfig,
-) -> TokenSums:  # fmt: skip
-    """The statistics of the loss, with the gap to the sampler where `old` is not the sampler's."""
+def token_sums(
+    stats: LossStats, correction: Correction, scores: ForwardOutput, config: LearnerConfig
+) -> TokenSums:
+    """Add the correction to the statistics of the loss, whose gap becomes that to the sampler."""
     outside = 0.0 if scores.kept_tokens is None else float(scores.kept_tokens.outside.sum())
-    if importance is None:
-        return TokenSums(stats, outside=outside)
-    gap = torch.where(batch.mask, old - batch.behavior_logps, 0.0).abs()
-    stats = replace(stats, gap=float(gap.sum()), gap_max=float(gap.max()))
-    inside = importance[batch.mask]
-    capped = float((inside >= config.importance_cap).sum())
-    return TokenSums(stats, importance=float(inside.sum()), capped=capped, outside=outside)
+    if config.old_logp == "recomputed":
+        gap = correction.log_ratio.abs()
+        stats = replace(stats, gap=float(gap.sum()), gap_max=float(gap.max()))
+    return TokenSums(stats, correction.sums, outside)
 
 
 def row_counts(rows: Sequence[TrainingRow]) -> dict[str, float]:
@@ -114,9 +101,7 @@ def step_metrics(steps: Sequence[OptimizerStep], config: LearnerConfig) -> dict[
     }
     if config.needs_reference:
         metrics["learn/reference_kl"] = loss.reference_kl / tokens
-    if config.old_logp == "recomputed":
-        metrics["learn/importance"] = total.importance / tokens
-        metrics["learn/importance_capped"] = total.capped / tokens
+    metrics |= _correction_metrics(steps[0].sums, total, config)
     if config.correction == "renormalize":
         metrics["learn/outside_kept"] = total.outside / tokens
     scales = [step.coherence for step in steps if step.coherence is not None]
@@ -125,6 +110,27 @@ def step_metrics(steps: Sequence[OptimizerStep], config: LearnerConfig) -> dict[
         metrics["learn/coherence_scale"] = sum(scale for _, scale in scales) / len(scales)
     grams = [step.gram for step in steps if step.gram is not None]
     return metrics | gram_metrics(grams) | _by_role([step.by_role for step in steps])
+
+
+def _correction_metrics(
+    first: TokenSums, total: TokenSums, config: LearnerConfig
+) -> dict[str, float]:
+    tokens, before = max(total.loss.tokens, 1.0), first.correction
+    rows = max(before.rows, 1.0)
+    metrics = {
+        "learn/chi2_token": before.chi2_token / max(first.loss.tokens, 1.0),
+        "learn/chi2_seq": before.chi2_seq / rows,
+        "learn/log_ppl_diff": before.ppl / rows,
+        "learn/log_ppl_abs_diff": before.ppl_abs / rows,
+    }
+    if config.old_logp == "recomputed":
+        beyond = "masked" if config.importance_mode == "mask" else "capped"
+        metrics["learn/importance"] = total.correction.importance / tokens
+        metrics[f"learn/importance_{beyond}"] = total.correction.beyond / tokens
+    if config.off_policy_mask:
+        masked = total.correction.masked / max(total.correction.rows, 1.0)
+        metrics["learn/off_policy_masked"] = masked
+    return metrics
 
 
 def _by_role(steps: Sequence[Mapping[str, TokenSums]]) -> dict[str, float]:

@@ -38,7 +38,8 @@ _LEAST_ZERO = (
     "truncation_penalty", "stop_patience", "probe_every", "schedule_steps", "eval_every",
     "checkpoint_every", "sync_check_every",
     "dual_clip", "length_cache", "clip_norm", "shard_jobs", "ranks", "rollout_workers",
-    "rollout_gpus", "learner_workers", "learner_gpus", "graders", "max_staleness",
+    "rollout_gpus", "learner_workers", "learner_gpus", "graders", "max_staleness", "max_logp_gap",
+    "off_policy_mask",
 )  # fmt: skip
 
 _COUNTS = (

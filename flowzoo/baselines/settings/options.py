@@ -173,6 +173,9 @@ class EngineOptions(DecodingOptions):
     trained on must give the learner the sampler's log-probs, or the run stops. It is probed at the
     start, after a restart and before every evaluation as well. 0: 10, or 1 where rows prove nothing
     (with `max_staleness`, ranks or rollout workers)."""
+    max_logp_gap: float = 0.0
+    """Largest mean difference of sampler and learner log-probs, in nats per trained token before
+    the first optimizer step (`learn/logp_gap_mean`), above which the run stops; 0: any."""
     max_staleness: int = 0
     """Batches that are sampled ahead while the learner works, so that each comes from weights that
     are that many steps older: 0, or 1 with a split vLLM engine, a server or rollout workers.

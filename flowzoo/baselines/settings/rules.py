@@ -189,7 +189,10 @@ def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, st
             bool(algorithm.kl if config.kl is None else config.kl) or bool(config.role_kl),
             "of a KL term (`kl` or `role_kl`)",
         ),
-        "importance_cap": (config.old_logp == "recomputed", "of old_logp=recomputed"),
+        **dict.fromkeys(
+            ("importance_level", "importance_mode", "importance_cap", "importance_floor"),
+            (config.old_logp == "recomputed", "of old_logp=recomputed"),
+        ),
         "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_steps": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_clock": (config.schedule != "constant" or config.warmup > 0, "of a schedule"),

@@ -12,7 +12,7 @@ from functools import partial
 
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
 from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
-from flowzoo.baselines.backends.sync_check import row_gaps
+from flowzoo.baselines.backends.sync_check import check_bound, row_gaps
 from flowzoo.baselines.diagnostics.forms import form_metrics
 from flowzoo.baselines.diagnostics.probe import probe_metrics, slot_grams
 from flowzoo.baselines.diagnostics.silence import Silence, silences, start_alarms
@@ -147,7 +147,9 @@ class Trainer:
                 earlier = [past[norm] for past in self.state.history if norm in past]
                 row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
         # Rows of the newest weights prove the last sync in steps without a probe.
-        self.engines.compare(row_gaps(row, self.learners))
+        gaps = row_gaps(row, self.learners)
+        self.engines.compare(gaps)
+        check_bound(gaps, step, config)
         learned_at = time.perf_counter()
         # Weights are not replaced under an engine that samples.
         self.batches.wait()

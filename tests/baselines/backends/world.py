@@ -63,6 +63,8 @@ def learners_of(case: dict[str, Any]) -> list[Learner]:
         coherence=0.5 if case.get("coherence") else 0.0, layout=case.get("layout", "packed"),
         microbatch_tokens=case.get("tokens", 32), updates_per_iteration=case.get("steps", 1),
         old_logp="recomputed" if case.get("steps", 1) > 1 else "sampler",
+        importance_level="sequence" if case.get("steps", 1) > 1 else "token",
+        off_policy_mask=0.0 if case.get("steps", 1) > 1 else 0.2,
         gradient_checkpointing=case.get("again", False), optimizer=case.get("optimizer", "adamw"),
         clip_norm=case.get("clip", 0.05),
     )  # fmt: skip

@@ -104,31 +104,85 @@ def test_the_reference_of_an_adapter_is_its_base(tiny_model, role_rows, row_logp
     assert torch.equal(flat(two.parameters()), other)
 
 
-@pytest.mark.parametrize("cap", [2.0, 1.1])
-def test_recomputed_old_logps_are_corrected_by_capped_weights(
-    cap, tiny_model, role_rows, row_logps, own_logps
+@pytest.mark.parametrize(
+    ("choices", "bound"),
+    [
+        ({"importance_cap": 1.1}, lambda ratios: ratios.clamp_max(1.1)),
+        ({}, lambda ratios: ratios.clamp_max(2.0)),
+        (
+            {"importance_level": "sequence", "microbatch_rows": 2},
+            lambda ratios: ratios.prod().clamp_max(2.0).expand_as(ratios),
+        ),
+        (
+            {"importance_mode": "mask", "importance_floor": 0.5, "layout": "padded"},
+            lambda ratios: torch.where((ratios < 0.5) | (ratios > 2.0), 0.0, ratios),
+        ),
+    ],
+    ids=["1.1", "2", "sequence", "mask"],
+)
+def test_recomputed_old_logps_are_corrected_by_bounded_weights(
+    choices, bound, tiny_model, role_rows, row_logps, own_logps
 ):
-    """The sampler was another model: the ratio starts at 1 and importance weights stand before."""
+    """The sampler was another model: the ratio starts at 1 and importance weights stand before.
+
+    The loss is divided by all tokens, masked ones too.
+    """
     model = tiny_model()
     calls = own_logps(tiny_model(2), role_rows())
-    tokens, loss, weights = sum(len(call.output_ids) for call in calls), 0.0, []
+    tokens, loss, pairs = sum(len(call.output_ids) for call in calls), 0.0, []
     for call, advantage in zip(calls, ADVANTAGES, strict=True):
         now = chosen(row_logps(model, call), call)
-        importance = (now.detach() - torch.tensor(call.logps)).exp().clamp_max(cap)
-        weights.append(importance)
-        loss = loss - (importance * (now - now.detach()).exp() * advantage).sum() / tokens
+        ratios = (now.detach() - torch.tensor(call.logps)).exp()
+        pairs.append((ratios, bound(ratios)))
+        loss = loss - (bound(ratios) * (now - now.detach()).exp() * advantage).sum() / tokens
     expected = gradient(list(model.parameters()), loss)
-    learner = descend(Learner(model, config(old_logp="recomputed", importance_cap=cap)))
+    learner = descend(Learner(model, config(old_logp="recomputed", **choices)))
     before = flat(learner.parameters)
     metrics = learner.update(calls, ADVANTAGES)
     torch.testing.assert_close(before - flat(learner.parameters), expected, atol=1e-5, rtol=1e-4)
-    trained = torch.cat([w for w, a in zip(weights, ADVANTAGES, strict=True) if a])
-    assert metrics["learn/importance"] == pytest.approx(float(trained.mean()), rel=1e-4)
-    assert metrics["learn/importance_capped"] == pytest.approx(
-        float((trained >= cap).float().mean())
-    )
+    trained = [pair for pair, a in zip(pairs, ADVANTAGES, strict=True) if a]
+    ratios, weights = (torch.cat(list(values)).double() for values in zip(*trained, strict=True))
+    assert metrics["learn/importance"] == pytest.approx(float(weights.mean()), rel=1e-4)
+    if "importance_level" not in choices:
+        name = "masked" if "importance_mode" in choices else "capped"
+        outside = float((weights != ratios).double().mean())
+        assert metrics[f"learn/importance_{name}"] == pytest.approx(outside)
+    replies = torch.stack([row.double().prod() for row, _ in trained])
+    gaps = torch.stack([-row.double().log().mean() for row, _ in trained])
+    for name, value in {
+        "chi2_token": (ratios**2 - 1).mean(), "chi2_seq": (replies**2 - 1).mean(),
+        "log_ppl_diff": gaps.mean(), "log_ppl_abs_diff": gaps.abs().mean(),
+    }.items():  # fmt: skip
+        assert metrics[f"learn/{name}"] == pytest.approx(float(value), rel=1e-3)
     assert metrics["learn/ess"] == pytest.approx(1.0)
     assert metrics["learn/logp_gap_max"] > 0.1, "the gap is that to the sampler"
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.2])
+def test_a_reply_off_policy_has_its_kl_term_alone(kl, tiny_model, role_rows, row_logps, own_logps):
+    model, anchor = tiny_model(), tiny_model(1)
+    calls = own_logps(tiny_model(2), role_rows())
+    tokens, loss, masked = sum(len(call.output_ids) for call in calls), 0.0, []
+    for call, advantage in zip(calls, ADVANTAGES, strict=True):
+        now = chosen(row_logps(model, call), call)
+        ratio = (now - torch.tensor(call.logps)).exp()
+        with torch.no_grad():
+            then = chosen(row_logps(anchor, call), call)
+        masked.append(advantage < 0 and float(-ratio.detach().log().mean()) > 0.5)
+        k3 = (then - now).exp() - (then - now) - 1
+        loss = loss + ((0.0 if masked[-1] else -advantage) * ratio + kl * ratio * k3).sum() / tokens
+    settings = config(loss=replace(PLAIN, kl_coef=kl), off_policy_mask=0.5, microbatch_rows=2)
+    learner = descend(Learner(model, settings, anchor))
+    expected = gradient(learner.parameters, loss)
+    before = flat(learner.parameters)
+    metrics = learner.update(calls, ADVANTAGES)
+    torch.testing.assert_close(before - flat(learner.parameters), expected, atol=1e-5, rtol=1e-4)
+    assert 0 < sum(masked) < sum(advantage < 0 for advantage in ADVANTAGES)
+    trained = metrics["learn/rows_trained"]
+    assert metrics["learn/off_policy_masked"] == pytest.approx(sum(masked) / trained)
+    only = [advantage if left else 0.0 for advantage, left in zip(ADVANTAGES, masked, strict=True)]
+    if not kl:
+        assert not moved(learner, calls, only).any(), "nothing is left of a masked reply"
 
 
 def test_old_logps_of_later_steps_are_those_before_the_first(tiny_model, role_rows, own_logps):
@@ -220,7 +274,8 @@ def test_what_only_saves_time_or_memory_does_not_change_the_update(
     changes, adapter, tiny_model, role_rows, own_logps
 ):
     calls = own_logps(tiny_model(1), role_rows())
-    common = {"old_logp": "recomputed", "role_kl": {"a": 0.2}, "role_gradients": True}
+    common = {"old_logp": "recomputed", "importance_level": "sequence", "off_policy_mask": 0.5,
+              "role_kl": {"a": 0.2}, "role_gradients": True}  # fmt: skip
 
     def update(**settings):
         weights: Any = tiny_model()

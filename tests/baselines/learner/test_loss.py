@@ -26,7 +26,7 @@ def tensors(seed: int = 0, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]
     mask = torch.arange(shape[1])[None] < torch.tensor(lengths)[:, None]
     values = {
         name: -torch.rand(shape, generator=generator, dtype=torch.float64) * 3
-        for name in ("logps", "behavior_logps", "reference_logps")
+        for name in ("logps", "behavior_logps", "reference_logps", "sampler_logps")
     }
     for name in ("entropies", "importance"):
         values[name] = 2 * torch.rand(shape, generator=generator, dtype=torch.float64)
@@ -50,6 +50,8 @@ class Token(NamedTuple):
     reference: float
     entropy: float
     importance: float
+    drawn: float
+    """Log-ratio to the sampler."""
     kl_coef: float
 
 
@@ -75,7 +77,7 @@ def reference_token(token: Token, config: LossConfig) -> tuple[float, float, flo
     distance = token.reference - token.logp
     k3, k3_slope = np.exp(distance) - distance - 1, 1 - np.exp(distance)
     if config.kl_estimate == "corrected":
-        own *= token.importance
+        own = np.exp(np.float64(token.drawn))
         k3, k3_slope = own * k3, own * k3 + own * k3_slope  # the product rule
     loss = -token.importance * objective + token.kl_coef * k3 - config.entropy_coef * token.entropy
     of_row = -token.importance * slope if config.ratio == "sequence" else 0.0
@@ -88,6 +90,7 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
     values = {name: value.detach().numpy() for name, value in data.items()}
     mask = values["mask"]
     lengths = [int(row.sum()) for row in mask]
+    drawn = values.get("sampler_logps", values["behavior_logps"])
     total, gradient = 0.0, np.zeros(mask.shape)
     for row, length in enumerate(lengths):
         ratios = [values["logps"][row, t] - values["behavior_logps"][row, t] for t in range(length)]
@@ -97,6 +100,7 @@ def reference_loss(data: dict[str, Any], config: LossConfig) -> tuple[float, np.
                 values["advantages"][row], values["reference_logps"][row, t],
                 values["entropies"][row, t],
                 values["importance"][row, t] if "importance" in values else 1.0,
+                values["logps"][row, t] - drawn[row, t],
                 values["kl_coefs"][row] if "kl_coefs" in values else config.kl_coef,
             )  # fmt: skip
             share = {
@@ -133,7 +137,7 @@ EXTRAS = [
     ("row_weights",),
     ("kl_coefs",),
     ("importance",),
-    ("row_weights", "kl_coefs", "importance"),
+    ("row_weights", "kl_coefs", "importance", "sampler_logps"),
 ]
 
 
@@ -142,7 +146,7 @@ EXTRAS = [
 def test_value_and_gradient_equal_the_reference(config, extras):
     for seed, lengths in enumerate(SHAPES):
         data = tensors(seed, lengths)
-        for name in {"row_weights", "kl_coefs", "importance"} - set(extras):
+        for name in {"row_weights", "kl_coefs", "importance", "sampler_logps"} - set(extras):
             del data[name]
         loss, _ = policy_loss(**data, config=config)
         loss.backward()
@@ -345,7 +349,7 @@ def test_the_corrected_kl_is_that_of_the_current_policy_with_its_gradient(estima
             logps[token].reshape(1, 1), before[token].log().reshape(1, 1), torch.zeros(1),
             torch.ones(1, 1, dtype=torch.bool), config,
             reference_logps=reference[token].log().reshape(1, 1),
-            importance=None if old is None else (before / sampler)[token].reshape(1, 1),
+            sampler_logps=None if old is None else sampler[token].log().reshape(1, 1),
         )  # fmt: skip
         found = found + sampler[token] * loss
     wanted, got = (torch.autograd.grad(one, scores, retain_graph=True)[0] for one in (exact, found))
@@ -384,7 +388,15 @@ def test_only_empty_rows():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize(
     "name",
-    ["logps", "behavior_logps", "reference_logps", "importance", "row_weights", "advantages"],
+    [
+        "logps",
+        "behavior_logps",
+        "reference_logps",
+        "importance",
+        "sampler_logps",
+        "row_weights",
+        "advantages",
+    ],
 )
 def test_a_poisoned_row_is_named(name, bad):
     data = tensors()

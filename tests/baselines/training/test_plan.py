@@ -40,6 +40,8 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow():
         lr=0.5, min_lr=0.25, schedule="linear", schedule_clock="update", warmup=3, steps=9,
         weight_decay=0.125, clip_norm=2.0, updates=0, rows_per_update=7, temperature=0.75,
         top_p=0.5, top_k=5, correction="renormalize", old_logp="recomputed", importance_cap=3.0,
+        importance_level="sequence", importance_mode="mask", importance_floor=0.5,
+        off_policy_mask=0.25,
         truncated="penalize", truncation_penalty=0.5, role_weights=("generator=2",),
         role_kl=("aggregator=0.5",), coherence=0.5, role_gradients=False, microbatch_tokens=99,
         compute="bfloat16", layout="padded", gradient_checkpointing=True, compile=True, kl=0.25,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flowzoo.baselines.backends.sync_check import LogprobGapError
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import read_policy_map
 from flowzoo.baselines.training.trainer import Trainer, train
@@ -69,6 +70,15 @@ def test_sampler_and_learner_agree_on_log_probs(whole, repeated_rows):
             if key.startswith("learn/logp_gap_max")]  # fmt: skip
     assert gaps
     assert max(gaps) < 1e-3
+
+
+def test_a_sampler_too_far_from_the_learner_ends_the_run(tmp_path, repeated_rows):
+    tiny = {"workflow": "single", "steps": 1, "eval_every": 1, "checkpoint_every": 1}
+    with pytest.raises(LogprobGapError, match=r"step 1: .* `max_logp_gap` allows 1e-12: "):
+        run(tmp_path, **tiny, max_logp_gap=1e-12)
+    assert [row["step"] for row in repeated_rows(tmp_path)] == [0]
+    run(tmp_path, **tiny, max_logp_gap=1e-3)
+    assert [row["step"] for row in repeated_rows(tmp_path)] == [0, 1]
 
 
 def test_another_seed_gives_other_problems_but_the_same_evaluation(whole, tmp_path, repeated_rows):
