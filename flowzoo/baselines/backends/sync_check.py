@@ -69,6 +69,16 @@ def check(
         )
 
 
+def check_layers(differing: Sequence[str], policy: str, dtype: str) -> None:
+    """Raise `SyncError` if layers that sample in `dtype` do not hold the learner's weights."""
+    if differing:
+        raise SyncError(
+            f"the {dtype} copy that policy {policy!r} samples with does not have the learner's "
+            f"weights: {len(differing)} layers differ by more than rounding, {differing[0]} first. "
+            "Nothing that it sampled is kept; the last checkpoint is good."
+        )
+
+
 PROBES = 4  # prompts asked, each of them twice: the second answer may use the first one's cache
 _TOKENS = 12
 _CHARACTERS = 300
