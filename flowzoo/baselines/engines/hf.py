@@ -20,7 +20,7 @@ from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.traits import EngineDType
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.backends.sync_check import LogprobGap, check_layers
+from flowzoo.baselines.backends.sync_check import LogprobGap, check_coarseness, check_layers
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
@@ -267,6 +267,12 @@ class TransformersEngines(NoExternalEngine):
             check_layers(layers.differing(), policy, self._config.module_dtype)
         self._unproved = False
         return {"time/sync_check": time.perf_counter() - began}
+
+    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
+        """Raise `SyncError` if int8 is too coarse for a policy."""
+        if self._config.module_dtype == "int8":
+            for name, gap in gaps.items():
+                check_coarseness(gap, name, self._config.sync_tolerance)
 
 
 class ElsewherePolicy(TemplatedPolicy):

@@ -158,9 +158,10 @@ class RowOptions:
     """Divisor of a policy's loss: `pooled`, the counts of all its rows together; `mean`, of
     every role's rows apart, and roles add up; `sum`, as `mean`, times the role's calls per episode,
     so that N parallel agents count N times. `pooled` and `mean` are the same for one role."""
-    old_logp: OldLogp = "sampler"
-    """Log-probs that ratios are taken to: those recorded while sampling, or the learner's own
-    before its first step, with truncated importance sampling between the two."""
+    old_logp: OldLogp | None = None
+    """Log-probs that ratios are taken to: `sampler`, those recorded while sampling, or
+    `recomputed`, the learner's own before its first step, with truncated importance sampling
+    between the two. None: sampler, and recomputed with `engine_dtype` int8."""
     importance_cap: float = 2.0
     """Largest importance weight of a token with `old_logp` recomputed."""
     correction: Correction = "none"
@@ -212,6 +213,7 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     # A learner without a run: no warm-up, no test of the layout, no further gradients.
     warmup: int = 0
     layout: LayoutChoice = "packed"
+    old_logp: OldLogp = "sampler"
     # Microbatches are then cut within roles, which changes results by rounding only.
     role_gradients: bool = False
 

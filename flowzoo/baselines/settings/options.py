@@ -131,8 +131,9 @@ class DecodingOptions:
     engine_dtype: EngineDTypeChoice = "auto"
     """Number format that is sampled in: of a vLLM engine's weights, or with `transformers` of a
     copy of the learner's linear layers, renewed after every update. What the learner keeps is
-    `weights`. `auto`: bfloat16 where the hardware multiplies it and all models have 100 million
-    weights or more, else float32, and float32 for a server. Printed at the start."""
+    `weights`. `int8`: of transformers on a CPU, weights and activations quantized by row. `auto`:
+    bfloat16 where the hardware multiplies it and all models have 100 million weights or more, else
+    float32, and float32 for a server. Printed at the start."""
     max_batch: int = 1024
     """Most sequences that are decoded together; lower it if memory runs out."""
 
