@@ -6,6 +6,7 @@ small batch, so their lower-precision form is kept beside them and renewed after
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, cast
@@ -20,6 +21,8 @@ _LEVELS = 127.0
 """Largest magnitude of an int8 number; -128 is left out, so that ranges are symmetric."""
 _LEAST = 1e-30
 """Smallest largest magnitude of a row, so that a row of zeros has a scale."""
+_BLOCK = 32
+"""Most features that are rotated together."""
 _ROUNDING = 1e-3
 """Share of a level by which float32 arithmetic moves a number that lies between two levels."""
 
@@ -60,13 +63,16 @@ class Int8Linear(nn.Module):
     """A linear layer with int8 weights that quantizes its input, one scale per row of each.
 
     Symmetric vector-wise quantization (LLM.int8(), arXiv:2208.07339, section 3): with
-    s = max|v| / 127 of a row v, q = round(v / s), and y = (q_x q_w) s_x s_w + b. Sums of products
-    are exact integers and no row has another's scale, so rows of a batch do not change each other.
+    s = max|v| / 127 of a row v, q = round(v / s), and y = (q_x q_w) s_x s_w + b. Both sides are
+    rotated by blocks of a Hadamard matrix first, which leaves products as they are and spreads the
+    few large features of a row (QuaRot, arXiv:2404.00456, section 3). Sums of products are exact
+    integers and no row has another's scale, so rows of a batch do not change each other.
     """
 
     def __init__(self, source: nn.Linear) -> None:
         super().__init__()
         self.out_features = source.out_features
+        self.rotation = _hadamard(math.gcd(source.in_features, _BLOCK))
         self.levels = torch.empty(source.in_features, source.out_features, dtype=torch.int8)
         self.scales = torch.empty(source.out_features)
         self.bias: torch.Tensor | None = None
@@ -74,7 +80,7 @@ class Int8Linear(nn.Module):
     @torch.no_grad()
     def take(self, source: nn.Linear) -> None:
         """Quantize the weights of `source`; a bias stays in float32."""
-        weight = source.weight.detach().float()
+        weight = self._rotate(source.weight)
         scales = _scales(weight)
         self.levels.copy_(torch.div(weight, scales).round_().t())
         self.scales.copy_(scales[:, 0])
@@ -83,15 +89,15 @@ class Int8Linear(nn.Module):
     @torch.no_grad()
     def holds(self, source: nn.Linear) -> bool:
         """Return True if every weight is within half a level of the one of `source`."""
-        weight = source.weight.detach().float()
+        weight = self._rotate(source.weight)
         bound = _scales(weight).mul_(0.5 + _ROUNDING)
-        error = weight.addcmul(self.levels.t(), self.scales[:, None], value=-1).abs_()
+        error = weight.addcmul_(self.levels.t(), self.scales[:, None], value=-1).abs_()
         bias = source.bias is None or torch.equal(cast(Any, self.bias), source.bias.float())
         return bias and bool((error <= bound).all())
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Multiply (..., in_features) in int8; the result has the input's number format."""
-        rows = hidden.reshape(-1, hidden.shape[-1]).float()
+        rows = self._rotate(hidden)
         scales = _scales(rows)
         levels = torch.div(rows, scales).round_().to(torch.int8)
         # torch.ao's quantized layers are deprecated, and have one scale for all rows of a batch.
@@ -100,10 +106,22 @@ class Int8Linear(nn.Module):
             out += self.bias
         return out.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
 
+    def _rotate(self, rows: torch.Tensor) -> torch.Tensor:
+        blocks = rows.reshape(-1, len(self.rotation)).float() @ self.rotation
+        return blocks.view(-1, rows.shape[-1])
+
 
 def _scales(rows: torch.Tensor) -> torch.Tensor:
     """Width of an int8 level of every row: (rows, columns) -> (rows, 1)."""
     return rows.abs().amax(-1, keepdim=True).clamp_min_(_LEAST).div_(_LEVELS)
+
+
+def _hadamard(width: int) -> torch.Tensor:
+    """Sylvester's Hadamard matrix of a power of two, scaled to be orthogonal."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < width:
+        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
+    return matrix / math.sqrt(width)
 
 
 class _Slot(NamedTuple):

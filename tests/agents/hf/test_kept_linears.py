@@ -46,26 +46,49 @@ def test_kept_bfloat16_layers_sample_what_autocast_does(model: Any) -> None:
     assert sample(model) == before, "the model has its layers back"
 
 
+def rotation(width: int, block: int) -> torch.Tensor:
+    """Walsh functions in natural order, in blocks on the diagonal."""
+    signs = [
+        [(-1.0) ** (row & column).bit_count() for column in range(block)] for row in range(block)
+    ]
+    return (
+        torch.block_diag(*[torch.tensor(signs, dtype=torch.float64)] * (width // block))
+        / block**0.5
+    )
+
+
+def rounded(rows: torch.Tensor) -> torch.Tensor:
+    scales = rows.abs().amax(-1, keepdim=True) / 127
+    return torch.where(scales > 0, (rows / scales).round() * scales, 0)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_int8_products_are_those_of_rounded_rows(bias: bool, dtype: torch.dtype) -> None:
+def test_int8_products_are_those_of_rounded_rotated_rows(bias: bool, dtype: torch.dtype) -> None:
     source = layer(bias=bias).to(dtype)
     inputs = torch.randn(2, 3, 24).to(dtype)
     inputs[1, 2] = 0.0
     int8 = Int8Linear(source)
     int8.take(source)
-
-    def rounded(rows: torch.Tensor) -> torch.Tensor:
-        scales = rows.abs().amax(-1, keepdim=True) / 127
-        return torch.where(scales > 0, (rows / scales).round() * scales, 0)
-
-    expected = rounded(inputs.double()) @ rounded(source.weight.detach().double()).T
+    turn = rotation(24, 8)
+    expected = rounded(inputs.double() @ turn) @ rounded(source.weight.detach().double() @ turn).T
     expected += source.bias.double() if bias else 0
     out = int8(inputs)
     assert out.dtype == dtype
     torch.testing.assert_close(
         out.double(), expected, atol=1e-5 if dtype == torch.float32 else 0.02, rtol=0
     )
+
+
+def test_a_large_feature_does_not_drown_the_others() -> None:
+    torch.manual_seed(1)
+    source, inputs = nn.Linear(128, 64), torch.randn(50, 128)
+    inputs[:, 5] *= 70  # as of attention's inputs in SmolLM2-135M
+    int8 = Int8Linear(source)
+    int8.take(source)
+    exact = source(inputs)
+    plain = rounded(inputs) @ rounded(source.weight).T + source.bias
+    assert (int8(inputs) - exact).norm() < 0.5 * (plain - exact).norm()
 
 
 def test_int8_samples_do_not_depend_on_the_batch(model: Any) -> None:
