@@ -168,12 +168,13 @@ class EngineOptions(DecodingOptions):
     sync_tolerance: float = 0.0
     """Largest difference between engine and learner log-probs after a sync, above which the run
     stops: of the largest one where both compute in float32, else of the mean. 0: 1e-3 in float32,
-    else 0.15."""
+    else 0.15. With int8, of the mean over trained rows."""
     sync_check_every: int = 0
     """Steps between probes of a vLLM engine after a sync; in the steps between, the rows that are
     trained on must give the learner the sampler's log-probs, or the run stops. It is probed at the
     start, after a restart and before every evaluation as well. 0: 10, or 1 where rows prove nothing
-    (with `max_staleness`, ranks or rollout workers)."""
+    (with `max_staleness`, ranks or rollout workers). With transformers, steps between checks of the
+    copies that sample in another number format."""
     max_staleness: int = 0
     """Batches that are sampled ahead while the learner works, so that each comes from weights that
     are that many steps older: 0, or 1 with a split vLLM engine, a server or rollout workers.
