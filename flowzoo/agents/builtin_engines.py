@@ -21,7 +21,9 @@ class Transformers(Engine):
 
     name: ClassVar[str] = "transformers"
     summary: ClassVar[str] = "A transformers model in this process."
-    traits: ClassVar[EngineTraits] = EngineTraits(own_weights=False, batches_itself=False)
+    traits: ClassVar[EngineTraits] = EngineTraits(
+        own_weights=False, batches_itself=False, int8=True
+    )
 
     def open(self, model: str, *, cache_gib: float = 0.0, url: str = "", **options: Any) -> Policy:
         """Load the model here."""

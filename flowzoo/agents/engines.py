@@ -55,6 +55,8 @@ class EngineTraits:
     """True if new weights can reach it from GPU to GPU (`weight_transfer` ipc and nccl)."""
     sized_cache: bool = False
     """True if it has a KV cache in this process whose size is set (`engine_memory`)."""
+    int8: bool = False
+    """True if it can sample with int8 copies of the weights (`engine_dtype`)."""
     modules: Mapping[str, str] = field(default_factory=dict)
     """Modules that must be installed, each with its purpose as an error names it."""
     training: str = ""
@@ -142,6 +144,15 @@ class Engine(ABC):
             UsageError: nothing usable under `model`.
             MissingExtraError: the engine's library is not installed.
         """
+
+
+def no_int8(engine: str) -> str:
+    """Message for `engine_dtype` int8 with an engine that cannot have it."""
+    return (
+        f"`engine_dtype` int8 is for the engine transformers on a CPU, got engine {engine}: vLLM "
+        "multiplies in int8 only what was saved so (compressed-tensors), and new weights are not; "
+        "use bfloat16, or --engine transformers"
+    )
 
 
 def find_engine(name: str) -> Engine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from flowzoo.agents.engines import Engine, engine_names, find_engine, plugin_engines
+from flowzoo.agents.engines import Engine, engine_names, find_engine, no_int8, plugin_engines
 from flowzoo.agents.human import HumanPolicy
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
@@ -97,7 +97,13 @@ class NamedModel(NamedTuple):
     """Address of the server, for an engine that is one."""
 
     def dtype(self, choice: EngineDTypeChoice) -> EngineDType | None:
-        """Return the number format that it computes in; None: the engine does not say."""
+        """Return the number format that it computes in; None: the engine does not say.
+
+        Raises:
+            UsageError: the engine has no int8.
+        """
+        if choice == "int8" and not self.engine.traits.int8:
+            raise UsageError(no_int8(self.engine.name))
         return self.engine.dtype(choice, self.path)
 
     def open(self, choice: EngineDTypeChoice, memory: float, **options: Any) -> Policy:

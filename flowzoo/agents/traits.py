@@ -15,8 +15,11 @@ from flowzoo.agents.chat.template import thinks_unasked
 from flowzoo.agents.model_files import load_errors, log_hub_lookup, model_source
 from flowzoo.errors import UsageError
 
-EngineDType = Literal["float32", "bfloat16", "float16"]
-EngineDTypeChoice = Literal["auto", "float32", "bfloat16", "float16"]
+WeightDType = Literal["float32", "bfloat16", "float16"]
+"""Number formats of weights that are loaded."""
+EngineDType = Literal["float32", "bfloat16", "float16", "int8"]
+"""Number formats of sampling; in int8 linear layers multiply, and all else is float32."""
+EngineDTypeChoice = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 LEAST_WEIGHTS = 100e6
 """Weights from which on `auto` is bfloat16; the largest pocket model has 97 million."""
 

@@ -6,9 +6,11 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flowzoo.agents.hf.kept_linears import Int8Linear
 from flowzoo.agents.hf.policy import load_model
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.agents.specs import make_policy, named_model
@@ -73,7 +75,8 @@ def test_pocket_models_stay_in_float32(engine: str) -> None:
 async def test_a_policy_says_its_number_format(tmp_path: Path) -> None:
     shutil.copytree(pocket_path("math", "xs"), tmp_path / "copy")
     workflow = make_workflow("single", "math")
-    for dtype in ("float32", "bfloat16"):
-        policy = make_policy(f"hf:{tmp_path / 'copy'}", oracle=workflow, engine_dtype=dtype)
-        assert (policy.engine_dtype, str(policy.model.dtype)) == (dtype, f"torch.{dtype}")  # type: ignore[attr-defined]
+    for dtype, weights in (("float32", "float32"), ("bfloat16", "bfloat16"), ("int8", "float32")):
+        policy: Any = make_policy(f"hf:{tmp_path / 'copy'}", oracle=workflow, engine_dtype=dtype)
+        assert (policy.engine_dtype, str(policy.model.dtype)) == (dtype, f"torch.{weights}")
+        assert (type(policy.model.lm_head) is Int8Linear) is (dtype == "int8")
         await policy.close()

@@ -11,6 +11,7 @@ import pytest
 import flowzoo
 from flowzoo import cli
 from flowzoo.agents.specs import FORMS
+from flowzoo.agents.traits import has_bfloat16
 from flowzoo.commands import doctor, line
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.shared import program_name
@@ -238,10 +239,13 @@ def test_variables_get_defaults_and_set_ones_are_kept(monkeypatch):
 def test_doctor_rows_have_a_remedy_when_something_is_missing(capsys):
     assert cli.main(["doctor", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    names = {row["name"] for row in rows}
-    assert {"flowzoo", "torch", "transformers", "GPU", "vllm", "docker", "sandbox"} <= names
+    details = {row["name"]: row["detail"] for row in rows}
+    assert {"flowzoo", "torch", "transformers", "GPU", "vllm", "docker", "sandbox"} <= set(details)
     for row in rows:
         assert row["ok"] or row["remedy"], row
+    usual = "bfloat16" if has_bfloat16("cpu") else "float32"
+    figures = r"float32 \d+, bfloat16 \d+, int8 \d+ GFLOP/s a core; .* sample in "
+    assert re.match(figures + usual, details["matrix products"])
 
 
 def test_doctor_says_what_is_missing(monkeypatch):

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from flowzoo.agents.hf.attention import PreallocatedLayer, decoding, new_cache
+from flowzoo.agents.hf.kept_linears import Int8Linear
 from flowzoo.agents.hf.model_fingerprint import model_fingerprint
 from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError, UsageError
@@ -244,7 +245,11 @@ def check_decoding(model: Any) -> None:
         raise UsageError(
             f"the transformers engine cannot sample from {name} ({why}): use `engine` vllm."
         ) from error
-    lower = torch.is_autocast_enabled(model.device.type) or model.dtype != torch.float32
+    lower = (
+        torch.is_autocast_enabled(model.device.type)
+        or model.dtype != torch.float32
+        or any(type(part) is Int8Linear for part in model.modules())
+    )
     if not max(gaps) <= (_CLOSE_LOWER if lower else _CLOSE):
         raise UsageError(
             f"the transformers engine samples from {name} in batches otherwise than row by row "

@@ -1,7 +1,6 @@
 """Replies from a model of the transformers library, batched, on CPU or GPU.
 
-The model may be the very module a learner trains: weights are never copied, so there is nothing to
-sync.
+The model may be the very module a learner trains.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from flowzoo.agents.policy import (
     prompt_budget,
     reply_cap,
 )
-from flowzoo.agents.traits import EngineDType, EngineDTypeChoice, dtype_for
+from flowzoo.agents.traits import EngineDType, EngineDTypeChoice, WeightDType, dtype_for
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.seeding import key_int
 
@@ -47,6 +46,7 @@ try:
 
     from flowzoo.agents.hf.attention import text_config
     from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, check_decoding, decode
+    from flowzoo.agents.hf.kept_linears import KeptLinears
 except ImportError as error:
     raise missing_extra(error.name or "transformers", "train", "the transformers engine") from error
 
@@ -67,7 +67,7 @@ def micro_batches(
         yield order[start : start + max_rows]
 
 
-def load_model(source: str, dtype: EngineDType, device: str = "cpu") -> tuple[Any, Any]:
+def load_model(source: str, dtype: WeightDType, device: str = "cpu") -> tuple[Any, Any]:
     """Model and tokenizer from a folder in Hugging Face layout, a GGUF file or an id of the hub.
 
     Only safetensors weights are read (the other format can run code), and code that comes with a
@@ -129,7 +129,7 @@ class TransformersPolicy(TemplatedPolicy):
             template_kwargs: further variables of the chat template.
             thinking: switches thoughts on or off; None: the chat template's default.
             active: entered around the model's work; picks the LoRA adapter of a shared model.
-            engine_dtype: number format of the products inside `active`; None: the weights' own.
+            engine_dtype: number format of sampling, inside `active`; None: the weights' own.
 
         Raises:
             UsageError: no chat template, no end token, no switch for thoughts, or no room for a
@@ -176,10 +176,13 @@ class TransformersPolicy(TemplatedPolicy):
             UsageError: nothing loadable at `path`, or nothing that `check_decoding` finds right.
         """
         source = os.fspath(path)
-        model, tokenizer = load_model(source, dtype_for(dtype, source, device), device)
+        settled = dtype_for(dtype, source, device)
+        model, tokenizer = load_model(source, "float32" if settled == "int8" else settled, device)
+        if settled == "int8":
+            KeptLinears(model, "int8").install()
         check_decoding(model)
         short = os.path.basename(os.path.normpath(source))
-        return cls(model, tokenizer, name=name or short, **options)
+        return cls(model, tokenizer, name=name or short, engine_dtype=settled, **options)
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flowzoo.agents.traits import EngineDType
+from flowzoo.agents.traits import EngineDType, WeightDType
 from flowzoo.errors import UsageError, check_choice
 
 Placement = Literal["colocated", "split"]
@@ -78,7 +78,7 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         check_choice("placement", self.placement, Placement)
-        check_choice("number format of the engine", self.dtype, EngineDType)
+        check_choice("number format of the engine", self.dtype, WeightDType)
         check_choice("weight transfer", self.weight_transfer, WeightTransfer)
         counts = ("max_batch", "max_step_tokens", "max_pending", "adapter_rank", "tensor_parallel")
         for name in counts:

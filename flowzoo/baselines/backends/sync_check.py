@@ -99,6 +99,27 @@ def _remedies(config: TrainConfig) -> str:
     return f"in a new run (`out`) set {' or '.join(remedies)}, or " if remedies else ""
 
 
+def check_layers(differing: Sequence[str], policy: str, dtype: str) -> None:
+    """Raise `SyncError` if layers that sample in `dtype` do not hold the learner's weights."""
+    if differing:
+        raise SyncError(
+            f"the {dtype} copy that policy {policy!r} samples with does not have the learner's "
+            f"weights: {len(differing)} layers differ by more than rounding, {differing[0]} first. "
+            "Nothing that it sampled is kept; the last checkpoint is good."
+        )
+
+
+def check_coarseness(gap: LogprobGap, policy: str, tolerance: float) -> None:
+    """Raise `SyncError` if int8 moves log-probs by more than `tolerance` in the mean."""
+    tolerance = tolerance or USUAL_TOLERANCE[False]
+    if not gap.mean <= tolerance:
+        raise SyncError(
+            f"int8 is too coarse for policy {policy!r}: log-probs of {gap.tokens} tokens trained "
+            f"on differ by {gap.mean:.2g} from the learner's in the mean, and {tolerance:g} is "
+            "allowed (sync_tolerance). Use --engine-dtype bfloat16."
+        )
+
+
 PROBES = 4  # prompts asked, each of them twice: the second answer may use the first one's cache
 _TOKENS = 12
 _CHARACTERS = 300

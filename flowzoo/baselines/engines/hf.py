@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -12,13 +13,14 @@ import torch
 from flowzoo.agents import Policy, Request, Sampling
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_thinking
 from flowzoo.agents.hf.decode import check_decoding
+from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.model_files import model_source
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Batching, Completion
 from flowzoo.agents.traits import EngineDType
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.backends.sync_check import LogprobGap
+from flowzoo.baselines.backends.sync_check import LogprobGap, check_coarseness, check_layers
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weights
 from flowzoo.baselines.settings.config import TrainConfig
@@ -156,11 +158,12 @@ class Engines(Protocol):
 
 
 @contextmanager
-def _sampling(weights: Weights, dtype: EngineDType) -> Iterator[None]:
-    kind = weights.model.device.type
+def _sampling(weights: Weights, dtype: EngineDType, layers: KeptLinears | None) -> Iterator[None]:
+    kind, autocast = weights.model.device.type, dtype in ("bfloat16", "float16")
     with (
         weights.active(),
-        torch.autocast(kind, getattr(torch, dtype), enabled=dtype != "float32"),
+        layers.active() if layers else nullcontext(),
+        torch.autocast(kind, getattr(torch, dtype) if autocast else None, enabled=autocast),
     ):
         yield
 
@@ -194,7 +197,10 @@ class NoExternalEngine:
 
 
 class TransformersEngines(NoExternalEngine):
-    """Sampling with the very modules that are trained; see `Engines`."""
+    """Sampling with the very modules that are trained; see `Engines`.
+
+    In another number format than the weights' own, with copies of their linear layers.
+    """
 
     def __init__(
         self,
@@ -205,9 +211,23 @@ class TransformersEngines(NoExternalEngine):
     ) -> None:
         switches = read_thinking(config.thinking, trained)
         dtype = config.module_dtype
-        for loaded in {id(loaded.weights.model): loaded for loaded in trained.values()}.values():
-            with _sampling(loaded.weights, dtype):
-                check_decoding(loaded.weights.model)
+        self._config = config
+        self._kept: dict[str, KeptLinears] = {}
+        """Layers in the number format of sampling, by one of the policies that share them."""
+        self._unproved = False
+        active: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+        by_model: dict[int, KeptLinears | None] = {}
+        for name, loaded in trained.items():
+            model = loaded.weights.model
+            first = id(model) not in by_model
+            if first:
+                lower = f"torch.{dtype}" != str(model.dtype)
+                layers = by_model[id(model)] = KeptLinears(model, dtype) if lower else None
+                self._kept |= {name: layers} if layers else {}
+            active[name] = partial(_sampling, loaded.weights, dtype, by_model[id(model)])
+            if first:
+                with active[name]():
+                    check_decoding(model)
 
         def make(sampling: Sampling) -> dict[str, TransformersPolicy]:
             return {
@@ -218,7 +238,7 @@ class TransformersEngines(NoExternalEngine):
                     sampling=sampling,
                     max_batch=config.max_batch,
                     thinking=switches[name],
-                    active=partial(_sampling, loaded.weights, dtype),
+                    active=active[name],
                     engine_dtype=dtype,
                 )
                 for name, loaded in trained.items()
@@ -226,6 +246,33 @@ class TransformersEngines(NoExternalEngine):
 
         self.train_policies: Mapping[str, Policy] = make(training)
         self.eval_policies: Mapping[str, Policy] = make(evaluating)
+
+    def sync(self, probe: bool = True) -> MetricRow:
+        """Renew the layers in the number format of sampling, and with `probe` check them."""
+        if not self._kept:
+            return {}
+        started = time.perf_counter()
+        for layers in self._kept.values():
+            layers.refresh()
+        self._unproved = True
+        row: MetricRow = {"time/sync": time.perf_counter() - started}
+        return row | (self.prove() if probe else {"time/sync_check": 0.0})
+
+    def prove(self) -> MetricRow:
+        """Raise `SyncError` unless every layer holds the learner's weights, rounded."""
+        if not self._unproved:
+            return {}
+        began = time.perf_counter()
+        for policy, layers in self._kept.items():
+            check_layers(layers.differing(), policy, self._config.module_dtype)
+        self._unproved = False
+        return {"time/sync_check": time.perf_counter() - began}
+
+    def compare(self, gaps: Mapping[str, LogprobGap]) -> None:
+        """Raise `SyncError` if int8 is too coarse for a policy."""
+        if self._config.module_dtype == "int8":
+            for name, gap in gaps.items():
+                check_coarseness(gap, name, self._config.sync_tolerance)
 
 
 class ElsewherePolicy(TemplatedPolicy):

@@ -160,9 +160,10 @@ class RowOptions:
     """Divisor of a policy's loss: `pooled`, the counts of all its rows together; `mean`, of
     every role's rows apart, and roles add up; `sum`, as `mean`, times the role's calls per episode,
     so that N parallel agents count N times. `pooled` and `mean` are the same for one role."""
-    old_logp: OldLogp = "sampler"
-    """Log-probs that ratios are taken to: those recorded while sampling, or the learner's own
-    before its first step, with importance weights for the sampler's."""
+    old_logp: OldLogp | None = None
+    """Log-probs that ratios are taken to: `sampler`, those recorded while sampling, or
+    `recomputed`, the learner's own before its first step, with importance weights for the
+    sampler's. None: sampler, and recomputed with `engine_dtype` int8."""
     importance_level: ImportanceLevel = "token"
     """Importance weight of a token with `old_logp` recomputed: the ratio of learner to sampler of
     its probability (`token`), of the whole reply's (`sequence`, the product), or the geometric mean
@@ -226,6 +227,7 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     # A learner without a run: no warm-up, no test of the layout, no further gradients.
     warmup: int = 0
     layout: LayoutChoice = "packed"
+    old_logp: OldLogp = "sampler"
     # Microbatches are then cut within roles, which changes results by rounding only.
     role_gradients: bool = False
 

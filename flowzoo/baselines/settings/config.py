@@ -10,7 +10,7 @@ from typing import Any
 
 from flowzoo.agents.engines import EngineTraits, find_engine
 from flowzoo.agents.traits import EngineDType
-from flowzoo.baselines.learner.config import check_bounds
+from flowzoo.baselines.learner.config import OldLogp, check_bounds
 from flowzoo.baselines.settings.options import (
     SHARD_JOBS,
     EngineOptions,
@@ -53,7 +53,8 @@ AEC = "aec"
 """Value of `workflow` in the records of a run with `env`."""
 
 _CONTINUED: Mapping[str, Any] = {
-    "shard_jobs": None, "prompts": None, "examples": None, "engine_dtype": "auto"
+    "shard_jobs": None, "prompts": None, "examples": None, "engine_dtype": "auto",
+    "old_logp": None,
 }  # fmt: skip
 """Settings whose automatic value a continued run keeps, with the value that means automatic."""
 
@@ -218,8 +219,19 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 
     @property
     def module_dtype(self) -> EngineDType:
-        """Number format in which a learner's modules sample; weights other than float32 set it."""
-        return self.settled_dtype if self.weights == "float32" else self.weights
+        """Number format in which a learner's modules sample; bfloat16 weights keep theirs."""
+        dtype = self.settled_dtype
+        return dtype if dtype == "int8" or self.weights == "float32" else self.weights
+
+    @property
+    def recomputes(self) -> bool:
+        """True if ratios are to the learner's own log-probs."""
+        return (self.old_logp or self.usual_old_logp) == "recomputed"
+
+    @property
+    def usual_old_logp(self) -> OldLogp:
+        """`old_logp` where it is left out."""
+        return "recomputed" if self.engine_dtype == "int8" else "sampler"
 
     @property
     def probe_distance(self) -> int:

@@ -84,6 +84,10 @@ def settle(
     sources: dict[str, str] = {}
     if requested == "auto" and dtype != "float32":
         by_model["engine_dtype"], sources["engine_dtype"] = dtype, "the model"
+    if config.old_logp is None:
+        config = replace(config, old_logp=config.usual_old_logp)
+        if dtype == "int8":
+            by_model["old_logp"], sources["old_logp"] = "recomputed", "engine_dtype int8"
     open_names = [name for name in BY_MODEL if getattr(config, name) is None]
     sampling = [name for name in open_names if name in PLAIN]
     # Without a correction the ratio of the loss is to the model's whole distribution, and not to

@@ -129,10 +129,11 @@ class DecodingOptions:
     """Number format and batches of decoding, of training runs and warm starts."""
 
     engine_dtype: EngineDTypeChoice = "auto"
-    """Number format that is sampled in: of a vLLM engine's weights, or of the products of the
-    learner's own weights with `transformers`. What the learner keeps is `weights`. `auto`: bfloat16
-    where the hardware multiplies it and all models have 100 million weights or more, else float32,
-    and float32 for a server. Printed at the start."""
+    """Number format that is sampled in: of a vLLM engine's weights, or with `transformers` of a
+    copy of the learner's linear layers, renewed after every update. What the learner keeps is
+    `weights`. `int8`: of transformers on a CPU, weights and activations quantized by row. `auto`:
+    bfloat16 where the hardware multiplies it and all models have 100 million weights or more, else
+    float32, and float32 for a server. Printed at the start."""
     max_batch: int = 1024
     """Most sequences that are decoded together; lower it if memory runs out."""
 
@@ -167,12 +168,13 @@ class EngineOptions(DecodingOptions):
     sync_tolerance: float = 0.0
     """Largest difference between engine and learner log-probs after a sync, above which the run
     stops: of the largest one where both compute in float32, else of the mean. 0: 1e-3 in float32,
-    else 0.15."""
+    else 0.15. With int8, of the mean over trained rows."""
     sync_check_every: int = 0
     """Steps between probes of a vLLM engine after a sync; in the steps between, the rows that are
     trained on must give the learner the sampler's log-probs, or the run stops. It is probed at the
     start, after a restart and before every evaluation as well. 0: 10, or 1 where rows prove nothing
-    (with `max_staleness`, ranks or rollout workers)."""
+    (with `max_staleness`, ranks or rollout workers). With transformers, steps between checks of the
+    copies that sample in another number format."""
     max_logp_gap: float = 0.0
     """Largest mean difference of sampler and learner log-probs, in nats per trained token before
     the first optimizer step (`learn/logp_gap_mean`), above which the run stops; 0: any."""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from flowzoo.agents.engines import no_int8
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Workflow
@@ -61,6 +62,13 @@ def run_rules(config: TrainConfig) -> Iterator[Rule]:
         config.optimizer != "adamw" and config.weights != "float32" and not config.lora_rank,
         f"`optimizer` {config.optimizer} keeps weights in float32, got `weights` "
         f"{config.weights}: use adamw, or leave `weights` at float32",
+    )
+    yield config.engine_dtype == "int8" and not config.engine_traits.int8, no_int8(config.engine)
+    yield (
+        config.engine_dtype == "int8" and not config.recomputes,
+        "`engine_dtype` int8 samples from another distribution than the learner's, and with "
+        "`old_logp` sampler ratios would measure the rounding: leave `old_logp` out (recomputed), "
+        "or set engine_dtype=bfloat16",
     )
     # Rows prove a sync only if they come from the newest weights, in this process's run.
     yield (
@@ -136,7 +144,7 @@ def staleness_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]
         "with `max_staleness` the engine works while the learner does: leave out `engine_sleep`",
     )
     yield (
-        algorithm.ratio == "none" and config.old_logp == "sampler",
+        algorithm.ratio == "none" and not config.recomputes,
         f"{algorithm.name} has no ratio to the policy that sampled, so rows of older weights "
         "would be trained on as if they were new: set old_logp=recomputed, whose importance "
         "weights correct for that, or an algorithm with a ratio",
@@ -191,7 +199,7 @@ def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, st
         ),
         **dict.fromkeys(
             ("importance_level", "importance_mode", "importance_cap", "importance_floor"),
-            (config.old_logp == "recomputed", "of old_logp=recomputed"),
+            (config.recomputes, "of old_logp=recomputed"),
         ),
         "min_lr": (config.schedule != "constant", "of the schedules linear and cosine"),
         "schedule_steps": (config.schedule != "constant", "of the schedules linear and cosine"),

@@ -201,6 +201,7 @@ class SupervisedTrainer:
         """Measure held-out losses, nats a token, and the accuracy on the held-out problems."""
         row = measure_losses(self.learners, self.held_out)
         if self.problems:
+            self.engines.sync()
             records = self.evaluation.play(self._policy_map())
             self.run.save_transcripts("eval", step, records)
             row |= role_metrics(records, "eval/")

@@ -93,6 +93,7 @@ class LearnerModels:
         """See `ShardPlayer`; the digest is of the weights that the model computes with."""
         modules = self._loaded[policy].weights
         modules.put(from_file(weights), f"the driver's file for policy {policy!r}")
+        self.engines.sync()
         return Loaded(digest(distinct(modules.state())), version)
 
     def lost(self) -> Sequence[str]:

@@ -98,8 +98,8 @@ def test_larger_models_learn_more_slowly_and_adapters_faster(weights, full, adap
 
 
 def test_every_default_is_told_with_what_it_follows_from(folder):
-    def line(**changes):
-        config = TrainConfig(**changes, engine_dtype="float32")
+    def line(dtype="float32", **changes):
+        config = TrainConfig(**changes, engine_dtype=dtype)
         found = settle(config, ["shared"], TASK)
         return defaults_line(found.by_model, found.sources)
 
@@ -107,6 +107,9 @@ def test_every_default_is_told_with_what_it_follows_from(folder):
     assert line(model=folder(), lora_rank=8) == (
         "lr 5e-05 (from the model; an adapter), max_tokens 512 (from the task), "
         "eval_problems 100 (from the model)"
+    )
+    assert line("int8", lr=1e-3, max_tokens=8) == (
+        "old_logp recomputed (from engine_dtype int8), eval_problems 500 (from the model)"
     )
     assert line(model=folder(THINKING), lr=1e-3) == (
         "max_tokens 4096, eval_problems 100 (from the model)"
@@ -177,7 +180,8 @@ def test_what_is_given_stays_and_then_no_model_is_looked_at():
         model="nowhere", lr=3e-5, max_tokens=77, eval_problems=9, engine_dtype="float32"
     )
     settled = settle(config, ["shared"], TASK)
-    assert settled == (replace(config, temperature=1.0, top_p=1.0, top_k=0), {}, {})
+    plain: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "old_logp": "sampler"}
+    assert settled == (replace(config, **plain), {}, {})
     with pytest.raises(UsageError, match="cannot load a model from 'nowhere'"):
         settle(replace(config, lr=None), ["shared"], TASK)
 

@@ -147,6 +147,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "adapters": {"lora_rank": 4, "kl": 0.1, "sharing": ("isolated",), "samples": 2,
                  "workflow": "eval_opt"},
+    "int8": {"engine_dtype": "int8", "samples": 2, "model": "pocket:xs"},
     "cut off": {"top_p": 0.9, "correction": "renormalize", "samples": 2},
 }  # fmt: skip
 

@@ -1,0 +1,194 @@
+"""Linear layers in the number format of sampling, in place of a model's float32 ones.
+
+A learner keeps float32 weights. Converting them for every token costs more than the products of a
+small batch, so their lower-precision form is kept beside them and renewed after every update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+from torch import nn
+
+from flowzoo.agents.traits import EngineDType
+from flowzoo.errors import UsageError
+
+_LEVELS = 127.0
+"""Largest magnitude of an int8 number; -128 is left out, so that ranges are symmetric."""
+_LEAST = 1e-30
+"""Smallest largest magnitude of a row, so that a row of zeros has a scale."""
+_BLOCK = 32
+"""Most features that are rotated together."""
+_ROUNDING = 1e-3
+"""Share of a level by which float32 arithmetic moves a number that lies between two levels."""
+
+
+class KeptLayer(Protocol):
+    """A linear layer that holds another one's weights in a number format."""
+
+    def take(self, source: nn.Linear) -> None:
+        """Copy the weights of `source`."""
+
+    def holds(self, source: nn.Linear) -> bool:
+        """Return True if it has the weights of `source`, up to the format's rounding."""
+
+
+class LowerLinear(nn.Linear):
+    """A linear layer in bfloat16 or float16; under autocast it computes what its source does."""
+
+    def __init__(self, source: nn.Linear, dtype: torch.dtype) -> None:
+        super().__init__(
+            source.in_features, source.out_features, source.bias is not None,
+            source.weight.device, dtype,
+        )  # fmt: skip
+        self.requires_grad_(False)
+
+    @torch.no_grad()
+    def take(self, source: nn.Linear) -> None:
+        """Round the weights of `source`."""
+        for target, parameter in zip(self.parameters(), source.parameters(), strict=True):
+            target.copy_(parameter)
+
+    def holds(self, source: nn.Linear) -> bool:
+        """Return True if the weights are the rounded ones of `source`."""
+        pairs = zip(self.parameters(), source.parameters(), strict=True)
+        return all(torch.equal(target, other.to(target.dtype)) for target, other in pairs)
+
+
+class Int8Linear(nn.Module):
+    """A linear layer with int8 weights that quantizes its input, one scale per row of each.
+
+    Symmetric vector-wise quantization (LLM.int8(), arXiv:2208.07339, section 3): with
+    s = max|v| / 127 of a row v, q = round(v / s), and y = (q_x q_w) s_x s_w + b. Both sides are
+    rotated by blocks of a Hadamard matrix first, which leaves products as they are and spreads the
+    few large features of a row (QuaRot, arXiv:2404.00456, section 3). Sums of products are exact
+    integers and no row has another's scale, so rows of a batch do not change each other.
+    """
+
+    def __init__(self, source: nn.Linear) -> None:
+        super().__init__()
+        self.out_features = source.out_features
+        self.rotation = _hadamard(math.gcd(source.in_features, _BLOCK))
+        self.levels = torch.empty(source.in_features, source.out_features, dtype=torch.int8)
+        self.scales = torch.empty(source.out_features)
+        self.bias: torch.Tensor | None = None
+
+    @torch.no_grad()
+    def take(self, source: nn.Linear) -> None:
+        """Quantize the weights of `source`; a bias stays in float32."""
+        weight = self._rotate(source.weight)
+        scales = _scales(weight)
+        self.levels.copy_(torch.div(weight, scales).round_().t())
+        self.scales.copy_(scales[:, 0])
+        self.bias = None if source.bias is None else source.bias.detach().float().clone()
+
+    @torch.no_grad()
+    def holds(self, source: nn.Linear) -> bool:
+        """Return True if every weight is within half a level of the one of `source`."""
+        weight = self._rotate(source.weight)
+        bound = _scales(weight).mul_(0.5 + _ROUNDING)
+        error = weight.addcmul_(self.levels.t(), self.scales[:, None], value=-1).abs_()
+        bias = source.bias is None or torch.equal(cast(Any, self.bias), source.bias.float())
+        return bias and bool((error <= bound).all())
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Multiply (..., in_features) in int8; the result has the input's number format."""
+        rows = self._rotate(hidden)
+        scales = _scales(rows)
+        levels = torch.div(rows, scales).round_().to(torch.int8)
+        # torch.ao's quantized layers are deprecated, and have one scale for all rows of a batch.
+        out = torch._int_mm(levels, self.levels).mul(self.scales).mul_(scales)
+        if self.bias is not None:
+            out += self.bias
+        return out.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
+
+    def _rotate(self, rows: torch.Tensor) -> torch.Tensor:
+        blocks = rows.reshape(-1, len(self.rotation)).float() @ self.rotation
+        return blocks.view(-1, rows.shape[-1])
+
+
+def _scales(rows: torch.Tensor) -> torch.Tensor:
+    """Width of an int8 level of every row: (rows, columns) -> (rows, 1)."""
+    return rows.abs().amax(-1, keepdim=True).clamp_min_(_LEAST).div_(_LEVELS)
+
+
+def _hadamard(width: int) -> torch.Tensor:
+    """Sylvester's Hadamard matrix of a power of two, scaled to be orthogonal."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < width:
+        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
+    return matrix / math.sqrt(width)
+
+
+class _Slot(NamedTuple):
+    # The module that calls a layer, and the name it does so by; tied layers have several.
+    parent: nn.Module
+    child: str
+    name: str
+    source: nn.Linear
+    layer: Any
+
+
+class KeptLinears:
+    """The linear layers of a model, output head included, in the number format of sampling.
+
+    Adapters stay as they are, as do experts that are no linear layers.
+
+    Raises:
+        UsageError: int8 on a device other than a CPU.
+    """
+
+    def __init__(self, model: nn.Module, dtype: EngineDType) -> None:
+        device = next(model.parameters()).device.type
+        if dtype == "int8" and device != "cpu":
+            raise UsageError(
+                f"`engine_dtype` int8 is for models on a CPU, and this one is on {device}: use "
+                "bfloat16, or --device cpu."
+            )
+        layers: dict[nn.Linear, KeptLayer] = {}
+        self._slots: list[_Slot] = []
+        for path, parent in model.named_modules():
+            for child, source in parent._modules.items():
+                name = f"{path}.{child}".removeprefix(".")
+                if type(source) is not nn.Linear or ".lora_" in name:
+                    continue
+                if source not in layers:
+                    layers[source] = (
+                        Int8Linear(source)
+                        if dtype == "int8"
+                        else LowerLinear(source, getattr(torch, dtype))
+                    )
+                    layers[source].take(source)
+                self._slots.append(_Slot(parent, child, name, source, layers[source]))
+
+    def refresh(self) -> None:
+        """Take the model's weights over again; frozen ones never change."""
+        for slot in self._distinct():
+            if slot.source.weight.requires_grad:
+                slot.layer.take(slot.source)
+
+    def differing(self) -> list[str]:
+        """Names of the layers that do not hold the model's weights."""
+        return [slot.name for slot in self._distinct() if not slot.layer.holds(slot.source)]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Inside, the model computes with the kept layers."""
+        self.install()
+        try:
+            yield
+        finally:
+            for slot in self._slots:
+                slot.parent._modules[slot.child] = slot.source
+
+    def install(self) -> None:
+        """Put the kept layers into the model."""
+        for slot in self._slots:
+            slot.parent._modules[slot.child] = slot.layer
+
+    def _distinct(self) -> list[_Slot]:
+        return list({id(slot.source): slot for slot in self._slots}.values())

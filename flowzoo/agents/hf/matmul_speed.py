@@ -1,0 +1,55 @@
+"""Speed of this CPU's matrix products in the number formats of sampling."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+from flowzoo.agents.traits import EngineDType
+
+_ROWS, _WIDTH = 64, 1024
+"""Rows of a batch, and the width of a square layer of a small model."""
+_BLOCK_S = 0.01
+"""Seconds of products between two looks at the clock."""
+
+
+def matmul_speeds(seconds: float = 1.0) -> Mapping[EngineDType, float]:
+    """Measure products of 64 rows with a square matrix of width 1,024 on one core.
+
+    Takes `seconds` in all. Other programs slow single blocks of products, so the fastest block of
+    each format counts, in CPU time.
+
+    Returns:
+        Billions of additions and multiplications per second, by number format.
+    """
+    rows, weight = torch.randn(_ROWS, _WIDTH), torch.randn(_WIDTH, _WIDTH)
+    lower = rows.bfloat16(), weight.bfloat16()
+    levels = rows.to(torch.int8), weight.to(torch.int8)
+    products: dict[EngineDType, Callable[[], torch.Tensor]] = {
+        "float32": lambda: rows @ weight,
+        "bfloat16": lambda: lower[0] @ lower[1],
+        "int8": lambda: torch._int_mm(*levels),
+    }
+    share, threads = seconds / len(products), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return {name: _speed(product, share) for name, product in products.items()}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _speed(product: Callable[[], torch.Tensor], seconds: float) -> float:
+    end, fastest = time.perf_counter() + seconds, float("inf")
+    product()  # the first one compiles the kernel
+    began = time.process_time()
+    product()
+    count = max(1, int(_BLOCK_S / max(time.process_time() - began, 1e-6)))
+    while True:
+        began = time.process_time()
+        for _ in range(count):
+            product()
+        fastest = min(fastest, (time.process_time() - began) / count)
+        if time.perf_counter() >= end:
+            return 2e-9 * _ROWS * _WIDTH**2 / fastest

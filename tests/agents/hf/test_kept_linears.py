@@ -1,0 +1,155 @@
+"""Layers in the number format of sampling: exact in bfloat16, bounded in int8, checked in both."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, check_decoding, decode
+from flowzoo.agents.hf.kept_linears import Int8Linear, KeptLinears
+from flowzoo.agents.pocket import load
+from flowzoo.agents.policy import Sampling
+from flowzoo.agents.traits import EngineDType
+from flowzoo.errors import UsageError
+
+ROWS = [
+    DecodeRequest(tuple(3 + (7 * row + step) % 60 for step in range(4 + row)), row, 6)
+    for row in range(9)
+]
+"""Prompts of unequal length."""
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return load("math", "xs").model
+
+
+def sample(model: Any, rows: list[DecodeRequest] = ROWS) -> list[DecodeOutput]:
+    return decode(model, rows, Sampling(), frozenset(), lambda: False)[0]
+
+
+def layer(*, bias: bool = True) -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(24, 10, bias=bias)
+
+
+def test_kept_bfloat16_layers_sample_what_autocast_does(model: Any) -> None:
+    kept = KeptLinears(model, "bfloat16")
+    before = sample(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        converted = sample(model)
+        with kept.active():
+            assert sample(model) == converted
+    assert sample(model) == before, "the model has its layers back"
+
+
+def rotation(width: int, block: int) -> torch.Tensor:
+    """Walsh functions in natural order, in blocks on the diagonal."""
+    signs = [
+        [(-1.0) ** (row & column).bit_count() for column in range(block)] for row in range(block)
+    ]
+    return (
+        torch.block_diag(*[torch.tensor(signs, dtype=torch.float64)] * (width // block))
+        / block**0.5
+    )
+
+
+def rounded(rows: torch.Tensor) -> torch.Tensor:
+    scales = rows.abs().amax(-1, keepdim=True) / 127
+    return torch.where(scales > 0, (rows / scales).round() * scales, 0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_int8_products_are_those_of_rounded_rotated_rows(bias: bool, dtype: torch.dtype) -> None:
+    source = layer(bias=bias).to(dtype)
+    inputs = torch.randn(2, 3, 24).to(dtype)
+    inputs[1, 2] = 0.0
+    int8 = Int8Linear(source)
+    int8.take(source)
+    turn = rotation(24, 8)
+    expected = rounded(inputs.double() @ turn) @ rounded(source.weight.detach().double() @ turn).T
+    expected += source.bias.double() if bias else 0
+    out = int8(inputs)
+    assert out.dtype == dtype
+    torch.testing.assert_close(
+        out.double(), expected, atol=1e-5 if dtype == torch.float32 else 0.02, rtol=0
+    )
+
+
+def test_a_large_feature_does_not_drown_the_others() -> None:
+    torch.manual_seed(1)
+    source, inputs = nn.Linear(128, 64), torch.randn(50, 128)
+    inputs[:, 5] *= 70  # as of attention's inputs in SmolLM2-135M
+    int8 = Int8Linear(source)
+    int8.take(source)
+    exact = source(inputs)
+    plain = rounded(inputs) @ rounded(source.weight).T + source.bias
+    assert (int8(inputs) - exact).norm() < 0.5 * (plain - exact).norm()
+
+
+def test_int8_samples_do_not_depend_on_the_batch(model: Any) -> None:
+    kept = KeptLinears(model, "int8")
+    with kept.active():
+        check_decoding(model)
+        together, again = sample(model), sample(model)
+        alone = [sample(model, [row])[0] for row in ROWS]
+    assert together == again
+    assert [out.tokens for out in alone] == [out.tokens for out in together]
+
+
+def test_int8_log_probs_are_near_those_of_the_weights(model: Any) -> None:
+    ids = torch.tensor([row.prompt[:4] for row in ROWS])
+    logps = []
+    kept = KeptLinears(model, "int8")
+    for context in (nullcontext(), kept.active()):
+        with context, torch.no_grad():
+            logps.append(model(ids, use_cache=False).logits.log_softmax(-1))
+    gap = ((logps[0] - logps[1]).abs() * logps[0].exp()).sum(-1)
+    assert 1e-4 < gap.mean() < 0.05
+
+
+def double_scales(kept: Any) -> None:
+    kept.scales *= 2
+
+
+def shift_levels(kept: Any) -> None:
+    kept.levels[3, 2] += 2
+
+
+def exchange_scales(kept: Any) -> None:
+    kept.scales[:2] = kept.scales[:2].flip(0)
+
+
+def change_bias(kept: Any) -> None:
+    kept.bias[0] += 1e-3
+
+
+@pytest.mark.parametrize("fault", [double_scales, shift_levels, exchange_scales, change_bias])
+def test_wrong_int8_weights_are_noticed(fault: Callable[[Any], None]) -> None:
+    source = layer()
+    int8 = Int8Linear(source)
+    int8.take(source)
+    assert int8.holds(source)
+    fault(int8)
+    assert not int8.holds(source)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_layers_follow_the_weights_when_refreshed(dtype: EngineDType) -> None:
+    net = nn.Sequential(layer(), nn.ReLU(), layer().requires_grad_(False))
+    kept = KeptLinears(net, dtype)
+    assert kept.differing() == []
+    with torch.no_grad():
+        net[0].weight.mul_(1.1)
+    assert kept.differing() == ["0"]
+    kept.refresh()
+    assert kept.differing() == []
+
+
+def test_int8_needs_a_cpu() -> None:
+    with pytest.raises(UsageError, match="int8 is for models on a CPU, and this one is on meta"):
+        KeptLinears(layer().to("meta"), "int8")
