@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class SpendingOptions:
+    """Costs and limits."""
+
+    prices: Path | None = None
+    """TOML file with the dollars per million tokens of every model, as a line
+    "MODEL" = { input = 0.15, output = 0.6 }: the cost of every role is printed."""
+    max_cost: float | None = None
+    """Dollars, by --prices, after which nothing more is asked; the same command with a higher limit
+    plays the rest."""
+    max_tokens_total: int | None = None
+    """Tokens of prompts and replies together after which nothing more is asked."""
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Arguments of `flowzoo eval`."""
 
@@ -29,6 +43,7 @@ class Options:
     `path/to/file.py:function`; `--options` are arguments of that function, too."""
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     policies: PolicyOptions = field(default_factory=PolicyOptions)
+    spending: SpendingOptions = field(default_factory=SpendingOptions)
     n: int | None = None
     """Number of distinct problems; by default all of a data file and 500 of a generator."""
     samples: int = 1
@@ -51,6 +66,7 @@ class Options:
 def run(options: Options) -> int:
     """Evaluate and print."""
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
+    from flowzoo.agents.evaluation.usage import BudgetError
     from flowzoo.commands.policies import check_policy_map, open_policy_map, with_budget
     from flowzoo.commands.problems import build_played, chosen_problems, grading_of
 
@@ -68,7 +84,7 @@ def run(options: Options) -> int:
     grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
     store = EvaluationDirectory(options.out, settings, grading, grows) if options.out else None
     with (
-        interruptible(lambda: kept_episodes(store, len(problems) * options.samples)),
+        interruptible(lambda: kept_episodes(store, len(problems) * options.samples), BudgetError),
         open_policy_map(workflow, options.policies, options.problems.seed) as policy_map,
     ):
         summary = measure(options, workflow, policy_map, problems, store)
@@ -85,12 +101,19 @@ def run(options: Options) -> int:
 def check_options(options: Options) -> None:
     """Refuse options before anything is loaded."""
     from flowzoo.agents.evaluation.majority import read_summary
+    from flowzoo.agents.evaluation.usage import Budget, read_prices
     from flowzoo.commands.shared import check_count, check_folder
 
     check_count("n", options.n)
     check_count("samples", options.samples)
     if options.out:
         check_folder("out", options.out)
+    spending = options.spending
+    if spending.max_cost is not None and spending.prices is None:
+        raise UsageError("--max-cost needs the prices of the models: add --prices FILE")
+    Budget(spending.max_cost, spending.max_tokens_total)
+    if spending.prices is not None:
+        read_prices(spending.prices)
     if options.like:
         if options.samples != 1 or options.majority:
             raise UsageError("--like sets the number of votes: leave out --samples and --majority")
@@ -127,14 +150,14 @@ def measure(
     from flowzoo.agents.evaluation.protocol import protocol_of
     from flowzoo.commands.progress.shown import episode_progress
 
-    seed = options.problems.seed
+    seed, meter = options.problems.seed, meter_of(options.spending, policy_map)
 
     def play(samples: int) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
         protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
         with episode_progress(len(problems) * samples, "evaluating") as advance:
             records, summary = evaluate(
                 workflow, policy_map, problems,
-                samples=samples, seed=seed, store=store, on_episode=advance,
+                samples=samples, seed=seed, store=store, on_episode=advance, meter=meter,
             )  # fmt: skip
         return records, summary, protocol
 
@@ -152,6 +175,16 @@ def measure(
     if store is not None:
         store.close(whole)
     return whole
+
+
+def meter_of(spending: SpendingOptions, policy_map: Any) -> Any:
+    """A meter with the prices and limits of the options."""
+    from flowzoo.agents.evaluation.usage import Budget, Meter, prices_by_policy, read_prices
+
+    prices = {}
+    if spending.prices is not None:
+        prices = prices_by_policy(policy_map, read_prices(spending.prices))
+    return Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
 
 
 def remedies_of(options: Options, workflow: Any) -> Remedies:
@@ -186,7 +219,7 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
     from flowzoo.commands.policies import engine_dtypes
 
     settings = json.loads(json.dumps(asdict(options), default=str))
-    del settings["out"], settings["json"]
+    del settings["out"], settings["json"], settings["spending"]
     # Caches decide no number, and episodes that end do not depend on the most calls.
     del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
     dtypes = engine_dtypes(workflow, options.policies)
@@ -274,8 +307,29 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"not graded, and not counted: {names} (the sandbox failed; the log says why)"
     counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
     yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
+    yield from usage_lines(summary["usage"])
     if summary["uncounted"] and summary["tokens"] is not None:
         yield f"calls without token counts: {summary['uncounted']:,}"
+
+
+def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
+    """Cost and latency, with the shares of the roles."""
+    roles = usage["roles"].items()
+    if "cost" in usage:
+        yield f"cost {dollars(usage['cost'])}: " + ", ".join(
+            f"{role} {dollars(row['cost'])}" for role, row in roles
+        )
+    if usage["latency"]:
+        yield "seconds per call, median and 95th percentile: " + ", ".join(
+            f"{role} {row['latency']['median']:.2f} and {row['latency']['p95']:.2f}"
+            for role, row in roles
+            if row["latency"]
+        )
+
+
+def dollars(cost: float | None) -> str:
+    """An amount of money; n/a if tokens were not counted."""
+    return "n/a" if cost is None else f"${cost:,.4f}"
 
 
 def tokens(count: float | None) -> str:

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -254,6 +254,8 @@ class OpenAIPolicy:
         self.name = name or model
         self.sampling = sampling or Sampling()
         self.stats = EndpointStats()
+        self.check_budget: Callable[[], None] = lambda: None
+        """Called before every request; an error that it raises ends `generate`."""
         self._key_env = api_key_env
         self._concurrency, self._timeout, self._retries = max_concurrency, timeout_s, retries
         self._extra = dict(extra_body or {})
@@ -334,6 +336,7 @@ class OpenAIPolicy:
         messages, removed = request.messages, 0
         while True:
             async with slots:
+                self.check_budget()
                 outcome, wait = await self._attempt(client, self._body(request, messages))
             if isinstance(outcome, Completion):
                 self.stats.requests += 1
@@ -376,6 +379,7 @@ class OpenAIPolicy:
         """
         key = api_key(self._key_env)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        start = time.perf_counter()
         try:
             # The client's own time-out is per network operation: a trickling answer passes it.
             async with asyncio.timeout(self._timeout):
@@ -385,7 +389,7 @@ class OpenAIPolicy:
         except self._httpx.HTTPError as error:
             return self._redacted(f"{type(error).__name__}: {error}", key), 0.0
         if reply.status_code == 200:
-            return self._read(reply, key)
+            return self._read(reply, key, time.perf_counter() - start)
         message = self._redacted(reply.text, key)
         problem = f"status {reply.status_code}: {message}"
         if reply.status_code in _RETRIED:
@@ -399,7 +403,9 @@ class OpenAIPolicy:
             problem += f" (the key is read from {self._key_env}, which {state})"
         return problem, None
 
-    def _read(self, reply: httpx.Response, key: str) -> tuple[Completion | str, float | None]:
+    def _read(
+        self, reply: httpx.Response, key: str, seconds: float
+    ) -> tuple[Completion | str, float | None]:
         try:
             body = reply.json()
             completion = read_completion(body, self.thinking)
@@ -409,7 +415,7 @@ class OpenAIPolicy:
             self.stats.prompt_tokens += completion.usage.prompt or 0
             self.stats.output_tokens += completion.usage.output or 0
         self.stats.filtered += was_filtered(body)
-        return completion, None
+        return replace(completion, seconds=seconds), None
 
     def _adapt(self, body: dict[str, Any], message: str) -> bool:
         fields = body.keys() - self._extra.keys()
