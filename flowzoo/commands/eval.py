@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,9 @@ class Options:
     episodes has calls (or tokens). Takes the place of --samples and --majority."""
     match: Match = "calls"
     """Budget that --like makes equal: calls, or output tokens."""
+    against: Path | None = None
+    """Folder of an earlier evaluation with --out of the same problems: the difference of the
+    accuracies is printed with its interval, and how many problems are won and lost."""
     out: Path | None = None
     """Directory for `episodes.jsonl` and `summary.json`; the same command resumes there.
     Without it nothing is saved."""
@@ -92,6 +96,8 @@ def run(options: Options) -> int:
         print(json.dumps({"settings": settings, **summary}))
     else:
         print_summary(summary, f"{workflow.name} on {workflow.task.name}, split {split}")
+    if "against" in summary:
+        print(comparison_line(summary["against"]))
     if options.out:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
@@ -118,6 +124,8 @@ def check_options(options: Options) -> None:
         if options.samples != 1 or options.majority:
             raise UsageError("--like sets the number of votes: leave out --samples and --majority")
         read_summary(options.like)
+    if options.against:
+        read_summary(options.against)
 
 
 def earlier(options: Options) -> dict[str, Any]:
@@ -145,33 +153,37 @@ def measure(
 ) -> dict[str, Any]:
     """The summary of the evaluation with its protocol and, where asked for, the vote."""
     from flowzoo.agents.evaluation.alarms import episode_alarms
+    from flowzoo.agents.evaluation.comparison import check_pair, compare
     from flowzoo.agents.evaluation.evaluate import evaluate
     from flowzoo.agents.evaluation.majority import vote
     from flowzoo.agents.evaluation.protocol import protocol_of
     from flowzoo.commands.progress.shown import episode_progress
 
     seed, meter = options.problems.seed, meter_of(options.spending, policy_map)
+    protocol = partial(protocol_of, workflow, policy_map, problems, seed=seed)
 
-    def play(samples: int) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-        protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
+    def play(samples: int) -> tuple[list[Any], dict[str, Any]]:
         with episode_progress(len(problems) * samples, "evaluating") as advance:
             records, summary = evaluate(
                 workflow, policy_map, problems,
                 samples=samples, seed=seed, store=store, on_episode=advance, meter=meter,
             )  # fmt: skip
-        return records, summary, protocol
+        return records, {**summary, "protocol": protocol(samples=samples)}
 
+    if options.against:
+        check_pair(protocol(samples=1), options.against)
     samples = options.samples if options.like is None else votes(options, play)
-    records, summary, protocol = play(samples)
+    records, whole = play(samples)
     remedies = remedies_of(options, workflow)
-    alarms = [alarm._asdict() for alarm in episode_alarms(records, remedies)]
-    whole = {**summary, "protocol": protocol, "alarms": alarms}
+    whole["alarms"] = [alarm._asdict() for alarm in episode_alarms(records, remedies)]
     if left_out := getattr(workflow.task, "unusable", 0):
         whole["unusable"] = left_out
     if options.majority or options.like:
         whole["majority"] = vote(workflow, problems, records)
     if options.like:
         whole["like"] = {"evaluation": str(options.like), "match": options.match}
+    if options.against:
+        whole["against"] = compare(problems, whole, records, options.against)
     if store is not None:
         store.close(whole)
     return whole
@@ -209,8 +221,8 @@ def votes(options: Options, play: Any) -> int:
 
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes, and tells what a vote costs.
-    _, summary, protocol = play(1)
-    check_comparable(protocol, budget["protocol"], str(options.like))
+    _, summary = play(1)
+    check_comparable(summary["protocol"], budget["protocol"], str(options.like))
     return votes_for(budget, options.match, cost_of(summary, options.match))
 
 
@@ -219,7 +231,8 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
     from flowzoo.commands.policies import engine_dtypes
 
     settings = json.loads(json.dumps(asdict(options), default=str))
-    del settings["out"], settings["json"], settings["spending"]
+    for name in ("out", "json", "spending", "against"):
+        del settings[name]
     # Caches decide no number, and episodes that end do not depend on the most calls.
     del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
     dtypes = engine_dtypes(workflow, options.policies)
@@ -241,6 +254,16 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
         line += f" ({summary['right']}/{summary['episodes']})"
         ends = summary["intervals"].get("accuracy")
     return f"{line}, 95 % interval {between(ends)}" if ends else line
+
+
+def comparison_line(result: Mapping[str, Any]) -> str:
+    """The difference to an earlier evaluation, and the problems behind it."""
+    line = f"against {result['evaluation']}: {100 * result['difference']:+.1f} points"
+    if result["interval"]:
+        low, high = (100 * end for end in result["interval"])
+        line += f" (95 % interval {low:+.1f} to {high:+.1f})"
+    line += f"; {result['won']} problems won, {result['lost']} lost, {result['tied']} tied"
+    return f"{line}, {result['unpaired']} without a pair" if result["unpaired"] else line
 
 
 def print_summary(summary: Mapping[str, Any], title: str) -> None:
