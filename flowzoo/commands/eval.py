@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowzoo.agents.evaluation.majority import Match
 from flowzoo.commands.policies import PolicyOptions
@@ -67,22 +67,61 @@ class Options:
     """Print the summary as one JSON object before the last line."""
 
 
+class Evaluation(NamedTuple):
+    """A command line that was checked, before a model is loaded."""
+
+    options: Options
+    workflow: Any
+    problems: Sequence[Any]
+    settings: Mapping[str, Any]
+    """Settings that decide the numbers."""
+
+
 def run(options: Options) -> int:
     """Evaluate and print."""
-    from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
-    from flowzoo.agents.evaluation.usage import BudgetError
-    from flowzoo.commands.policies import check_policy_map, open_policy_map, with_budget
-    from flowzoo.commands.problems import build_played, chosen_problems, grading_of
+    evaluation = prepare(options)
+    options, workflow = evaluation.options, evaluation.workflow
+    summary = play(evaluation)
+    if options.json:
+        print(json.dumps({"settings": evaluation.settings, **summary}))
+    else:
+        split = options.problems.which_split()
+        print_summary(summary, f"{workflow.name} on {workflow.task.name}, split {split}")
+    if "against" in summary:
+        print(comparison_line(summary["against"]))
+    if options.out:
+        print(f"episodes saved in {options.out / 'episodes.jsonl'}")
+    print(accuracy_line(summary))
+    return 0
+
+
+def prepare(options: Options) -> Evaluation:
+    """Check the options and choose the problems.
+
+    Raises:
+        UsageError: a wrong option.
+    """
+    from flowzoo.commands.policies import check_policy_map, with_budget
+    from flowzoo.commands.problems import build_played, chosen_problems
 
     check_options(options)
     workflow = build_played(
         "eval", options.workflow, options.env, options.problems, options.policies.specs
     )
-    split = options.problems.which_split()
     check_policy_map(workflow, options.policies)
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
-    problems = chosen_problems(workflow, split, options.n)
-    settings = json_settings(options, workflow)
+    problems = chosen_problems(workflow, options.problems.which_split(), options.n)
+    return Evaluation(options, workflow, problems, json_settings(options, workflow))
+
+
+def play(evaluation: Evaluation) -> dict[str, Any]:
+    """Play what is missing and return the summary."""
+    from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
+    from flowzoo.agents.evaluation.usage import BudgetError
+    from flowzoo.commands.policies import open_policy_map
+    from flowzoo.commands.problems import grading_of
+
+    options, workflow, problems, settings = evaluation
     grading = grading_of(workflow)
     # More problems and more samples are what is there, and others: the first ones are the same.
     grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
@@ -91,17 +130,7 @@ def run(options: Options) -> int:
         interruptible(lambda: kept_episodes(store, len(problems) * options.samples), BudgetError),
         open_policy_map(workflow, options.policies, options.problems.seed) as policy_map,
     ):
-        summary = measure(options, workflow, policy_map, problems, store)
-    if options.json:
-        print(json.dumps({"settings": settings, **summary}))
-    else:
-        print_summary(summary, f"{workflow.name} on {workflow.task.name}, split {split}")
-    if "against" in summary:
-        print(comparison_line(summary["against"]))
-    if options.out:
-        print(f"episodes saved in {options.out / 'episodes.jsonl'}")
-    print(accuracy_line(summary))
-    return 0
+        return measure(options, workflow, policy_map, problems, store)
 
 
 def check_options(options: Options) -> None:
@@ -153,7 +182,12 @@ def measure(
 ) -> dict[str, Any]:
     """The summary of the evaluation with its protocol and, where asked for, the vote."""
     from flowzoo.agents.evaluation.alarms import episode_alarms
-    from flowzoo.agents.evaluation.comparison import check_pair, compare
+    from flowzoo.agents.evaluation.comparison import (
+        check_pair,
+        paired_comparison,
+        problem_results,
+        results_in,
+    )
     from flowzoo.agents.evaluation.evaluate import evaluate
     from flowzoo.agents.evaluation.majority import vote
     from flowzoo.agents.evaluation.protocol import protocol_of
@@ -183,7 +217,9 @@ def measure(
     if options.like:
         whole["like"] = {"evaluation": str(options.like), "match": options.match}
     if options.against:
-        whole["against"] = compare(problems, whole, records, options.against)
+        before = results_in(problems, options.against)
+        result = paired_comparison(before, problem_results(problems, whole, records))
+        whole["against"] = {"evaluation": str(options.against), **result}
     if store is not None:
         store.close(whole)
     return whole

@@ -23,8 +23,8 @@ from flowzoo.extras import remedy
 from flowzoo.start import end_at_once
 
 COMMANDS = (
-    "list", "algorithms", "play", "prompts", "eval", "filter", "sft", "train", "matrix",
-    "report", "swap", "export", "dataset", "new", "doctor", "sandbox build",
+    "list", "algorithms", "play", "prompts", "eval", "leaderboard", "filter", "sft", "train",
+    "matrix", "report", "swap", "export", "dataset", "new", "doctor", "sandbox build",
     "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")

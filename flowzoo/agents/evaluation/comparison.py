@@ -84,43 +84,40 @@ def check_pair(protocol: Mapping[str, Any], against: Path) -> None:
         )
 
 
-def compare(
-    problems: Sequence[Problem],
-    summary: Mapping[str, Any],
-    records: Sequence[EpisodeRecord],
-    against: Path,
-) -> dict[str, Any]:
-    """Compare an evaluation with an earlier one that passes `check_pair`, problem by problem.
-
-    Args:
-        problems: problems of both.
-        summary: with the protocol and, if it voted, the vote.
-        records: the episodes of `summary`.
-        against: folder of the earlier evaluation.
-
-    Returns:
-        `difference` of the accuracies, this one less the earlier one; its 95 % `interval` (None:
-        see `paired_interval`); numbers of `problems`, and of those `won`, `lost` and `tied`;
-        `unpaired`, problems without an episode on one side; and `evaluation`, the folder.
+def results_in(problems: Sequence[Problem], folder: Path) -> dict[str, float]:
+    """The score of every problem in an earlier evaluation; see `problem_results`.
 
     Raises:
-        UsageError: `against` has no episodes.
+        UsageError: `folder` has no finished evaluation with episodes.
     """
-    before = problem_results(
-        problems, read_summary(against), read_episodes(against / "episodes.jsonl")
-    )
-    after = problem_results(problems, summary, records)
+    records = read_episodes(folder / "episodes.jsonl")
+    results = problem_results(problems, read_summary(folder), records)
+    if not results:
+        raise UsageError(f"{folder} has no episodes (episodes.jsonl) to compare with")
+    return results
+
+
+def paired_comparison(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
+    """Compare two evaluations by the scores of their problems.
+
+    Returns:
+        `difference` of the accuracies, after less before; its 95 % `interval` (None: see
+        `paired_interval`); numbers of `problems`, and of those `won`, `lost` and `tied`; and
+        `unpaired`, problems without an episode on one side.
+
+    Raises:
+        UsageError: no problem has an episode on both sides.
+    """
     pairs = [(before[name], score) for name, score in after.items() if name in before]
     if not pairs:
-        raise UsageError(f"{against} has no episodes (episodes.jsonl) to compare with")
+        raise UsageError("the evaluations have no problem in common with an episode in both")
     first, second = zip(*pairs, strict=True)
     return {
-        "evaluation": str(against),
         "difference": mean(second) - mean(first),
         "interval": paired_interval(first, second),
         "problems": len(pairs),
         "won": sum(new > old for old, new in pairs),
         "lost": sum(new < old for old, new in pairs),
         "tied": sum(new == old for old, new in pairs),
-        "unpaired": len(problems) - len(pairs),
+        "unpaired": len({*before, *after}) - len(pairs),
     }

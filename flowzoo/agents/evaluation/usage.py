@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from flowzoo.agents.policy import Completion, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import DataError, FlowzooError, UsageError, unknown
-from flowzoo.files import reading
+from flowzoo.files import read_toml
 
 Seconds = Sequence[float | None]
 """Latency of every call of an episode, in their order; None: not measured."""
@@ -28,10 +27,13 @@ class BudgetError(FlowzooError, RuntimeError):
 
 
 class Price(NamedTuple):
-    """Dollars per million tokens of prompts and of replies."""
+    """Dollars per million tokens of a model."""
 
+    model: str
     input: float
+    """Price of prompts."""
     output: float
+    """Price of replies."""
 
     def cost(self, prompt: int, output: int) -> float:
         """Dollars for these numbers of tokens."""
@@ -45,24 +47,18 @@ def read_prices(path: Path) -> dict[str, Price]:
         DataError: the file is not TOML, or an entry is no such table.
         UsageError: the file cannot be read now.
     """
-    with reading(path):
-        data = path.read_bytes()
-    try:
-        table = tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not TOML: {error}") from error
-    return {model: _price(model, row, path) for model, row in table.items()}
+    return {model: _price(model, row, path) for model, row in read_toml(path).items()}
 
 
 def _price(model: str, row: Any, path: Path) -> Price:
     values = row if isinstance(row, dict) else {}
     numbers = [value for value in values.values() if type(value) in (int, float)]
-    if values.keys() != set(Price._fields) or len(numbers) < 2 or not _are_prices(numbers):
+    if values.keys() != {"input", "output"} or len(numbers) < 2 or not _are_prices(numbers):
         raise DataError(
             f'`{model}` in {path} must be the dollars per million tokens, e.g. "{model}" = '
             f"{{ input = 0.15, output = 0.6 }}, got {row!r}"
         )
-    return Price(float(values["input"]), float(values["output"]))
+    return Price(model, float(values["input"]), float(values["output"]))
 
 
 def _are_prices(numbers: Sequence[float]) -> bool:
@@ -229,7 +225,7 @@ def usage_summary(
     Returns:
         `calls`; `prompt_tokens`, `output_tokens` and, with prices, `cost` in dollars (None: not
         all of them were counted); `latency` of the calls that were measured, `median` and `p95` in
-        seconds (None: none were); and `roles` with the same of every role.
+        seconds (None: none were); `roles` with the same of every role; and `prices` by policy.
     """
     pairs = [
         (call, second)
@@ -243,6 +239,7 @@ def usage_summary(
     return {
         **_usage_of(pairs, prices),
         "roles": {role: _usage_of(calls, prices) for role, calls in by_role.items()},
+        "prices": {policy: price._asdict() for policy, price in prices.items()},
     }
 
 
@@ -267,7 +264,7 @@ def _usage_of(
 
 def _sum(counts: Sequence[int | None]) -> int | None:
     numbers = [count for count in counts if count is not None]
-    return sum(numbers) if len(numbers) == len(counts) else None
+    return sum(numbers) if numbers and len(numbers) == len(counts) else None
 
 
 def _cost(calls: Sequence[Call], prices: Mapping[str, Price]) -> float | None:
@@ -275,6 +272,8 @@ def _cost(calls: Sequence[Call], prices: Mapping[str, Price]) -> float | None:
     cost = 0.0
     for policy, price in prices.items():
         replies = [call for call in calls if call.policy == policy]
+        if not replies:
+            continue
         prompt = _sum([call.prompt_tokens for call in replies])
         output = _sum([call.output_tokens for call in replies])
         if prompt is None or output is None:
