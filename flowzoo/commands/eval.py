@@ -266,16 +266,23 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
     """The settings that decide the numbers, as plain values."""
     from flowzoo.commands.policies import engine_dtypes
 
-    settings = json.loads(json.dumps(asdict(options), default=str))
+    settings: dict[str, Any] = asdict(options)
     for name in ("out", "json", "spending", "against"):
         del settings[name]
     # Caches decide no number, and episodes that end do not depend on the most calls.
     del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
+    del settings["policies"]["endpoints"]
+    if options.policies.endpoints:
+        settings["endpoints"] = {
+            name: {field: getattr(server, field) for field in ("url", "extra_body", "without")}
+            for name, server in options.policies.endpoint_table().items()
+            if any(spec.endswith(f"@{name}") for spec in options.policies.specs)
+        }
     dtypes = engine_dtypes(workflow, options.policies)
     settings["policies"]["engine_dtype"] = dtypes
     if workflow.functions:
         settings["functions"] = dict(workflow.functions)
-    return settings
+    return json.loads(json.dumps(settings, default=str))
 
 
 def accuracy_line(summary: Mapping[str, Any]) -> str:

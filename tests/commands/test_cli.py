@@ -367,9 +367,10 @@ def test_a_dead_endpoint_is_told_of_at_once(caplog):
     import asyncio
 
     from flowzoo.agents import Request
+    from flowzoo.agents.openai.endpoint import Endpoint
     from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy
 
-    policy = OpenAIPolicy("m", "http://127.0.0.1:9/v1", retries=1)
+    policy = OpenAIPolicy("m", Endpoint("http://127.0.0.1:9/v1", retries=1))
     message = {"role": "user", "content": "x"}
     request = Request(("a",), "writer_0", "writer", [message], "p")
     with pytest.raises(EndpointError, match="after 2 attempts"):

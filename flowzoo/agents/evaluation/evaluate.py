@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +14,7 @@ from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import KIND, is_evaluation, summarize
 from flowzoo.agents.evaluation.usage import Meter, Seconds, usage_summary
+from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
@@ -43,6 +46,10 @@ def read_episodes(path: Path) -> list[EpisodeRecord]:
         DataError: another line is not an episode; the message names it.
     """
     return read_rows(path, record_from_json, "an episode")
+
+
+ANSWERS = "answers.sqlite"
+"""Answers of endpoints in the directory of an evaluation that is not finished."""
 
 
 class EvaluationDirectory:
@@ -132,6 +139,24 @@ def _replace_rows(path: Path, rows: Sequence[Any]) -> None:
     replace_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
+@contextmanager
+def answers_kept(policy_map: PolicyMap, folder: Path | None) -> Iterator[None]:
+    """Keep the answers of endpoints in `folder`: a stopped evaluation pays for none twice."""
+    policies = [
+        policy
+        for policy in policy_map.policies.values()
+        if folder and isinstance(policy, OpenAIPolicy) and policy.answers is None
+    ]
+    for policy in policies:
+        policy.answers = folder and folder / ANSWERS
+    try:
+        yield
+    finally:
+        for policy in policies:
+            policy.answers = None
+            asyncio.run(policy.close())
+
+
 def evaluate(
     workflow: Workflow,
     policy_map: PolicyMap,
@@ -177,8 +202,9 @@ def evaluate(
         failures=store.folder / "failures.jsonl" if store else None,
         on_episode=finished,
     )
-    for record in rollout.run([job for job in jobs if job.key not in done]):
-        done[record.episode] = record
+    with answers_kept(policy_map, store.folder if store else None):
+        for record in rollout.run([job for job in jobs if job.key not in done]):
+            done[record.episode] = record
     records = [done[job.key] for job in jobs if job.key in done]
     summary = {
         **summarize(records),
@@ -189,6 +215,8 @@ def evaluate(
     if ungraded:
         summary["ungraded"] = ungraded
     if store is not None:
+        if not ungraded:
+            (store.folder / ANSWERS).unlink(missing_ok=True)
         protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
         store.close({**summary, "protocol": protocol})
     return records, summary
