@@ -182,8 +182,8 @@ class OpenAIPolicy:
         self.answers: Path | None = Path(self.endpoint.cache) if self.endpoint.cache else None
         """File of answers: what is in it is not asked again; None: there is none."""
         self._cache: AnswerCache | None = None
-        self._logged = 0
-        """Attempts whose failure was logged since the last answer."""
+        self._logged = {"retry": 0, "busy": 0}
+        """Attempts whose failure was logged, by kind."""
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._httpx = import_httpx()
@@ -265,7 +265,7 @@ class OpenAIPolicy:
             self._cache.put(content, row)
         self.stats.requests += 1
         self.stats.shortened += shortened > 0
-        self._logged = 0
+        self._logged["retry"] = 0
         return completion
 
     def _content(self, request: Request) -> list[Any]:
@@ -323,7 +323,7 @@ class OpenAIPolicy:
         if not can_retry or wait > _LONGEST_WAIT:
             tries = f" after {attempt + 1} attempts" if attempt else ""
             raise EndpointError(f"{self._url} failed{tries}: {failure.problem}")
-        self._log_failure(attempt, failure.problem)
+        self._log_failure(attempt, failure)
         backoff = min(0.5 * 2**attempt, 30.0)
         jitter = key_rng("backoff", attempt, *request.key).uniform(0.5, 1.0)
         if wait:
@@ -331,17 +331,14 @@ class OpenAIPolicy:
         await asyncio.sleep(max(wait, backoff * jitter))
         self.stats.retries += 1
 
-    def _log_failure(self, attempt: int, problem: str) -> None:
-        # Once per attempt, not once per request.
-        if attempt >= self._logged:
-            self._logged = attempt + 1
+    def _log_failure(self, attempt: int, failure: Failure) -> None:
+        # Once per attempt, not once per request; a limited rate, whose refusals never end, once.
+        if attempt >= self._logged[failure.kind]:
+            self._logged[failure.kind] = attempt + 1
             _log.warning(
                 "%s: %s; trying again (%d of %d)",
-                self._url,
-                problem,
-                attempt + 1,
-                self.endpoint.retries,
-            )
+                self._url, failure.problem, attempt + 1, self.endpoint.retries,
+            )  # fmt: skip
 
     async def _attempt(self, client: httpx.AsyncClient, body: dict[str, Any]) -> Answer | Failure:
         """Send once."""
