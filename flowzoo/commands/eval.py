@@ -67,7 +67,7 @@ class Options:
     """Print the summary as one JSON object before the last line."""
 
 
-class Evaluation(NamedTuple):
+class EvaluationPlan(NamedTuple):
     """A command line that was checked, before a model is loaded."""
 
     options: Options
@@ -95,7 +95,7 @@ def run(options: Options) -> int:
     return 0
 
 
-def prepare(options: Options) -> Evaluation:
+def prepare(options: Options) -> EvaluationPlan:
     """Check the options and choose the problems.
 
     Raises:
@@ -111,10 +111,10 @@ def prepare(options: Options) -> Evaluation:
     check_policy_map(workflow, options.policies)
     options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
     problems = chosen_problems(workflow, options.problems.which_split(), options.n)
-    return Evaluation(options, workflow, problems, json_settings(options, workflow))
+    return EvaluationPlan(options, workflow, problems, json_settings(options, workflow))
 
 
-def play(evaluation: Evaluation) -> dict[str, Any]:
+def play(evaluation: EvaluationPlan) -> dict[str, Any]:
     """Play what is missing and return the summary."""
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.usage import BudgetError
@@ -181,13 +181,8 @@ def measure(
     options: Options, workflow: Any, policy_map: Any, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
     """The summary of the evaluation with its protocol and, where asked for, the vote."""
+    from flowzoo.agents.evaluation import comparison
     from flowzoo.agents.evaluation.alarms import episode_alarms
-    from flowzoo.agents.evaluation.comparison import (
-        check_pair,
-        paired_comparison,
-        problem_results,
-        results_in,
-    )
     from flowzoo.agents.evaluation.evaluate import evaluate
     from flowzoo.agents.evaluation.majority import vote
     from flowzoo.agents.evaluation.protocol import protocol_of
@@ -205,11 +200,11 @@ def measure(
         return records, {**summary, "protocol": protocol(samples=samples)}
 
     if options.against:
-        check_pair(protocol(samples=1), options.against)
+        comparison.check_pair(protocol(samples=1), options.against)
     samples = options.samples if options.like is None else votes(options, play)
     records, whole = play(samples)
-    remedies = remedies_of(options, workflow)
-    whole["alarms"] = [alarm._asdict() for alarm in episode_alarms(records, remedies)]
+    alarms = episode_alarms(records, remedies_of(options, workflow))
+    whole["alarms"] = [alarm._asdict() for alarm in alarms]
     if left_out := getattr(workflow.task, "unusable", 0):
         whole["unusable"] = left_out
     if options.majority or options.like:
@@ -217,9 +212,10 @@ def measure(
     if options.like:
         whole["like"] = {"evaluation": str(options.like), "match": options.match}
     if options.against:
-        before = results_in(problems, options.against)
-        result = paired_comparison(before, problem_results(problems, whole, records))
-        whole["against"] = {"evaluation": str(options.against), **result}
+        before = comparison.results_in(problems, options.against)
+        after = comparison.problem_results(problems, whole, records)
+        whole["against"] = comparison.paired_comparison(before, after)
+        whole["against"]["evaluation"] = str(options.against)
     if store is not None:
         store.close(whole)
     return whole

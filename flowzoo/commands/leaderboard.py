@@ -29,7 +29,7 @@ from flowzoo.errors import FlowzooError, UsageError, unknown
 
 if TYPE_CHECKING:
     from flowzoo.agents.evaluation.leaderboard import Entry
-    from flowzoo.commands.eval import Evaluation
+    from flowzoo.commands.eval import EvaluationPlan
 
 _AXES = ("workflow", "task", "policy")
 _BLOCK = (*_AXES, "settings", "label")
@@ -177,7 +177,7 @@ def chosen(cells: Sequence[BoardCell], parts: Sequence[str]) -> list[BoardCell]:
 # -- the evaluations -------------------------------------------------------------------------------
 
 
-def checked(cell: BoardCell) -> Evaluation:
+def checked(cell: BoardCell) -> EvaluationPlan:
     """The evaluation of a cell, before a model is loaded.
 
     Raises:
@@ -193,7 +193,7 @@ def checked(cell: BoardCell) -> Evaluation:
 
 
 def play_cells(
-    evaluations: Mapping[BoardCell, Evaluation],
+    evaluations: Mapping[BoardCell, EvaluationPlan],
 ) -> tuple[list[Entry], dict[str, str]]:
     """Play the evaluations that are not finished, one after the other.
 
@@ -223,7 +223,7 @@ def play_cells(
     return entries, failures
 
 
-def finished_summary(evaluation: Evaluation) -> dict[str, Any] | None:
+def finished_summary(evaluation: EvaluationPlan) -> dict[str, Any] | None:
     """The summary of an evaluation of which nothing is to be played, else None."""
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.summary import is_evaluation

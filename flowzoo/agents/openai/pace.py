@@ -9,7 +9,7 @@ _SPAN = 60.0
 
 
 class Pace:
-    """What was sent within the last minute, and when more may be sent.
+    """Requests and tokens of the last minute, and the time at which more may be sent.
 
     In no span of a minute are there more requests, or more tokens, than the limits. A request of
     more tokens than the limit is sent alone.
