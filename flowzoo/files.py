@@ -9,6 +9,7 @@ import errno
 import hashlib
 import json
 import os
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,16 @@ def read_json(path: Path) -> Any:
         return json.loads(data)
     except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file."""
+    with reading(path):
+        data = path.read_bytes()
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not TOML: {error}") from error
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,9 +66,24 @@ class Endpoint:
             request_queue_size = 64
             daemon_threads = True
 
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        self.make = lambda port: Server(("127.0.0.1", port), Handler)
+        self.server = self.make(0)
+        self.port = self.server.server_port
+        self.url = f"http://127.0.0.1:{self.port}/v1"
+        self.serve()
+
+    def serve(self) -> None:
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def die(self) -> None:
+        """Refuse connections from now on."""
+        self.server.shutdown()
+        self.server.server_close()
+
+    def come_back(self) -> None:
+        """Serve again, at the same address."""
+        self.server = self.make(self.port)
+        self.serve()
 
 
 @contextmanager
@@ -78,5 +93,4 @@ def serving() -> Iterator[Endpoint]:
     try:
         yield server
     finally:
-        server.server.shutdown()
-        server.server.server_close()
+        server.die()

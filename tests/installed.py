@@ -51,6 +51,7 @@ LINES = {
     "eval voting --policy vllm:model --n 2": "torch",
     "eval voting --policy openai:m@http://127.0.0.1:9/v1 --n 2": "httpx",
     "eval voting --data org/name --policy scripted:0.8": "datasets",
+    "leaderboard board.toml": "",
     "filter voting --policy scripted:0.5 --n 4 --samples 2 --out rates.jsonl": "",
     "sft voting --out sft": "torch",
     "train voting": "torch",
@@ -71,6 +72,9 @@ LINES = {
 """Command -> the optional module that it needs, or nothing; it is tried where that is missing."""
 FOLDERS = {"run": "run.json", "model": "config.json"}
 """Folder -> the file that makes it a training run or a model, for commands that look first."""
+
+BOARD = "settings = { n = 4 }\ncells = [{ workflow = ['voting'], policy = ['scripted:0.8'] }]\n"
+"""`board.toml`."""
 
 
 class Checks:
@@ -211,6 +215,7 @@ def try_commands(checks: Checks, folder: Path) -> None:
         for name, file in FOLDERS.items():
             Path(name).mkdir()
             Path(name, file).write_text("{}", encoding="utf-8")
+        Path("board.toml").write_text(BOARD, encoding="utf-8")
         for line, module in LINES.items():
             if module and extras.installed(module):
                 continue

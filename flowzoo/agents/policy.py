@@ -88,6 +88,19 @@ class Completion:
     no token ids)."""
     usage: Usage | None = None
     """Tokens as a server counted them that sent no ids."""
+    seconds: float | None = None
+    """Latency of an endpoint, from the request that it answered to the end of its answer; None: not
+    measured. It is no part of records."""
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """Tokens of the prompt; None: not counted."""
+        return len(self.prompt_ids) or (self.usage.prompt if self.usage else None)
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Tokens of the reply; None: not counted."""
+        return len(self.output_ids) or (self.usage.output if self.usage else None)
 
 
 @runtime_checkable

@@ -176,6 +176,10 @@ class PolicyMap:
             return _NO_LENGTHS
         return self._lengths.get(agent) or self._lengths.get(role_of(agent)) or _NO_LENGTHS
 
+    def with_policies(self, policies: Mapping[str, Policy]) -> PolicyMap:
+        """Return this mapping and its budgets with other policies under the same names."""
+        return PolicyMap.from_map(self.entries, policies, self._lengths)
+
     def check(self, roles: Roles) -> None:
         """Compare the policy map with a workflow's `roles` (role -> its agents).
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flowzoo.agents.engines import Engine, engine_names, find_engine, no_int8, plugin_engines
 from flowzoo.agents.human import HumanPolicy
+from flowzoo.agents.openai.endpoint import Endpoint
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
@@ -23,6 +25,7 @@ FORMS = {
     "vllm:PATH": "The same model in a vLLM engine of this process.",
     "vllm:PATH@URL": "The same model at a running `vllm serve`.",
     "openai:MODEL@URL": "Any OpenAI-compatible endpoint.",
+    "openai:MODEL@NAME": "The same by its name in a file of endpoints.",
 }
 """The forms of a policy, with what they mean."""
 
@@ -47,6 +50,7 @@ def make_policy(
     thinking: bool | None = None,
     engine_dtype: EngineDTypeChoice = "auto",
     engine_memory: float = 0.0,
+    endpoints: Mapping[str, Endpoint] | None = None,
 ) -> Policy:
     """The policy that `spec` describes.
 
@@ -62,6 +66,7 @@ def make_policy(
         engine_dtype: number format of a model that runs here; `auto` as
             `flowzoo.agents.traits` finds it.
         engine_memory: GiB of KV cache of a vLLM engine of this process; 0: its usual size.
+        endpoints: endpoints by name (`flowzoo.agents.openai.endpoint.read_endpoints`).
 
     Raises:
         UsageError: a spec of no known form, or nothing usable behind it.
@@ -83,8 +88,8 @@ def make_policy(
     if kind == "openai":
         from flowzoo.agents.openai.policy import OpenAIPolicy
 
-        model, url = _endpoint(spec, rest)
-        return OpenAIPolicy(model, url, name=label, sampling=sampling, thinking=thinking)
+        model, server = read_endpoint(spec, endpoints or {})
+        return OpenAIPolicy(model, server, name=label, sampling=sampling, thinking=thinking)
     raise unknown("policy", spec, policy_forms())
 
 
@@ -133,17 +138,15 @@ def named_model(
     return None
 
 
-def check_spec(spec: str, task: str) -> None:
-    """Refuse a spec that names no policy, without loading anything."""
+def check_spec(spec: str, task: str, endpoints: Mapping[str, Endpoint] | None = None) -> None:
+    """Refuse a spec that names no policy, without loading anything; see `make_policy`."""
     kind, colon, rest = spec.partition(":")
     if kind == "scripted" and colon:
         chance = _probability(spec, rest)
         if not 0 <= chance <= 1:
             raise UsageError(f"expected scripted:P with P in [0, 1], got {spec!r}.")
     elif kind == "openai":
-        from flowzoo.agents.openai.policy import chat_url
-
-        chat_url(_endpoint(spec, rest)[1])
+        read_endpoint(spec, endpoints or {})
     elif spec != "human":
         model = named_model(spec, task)
         if model is None:
@@ -151,13 +154,24 @@ def check_spec(spec: str, task: str) -> None:
         model.engine.check(model.path)
 
 
-def _endpoint(spec: str, rest: str) -> tuple[str, str]:
+def read_endpoint(spec: str, endpoints: Mapping[str, Endpoint]) -> tuple[str, Endpoint]:
+    """Model and endpoint of openai:MODEL@URL, or of openai:MODEL@NAME with a name of `endpoints`.
+
+    Raises:
+        UsageError: another form, a wrong URL or an unknown name.
+    """
+    rest = spec.partition(":")[2]
     model, _, url = rest.partition("@http")
-    if not model or not url:
+    if model and url:
+        return model, Endpoint(f"http{url}")
+    model, at, name = rest.rpartition("@")
+    if not at or not model or not name:
         raise UsageError(
             f"expected openai:MODEL@URL, e.g. openai:gpt-4o@https://host/v1, got {spec!r}."
         )
-    return model, f"http{url}"
+    if name not in endpoints:
+        raise unknown("endpoint", name, endpoints, "or a URL: openai:MODEL@https://host/v1")
+    return model, endpoints[name]
 
 
 def _probability(spec: str, text: str) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowzoo.agents.evaluation.majority import Match
 from flowzoo.commands.policies import PolicyOptions
@@ -16,6 +17,20 @@ from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
     from flowzoo.agents.evaluation.alarms import Remedies
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingOptions:
+    """Costs and limits."""
+
+    prices: Path | None = None
+    """TOML file with the dollars per million tokens of every model, as a line
+    "MODEL" = { input = 0.15, output = 0.6 }: the cost of every role is printed."""
+    max_cost: float | None = None
+    """Dollars, by --prices, after which nothing more is asked; the same command with a higher limit
+    plays the rest."""
+    max_tokens_total: int | None = None
+    """Tokens of prompts and replies together after which nothing more is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,7 @@ class Options:
     `path/to/file.py:function`; `--options` are arguments of that function, too."""
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     policies: PolicyOptions = field(default_factory=PolicyOptions)
+    spending: SpendingOptions = field(default_factory=SpendingOptions)
     n: int | None = None
     """Number of distinct problems; by default all of a data file and 500 of a generator."""
     samples: int = 1
@@ -41,6 +57,9 @@ class Options:
     episodes has calls (or tokens). Takes the place of --samples and --majority."""
     match: Match = "calls"
     """Budget that --like makes equal: calls, or output tokens."""
+    against: Path | None = None
+    """Folder of an earlier evaluation with --out of the same problems: the difference of the
+    accuracies is printed with its interval, and how many problems are won and lost."""
     out: Path | None = None
     """Directory for `episodes.jsonl` and `summary.json`; the same command resumes there.
     Without it nothing is saved."""
@@ -48,53 +67,94 @@ class Options:
     """Print the summary as one JSON object before the last line."""
 
 
+class EvaluationPlan(NamedTuple):
+    """A command line that was checked, before a model is loaded."""
+
+    options: Options
+    workflow: Any
+    problems: Sequence[Any]
+    settings: Mapping[str, Any]
+    """Settings that decide the numbers."""
+
+
 def run(options: Options) -> int:
     """Evaluate and print."""
-    from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
-    from flowzoo.commands.policies import check_policy_map, open_policy_map, with_budget
-    from flowzoo.commands.problems import build_played, chosen_problems, grading_of
-
-    check_options(options)
-    workflow = build_played(
-        "eval", options.workflow, options.env, options.problems, options.policies.specs
-    )
-    split = options.problems.which_split()
-    check_policy_map(workflow, options.policies)
-    options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
-    problems = chosen_problems(workflow, split, options.n)
-    settings = json_settings(options, workflow)
-    grading = grading_of(workflow)
-    # More problems and more samples are what is there, and others: the first ones are the same.
-    grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
-    store = EvaluationDirectory(options.out, settings, grading, grows) if options.out else None
-    with (
-        interruptible(lambda: kept_episodes(store, len(problems) * options.samples)),
-        open_policy_map(workflow, options.policies, options.problems.seed) as policy_map,
-    ):
-        summary = measure(options, workflow, policy_map, problems, store)
+    evaluation = prepare(options)
+    options, workflow = evaluation.options, evaluation.workflow
+    summary = play(evaluation)
     if options.json:
-        print(json.dumps({"settings": settings, **summary}))
+        print(json.dumps({"settings": evaluation.settings, **summary}))
     else:
+        split = options.problems.which_split()
         print_summary(summary, f"{workflow.name} on {workflow.task.name}, split {split}")
+    if "against" in summary:
+        print(comparison_line(summary["against"]))
     if options.out:
         print(f"episodes saved in {options.out / 'episodes.jsonl'}")
     print(accuracy_line(summary))
     return 0
 
 
+def prepare(options: Options) -> EvaluationPlan:
+    """Check the options and choose the problems.
+
+    Raises:
+        UsageError: a wrong option.
+    """
+    from flowzoo.commands.policies import check_policy_map, with_budget
+    from flowzoo.commands.problems import build_played, chosen_problems
+
+    check_options(options)
+    workflow = build_played(
+        "eval", options.workflow, options.env, options.problems, options.policies.specs
+    )
+    check_policy_map(workflow, options.policies)
+    options = replace(options, policies=with_budget(workflow, options.policies, earlier(options)))
+    problems = chosen_problems(workflow, options.problems.which_split(), options.n)
+    return EvaluationPlan(options, workflow, problems, json_settings(options, workflow))
+
+
+def play(evaluation: EvaluationPlan) -> dict[str, Any]:
+    """Play what is missing and return the summary."""
+    from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
+    from flowzoo.agents.evaluation.usage import BudgetError
+    from flowzoo.commands.policies import open_policy_map
+    from flowzoo.commands.problems import grading_of
+
+    options, workflow, problems, settings = evaluation
+    grading = grading_of(workflow)
+    # More problems and more samples are what is there, and others: the first ones are the same.
+    grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
+    store = EvaluationDirectory(options.out, settings, grading, grows) if options.out else None
+    with (
+        interruptible(lambda: kept_episodes(store, len(problems) * options.samples), BudgetError),
+        open_policy_map(workflow, options.policies, options.problems.seed) as policy_map,
+    ):
+        return measure(options, workflow, policy_map, problems, store)
+
+
 def check_options(options: Options) -> None:
     """Refuse options before anything is loaded."""
     from flowzoo.agents.evaluation.majority import read_summary
+    from flowzoo.agents.evaluation.usage import Budget, read_prices
     from flowzoo.commands.shared import check_count, check_folder
 
     check_count("n", options.n)
     check_count("samples", options.samples)
     if options.out:
         check_folder("out", options.out)
+    spending = options.spending
+    if spending.max_cost is not None and spending.prices is None:
+        raise UsageError("--max-cost needs the prices of the models: add --prices FILE")
+    Budget(spending.max_cost, spending.max_tokens_total)
+    if spending.prices is not None:
+        read_prices(spending.prices)
     if options.like:
         if options.samples != 1 or options.majority:
             raise UsageError("--like sets the number of votes: leave out --samples and --majority")
         read_summary(options.like)
+    if options.against:
+        read_summary(options.against)
 
 
 def earlier(options: Options) -> dict[str, Any]:
@@ -121,37 +181,54 @@ def measure(
     options: Options, workflow: Any, policy_map: Any, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
     """The summary of the evaluation with its protocol and, where asked for, the vote."""
+    from flowzoo.agents.evaluation import comparison
     from flowzoo.agents.evaluation.alarms import episode_alarms
     from flowzoo.agents.evaluation.evaluate import evaluate
     from flowzoo.agents.evaluation.majority import vote
     from flowzoo.agents.evaluation.protocol import protocol_of
     from flowzoo.commands.progress.shown import episode_progress
 
-    seed = options.problems.seed
+    seed, meter = options.problems.seed, meter_of(options.spending, policy_map)
+    protocol = partial(protocol_of, workflow, policy_map, problems, seed=seed)
 
-    def play(samples: int) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-        protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
+    def play(samples: int) -> tuple[list[Any], dict[str, Any]]:
         with episode_progress(len(problems) * samples, "evaluating") as advance:
             records, summary = evaluate(
                 workflow, policy_map, problems,
-                samples=samples, seed=seed, store=store, on_episode=advance,
+                samples=samples, seed=seed, store=store, on_episode=advance, meter=meter,
             )  # fmt: skip
-        return records, summary, protocol
+        return records, {**summary, "protocol": protocol(samples=samples)}
 
+    if options.against:
+        comparison.check_pair(protocol(samples=1), options.against)
     samples = options.samples if options.like is None else votes(options, play)
-    records, summary, protocol = play(samples)
-    remedies = remedies_of(options, workflow)
-    alarms = [alarm._asdict() for alarm in episode_alarms(records, remedies)]
-    whole = {**summary, "protocol": protocol, "alarms": alarms}
+    records, whole = play(samples)
+    alarms = episode_alarms(records, remedies_of(options, workflow))
+    whole["alarms"] = [alarm._asdict() for alarm in alarms]
     if left_out := getattr(workflow.task, "unusable", 0):
         whole["unusable"] = left_out
     if options.majority or options.like:
         whole["majority"] = vote(workflow, problems, records)
     if options.like:
         whole["like"] = {"evaluation": str(options.like), "match": options.match}
+    if options.against:
+        before = comparison.results_in(problems, options.against)
+        after = comparison.problem_results(problems, whole, records)
+        whole["against"] = comparison.paired_comparison(before, after)
+        whole["against"]["evaluation"] = str(options.against)
     if store is not None:
         store.close(whole)
     return whole
+
+
+def meter_of(spending: SpendingOptions, policy_map: Any) -> Any:
+    """A meter with the prices and limits of the options."""
+    from flowzoo.agents.evaluation.usage import Budget, Meter, prices_by_policy, read_prices
+
+    prices = {}
+    if spending.prices is not None:
+        prices = prices_by_policy(policy_map, read_prices(spending.prices))
+    return Meter(prices, Budget(spending.max_cost, spending.max_tokens_total))
 
 
 def remedies_of(options: Options, workflow: Any) -> Remedies:
@@ -176,8 +253,8 @@ def votes(options: Options, play: Any) -> int:
 
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
     # The first sample of every problem is one of the votes, and tells what a vote costs.
-    _, summary, protocol = play(1)
-    check_comparable(protocol, budget["protocol"], str(options.like))
+    _, summary = play(1)
+    check_comparable(summary["protocol"], budget["protocol"], str(options.like))
     return votes_for(budget, options.match, cost_of(summary, options.match))
 
 
@@ -185,15 +262,23 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
     """The settings that decide the numbers, as plain values."""
     from flowzoo.commands.policies import engine_dtypes
 
-    settings = json.loads(json.dumps(asdict(options), default=str))
-    del settings["out"], settings["json"]
+    settings: dict[str, Any] = asdict(options)
+    for name in ("out", "json", "spending", "against"):
+        del settings[name]
     # Caches decide no number, and episodes that end do not depend on the most calls.
     del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
+    del settings["policies"]["endpoints"]
+    if options.policies.endpoints:
+        settings["endpoints"] = {
+            name: {field: getattr(server, field) for field in ("url", "extra_body", "without")}
+            for name, server in options.policies.endpoint_table().items()
+            if any(spec.endswith(f"@{name}") for spec in options.policies.specs)
+        }
     dtypes = engine_dtypes(workflow, options.policies)
     settings["policies"]["engine_dtype"] = dtypes
     if workflow.functions:
         settings["functions"] = dict(workflow.functions)
-    return settings
+    return json.loads(json.dumps(settings, default=str))
 
 
 def accuracy_line(summary: Mapping[str, Any]) -> str:
@@ -208,6 +293,16 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
         line += f" ({summary['right']}/{summary['episodes']})"
         ends = summary["intervals"].get("accuracy")
     return f"{line}, 95 % interval {between(ends)}" if ends else line
+
+
+def comparison_line(result: Mapping[str, Any]) -> str:
+    """The difference to an earlier evaluation, and the problems behind it."""
+    line = f"against {result['evaluation']}: {100 * result['difference']:+.1f} points"
+    if result["interval"]:
+        low, high = (100 * end for end in result["interval"])
+        line += f" (95 % interval {low:+.1f} to {high:+.1f})"
+    line += f"; {result['won']} problems won, {result['lost']} lost, {result['tied']} tied"
+    return f"{line}, {result['unpaired']} without a pair" if result["unpaired"] else line
 
 
 def print_summary(summary: Mapping[str, Any], title: str) -> None:
@@ -274,8 +369,29 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"not graded, and not counted: {names} (the sandbox failed; the log says why)"
     counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
     yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
+    yield from usage_lines(summary["usage"])
     if summary["uncounted"] and summary["tokens"] is not None:
         yield f"calls without token counts: {summary['uncounted']:,}"
+
+
+def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
+    """Cost and latency, with the shares of the roles."""
+    roles = usage["roles"].items()
+    if "cost" in usage:
+        yield f"cost {dollars(usage['cost'])}: " + ", ".join(
+            f"{role} {dollars(row['cost'])}" for role, row in roles
+        )
+    if usage["latency"]:
+        yield "seconds per call, median and 95th percentile: " + ", ".join(
+            f"{role} {row['latency']['median']:.2f} and {row['latency']['p95']:.2f}"
+            for role, row in roles
+            if row["latency"]
+        )
+
+
+def dollars(cost: float | None) -> str:
+    """An amount of money; n/a if tokens were not counted."""
+    return "n/a" if cost is None else f"${cost:,.4f}"
 
 
 def tokens(count: float | None) -> str:

@@ -25,6 +25,9 @@ COMMANDS = {
     "play": "Play episodes of a workflow and print their transcripts.",
     "prompts": "Print a workflow's prompt texts, as a file for --prompts, or its roles' chats.",
     "eval": "Evaluate a workflow: accuracy, tokens and parse rates; the last line is the accuracy.",
+    "leaderboard": (
+        "Evaluate workflows times policies times tasks of a file; repeat the command to resume."
+    ),
     "filter": "Measure the pass rate of every problem, for `flowzoo train --difficulty FILE`.",
     "sft": (
         "Fine-tune a workflow's policies on recorded replies: of experts, or their own best ones."

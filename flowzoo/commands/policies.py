@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.traits import EngineDTypeChoice
@@ -15,6 +16,7 @@ from flowzoo.commands.shared import quiet_transformers
 from flowzoo.errors import UsageError, unknown
 
 if TYPE_CHECKING:
+    from flowzoo.agents.openai.endpoint import Endpoint
     from flowzoo.agents.specs import NamedModel
 
 # Specs may hold "=", e.g. in a URL's query, so a role is recognized by its form: role or role_N.
@@ -29,7 +31,12 @@ class PolicyOptions:
     """One policy for all roles, or several ROLE=POLICY.
     Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
-    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL, human (you, at this terminal)."""
+    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL or, with a name from --endpoints,
+    openai:MODEL@NAME, human (you, at this terminal)."""
+    endpoints: Path | None = None
+    """TOML file of endpoints: a table per name with `url` and, as needed, `api_key_env`, `headers`,
+    `extra_body`, `concurrency`, `timeout`, `retries`, `requests_per_minute`, `tokens_per_minute`,
+    `without` and `cache`."""
     engine: str = "transformers"
     """Engine of `pocket` and `hf:PATH`: transformers, vllm (in this process), openai (the server at
     `endpoint`), or an engine of an installed package. No engine falls back to another."""
@@ -58,6 +65,12 @@ class PolicyOptions:
     thinking: tuple[str, ...] = ()
     """Thinking before answering: `on`, `off`, or ROLE=on, ROLE=off for single roles; default: the
     chat template's choice."""
+
+    def endpoint_table(self) -> dict[str, Endpoint]:
+        """Endpoints by name."""
+        from flowzoo.agents.openai.endpoint import read_endpoints
+
+        return {} if self.endpoints is None else read_endpoints(self.endpoints)
 
     @property
     def specs(self) -> list[str]:
@@ -123,8 +136,9 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
     _, longest = with_default(read_lengths(policies.lengths, roles), roles, reply)
     Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
     read_thinking(policies.thinking, by_role)
+    endpoints = policies.endpoint_table()
     for spec in by_role.values():
-        check_spec(spec, workflow.task.name)
+        check_spec(spec, workflow.task.name, endpoints)
     check_engine(workflow, policies)
     expert = ScriptedPolicy(workflow)
     PolicyMap(dict.fromkeys(by_role, expert)).check(roles)
@@ -249,7 +263,7 @@ def make_policies(
 
     by_pair: dict[tuple[str, bool | None], Any] = {}
     pairs = sorted(set(pairs), key=str)
-    models = models_of(workflow, policies)
+    models, endpoints = models_of(workflow, policies), policies.endpoint_table()
     caches = sum(spec in models and models[spec].engine.traits.sized_cache for spec, _ in pairs)
     for spec, thinking in pairs:
         is_taken = any(other == spec for other, _ in by_pair)
@@ -264,5 +278,6 @@ def make_policies(
             thinking=thinking,
             engine_dtype=policies.engine_dtype,
             engine_memory=policies.engine_memory / max(1, caches),
+            endpoints=endpoints,
         )
     return by_pair

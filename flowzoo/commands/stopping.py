@@ -83,13 +83,13 @@ STOP = StopSignals()
 
 
 @contextmanager
-def interruptible(note: Callable[[], str]) -> Iterator[None]:
-    """Add a note to an interruption: what is saved, and how to resume."""
+def interruptible(note: Callable[[], str], *errors: type[BaseException]) -> Iterator[None]:
+    """Add a note to an interruption, or to one of `errors`: what is saved, and how to resume."""
     try:
         yield
     except BaseException as error:
         # A library may have replaced it by another error.
-        if STOP.number or isinstance(error, KeyboardInterrupt):
+        if STOP.number or isinstance(error, (KeyboardInterrupt, *errors)):
             error.add_note(note())
         raise
 

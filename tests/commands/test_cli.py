@@ -24,8 +24,8 @@ from flowzoo.extras import remedy
 from flowzoo.start import end_at_once
 
 COMMANDS = (
-    "list", "algorithms", "play", "prompts", "eval", "filter", "sft", "train", "matrix",
-    "report", "swap", "export", "dataset", "new", "doctor", "sandbox build",
+    "list", "algorithms", "play", "prompts", "eval", "leaderboard", "filter", "sft", "train",
+    "matrix", "report", "swap", "export", "dataset", "new", "doctor", "sandbox build",
     "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")
@@ -371,9 +371,10 @@ def test_a_dead_endpoint_is_told_of_at_once(caplog):
     import asyncio
 
     from flowzoo.agents import Request
+    from flowzoo.agents.openai.endpoint import Endpoint
     from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy
 
-    policy = OpenAIPolicy("m", "http://127.0.0.1:9/v1", retries=1)
+    policy = OpenAIPolicy("m", Endpoint("http://127.0.0.1:9/v1", retries=1))
     message = {"role": "user", "content": "x"}
     request = Request(("a",), "writer_0", "writer", [message], "p")
     with pytest.raises(EndpointError, match="after 2 attempts"):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TextIO
+from typing import Any
 
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import KIND, is_evaluation, summarize
+from flowzoo.agents.evaluation.usage import Meter, Seconds, usage_summary
+from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
@@ -44,8 +48,12 @@ def read_episodes(path: Path) -> list[EpisodeRecord]:
     return read_rows(path, record_from_json, "an episode")
 
 
+ANSWERS = "answers.sqlite"
+"""Answers of endpoints in the directory of an evaluation that is not finished."""
+
+
 class EvaluationDirectory:
-    """The output directory of an evaluation: settings, episodes, summary."""
+    """The output directory of an evaluation: settings, episodes, their latencies, summary."""
 
     def __init__(
         self,
@@ -94,26 +102,59 @@ class EvaluationDirectory:
                 )
         record = {"kind": KIND, "settings": plain, "grading": dict(grading)}
         write_json(path, record | {"provenance": describe_run()})
-        self.path = folder / "episodes.jsonl"
+        self.path, self._latencies = folder / "episodes.jsonl", folder / "latencies.jsonl"
         self.finished = read_episodes(self.path)
-        text = "".join(json.dumps(record.to_json()) + "\n" for record in self.finished)
-        replace_text(self.path, text)
-        self._file: TextIO | None = None
+        self.seconds: dict[str, Seconds] = dict(
+            read_rows(self._latencies, read_latencies, "the latencies of an episode")
+        )
+        """Latencies of the calls of an episode, by episode."""
+        _replace_rows(self.path, [record.to_json() for record in self.finished])
+        if self._latencies.exists():
+            rows = [{"episode": key, "seconds": row} for key, row in self.seconds.items()]
+            _replace_rows(self._latencies, rows)
 
-    def add(self, record: EpisodeRecord) -> None:
-        """Append one episode."""
-        if self._file is None:
-            self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
+    def add(self, record: EpisodeRecord, seconds: Seconds = ()) -> None:
+        """Append one episode, after the latencies of its calls if any was measured."""
+        if any(second is not None for second in seconds):
+            _append(self._latencies, {"episode": record.episode, "seconds": seconds})
         self.finished.append(record)
-        self._file.write(json.dumps(record.to_json()) + "\n")
-        self._file.flush()
+        _append(self.path, record.to_json())
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary and close the files; adding episodes afterwards opens them again."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Write the summary; episodes may be added afterwards."""
         write_json(self.folder / "summary.json", summary)
+
+
+def read_latencies(row: Mapping[str, Any]) -> tuple[str, Seconds]:
+    """Episode and seconds of a line of `latencies.jsonl`."""
+    return row["episode"], tuple(row["seconds"])
+
+
+def _append(path: Path, row: Any) -> None:
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def _replace_rows(path: Path, rows: Sequence[Any]) -> None:
+    replace_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+@contextmanager
+def answers_kept(policy_map: PolicyMap, folder: Path | None) -> Iterator[None]:
+    """Keep the answers of endpoints in `folder`: a stopped evaluation pays for none twice."""
+    policies = [
+        policy
+        for policy in policy_map.policies.values()
+        if folder and isinstance(policy, OpenAIPolicy) and policy.answers is None
+    ]
+    for policy in policies:
+        policy.answers = folder and folder / ANSWERS
+    try:
+        yield
+    finally:
+        for policy in policies:
+            policy.answers = None
+            asyncio.run(policy.close())
 
 
 def evaluate(
@@ -125,12 +166,17 @@ def evaluate(
     seed: int = 0,
     store: EvaluationDirectory | None = None,
     on_episode: Callable[[EpisodeRecord], None] = lambda record: None,
+    meter: Meter | None = None,
 ) -> tuple[list[EpisodeRecord], dict[str, Any]]:
     """Play `samples` episodes of every problem; returns the records and their summary.
 
     Episodes that the sandbox could not grade are no records: the summary lists them as `ungraded`,
     and a store has them played again by the next call. With a store the summary is written with its
     protocol; another call with more samples plays what is missing.
+
+    Raises:
+        UsageError: `samples` below 1.
+        BudgetError: the `meter` has a budget, and it is used up.
     """
     if samples < 1:
         raise UsageError(f"`samples` must be >= 1, got {samples}")
@@ -138,29 +184,39 @@ def evaluate(
     done = {record.episode: record for record in store.finished} if store else {}
     for record in done.values():
         on_episode(record)
+    meter = meter or Meter()
+    seconds = store.seconds if store else {}
 
     def finished(record: EpisodeRecord) -> None:
+        seconds[record.episode] = meter.seconds(record)
         if store is not None:
-            store.add(record)
+            store.add(record, seconds[record.episode])
         on_episode(record)
 
     rollout = Rollout(
         workflow,
-        policy_map,
+        meter.watch(policy_map, list(done.values())),
         seed=seed,
         deterministic=all(p.batching == "static" for p in policy_map.policies.values()),
         on_error="ungraded",
         failures=store.folder / "failures.jsonl" if store else None,
         on_episode=finished,
     )
-    for record in rollout.run([job for job in jobs if job.key not in done]):
-        done[record.episode] = record
+    with answers_kept(policy_map, store.folder if store else None):
+        for record in rollout.run([job for job in jobs if job.key not in done]):
+            done[record.episode] = record
     records = [done[job.key] for job in jobs if job.key in done]
-    summary = {**summarize(records), "intervals": evaluation_intervals(records)}
+    summary = {
+        **summarize(records),
+        "intervals": evaluation_intervals(records),
+        "usage": usage_summary(records, seconds, meter.prices),
+    }
     ungraded = [job.key for job in jobs if job.key not in done]
     if ungraded:
         summary["ungraded"] = ungraded
     if store is not None:
+        if not ungraded:
+            (store.folder / ANSWERS).unlink(missing_ok=True)
         protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
         store.close({**summary, "protocol": protocol})
     return records, summary

@@ -7,86 +7,32 @@ out of every error text.
 from __future__ import annotations
 
 import asyncio
-import email.utils
 import logging
-import os
-import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowzoo.agents.chat.prompts import Span, cut, shorten
+from flowzoo.agents.openai.answers import (
+    error_status,
+    is_retried,
+    read_completion,
+    refused_for_length,
+    wait_asked,
+    was_filtered,
+)
+from flowzoo.agents.openai.cache import AnswerCache
+from flowzoo.agents.openai.endpoint import Endpoint, api_key, chat_url
+from flowzoo.agents.openai.pace import Pace
 from flowzoo.agents.policy import Batching, Completion, Request, Sampling, encodable, reply_cap
-from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 
-_LENGTH = re.compile(
-    r"context[ _]length|context window|maximum context|maximum (?:model )?(?:input )?length"
-    r"|prompt is too long|too many (?:input )?tokens",
-    re.IGNORECASE,
-)
 _LEAST = 64
 """Characters to which no prompt is shortened: a server that refuses fewer means something else."""
-
-
-def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None) -> str:
-    """Text of a message, with its thoughts in `<think>` tags."""
-    # Servers that part thoughts from the rest send them as `reasoning` or `reasoning_content`. One
-    # that does not, and whose chat template opens the thought, sends a text whose first tag is the
-    # closing one; if thoughts were asked for and the reply was cut off, that tag is missing too.
-    content = message.get("content")
-    thoughts = message.get("reasoning") or message.get("reasoning_content")
-    for name, value in (("content", content), ("reasoning", thoughts)):
-        if not isinstance(value, (str, type(None))):
-            raise TypeError(f"message.{name} is {type(value).__name__}, expected text")
-    text = content or ""
-    if thoughts:
-        closing = "" if cut_off and not text else "</think>"
-        return f"<think>{thoughts}{closing}{text}"
-    opened = cut_off and thinking and "think>" not in text
-    return f"<think>{text}" if opened else text
-
-
-def read_usage(body: Mapping[str, Any]) -> Usage | None:
-    """Token counts in a server's answer; None for values that are not counts."""
-    usage = body.get("usage")
-    if not isinstance(usage, Mapping):
-        return None
-    counts = [
-        count if type(count) is int and count >= 0 else None
-        for count in (usage.get("prompt_tokens"), usage.get("completion_tokens"))
-    ]
-    return None if counts == [None, None] else Usage(*counts)
-
-
-def read_completion(body: Any, thinking: bool | None = None) -> Completion:
-    """The completion in a server's answer; another layout raises a builtin error."""
-    # vLLM's server adds `prompt_token_ids` and `token_ids` on request.
-    choice = body["choices"][0]
-    tokens = (choice.get("logprobs") or {}).get("content") or ()
-    finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-    return Completion(
-        text=whole_text(choice["message"], finish == "length", thinking),
-        prompt_ids=tuple(body.get("prompt_token_ids") or ()),
-        output_ids=tuple(choice.get("token_ids") or ()),
-        logps=tuple(float(token["logprob"]) for token in tokens),
-        finish=finish,
-        usage=read_usage(body),
-    )
-
-
-def was_filtered(body: Any) -> bool:
-    """Return True if the server cut the reply for its content."""
-    return body["choices"][0].get("finish_reason") == "content_filter"
-
-
-def refused_for_length(status: int, message: str) -> bool:
-    """Return True if a server refused a prompt because it is too long for the model."""
-    return status in (400, 413, 422) and _LENGTH.search(message) is not None
 
 
 def size(messages: Sequence[Message]) -> int:
@@ -131,50 +77,10 @@ class EndpointStats:
     output_tokens: int = 0
     filtered: int = 0
     """Replies that the server cut for their content."""
+    cached: int = 0
+    """Replies from the cache, which are in no other number."""
     shortened: int = 0
     """Prompts that were shortened because the server refused their length."""
-
-
-def retry_after(header: str | None, now: float) -> float:
-    """Seconds that a `Retry-After` header (a number or an HTTP date) asks to wait."""
-    if header is None:
-        return 0.0
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(header).timestamp() - now
-        except ValueError:
-            return 0.0
-    return seconds if 0.0 < seconds < float("inf") else 0.0
-
-
-def chat_url(base_url: str) -> str:
-    """The chat-completions URL below `base_url`."""
-    # A password or a query would end up in logs and records.
-    try:
-        parts = urlsplit(base_url)
-        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of urlsplit, and of a port that is no number
-        parts, valid = urlsplit(""), False
-    if not valid:
-        raise UsageError(
-            f"expected an endpoint URL such as http://localhost:8000/v1, got {base_url!r}."
-        )
-    if parts.username or parts.password or parts.query:
-        raise UsageError(
-            "the endpoint URL must hold no user, password or query (they would be recorded); "
-            "put the key into the environment variable named by api_key_env."
-        )
-    return base_url.rstrip("/") + "/chat/completions"
-
-
-def api_key(variable: str) -> str:
-    """The key in the environment variable `variable`, or an empty string."""
-    key = os.environ.get(variable, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"the key in {variable} holds characters other than printable ASCII.")
-    return key
 
 
 def import_httpx() -> Any:
@@ -190,17 +96,33 @@ if TYPE_CHECKING:
     import httpx
 
 _log = logging.getLogger("flowzoo")
-# Overload and server errors, which are tried again.
-_RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 300.0
-_TOO_LONG = -2.0
+
+
+class Failure(NamedTuple):
+    """An attempt without a reply."""
+
+    problem: str
+    kind: Literal["retry", "busy", "changed", "long", "final"]
+    """To be tried again, later if the server is `busy`; tried again at once with a `changed` body;
+    the prompt is too `long`."""
+    wait: float = 0.0
+    """Seconds that the server asks to wait."""
+
+
+class Answer(NamedTuple):
+    """A server's answer, with the completion that was read from it."""
+
+    body: Any
+    completion: Completion
 
 
 class OpenAIPolicy:
     """A model behind a chat-completions endpoint.
 
-    Optional parameters that a server refuses by name (log-probabilities, the seed) are left out
-    from then on, which is logged once; servers that want `max_completion_tokens` get it.
+    Optional parameters that a server refuses by name (log-probabilities, the seed, a temperature or
+    top_p of 1) are left out from then on, which is logged once; servers that want
+    `max_completion_tokens` get it.
     """
 
     batching: Batching = "stream"
@@ -210,63 +132,58 @@ class OpenAIPolicy:
     def __init__(
         self,
         model: str,
-        base_url: str,
+        endpoint: Endpoint | str,
         *,
-        api_key_env: str = "OPENAI_API_KEY",
         name: str | None = None,
         sampling: Sampling | None = None,
-        max_concurrency: int = 64,
-        timeout_s: float = 120.0,
-        retries: int = 6,
         logprobs: bool = True,
         template_kwargs: Mapping[str, Any] | None = None,
         thinking: bool | None = None,
-        extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        """Describe the endpoint; nothing is sent yet.
+        """Describe the model; nothing is sent yet.
 
         Args:
             model: the model's name at the endpoint.
-            base_url: up to and including the version, e.g. `http://localhost:8000/v1`.
-            api_key_env: environment variable that holds the key; without it no key is sent.
+            endpoint: the server, or its base URL.
             name: name of the policy in policy maps and records; default `model`.
             sampling: temperature and lengths; default `Sampling()`.
-            max_concurrency: most requests under way at once.
-            timeout_s: seconds one attempt may take.
-            retries: attempts after the first.
             logprobs: ask for the log-probabilities of the sampled tokens.
             template_kwargs: variables of the chat template (`chat_template_kwargs`, which vLLM and
                 SGLang understand).
             thinking: the template's `enable_thinking`; None: the server's default.
-            extra_body: further fields of the request body, as the server understands them.
 
         Raises:
-            UsageError: a URL that is not http(s) or holds a password, or a number out of range.
+            UsageError: a wrong URL, or a temperature or top_p that the endpoint is never sent.
             MissingExtraError: httpx is not installed.
         """
-        self._url = chat_url(base_url)
-        if max_concurrency < 1 or retries < 0 or not timeout_s > 0:
-            raise UsageError(
-                f"expected max_concurrency >= 1, retries >= 0 and timeout_s > 0, got "
-                f"{max_concurrency}, {retries} and {timeout_s}."
-            )
-        self.model = model
-        self.name = name or model
+        self.endpoint = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
+        self.model, self.name, self.thinking = model, name or model, thinking
         self.sampling = sampling or Sampling()
         self.stats = EndpointStats()
-        self._key_env = api_key_env
-        self._concurrency, self._timeout, self._retries = max_concurrency, timeout_s, retries
-        self._extra = dict(extra_body or {})
-        self.thinking = thinking
+        self.check_budget: Callable[[], None] = lambda: None
+        """Called before every request; an error that it raises ends `generate`."""
+        self._url = chat_url(self.endpoint.url)
+        self._without = {*self.endpoint.without, *(() if logprobs else ("logprobs",))}
+        for field in ("temperature", "top_p"):
+            if field in self._without and getattr(self.sampling, field) != 1:
+                raise UsageError(
+                    f"{self._url} is sent no {field} (`without`), so {field} must be 1, got "
+                    f"{getattr(self.sampling, field):g}"
+                )
+        self._extra = dict(self.endpoint.extra_body)
         variables = dict(template_kwargs or {})
         if thinking is not None:
             variables["enable_thinking"] = thinking
         if variables:
             self._extra["chat_template_kwargs"] = variables
-        self._logged = 0
-        """Attempts whose failure was logged since the last answer."""
-        self._optional = {"seed"} | ({"logprobs"} if logprobs else set())
         self._cap_field = "max_tokens"
+        self._pace = Pace(self.endpoint.requests_per_minute, self.endpoint.tokens_per_minute)
+        self._busy_until = 0.0
+        self.answers: Path | None = Path(self.endpoint.cache) if self.endpoint.cache else None
+        """File of answers: what is in it is not asked again; None: there is none."""
+        self._cache: AnswerCache | None = None
+        self._logged = {"retry": 0, "busy": 0}
+        """Attempts whose failure was logged, by kind."""
         self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._httpx = import_httpx()
@@ -289,7 +206,10 @@ class OpenAIPolicy:
             raise
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections and the file of answers; a later request opens them again."""
+        cache, self._cache = self._cache, None
+        if cache is not None:
+            cache.close()
         client, self._client = self._client, None
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.aclose()
@@ -299,16 +219,15 @@ class OpenAIPolicy:
         loop = asyncio.get_running_loop()
         client = self._client
         if client is None or self._loop is not loop:
-            limits = self._httpx.Limits(max_connections=self._concurrency)
-            client = self._httpx.AsyncClient(timeout=self._timeout, limits=limits)
+            limits = self._httpx.Limits(max_connections=self.endpoint.concurrency)
+            client = self._httpx.AsyncClient(timeout=self.endpoint.timeout, limits=limits)
             self._client, self._loop = client, loop
-            self._slots = asyncio.Semaphore(self._concurrency)
+            self._slots = asyncio.Semaphore(self.endpoint.concurrency)
         return client, self._slots
 
     def _body(self, request: Request, messages: Sequence[Message]) -> dict[str, Any]:
         sampling = self.sampling
-        optional = {"seed": key_int("endpoint", *request.key) % 2**31, "logprobs": True}
-        return {
+        fields = {
             "model": self.model,
             "messages": [
                 {**message, "content": encodable(message["content"])} for message in messages
@@ -317,109 +236,181 @@ class OpenAIPolicy:
             "top_p": sampling.top_p,
             self._cap_field: reply_cap(request, sampling),
             **({"top_k": sampling.top_k} if sampling.top_k else {}),
-            **{name: optional[name] for name in sorted(self._optional)},
-            **self._extra,
+            "seed": key_int("endpoint", *request.key) % 2**31,
+            "logprobs": True,
         }
+        sent = {name: value for name, value in fields.items() if name not in self._without}
+        return {**sent, **self._extra}
 
     async def _answer(
         self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request
     ) -> Completion:
-        # The wait between attempts frees the slot.
         if request.max_prompt is not None:
             raise UsageError(
                 f"policy {self.name!r} sends text and cannot count tokens, so the prompt budget of "
                 f"{request.agent} has no effect: leave it out, or use vllm:PATH@URL."
             )
-        attempt = 0
-        messages, removed = request.messages, 0
+        if self._cache is None and self.answers is not None:
+            self._cache = AnswerCache(self.answers)
+        content = self._content(request)
+        row = self._cache.get(content) if self._cache else None
+        if row is not None:
+            self.stats.cached += 1
+            completion = read_completion(row["answer"], self.thinking)
+            return replace(completion, seconds=row["seconds"], shortened=row["shortened"])
+        answer, shortened = await self._ask(client, slots, request)
+        completion = replace(answer.completion, shortened=shortened)
+        if self._cache:
+            row = {"answer": answer.body, "seconds": completion.seconds, "shortened": shortened}
+            self._cache.put(content, row)
+        self.stats.requests += 1
+        self.stats.shortened += shortened > 0
+        self._logged["retry"] = 0
+        return completion
+
+    def _content(self, request: Request) -> list[Any]:
+        # All that an answer depends on, also what a server refuses. The key tells samples of one
+        # prompt apart.
+        sampling = self.sampling
+        decoding = [sampling.temperature, sampling.top_p, sampling.top_k]
+        return [
+            self._url, self.model, [dict(message) for message in request.messages], decoding,
+            reply_cap(request, sampling), self._extra, sorted(self.endpoint.without), *request.key,
+        ]  # fmt: skip
+
+    async def _ask(
+        self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request
+    ) -> tuple[Answer, int]:
+        # Also the number of characters that the prompt had to lose.
+        attempt, removed, answered = 0, 0, self.stats.requests
+        messages = request.messages
         while True:
-            async with slots:
-                outcome, wait = await self._attempt(client, self._body(request, messages))
-            if isinstance(outcome, Completion):
-                self.stats.requests += 1
-                self._logged = 0
-                self.stats.shortened += removed > 0
-                return replace(outcome, shortened=removed)
-            if wait == _TOO_LONG:
-                texts = shorter(request, messages)
-                if texts is not None:
-                    messages, removed = texts
-                    continue
-                wait = None
-            if wait is None or attempt >= self._retries or wait > _LONGEST_WAIT:
-                tries = f" after {attempt + 1} attempts" if attempt else ""
-                raise EndpointError(f"{self._url} failed{tries}: {outcome}")
-            if wait >= 0:
-                self._log_failure(attempt, str(outcome))
-                backoff = min(0.5 * 2**attempt, 30.0)
-                jitter = key_rng("backoff", attempt, *request.key).uniform(0.5, 1.0)
-                await asyncio.sleep(max(wait, backoff * jitter))
-                attempt += 1
-                self.stats.retries += 1
+            async with slots:  # the wait between attempts frees the slot
+                entry = await self._turn(
+                    size(messages) // 3 + reply_cap(request, self.sampling), attempt
+                )
+                self.check_budget()
+                outcome = await self._attempt(client, self._body(request, messages))
+            if isinstance(outcome, Answer):
+                usage = outcome.completion.usage
+                if usage is not None:
+                    entry[1] = (usage.prompt or 0) + (usage.output or 0)
+                return outcome, removed
+            if outcome.kind == "changed":
+                continue
+            shortened = shorter(request, messages) if outcome.kind == "long" else None
+            if shortened is not None:
+                messages, removed = shortened
+                continue
+            # Others that got through say that the server works, and that this one's turn will come.
+            if outcome.kind == "busy" and self.stats.requests > answered:
+                attempt = max(0, attempt - 1)
+            answered = self.stats.requests
+            await self._pause(outcome, attempt, request)
+            attempt += 1
 
-    def _log_failure(self, attempt: int, problem: str) -> None:
-        # Once per attempt, not once per request.
-        if attempt >= self._logged:
-            self._logged = attempt + 1
+    async def _turn(self, tokens: int, attempt: int) -> list[float]:
+        """Wait until the limits, and a server that was busy, allow another request."""
+        if attempt == 0 and (wait := self._busy_until - time.monotonic()) > 0:
+            await asyncio.sleep(wait)
+        while (wait := self._pace.delay(time.monotonic(), tokens)) > 0:
+            await asyncio.sleep(wait)
+        return self._pace.send(time.monotonic(), tokens)
+
+    async def _pause(self, failure: Failure, attempt: int, request: Request) -> None:
+        retries, wait = self.endpoint.retries, failure.wait
+        can_retry = failure.kind in ("retry", "busy") and attempt < retries
+        if not can_retry or wait > _LONGEST_WAIT:
+            tries = f" after {attempt + 1} attempts" if attempt else ""
+            raise EndpointError(f"{self._url} failed{tries}: {failure.problem}")
+        self._log_failure(attempt, failure)
+        backoff = min(0.5 * 2**attempt, 30.0)
+        jitter = key_rng("backoff", attempt, *request.key).uniform(0.5, 1.0)
+        if wait:
+            self._busy_until = max(self._busy_until, time.monotonic() + wait)
+        await asyncio.sleep(max(wait, backoff * jitter))
+        self.stats.retries += 1
+
+    def _log_failure(self, attempt: int, failure: Failure) -> None:
+        # Once per attempt, not once per request; a limited rate, whose refusals never end, once.
+        if attempt >= self._logged[failure.kind]:
+            self._logged[failure.kind] = attempt + 1
             _log.warning(
-                "%s: %s; trying again (%d of %d)", self._url, problem, attempt + 1, self._retries
-            )
+                "%s: %s; trying again (%d of %d)",
+                self._url, failure.problem, attempt + 1, self.endpoint.retries,
+            )  # fmt: skip
 
-    async def _attempt(
-        self, client: httpx.AsyncClient, body: dict[str, Any]
-    ) -> tuple[Completion | str, float | None]:
-        """Send once.
-
-        Returns:
-            The completion; or the problem, with the seconds to wait at least before the next
-            attempt (None: there is none; -1: the body was corrected; -2: the prompt is too long).
-        """
-        key = api_key(self._key_env)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async def _attempt(self, client: httpx.AsyncClient, body: dict[str, Any]) -> Answer | Failure:
+        """Send once."""
+        key = api_key(self.endpoint.api_key_env)
+        start = time.perf_counter()
         try:
             # The client's own time-out is per network operation: a trickling answer passes it.
-            async with asyncio.timeout(self._timeout):
-                reply = await client.post(self._url, json=body, headers=headers)
+            async with asyncio.timeout(self.endpoint.timeout):
+                reply = await client.post(self._url, json=body, headers=self._headers(key))
         except TimeoutError:
-            return f"no answer within {self._timeout:g} s", 0.0
+            return Failure(f"no answer within {self.endpoint.timeout:g} s", "retry")
         except self._httpx.HTTPError as error:
-            return self._redacted(f"{type(error).__name__}: {error}", key), 0.0
-        if reply.status_code == 200:
-            return self._read(reply, key)
-        message = self._redacted(reply.text, key)
-        problem = f"status {reply.status_code}: {message}"
-        if reply.status_code in _RETRIED:
-            return problem, retry_after(reply.headers.get("retry-after"), time.time())
-        if refused_for_length(reply.status_code, message):
-            return problem, _TOO_LONG
-        if self._adapt(body, message):
-            return problem, -1.0
-        if reply.status_code in (401, 403):
-            state = "is set" if key else "is not set"
-            problem += f" (the key is read from {self._key_env}, which {state})"
-        return problem, None
-
-    def _read(self, reply: httpx.Response, key: str) -> tuple[Completion | str, float | None]:
+            return Failure(self._redacted(f"{type(error).__name__}: {error}", key), "retry")
+        seconds = time.perf_counter() - start
         try:
-            body = reply.json()
+            answer = reply.json()
+        except ValueError:
+            answer = None
+        status = error_status(answer) if reply.status_code == 200 else reply.status_code
+        if status is None:
+            return self._read(answer, reply, key, seconds)
+        return self._failure(status, reply, body, key)
+
+    def _headers(self, key: str) -> dict[str, str]:
+        header = self.endpoint.key_header
+        value = f"Bearer {key}" if header.lower() == "authorization" else key
+        return {**self.endpoint.headers, **({header: value} if key else {})}
+
+    def _failure(
+        self, status: int, reply: httpx.Response, body: dict[str, Any], key: str
+    ) -> Failure:
+        message = self._redacted(reply.text, key)
+        problem = f"status {status}: {message}"
+        if is_retried(status):
+            wait = wait_asked(reply.headers, time.time())
+            return Failure(problem, "busy" if status == 429 else "retry", wait)
+        if refused_for_length(status, message):
+            return Failure(problem, "long")
+        if self._adapt(body, message):
+            return Failure(problem, "changed")
+        for field in ("temperature", "top_p"):
+            if field in message and body.get(field, 1) != 1:
+                option = field.replace("_", "-")
+                problem += f" ({field} is left out if it is 1: use --{option} 1)"
+        if status in (401, 403):
+            state = "is set" if key else "is not set"
+            problem += f" (the key is read from {self.endpoint.api_key_env}, which {state})"
+        return Failure(problem, "final")
+
+    def _read(self, body: Any, reply: httpx.Response, key: str, seconds: float) -> Answer | Failure:
+        try:
             completion = read_completion(body, self.thinking)
+            filtered = was_filtered(body)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError):
-            return f"not a chat completion: {self._redacted(reply.text, key)}", None
+            return Failure(f"not a chat completion: {self._redacted(reply.text, key)}", "final")
         if completion.usage is not None:
             self.stats.prompt_tokens += completion.usage.prompt or 0
             self.stats.output_tokens += completion.usage.output or 0
-        self.stats.filtered += was_filtered(body)
-        return completion, None
+        self.stats.filtered += filtered
+        return Answer(body, replace(completion, seconds=seconds))
 
     def _adapt(self, body: dict[str, Any], message: str) -> bool:
         fields = body.keys() - self._extra.keys()
         if "max_tokens" in fields and "max_completion_tokens" in message:
             self._cap_field = "max_completion_tokens"
             return True
-        refused = {name for name in ("logprobs", "seed") if name in fields and name in message}
-        for name in sorted(refused & self._optional):
+        # Without a temperature or top_p of 1 a server takes its own, which for most is 1.
+        names = {"logprobs", "seed"} | {n for n in ("temperature", "top_p") if body.get(n) == 1.0}
+        refused = {name for name in names if name in fields and name in message}
+        for name in sorted(refused - self._without):
             _log.warning("%s refuses the parameter %s; it is left out from now on", self._url, name)
-        self._optional -= refused
+        self._without |= refused
         return bool(refused)
 
     @staticmethod

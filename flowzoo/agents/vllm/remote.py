@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from flowzoo.agents.openai.policy import api_key, chat_url
+from flowzoo.agents.openai.endpoint import api_key, chat_url
 from flowzoo.agents.vllm.backend import (
     Adapter,
     EngineDeadError,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from flowzoo import files
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.errors import DataError, UsageError, unknown
+from flowzoo.errors import UsageError, unknown
 
 FOLDER = Path(__file__).parent / "configs"
 POCKET = "pocket"
@@ -28,10 +28,7 @@ def read_toml(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any]]
         if name.endswith(".toml"):
             raise UsageError(f"there is no file {name}")
         raise unknown(kind, name, bundled_names(folder))
-    try:
-        return path, tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not TOML: {error}") from error
+    return path, files.read_toml(path)
 
 
 def load_config(name: str, workflow: str = TrainConfig.workflow) -> TrainConfig:

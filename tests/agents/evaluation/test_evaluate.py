@@ -12,6 +12,7 @@ from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, read_episodes
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.summary import summarize
+from flowzoo.agents.evaluation.usage import usage_summary
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import make_workflow
@@ -40,7 +41,11 @@ def test_summary_counts_what_the_episodes_say() -> None:
     )
     assert 0.4 < generator["role_score"] < 0.8
     assert summary["facts"]["abstained"] == 0
-    assert summary == {**summarize(records), "intervals": evaluation_intervals(records)}
+    assert summary == {
+        **summarize(records),
+        "intervals": evaluation_intervals(records),
+        "usage": usage_summary(records, {}, {}),
+    }
 
 
 def test_samples_of_a_problem_are_different_episodes() -> None:

@@ -13,7 +13,10 @@ import pytest
 from endpoint import Answer, Endpoint, chat, serving
 
 from flowzoo.agents.openai import policy as openai
-from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy, chat_url, retry_after
+from flowzoo.agents.openai.answers import retry_after
+from flowzoo.agents.openai.endpoint import Endpoint as Server
+from flowzoo.agents.openai.endpoint import chat_url
+from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy
 from flowzoo.agents.policy import Policy, Request, Sampling
 from flowzoo.errors import UsageError
 
@@ -83,9 +86,8 @@ async def test_answers_come_in_request_order_whatever_the_server_does(endpoint: 
 
 async def test_the_request_says_what_the_policy_was_told(endpoint: Endpoint) -> None:
     sampling = Sampling(temperature=0.7, top_p=0.9, top_k=5, max_tokens=30)
-    policy = OpenAIPolicy(
-        "m", endpoint.url, sampling=sampling, extra_body={"chat_template_kwargs": {"x": 1}}
-    )
+    server = Server(endpoint.url, extra_body={"chat_template_kwargs": {"x": 1}})
+    policy = OpenAIPolicy("m", server, sampling=sampling)
     await run(policy, ask("k", 1, text="π \ud800"), ask("k", 1, max_tokens=4), ask("k", 2))
     first, second, third = by_request(endpoint.seen)
     assert first["path"] == "/v1/chat/completions"
@@ -128,7 +130,7 @@ async def test_retry_after_is_waited_for(endpoint: Endpoint, pauses: list[float]
 
 async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint: Endpoint) -> None:
     endpoint.answer = lambda body, count: (500, {}, "x" * 495 + f" your key {KEY} failed")
-    policy = OpenAIPolicy("m", endpoint.url, retries=1)
+    policy = OpenAIPolicy("m", Server(endpoint.url, retries=1))
     with pytest.raises(EndpointError) as caught:
         await run(policy, ask("f"))
     text = str(caught.value)
@@ -162,21 +164,21 @@ async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint: Endpoint) 
     endpoint.answer = never
     try:
         with pytest.raises(EndpointError, match=r"failed: (no answer within|\w+Timeout)"):
-            await run(OpenAIPolicy("m", endpoint.url, timeout_s=0.1, retries=0), ask("slow"))
+            await run(OpenAIPolicy("m", Server(endpoint.url, timeout=0.1, retries=0)), ask("slow"))
     finally:
         over.set()
     with socket.socket() as silent:  # keeps its port from others, and does not listen
         silent.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with pytest.raises(EndpointError, match=f"{url}/chat/completions failed: Connect"):
-            await run(OpenAIPolicy("m", url, retries=0), ask("gone"))
+            await run(OpenAIPolicy("m", Server(url, retries=0)), ask("gone"))
 
 
 async def test_an_answer_that_trickles_in_has_the_same_time_limit(endpoint: Endpoint) -> None:
     """Every byte comes in time, the answer does not."""
     endpoint.pause = 0.01
     with pytest.raises(EndpointError, match=r"failed: (no answer within|\w+Timeout)"):
-        await run(OpenAIPolicy("m", endpoint.url, timeout_s=0.2, retries=0), ask("slow"))
+        await run(OpenAIPolicy("m", Server(endpoint.url, timeout=0.2, retries=0)), ask("slow"))
 
 
 async def test_an_unbearable_retry_after_ends_at_once(
@@ -225,7 +227,7 @@ async def test_cancelling_leaves_a_usable_policy(endpoint: Endpoint) -> None:
         return chat("done")
 
     endpoint.answer = slow
-    policy = OpenAIPolicy("m", endpoint.url, max_concurrency=2)
+    policy = OpenAIPolicy("m", Server(endpoint.url, concurrency=2))
     task = asyncio.create_task(policy.generate([ask(i) for i in range(6)]))
     await until(lambda: len(endpoint.seen) == 2)
     task.cancel()
@@ -245,7 +247,7 @@ async def test_concurrency_has_a_limit_that_is_reached(endpoint: Endpoint) -> No
         return chat("done")
 
     endpoint.answer = slow
-    await run(OpenAIPolicy("m", endpoint.url, max_concurrency=3), *[ask(i) for i in range(12)])
+    await run(OpenAIPolicy("m", Server(endpoint.url, concurrency=3)), *[ask(i) for i in range(12)])
     assert endpoint.peak == 3
 
 
@@ -300,7 +302,7 @@ async def test_an_answer_of_another_layout_is_an_error(endpoint: Endpoint, reply
 
 
 def test_a_policy_works_in_one_event_loop_after_another(endpoint: Endpoint) -> None:
-    policy = OpenAIPolicy("m", endpoint.url, max_concurrency=1)
+    policy = OpenAIPolicy("m", Server(endpoint.url, concurrency=1))
     for _ in range(2):
         assert [d.text for d in asyncio.run(policy.generate([ask(1), ask(2)]))] == ["HI", "HI"]
 
@@ -331,8 +333,8 @@ def test_wrong_urls_are_explained(url: str, message: str) -> None:
 async def test_wrong_numbers_and_keys_are_explained(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="max_concurrency >= 1"):
-        OpenAIPolicy("m", endpoint.url, max_concurrency=0)
+    with pytest.raises(UsageError, match="`concurrency` must be at least 1, got 0"):
+        OpenAIPolicy("m", Server(endpoint.url, concurrency=0))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
     with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters"):
         await run(OpenAIPolicy("m", endpoint.url), ask("x"))

@@ -1,0 +1,123 @@
+"""Paired comparison of two evaluations on the same problems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flowzoo.agents.evaluation.evaluate import read_episodes
+from flowzoo.agents.evaluation.intervals import Ends, Z, share_interval
+from flowzoo.agents.evaluation.majority import read_summary
+from flowzoo.agents.evaluation.protocol import check_comparable
+from flowzoo.agents.evaluation.summary import attempts_of, mean, stderr
+from flowzoo.aliases import Floats
+from flowzoo.envs import EpisodeRecord, Problem
+from flowzoo.errors import UsageError
+
+
+def paired_interval(before: Sequence[float], after: Sequence[float]) -> Ends | None:
+    """95 % interval of the mean of `after - before`, scores of the same problems.
+
+    Newcombe's method 10 (Stat. Med. 17 (1998) 2635) where all scores are 0 or 1, which holds where
+    few problems differ; else the normal interval of the differences. None: a single problem whose
+    scores are not 0 or 1.
+    """
+    first, second = np.array(before), np.array(after)
+    if np.isin([first, second], (0.0, 1.0)).all():
+        return _newcombe(first, second)
+    differences = second - first
+    half = Z * stderr(differences.tolist())
+    middle = float(differences.mean())
+    return None if math.isnan(half) else (middle - half, middle + half)
+
+
+def _newcombe(first: Floats, second: Floats) -> Ends:
+    # Wilson's two intervals, added as squares, less what the correlation of the scores makes up.
+    count = len(first)
+    x, y = (share_interval(float(scores.mean()), count) for scores in (first, second))
+    excess = float((first * second).sum()) - count * x.share * y.share  # covariance times count
+    if excess > 0:
+        excess = max(excess - 0.5, 0.0)  # continuity, in the direction of no correlation
+    spread = count * math.sqrt(x.share * (1 - x.share) * y.share * (1 - y.share))
+    phi = excess / spread if spread else 0.0
+
+    def distance(one_side: float, other_side: float) -> float:
+        return math.sqrt(one_side**2 - 2 * phi * one_side * other_side + other_side**2)
+
+    gap = y.share - x.share
+    return (
+        gap - distance(y.share - y.low, x.high - x.share),
+        gap + distance(y.high - y.share, x.share - x.low),
+    )
+
+
+def problem_results(
+    problems: Sequence[Problem], summary: Mapping[str, Any], records: Sequence[EpisodeRecord]
+) -> dict[str, float]:
+    """The score of every problem, by its id: that of its vote, else the mean of its episodes."""
+    samples = range(summary["protocol"]["samples"])
+    keys = {f"{problem.id}#{sample}" for problem in problems for sample in samples}
+    groups = attempts_of([record for record in records if record.episode in keys])
+    order = [problem.id for problem in problems if problem.id in groups]
+    if "majority" in summary:
+        return dict(zip(order, summary["majority"]["scores"], strict=True))
+    return {name: mean([record.score for record in groups[name]]) for name in order}
+
+
+def check_pair(protocol: Mapping[str, Any], against: Path) -> None:
+    """Check that an evaluation with this protocol can be compared with the one in `against`.
+
+    Raises:
+        UsageError: `against` has no finished evaluation, one of other problems, or one that reads
+            replies by other rules.
+    """
+    other = read_summary(against)["protocol"]
+    check_comparable(protocol, other, str(against))
+    if protocol["reading"] != other["reading"]:
+        raise UsageError(
+            f"the evaluation in {against} reads replies by the {other['reading']} rules and this "
+            f"one by the {protocol['reading']} ones: give both the same --preset"
+        )
+
+
+def results_in(problems: Sequence[Problem], folder: Path) -> dict[str, float]:
+    """The score of every problem in an earlier evaluation; see `problem_results`.
+
+    Raises:
+        UsageError: `folder` has no finished evaluation with episodes.
+    """
+    records = read_episodes(folder / "episodes.jsonl")
+    results = problem_results(problems, read_summary(folder), records)
+    if not results:
+        raise UsageError(f"{folder} has no episodes (episodes.jsonl) to compare with")
+    return results
+
+
+def paired_comparison(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Any]:
+    """Compare two evaluations by the scores of their problems.
+
+    Returns:
+        `difference` of the accuracies, after less before; its 95 % `interval` (None: see
+        `paired_interval`); numbers of `problems`, and of those `won`, `lost` and `tied`; and
+        `unpaired`, problems without an episode on one side.
+
+    Raises:
+        UsageError: no problem has an episode on both sides.
+    """
+    pairs = [(before[name], score) for name, score in after.items() if name in before]
+    if not pairs:
+        raise UsageError("the evaluations have no problem in common with an episode in both")
+    first, second = zip(*pairs, strict=True)
+    return {
+        "difference": mean(second) - mean(first),
+        "interval": paired_interval(first, second),
+        "problems": len(pairs),
+        "won": sum(new > old for old, new in pairs),
+        "lost": sum(new < old for old, new in pairs),
+        "tied": sum(new == old for old, new in pairs),
+        "unpaired": len({*before, *after}) - len(pairs),
+    }

@@ -1,0 +1,282 @@
+"""Tokens, cost and latency of an evaluation by role, and the limits of what it may use."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flowzoo.agents.openai.policy import OpenAIPolicy
+from flowzoo.agents.policy import Completion, Policy, Request
+from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.errors import DataError, FlowzooError, UsageError, unknown
+from flowzoo.files import read_toml
+
+Seconds = Sequence[float | None]
+"""Latency of every call of an episode, in their order; None: not measured."""
+
+
+class BudgetError(FlowzooError, RuntimeError):
+    """An evaluation has used what it may; what it has played is kept."""
+
+
+class Price(NamedTuple):
+    """Dollars per million tokens of a model."""
+
+    model: str
+    input: float
+    """Price of prompts."""
+    output: float
+    """Price of replies."""
+
+    def cost(self, prompt: int, output: int) -> float:
+        """Dollars for these numbers of tokens."""
+        return (prompt * self.input + output * self.output) / 1e6
+
+
+def read_prices(path: Path) -> dict[str, Price]:
+    """Prices by model, from a TOML file with a table `input` and `output` for each.
+
+    Raises:
+        DataError: the file is not TOML, or an entry is no such table.
+        UsageError: the file cannot be read now.
+    """
+    return {model: _price(model, row, path) for model, row in read_toml(path).items()}
+
+
+def _price(model: str, row: Any, path: Path) -> Price:
+    values = row if isinstance(row, dict) else {}
+    numbers = [value for value in values.values() if type(value) in (int, float)]
+    if values.keys() != {"input", "output"} or len(numbers) < 2 or not _are_prices(numbers):
+        raise DataError(
+            f'`{model}` in {path} must be the dollars per million tokens, e.g. "{model}" = '
+            f"{{ input = 0.15, output = 0.6 }}, got {row!r}"
+        )
+    return Price(model, float(values["input"]), float(values["output"]))
+
+
+def _are_prices(numbers: Sequence[float]) -> bool:
+    return all(0 <= number < math.inf for number in numbers)
+
+
+def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict[str, Price]:
+    """The price of every policy that samples from a model, by the policy's name.
+
+    A model is looked up by its name at its endpoint, or by the policy's name (`hf:PATH`).
+
+    Raises:
+        UsageError: a model has no price.
+    """
+    by_policy: dict[str, Price] = {}
+    for name, policy in policy_map.policies.items():
+        if getattr(policy, "sampling", None) is None:
+            continue
+        keys = [key for key in (getattr(policy, "model", name), name) if key in prices]
+        if not keys:
+            raise unknown("model in the price file", getattr(policy, "model", name), prices)
+        by_policy[name] = prices[keys[0]]
+    return by_policy
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of an evaluation; None: no limit.
+
+    Raises:
+        UsageError: a limit that is not above 0.
+    """
+
+    cost: float | None = None
+    """Dollars."""
+    tokens: int | None = None
+    """Tokens of prompts and replies together."""
+
+    def __post_init__(self) -> None:
+        for option, limit in (("--max-cost", self.cost), ("--max-tokens-total", self.tokens)):
+            if limit is not None and not 0 < limit < math.inf:
+                raise UsageError(f"{option} must be above 0, got {limit}")
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts what an evaluation uses while it is played, and stops it at its budget."""
+
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """Price by policy."""
+    budget: Budget = field(default_factory=Budget)
+    tokens: int = 0
+    cost: float = 0.0
+    """Dollars."""
+    calls: set[asyncio.Future[list[Completion]]] = field(default_factory=set)
+    """Calls of policies that are under way."""
+    _seconds: dict[tuple[Any, ...], float | None] = field(default_factory=dict)
+
+    def watch(self, policy_map: PolicyMap, records: Sequence[EpisodeRecord]) -> PolicyMap:
+        """`policy_map` with policies that count here, beginning with the calls of `records`."""
+        self.tokens, self.cost = 0, 0.0
+        for record in records:
+            for call in record.calls:
+                self._count(call.policy, call)
+        watched: dict[str, Policy] = {}
+        for name, policy in policy_map.policies.items():
+            watched[name] = MeteredPolicy(policy, self)
+            if isinstance(policy, OpenAIPolicy):  # which holds requests back by itself
+                policy.check_budget = self.check
+        return policy_map.with_policies(watched)
+
+    def check(self) -> None:
+        """Raise `BudgetError` if nothing more may be asked."""
+        if self.budget.cost is not None and self.cost >= self.budget.cost:
+            raise BudgetError(
+                f"the evaluation has cost ${self.cost:,.4f} of --max-cost {self.budget.cost:g}: "
+                "raise it to play on"
+            )
+        if self.budget.tokens is not None and self.tokens >= self.budget.tokens:
+            raise BudgetError(
+                f"the evaluation has used {self.tokens:,} tokens of --max-tokens-total "
+                f"{self.budget.tokens:,}: raise it to play on"
+            )
+
+    def add(self, policy: str, request: Request, reply: Completion) -> None:
+        """Count a reply.
+
+        Raises:
+            UsageError: there is a budget, and the policy does not count its tokens.
+        """
+        _, problem, sample, agent, turn = request.key[:5]
+        self._seconds[f"{problem}#{sample}", agent, turn] = reply.seconds
+        self._count(policy, reply)
+
+    def seconds(self, record: EpisodeRecord) -> list[float | None]:
+        """Latencies of the calls of a finished episode, which the meter then forgets."""
+        return [
+            self._seconds.pop((record.episode, call.agent, call.turn), None)
+            for call in record.calls
+        ]
+
+    def _count(self, policy: str, reply: Call | Completion) -> None:
+        prompt, output = reply.prompt_tokens, reply.output_tokens
+        if prompt is None or output is None:
+            if self.budget != Budget() and reply.finish != "scripted":
+                raise UsageError(
+                    f"policy {policy!r} does not count tokens, so the evaluation cannot keep a "
+                    "budget: leave out --max-cost and --max-tokens-total"
+                )
+            return
+        self.tokens += prompt + output
+        if policy in self.prices:
+            self.cost += self.prices[policy].cost(prompt, output)
+
+
+class MeteredPolicy:
+    """A policy whose replies a meter counts."""
+
+    def __init__(self, policy: Policy, meter: Meter) -> None:
+        self._policy, self._meter = policy, meter
+        self.name, self.batching = policy.name, policy.batching
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer `requests`, in their order, unless the budget is used up."""
+        meter = self._meter
+        try:
+            meter.check()
+            call = asyncio.ensure_future(self._policy.generate(requests))
+            meter.calls.add(call)
+            call.add_done_callback(meter.calls.discard)
+            replies = await call
+        except BudgetError:
+            # Requests that were sent are paid for: their replies are waited for, and saved.
+            if meter.calls:
+                await asyncio.wait(meter.calls)
+            raise
+        for request, reply in zip(requests, replies, strict=False):
+            meter.add(self.name, request, reply)
+        return replies
+
+    async def close(self) -> None:
+        """Close the policy."""
+        await self._policy.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+
+# -- the summary -----------------------------------------------------------------------------------
+
+
+def usage_summary(
+    records: Sequence[EpisodeRecord],
+    seconds: Mapping[str, Seconds],
+    prices: Mapping[str, Price],
+) -> dict[str, Any]:
+    """Sums over all calls, and over the calls of every role.
+
+    Args:
+        records: the episodes.
+        seconds: latencies of their calls, by episode.
+        prices: price by policy; empty: no costs.
+
+    Returns:
+        `calls`; `prompt_tokens`, `output_tokens` and, with prices, `cost` in dollars (None: not
+        all of them were counted); `latency` of the calls that were measured, `median` and `p95` in
+        seconds (None: none were); `roles` with the same of every role; and `prices` by policy.
+    """
+    pairs = [
+        (call, second)
+        for record in records
+        for call, second in zip(
+            record.calls, seconds.get(record.episode, [None] * len(record.calls)), strict=True
+        )
+    ]
+    roles = sorted({call.role for call, _ in pairs})
+    by_role = {role: [pair for pair in pairs if pair[0].role == role] for role in roles}
+    return {
+        **_usage_of(pairs, prices),
+        "roles": {role: _usage_of(calls, prices) for role, calls in by_role.items()},
+        "prices": {policy: price._asdict() for policy, price in prices.items()},
+    }
+
+
+def _usage_of(
+    pairs: Sequence[tuple[Call, float | None]], prices: Mapping[str, Price]
+) -> dict[str, Any]:
+    calls = [call for call, _ in pairs if call.finish != "scripted"]
+    measured = [second for _, second in pairs if second is not None]
+    usage: dict[str, Any] = {
+        "calls": len(pairs),
+        "prompt_tokens": _sum([call.prompt_tokens for call in calls]),
+        "output_tokens": _sum([call.output_tokens for call in calls]),
+        "latency": None,
+    }
+    if measured:
+        middle, high = np.quantile(measured, (0.5, 0.95))
+        usage["latency"] = {"median": float(middle), "p95": float(high)}
+    if prices:
+        usage["cost"] = _cost(calls, prices)
+    return usage
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if numbers and len(numbers) == len(counts) else None
+
+
+def _cost(calls: Sequence[Call], prices: Mapping[str, Price]) -> float | None:
+    # Sums of tokens are exact, so the cost does not depend on the order of the episodes.
+    cost = 0.0
+    for policy, price in prices.items():
+        replies = [call for call in calls if call.policy == policy]
+        if not replies:
+            continue
+        prompt = _sum([call.prompt_tokens for call in replies])
+        output = _sum([call.output_tokens for call in replies])
+        if prompt is None or output is None:
+            return None
+        cost += price.cost(prompt, output)
+    return cost

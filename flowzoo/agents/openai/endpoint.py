@@ -1,0 +1,149 @@
+"""Settings of endpoints, and the file that gives them names.
+
+    [fast]
+    url = "https://host/v1"
+    api_key_env = "FAST_KEY"
+    requests_per_minute = 300
+
+`openai:MODEL@fast` is a policy of this endpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from flowzoo.errors import UsageError, unknown
+from flowzoo.files import read_toml
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server that speaks OpenAI's chat-completions protocol.
+
+    Raises:
+        UsageError: a URL that is not http(s) or holds a password, or a number out of range.
+    """
+
+    url: str
+    """Base URL, up to and including the version, e.g. http://localhost:8000/v1."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key; without it no key is sent."""
+    key_header: str = "Authorization"
+    """Header of the key: `Authorization: Bearer KEY`, or any other as `HEADER: KEY`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Further headers of every request; never keys, since they are written into this file."""
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request body, as the server understands them."""
+    without: tuple[str, ...] = ()
+    """Fields of the request body that are never sent, e.g. seed or temperature."""
+    concurrency: int = 64
+    """Most requests under way at once."""
+    timeout: float = 120.0
+    """Seconds one attempt may take."""
+    retries: int = 9
+    """Attempts after the first, over a minute or more. An overload that lets other requests through
+    is no attempt."""
+    requests_per_minute: int = 0
+    """Most requests in any minute; 0: no limit."""
+    tokens_per_minute: int = 0
+    """Most tokens of prompts and replies in any minute; 0: no limit."""
+    cache: str = ""
+    """File of answers (SQLite): a request that is in it is not sent again."""
+
+    def __post_init__(self) -> None:
+        chat_url(self.url)
+        least = {"concurrency": 1, "retries": 0, "requests_per_minute": 0, "tokens_per_minute": 0}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise UsageError(f"`{name}` must be at least {low}, got {getattr(self, name)}")
+        if not 0 < self.timeout < math.inf:
+            raise UsageError(f"`timeout` must be above 0, got {self.timeout}")
+
+
+def read_endpoints(path: Path) -> dict[str, Endpoint]:
+    """Endpoints by name, from a TOML file with a table of fields of `Endpoint` for each.
+
+    Raises:
+        DataError: the file is missing or not TOML.
+        UsageError: a name or a field that cannot be used; the message names it.
+    """
+    endpoints: dict[str, Endpoint] = {}
+    for name, table in read_toml(path).items():
+        if not re.fullmatch(r"[\w.-]+", name, re.ASCII) or not isinstance(table, dict):
+            raise UsageError(
+                f"{path} must have a table of settings for every endpoint, e.g. [fast], whose name "
+                f"is of letters, digits and . _ - alone; got {name!r}"
+            )
+        if "url" not in table:
+            raise UsageError(f"endpoint {name} in {path} has no `url`")
+        values = {
+            key: _field(key, value, f"endpoint {name} in {path}") for key, value in table.items()
+        }
+        try:
+            endpoints[name] = Endpoint(**values)
+        except UsageError as error:
+            raise UsageError(f"endpoint {name} in {path}: {error}") from error
+    return endpoints
+
+
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "str": (str, "text"),
+    "int": (int, "a whole number"),
+    "float": ((int, float), "a number"),
+    "tuple[str, ...]": (list, "a list of names"),
+    "Mapping[str, str]": (dict, "a table of texts"),
+    "Mapping[str, Any]": (dict, "a table"),
+}
+"""Annotation of a field -> the type of its value in a file, and its name in messages."""
+
+
+def _field(name: str, value: Any, where: str) -> Any:
+    kinds = {item.name: str(item.type) for item in fields(Endpoint)}
+    if name not in kinds:
+        raise unknown(f"field of {where}", name, kinds)
+    kind, text = _KINDS[kinds[name]]
+    texts = (
+        list(value.values())
+        if kinds[name] == "Mapping[str, str]" and isinstance(value, dict)
+        else []
+    )
+    texts += value if isinstance(value, list) else []
+    fits = isinstance(value, kind) and not isinstance(value, bool)
+    if not fits or not all(isinstance(item, str) for item in texts):
+        raise UsageError(f"`{name}` of {where} must be {text}, got {value!r}")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def chat_url(base_url: str) -> str:
+    """The chat-completions URL below `base_url`."""
+    # A password or a query would end up in logs and records.
+    try:
+        parts = urlsplit(base_url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of urlsplit, and of a port that is no number
+        parts, valid = urlsplit(""), False
+    if not valid:
+        raise UsageError(
+            f"expected an endpoint URL such as http://localhost:8000/v1, got {base_url!r}."
+        )
+    if parts.username or parts.password or parts.query:
+        raise UsageError(
+            "the endpoint URL must hold no user, password or query (they would be recorded); "
+            "put the key into the environment variable named by api_key_env."
+        )
+    return base_url.rstrip("/") + "/chat/completions"
+
+
+def api_key(variable: str) -> str:
+    """The key in the environment variable `variable`, or an empty string."""
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"the key in {variable} holds characters other than printable ASCII.")
+    return key
