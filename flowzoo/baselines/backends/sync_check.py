@@ -94,7 +94,7 @@ def _remedies(config: TrainConfig) -> str:
         remedies.append(f"engine_dtype=float32 in place of {config.engine_dtype}")
     if config.max_staleness:
         remedies.append(f"max_staleness below {config.max_staleness}")
-    if config.old_logp == "sampler":
+    if not config.recomputes:
         remedies.append("old_logp=recomputed, which corrects for the difference")
     return f"in a new run (`out`) set {' or '.join(remedies)}, or " if remedies else ""
 
