@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -102,11 +103,13 @@ class ProblemStream:
             raise UsageError(f"a data cursor must be at least 0, got {cursor}")
         self.split, self.seed, self.cursor = split, seed, cursor
         self._only = None if only is None else tuple(only)
+        self._lock = threading.Lock()
 
     def take(self, task: Task, count: int) -> list[Problem]:
         """The next `count` problems of `task`, which may change from step to step (its level)."""
         size = get_size(task, self.split) if self._only is None else len(self._only)
-        indices = indices_from(size, self.seed, self.cursor, count)
-        self.cursor += count
+        with self._lock:  # two batches may be refilled at the same time
+            first, self.cursor = self.cursor, self.cursor + count
+        indices = indices_from(size, self.seed, first, count)
         chosen = indices if self._only is None else [self._only[i] for i in indices]
         return [get_problem(task, index, self.split) for index in chosen]

@@ -29,6 +29,7 @@ from flowzoo.agents.vllm.backend import (
     VLLMBackend,
     shared_memory,
 )
+from flowzoo.agents.vllm.gate import WeightsGate
 from flowzoo.agents.vllm.settings import CPU_BLOCK, EngineSettings, cache_bytes
 from flowzoo.errors import UsageError, missing_extra, unknown
 
@@ -55,7 +56,8 @@ def open_backend(path: str, settings: EngineSettings) -> VLLMBackend:
 class VLLMEngine:
     """An engine that any number of `VLLMPolicy` objects may share.
 
-    `version` counts the full-weight loads; `adapters` maps a policy's name to its newest adapter.
+    `version` counts the full-weight loads; `adapters` maps a policy's name to its newest adapter;
+    `gate` keeps requests of policies out while weights change.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class VLLMEngine:
         limit = getattr(config, "max_position_embeddings", None) or 2**62
         self.context = min(context or limit, limit)
         self.version = 0
+        self.gate = WeightsGate()
         self.adapters: dict[str, Adapter] = {}
         self._open = open_backend
         self._files = tempfile.TemporaryDirectory(prefix="flowzoo-adapters-", dir=shared_memory())

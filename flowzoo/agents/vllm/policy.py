@@ -117,22 +117,26 @@ class VLLMPolicy(TemplatedPolicy):
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order. Cancelling takes them out of the engine."""
-        jobs = self.jobs(requests)
-        loop = asyncio.get_running_loop()
-        waiting = [asyncio.wrap_future(f, loop=loop) for f in self.engine.submit(jobs)]
-        try:
-            samples = [await sample for sample in waiting]
-        except BaseException:
-            for sample in waiting:
-                sample.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-            raise
-        return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
+        async with self.engine.gate.request():
+            jobs = self.jobs(requests)
+            loop = asyncio.get_running_loop()
+            waiting = [asyncio.wrap_future(f, loop=loop) for f in self.engine.submit(jobs)]
+            try:
+                samples = [await sample for sample in waiting]
+            except BaseException:
+                for sample in waiting:
+                    sample.cancel()
+                await asyncio.gather(*waiting, return_exceptions=True)
+                raise
+            return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
 
     def answer(
         self, requests: Sequence[Request], within_s: float | None = None
     ) -> list[Completion]:
-        """`generate` for callers without an event loop; blocks until all are answered."""
+        """`generate` for callers without an event loop; blocks until all are answered.
+
+        Not held up by the engine's gate: for those who have closed it.
+        """
         jobs = self.jobs(requests)
         futures = self.engine.submit(jobs)
         if late := wait(futures, within_s).not_done:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, Protocol
 
 import torch
 
 from flowzoo.agents import Policy, Sampling
 from flowzoo.agents.chat.template import read_thinking
-from flowzoo.agents.vllm.backend import EngineDeadError, EngineOutOfMemoryError
+from flowzoo.agents.vllm.backend import (
+    CHANGED_WITHIN_S,
+    EngineDeadError,
+    EngineOutOfMemoryError,
+)
 from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
@@ -117,6 +122,7 @@ class PolicyEngines:
         evaluating: Sampling,
     ) -> None:
         switches = read_thinking(config.thinking, policies)
+        self._deterministic = config.deterministic
         self._engines = open_engines(config, policies)
         self.by_policy = {name: self._engines[key] for name, key in engine_keys(policies).items()}
 
@@ -137,9 +143,10 @@ class PolicyEngines:
         self.eval_policies: Mapping[str, Policy] = self._eval_policies
 
     def before_rollout(self) -> None:
-        """Clear the prefix caches: cached prompts change floats."""
-        for engine in self._engines.values():
-            engine.backend.reset_cache()
+        """Clear the prefix caches in deterministic runs: cached prompts change floats."""
+        if self._deterministic:
+            for engine in self._engines.values():
+                engine.backend.reset_cache()
 
     def close(self) -> None:
         """Close every engine."""
@@ -180,10 +187,11 @@ class VLLMEngines(PolicyEngines):
 
     def sync(self, probe: bool = True) -> MetricRow:
         """Load the learners' weights; policies without rows in the last step are probed."""
-        try:
-            return self._sync(probe or bool(self._unproved))
-        except EngineDeadError as error:
-            return self._restart(error)
+        with self._gates_closed():
+            try:
+                return self._sync(probe or bool(self._unproved))
+            except EngineDeadError as error:
+                return self._restart(error)
 
     def prove(self) -> MetricRow:
         """Check the engines whose weights are unproved."""
@@ -203,7 +211,17 @@ class VLLMEngines(PolicyEngines):
 
     def recover(self, error: EngineDeadError) -> None:
         """Restart the dead engine."""
-        self._restart(error)
+        with self._gates_closed():
+            self._restart(error)
+
+    @contextmanager
+    def _gates_closed(self) -> Iterator[None]:
+        # Batches that are sampled ahead go on afterwards, with the new weights.
+        with ExitStack() as gates:
+            for engine in self._engines.values():
+                if not gates.enter_context(engine.gate.closed(CHANGED_WITHIN_S)):
+                    engine.backend.close()  # it neither answers nor dies
+            yield
 
     def _sync(self, probe: bool = True) -> MetricRow:
         started = time.perf_counter()

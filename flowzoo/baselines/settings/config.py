@@ -240,6 +240,11 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         return self.sync_check_every or (10 if alone else 1)
 
     @property
+    def updates_in_flight(self) -> bool:
+        """True if an engine gets new weights while batches are under way."""
+        return bool(self.max_staleness) and not self.deterministic and self.backend == "local"
+
+    @property
     def longest_sequence(self) -> int:
         """Most tokens of prompt and reply; 0 if only the model's own limit bounds all roles."""
         if not self.max_prompt or self.lengths or self.max_tokens is None:

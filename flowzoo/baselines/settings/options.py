@@ -181,10 +181,12 @@ class EngineOptions(DecodingOptions):
     max_staleness: int = 0
     """Batches that are sampled ahead while the learner works, so that each comes from weights that
     are that many steps older: 0, or 1 with a split vLLM engine, a server or rollout workers.
-    Rollout workers (`backend` ray) take more, which evens out slow steps of either side."""
+    Rollout workers (`backend` ray) and runs that are not `deterministic` take more, which evens out
+    slow steps of either side."""
     deterministic: bool = True
     """Batches in canonical order, so that runs repeat; off, requests leave as they come, which
-    keeps a vLLM engine fuller."""
+    keeps a vLLM engine fuller, and with `max_staleness` it gets new weights between the turns of
+    episodes: every call records its version, at most `max_staleness` steps old."""
 
 
 @dataclass(frozen=True)

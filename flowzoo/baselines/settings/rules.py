@@ -236,11 +236,12 @@ def scale_rules(config: TrainConfig) -> Iterator[Rule]:
     if config.backend == "local":
         # Two batches ahead would need two versions of the weights, which only workers keep.
         yield (
-            config.max_staleness > 1,
+            config.max_staleness > 1 and config.deterministic,
             f"max_staleness={config.max_staleness} needs rollout workers, for which older "
             "weights are kept: another engine has one version and gets the next between two "
             "batches, so no more than one of them could be sampled beside a step, and rows "
-            "would be older for nothing. Set max_staleness=1, or backend=ray",
+            "would be older for nothing. Set max_staleness=1, backend=ray, or deterministic=False, "
+            "with which the engine gets new weights in the middle of a batch",
         )
         return
     if config.backend == "ray":

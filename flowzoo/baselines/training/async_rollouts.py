@@ -2,16 +2,21 @@
 
 With K the batch of step t is sampled from the weights after step t-1-K (the first K+1 batches from
 the starting weights) while the learners take the steps before it, off-policy, as in section 4 of
-arXiv 2410.18252.
+arXiv 2410.18252. In runs that are not deterministic a split engine gets new weights in the middle
+of a batch, between the turns of its episodes, and plays two batches beside each other, so that the
+last episodes of one do not run alone (AReaL, arXiv 2505.24298, interrupts replies, too). No reply
+is more than K steps old when it is trained on.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +36,7 @@ from flowzoo.baselines.training.evaluation import (
     sample_shards,
 )
 from flowzoo.baselines.training.filters import FilteredBatch
+from flowzoo.envs import Call
 
 # Part of a checkpoint, so that a continued run trains on the same rows.
 FILE = "ahead.json"
@@ -50,13 +56,13 @@ class SampledStep(NamedTuple):
     step: int
     gathered: FilteredBatch
     versions: Mapping[str, int]
-    """Optimizer steps behind the weights that sampled, by policy."""
+    """Optimizer steps behind the oldest weights that sampled, by policy."""
     seconds: float
     """Seconds of sampling."""
 
 
 class StepSampler:
-    """Samples a step's batch when it is asked for, or some steps ahead in a thread."""
+    """Samples a step's batch when it is asked for, or some steps ahead in threads."""
 
     def __init__(
         self,
@@ -67,14 +73,18 @@ class StepSampler:
         versions: Callable[[], dict[str, int]],
         backend: RunBackend,
         shard_jobs: int,
+        *,
+        in_flight: bool = False,
     ) -> None:
-        self._draw, self._engines = draw, engines
+        """Make a sampler; with `in_flight` the weights may change while batches are under way."""
+        self._draw, self._engines, self.in_flight = draw, engines, in_flight
         self._shards = partial(sample_shards, backend, shard_jobs)
         self._stream, self._means, self._versions = stream, means, versions
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="flowzoo-ahead")
+        self._threads = ThreadPoolExecutor(1 + in_flight, thread_name_prefix="flowzoo-ahead")
         self._under_way: deque[Future[SampledStep]] = deque()
-        self._cursor = 0
-        """Cursor of the stream before the batch that is being sampled."""
+        self._drawing = threading.Lock()
+        self._begun: dict[int, int] = {}
+        """Cursor of the stream before a batch that is not collected yet, by step."""
         self.ready: deque[SampledStep] = deque()
         """Finished batches of the next steps."""
 
@@ -83,7 +93,9 @@ class StepSampler:
         self.wait()
         if self.ready:
             return self.ready.popleft()
-        return self._sample(step, sample_jobs, self._versions(), self._means)
+        batch = self._sample(step, sample_jobs, self._versions(), self._means)
+        del self._begun[step]
+        return batch
 
     def run_ahead(self, step: int, last: int) -> None:
         """Start the batches after `step`, up to `last`, unless already started."""
@@ -94,13 +106,12 @@ class StepSampler:
 
     def start(self, step: int) -> None:
         """Queue the batch of `step`, with the present weights."""
-        # A dead engine is raised here: the thread must not restart engines beside the learner.
+        # A dead engine is raised there: threads must not restart engines beside the learner.
         given = sample_once, self._versions(), self._means.copy()
-        self._under_way.append(self._thread.submit(self._sample, step, *given))
+        self._under_way.append(self._threads.submit(self._sample, step, *given))
 
     def wait(self) -> None:
         """Wait for the next step's batch, if it was started."""
-        # One batch at most is under way for engines that idle between two steps.
         while self._under_way and not self.ready:
             self._collect()
 
@@ -110,16 +121,28 @@ class StepSampler:
             self._collect()
 
     def close(self) -> None:
-        """End the thread; close the engines first, so that it does not wait for them."""
-        self._thread.shutdown(cancel_futures=True)
+        """End the threads; close the engines first, so that they do not wait for them."""
+        self._threads.shutdown(cancel_futures=True)
 
     def _collect(self) -> None:
         try:
-            self.ready.append(self._under_way.popleft().result())
-        # Dropped, and sampled when its step comes, from the weights of that time.
+            batch = self._under_way.popleft().result()
         except EngineDeadError as error:
-            self._stream.cursor = self._cursor
+            self._drop()
             self._engines.recover(error)
+        else:
+            del self._begun[batch.step]
+            self.ready.append(batch)
+
+    def _drop(self) -> None:
+        # What is under way is sampled when its step comes, from the weights of that time: the
+        # stream goes back, so the batches after a lost one are dropped with it.
+        for batch in self._under_way:
+            batch.cancel()
+        wait(self._under_way)
+        self._under_way.clear()
+        self._stream.cursor = min(self._begun.values())
+        self._begun.clear()
 
     def _sample(
         self,
@@ -128,14 +151,31 @@ class StepSampler:
         versions: Mapping[str, int],
         means: RunningMean,
     ) -> SampledStep:
-        began, self._cursor = time.perf_counter(), self._stream.cursor
+        with ExitStack() as drawing:
+            # Until the first problems are drawn, so that steps draw them in their order.
+            drawing.enter_context(self._drawing)
+            began, self._begun[step] = time.perf_counter(), self._stream.cursor
 
-        def play(plan: RolloutSpec, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
-            versioned = replace(plan, versions=versions)
-            return self._shards(partial(play_with, self._engines), versioned, sampler, jobs)
+            def play(
+                plan: RolloutSpec, sampler: Sampler, jobs: Sequence[EpisodeJob]
+            ) -> RolloutBatch:
+                drawing.close()
+                versioned = replace(plan, versions=versions)
+                return self._shards(partial(play_with, self._engines), versioned, sampler, jobs)
 
-        gathered = self._draw(step, play, means)
+            gathered = self._draw(step, play, means)
+        if self.in_flight:
+            versions = oldest(gathered.sampled.rows, versions)
         return SampledStep(step, gathered, versions, time.perf_counter() - began)
+
+
+def oldest(rows: Iterable[Call], otherwise: Mapping[str, int]) -> dict[str, int]:
+    """Optimizer steps behind the oldest weights of `rows`, by policy of `otherwise`."""
+    versions: dict[str, list[int]] = {}
+    for row in rows:
+        if row.version is not None:
+            versions.setdefault(row.policy, []).append(row.version)
+    return {name: min(versions.get(name, [steps])) for name, steps in otherwise.items()}
 
 
 def to_text(batches: Iterable[SampledStep]) -> str:

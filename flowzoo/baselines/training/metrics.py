@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -40,6 +40,18 @@ _SPIKE_LEVEL = 2.5e-4
 """Chance of a spike at one step if nothing happened: 2.5 % over 100 steps."""
 _MAD_EFFICIENCY = 0.37
 """Efficiency of the median absolute deviation of n values, as a share of n."""
+
+
+def mean_staleness(rows: Sequence[Call], versions: Mapping[str, int]) -> MetricRow:
+    """`staleness_mean/POLICY`: mean number of optimizer steps since rows were sampled."""
+    metrics: MetricRow = {}
+    for name, steps in versions.items():
+        ages = [
+            steps - row.version for row in rows if row.policy == name and row.version is not None
+        ]
+        if ages:
+            metrics[f"staleness_mean/{name}"] = sum(ages) / len(ages)
+    return metrics
 
 
 def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRow:

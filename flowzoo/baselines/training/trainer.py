@@ -27,6 +27,7 @@ from flowzoo.baselines.training.metrics import (
     MetricRow,
     advantage_metrics,
     evaluation_metrics,
+    mean_staleness,
     role_metrics,
     spike,
 )
@@ -116,6 +117,8 @@ class Trainer:
         if config.max_staleness:
             now = self.state.versions
             row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
+        if config.updates_in_flight:
+            row |= mean_staleness(sampled.rows, self.state.versions)
         advantages = plan.compute_advantages(sampled, self.state.means)
         # After the advantages, since problems may be chosen by the running means.
         self.batches.run_ahead(step, min(step + config.max_staleness, config.steps))
@@ -151,8 +154,9 @@ class Trainer:
         self.engines.compare(gaps)
         check_bound(gaps, step, config)
         learned_at = time.perf_counter()
-        # Weights are not replaced under an engine that samples.
-        self.batches.wait()
+        # Else each batch has weights of one version.
+        if not self.batches.in_flight:
+            self.batches.wait()
         idle_at = time.perf_counter()
         row |= self.engines.sync(step % config.probe_distance == 0)
         row |= self.backend.publish(self.learners)

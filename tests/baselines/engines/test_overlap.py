@@ -1,5 +1,6 @@
 """Rollouts that overlap learning: which weights sample what, and runs that repeat and resume."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,27 @@ def test_an_engine_that_dies_beside_the_learner_is_started_again(tmp_path, caplo
     assert (first["staleness/shared"], second["staleness/shared"]) == (0, 0)
     assert second["version/shared"] == first["learn/steps/shared"] == 1
     assert second["learn/logp_gap_max/shared"] < 1e-3
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 4, "sharing": ("isolated",)}])
+def test_weights_change_between_the_turns_of_episodes(changes, tmp_path, repeated_rows):
+    root, parts = tmp_path / "whole", tmp_path / "parts"
+    settings = {"max_staleness": 2, "deterministic": False, "steps": 5, "workflow": "eval_opt"}
+    settings |= changes | {"problems": 4, "max_tokens": 32, "eval_every": 5}
+    train(config(root, **settings), copy_after(2, root, parts))
+    train(config(parts, **settings))
+    for run in (root, parts):
+        rows = repeated_rows(run)[1:]
+        policies = [key.partition("/")[2] for key in rows[0] if key.startswith("version/")]
+        mixed = set[str]()
+        for row, policy in itertools.product(rows, policies):
+            file = run / "transcripts" / f"train-{row['step']:06d}.jsonl"
+            calls = [call for line in file.read_text().splitlines()
+                     for call in json.loads(line)["calls"] if call["policy"] == policy]  # fmt: skip
+            ages = [row[f"version/{policy}"] + row[f"staleness/{policy}"] - call["version"]
+                    for call in calls]  # fmt: skip
+            assert 0 <= min(ages) <= max(ages) == row[f"staleness/{policy}"] <= 2
+            assert row[f"staleness_mean/{policy}"] == pytest.approx(sum(ages) / len(ages))
+            assert row[f"sync/gap_max/{policy}"] < 1e-3
+            mixed |= {policy} if len(set(ages)) > 1 else set()
+        assert mixed, "no batch had weights of two versions"

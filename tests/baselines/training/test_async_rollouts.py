@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowzoo.agents.problems import ProblemStream
-from flowzoo.agents.rollout.episodes import RolloutBatch, concat_batches
+from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, concat_batches
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.advantages.compute import RunningMean
 from flowzoo.baselines.backends.backend import LocalRunBackend
@@ -26,6 +26,7 @@ from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.plan import resolve
 from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
+from flowzoo.envs.tasks import make_task
 from flowzoo.errors import UsageError
 from tests.refused import refused
 
@@ -133,6 +134,7 @@ def test_settings_that_cannot_be_meant(changes, text):
 def test_what_corrects_for_older_weights_is_taken():
     resolve(TrainConfig(**SPLIT))
     resolve(TrainConfig(**SPLIT, algorithm="rloo", old_logp="recomputed"))
+    resolve(TrainConfig(**{**SPLIT, "max_staleness": 3, "deterministic": False}))
 
 
 class Versions(LocalRunBackend):
@@ -231,6 +233,88 @@ def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(mo
     # A batch is judged by the means from before the step beside which it was begun.
     known = [0] + [max(1, step - most) if most else step - 1 for step in range(2, 13)]
     assert [row[3] for row in found[::2]] == known
+
+
+class InFlight(LocalRunBackend):
+    """One engine, whose weights are replaced while rows are played with it."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.version, self.deaths = random.Random(seed), 0, 0
+
+    def play(self, plan: RolloutSpec, shards: Sequence[Shard], play: Any) -> list[RolloutBatch]:
+        rows: list[Call] = []
+        for job in [job for shard in shards for job in shard.jobs]:
+            time.sleep(self.rng.choice([0, 0, 0.001, 0.02]))
+            if self.deaths < 3 and self.rng.random() < 0.02:
+                self.deaths += 1
+                raise EngineDeadError("it died")
+            rows.append(
+                Call(
+                    job.problem.id,
+                    job.key,
+                    "a_0",
+                    "a",
+                    0,
+                    0,
+                    0,
+                    (),
+                    "",
+                    True,
+                    True,
+                    None,
+                    {},
+                    0.0,
+                    "",
+                    "",
+                    policy="p",
+                    version=self.version,
+                )
+            )
+        return [RolloutBatch([], rows)]
+
+
+class Recovering:
+    """Engines that are alive again."""
+
+    def recover(self, error: BaseException) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_that_change_in_flight_are_at_most_so_many_steps_old(most, seed):
+    backend, rng = InFlight(seed), random.Random(seed)
+    stream, task = ProblemStream("train", 0), make_task("math")
+    engines: Any = Recovering()
+
+    def draw(step: int, play: async_rollouts.PlayStep, means: RunningMean) -> FilteredBatch:
+        sampler: Any = None
+        problems = stream.take(task, 6)
+        jobs = [EpisodeJob(problem, number) for number, problem in enumerate(problems)]
+        return FilteredBatch(play(RolloutSpec("train", {}, step), sampler, jobs), frozenset(), {})
+
+    batches = async_rollouts.StepSampler(
+        draw, engines, stream, RunningMean(), lambda: {"p": backend.version}, backend, 0,
+        in_flight=True,
+    )  # fmt: skip
+    mixed, problems = 0, list[str]()
+    while backend.version < 20:
+        try:
+            batch = batches.take(backend.version + 1)
+        except EngineDeadError:  # beside nothing: the trainer's engines restart and play again
+            stream.cursor = 6 * backend.version
+            continue
+        versions = [row.version for row in batch.gathered.sampled.rows]
+        assert batch.versions == {"p": min(versions)}
+        assert backend.version - min(versions) <= most
+        mixed += len(set(versions)) > 1
+        problems += [row.problem for row in batch.gathered.sampled.rows]
+        batches.run_ahead(backend.version + 1, min(backend.version + 1 + most, 20))
+        time.sleep(rng.choice([0, 0.002, 0.03]))
+        backend.version += 1
+    batches.close()
+    assert mixed, "else every batch waited for the weights"
+    assert problems == [problem.id for problem in ProblemStream("train", 0).take(task, 120)]
 
 
 def test_weights_that_are_still_to_be_played_with_are_kept_and_no_others():
