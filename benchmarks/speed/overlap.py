@@ -1,9 +1,10 @@
 """What does it save to sample the next batch while the learner works? Steps with and without.
 
-Two runs of one setting, `max_staleness` 0 and 1, each with a vLLM engine in a process of its own,
-take turns step by step; the first step of each is left out, since it has nothing to overlap with.
-It needs two cores, one of which samples while the other learns: read the wall time. `hidden` is the
-share of the shorter of sampling and learning that the overlap took off the step.
+Three runs of one setting, `max_staleness` 0 and 1, and 2 with weights that change in flight, each
+with a vLLM engine in a process of its own, take turns step by step; the first step of each is left
+out, since it has nothing to overlap with. It needs two cores, one of which samples while the other
+learns: read the wall time. `hidden` is the share of the shorter of sampling and learning that the
+overlap took off the step, of the runs that overlap.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def measure(workload: Workload) -> Iterator[Row]:
     from flowzoo.baselines.settings.config import TrainConfig
     from flowzoo.baselines.training.trainer import Trainer
 
-    names = ("in turn", "overlapping")
+    names = ("in turn", "overlapping", "in flight")
     laps: dict[str, list[Lap]] = {name: [] for name in names}
     parts: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +55,7 @@ def measure(workload: Workload) -> Iterator[Row]:
                     workflow="voting", model="pocket", problems=workload.scaled(PROBLEMS),
                     samples=8, steps=10_000, eval_problems=1, truncated="train",
                     transcripts_every=10_000, engine="vllm", placement="split", probe_every=0,
-                    max_staleness=staleness,
+                    max_staleness=staleness, deterministic=staleness < 2,
                     threads=1, out=f"{folder}/{staleness}",
                 )  # fmt: skip
                 trainers[name] = Trainer(config)
@@ -72,8 +73,11 @@ def measure(workload: Workload) -> Iterator[Row]:
         for name, rows in parts.items()
     }
     shorter = min(middle[names[0]]["time/rollout"], middle[names[0]]["time/learn"])
-    hidden = (middle[names[0]]["step"] - middle[names[1]]["step"]) / shorter
+    hidden = {
+        name: digits((middle[names[0]]["step"] - middle[name]["step"]) / shorter)
+        for name in names[1:]
+    }
     yield {
-        "case": "voting", "unit": "step", "seconds": middle, "hidden": digits(hidden),
+        "case": "voting", "unit": "step", "seconds": middle, "hidden": hidden,
         "contenders": summary(laps),
     }  # fmt: skip

@@ -47,7 +47,7 @@ class WeightsGate:
                 self._closed = False
                 waiting, self._waiting = self._waiting, []
             for opening in waiting:
-                # One that was cancelled meanwhile has nobody to tell.
+                # A cancelled request does not wait any more.
                 if opening.set_running_or_notify_cancel():
                     opening.set_result(None)
 
