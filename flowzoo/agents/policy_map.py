@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flowzoo.agents.policy import Policy
+from flowzoo.envs.script import JUDGE
 from flowzoo.envs.workflow import Roles, agents_of
 from flowzoo.errors import UsageError, unknown
 
@@ -149,6 +150,10 @@ class PolicyMap:
                 raise unknown("policy", name, policies)
         return cls({key: policies[name] for key, name in mapping.items()}, lengths)
 
+    def with_judge(self, policy: Policy) -> PolicyMap:
+        """This map with `policy` as the judge that workflows ask."""
+        return PolicyMap({**self._entries, JUDGE: policy}, self._lengths)
+
     @property
     def policies(self) -> dict[str, Policy]:
         """The distinct policies by name, sorted."""
@@ -180,16 +185,24 @@ class PolicyMap:
         """Return this mapping and its budgets with other policies under the same names."""
         return PolicyMap.from_map(self.entries, policies, self._lengths)
 
-    def check(self, roles: Roles) -> None:
+    def check(self, roles: Roles, judge: bool = False) -> None:
         """Compare the policy map with a workflow's `roles` (role -> its agents).
+
+        An entry for `judge` may be there, and must be with `judge`: it answers the workflow's
+        questions to a judge.
 
         Raises:
             UsageError: an entry that is no role and no agent of the workflow, an agent that no
                 entry covers, or a token budget that its policy cannot keep.
         """
         agents = agent_names(roles)
+        if judge and JUDGE not in self._entries:
+            raise UsageError(
+                "the workflow asks a judge, and no policy is one: add --policy judge=POLICY (in a "
+                "run --judge POLICY), an entry `judge` of the policy map, or env(judge=FUNCTION)"
+            )
         for key in (*self._entries, *self._lengths):
-            if key not in roles and key not in agents:
+            if key not in roles and key not in agents and key != JUDGE:
                 raise unknown("role or agent", key, [*roles, *agents])
         uncovered = [
             agent

@@ -356,6 +356,8 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     for name, share in summary["shares"].items():
         limits = between(ends["shares"][name])
         yield f"{name} {percent(share['share'])} of {share['of']:,} ({limits})"
+    if judge := summary.get("judge"):
+        yield judge_line(judge)
     if summary["samples"] > 1:
         yield ", ".join(
             f"{name} {percent(value)}" + (f" ({between(ends[name])})" if name in ends else "")
@@ -392,6 +394,18 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
 def dollars(cost: float | None) -> str:
     """An amount of money; n/a if tokens were not counted."""
     return "n/a" if cost is None else f"${cost:,.4f}"
+
+
+def judge_line(judge: Mapping[str, Any]) -> str:
+    """Verdicts of the judge, and their agreement with the truth where there is one."""
+    from flowzoo.agents.evaluation.summary import kappa
+
+    line = f"judge: {judge['verdicts']:,} verdicts, {judge['unreadable']:,} unreadable"
+    if "truths" not in judge:
+        return line
+    beyond = kappa(judge["agreement"], judge["passed"], judge["right"])
+    share = f"{percent(judge['agreement'])} of {judge['truths']:,} (kappa {beyond:.2f})"
+    return f"{line}; agrees with the role score on {share}"
 
 
 def tokens(count: float | None) -> str:

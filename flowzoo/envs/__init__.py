@@ -10,6 +10,7 @@ from flowzoo.envs.api.spaces import Messages, Prose
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.examples import with_examples
 from flowzoo.envs.episode.faults import UngradedError, WorkflowError
+from flowzoo.envs.episode.rubric import Rubric
 from flowzoo.envs.external.text_env import TextEnv, random_move
 from flowzoo.envs.records import Call, EpisodeRecord, SampledReply
 from flowzoo.envs.script import (
@@ -19,6 +20,8 @@ from flowzoo.envs.script import (
     Grade,
     Graded,
     InterimScore,
+    Judge,
+    Judged,
     Message,
     Outcome,
     Passage,
@@ -46,6 +49,8 @@ __all__ = [
     "Graded",
     "Guard",
     "InterimScore",
+    "Judge",
+    "Judged",
     "Message",
     "Messages",
     "Outcome",
@@ -58,6 +63,7 @@ __all__ = [
     "Reply",
     "Responder",
     "RoleScore",
+    "Rubric",
     "Run",
     "SampledReply",
     "Script",

@@ -146,6 +146,34 @@ class Search(NamedTuple):
     k: int = 3
 
 
+JUDGE = "judge"
+"""Name by which a policy map, a command line and requests call the policy that judges."""
+
+
+class Judge(NamedTuple):
+    """Ask a judge, a policy that is never trained, about the reply `of`. Result: `Judged`.
+
+    The judge sees the problem, the reply's text in a fence, the question and the scale.
+    """
+
+    of: Reply
+    question: str
+    scale: tuple[float, float] = (0.0, 1.0)
+    """The lowest and the highest number that the judge may give."""
+    name: str = ""
+    """Name of the criterion in records."""
+
+
+class Judged(NamedTuple):
+    """Result of a `Judge`."""
+
+    score: float | None
+    """0 to 1, from the lowest to the highest number of the scale; None: the judge's reply could
+    not be read, which is never a 0."""
+    text: str
+    """The judge's whole reply."""
+
+
 class RoleScore(NamedTuple):
     """Record that `of` did its own job to the degree `value` (0 to 1). Result: None.
 
@@ -192,10 +220,10 @@ class Outcome(NamedTuple):
     payoffs: Payoffs | None = None
 
 
-Effect = Grade | EquivalenceClasses | Run | Search
-EffectResult = Graded | tuple[int, ...] | Ran | Found
+Effect = Grade | EquivalenceClasses | Run | Search | Judge
+EffectResult = Graded | tuple[int, ...] | Ran | Found | Judged
 RESULTS: Mapping[type, type] = MappingProxyType(
-    {Grade: Graded, EquivalenceClasses: tuple, Run: Ran, Search: Found}
+    {Grade: Graded, EquivalenceClasses: tuple, Run: Ran, Search: Found, Judge: Judged}
 )
 """Every kind of effect, with the exact type of its result."""
 Script = Generator[Any, Any, Outcome]

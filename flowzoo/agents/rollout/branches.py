@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Key, Request
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.drivers import OpenTurn, make_request, open_turns
+from flowzoo.agents.rollout.drivers import OpenTurn, carry_out, make_request, open_turns
 from flowzoo.agents.rollout.engine import EffectBatch, RequestBatch, Response
 from flowzoo.envs import Episode, Workflow
 from flowzoo.envs.episode.credit import abstains, reward_parts
@@ -85,13 +85,16 @@ def answered(episode: Episode, phase: Phase, choice: Choice) -> Episode:
     return episode
 
 
-def resolve_effects(episodes: Sequence[Episode]) -> Generator[EffectBatch, list[Any], None]:
+def resolve_effects(
+    policy_map: PolicyMap, episodes: Sequence[Episode]
+) -> Generator[RequestBatch | EffectBatch, list[Any], None]:
     """Carry out effects of `episodes`, together, until each is done or waits for replies."""
     while True:
         busy = [episode for episode in episodes if episode.effects]
         if not busy:
             return
-        results = yield EffectBatch([job for waiting in busy for job in waiting.pending_effects])
+        jobs = [job for waiting in busy for job in waiting.pending_effects]
+        results = yield from carry_out(policy_map, jobs)
         start = 0
         for waiting in busy:
             count = len(waiting.effects)

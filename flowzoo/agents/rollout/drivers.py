@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from flowzoo.agents.policy import Key, Request
+from flowzoo.agents.policy import Completion, Key, Request
 from flowzoo.agents.policy_map import PolicyMap, role_of
-from flowzoo.agents.rollout.engine import EffectBatch, Play, RequestBatch, Response
+from flowzoo.agents.rollout.engine import (
+    EffectBatch,
+    PendingEffect,
+    Play,
+    RequestBatch,
+    Response,
+)
 from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, WorkflowError
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
+from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.external.text_env import EnvRun, TextEnv, chat
+from flowzoo.envs.readers.judgments import judge_messages, read_judgment
 from flowzoo.envs.records import changed_call
-from flowzoo.envs.script import Effect, EffectResult, Found, Ran
+from flowzoo.envs.script import JUDGE, Effect, EffectResult, Found, Judge, Judged, Ran
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_maker, quick_tuple
@@ -61,6 +69,8 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
             texts.append(entry)
         elif isinstance(entry, Found):
             texts += [passage.text for passage in entry.passages]
+        elif isinstance(entry, Judged):
+            texts.append(entry.text)
         elif isinstance(entry, Ran):
             texts += [text for case in entry.cases for text in (case.output, case.detail)]
     return tuple(texts)
@@ -161,6 +171,41 @@ class EpisodeDriver:
         return record(self.episode, engine_fields(answers))
 
 
+def judge_request(policy_map: PolicyMap, judge: Judge, problem: Problem) -> Request:
+    """The request for a judge's verdict; its key is its content, so that equal ones agree."""
+    messages = judge_messages(judge, problem.text)
+    lengths = policy_map.lengths(JUDGE)
+    key = (JUDGE, prompt_digest(messages).hex())
+    return _request(key, JUDGE, JUDGE, messages, problem.id, lengths.reply, lengths.prompt)
+
+
+def judged(judge: Judge, problem: Problem, completion: Completion) -> Judged:
+    """The verdict in a completion; unreadable where prompt or reply were cut."""
+    if completion.finish == "length" or completion.shortened:
+        return Judged(None, completion.text)
+    return read_judgment(judge, problem.text, completion.text)
+
+
+def carry_out(
+    policy_map: PolicyMap, jobs: Sequence[PendingEffect]
+) -> Generator[RequestBatch | EffectBatch, list[Any], list[EffectResult]]:
+    """Carry out effects: questions to a judge by its policy, the others by the resolver."""
+    questions = [(effect, problem) for problem, effect in jobs if isinstance(effect, Judge)]
+    if not questions:
+        return (yield EffectBatch(jobs))
+    requests = [judge_request(policy_map, *question) for question in questions]
+    answers = yield RequestBatch(requests)
+    verdicts = iter(
+        [
+            judged(*question, answer.completion)
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+    )
+    others = [job for job in jobs if not isinstance(job[1], Judge)]
+    results = iter((yield EffectBatch(others)) if others else ())
+    return [next(verdicts if isinstance(effect, Judge) else results) for _, effect in jobs]
+
+
 def drive(
     start: Callable[[], Driver], policy_map: PolicyMap, seed: int, sample: int, suffix: Key = ()
 ) -> Play:
@@ -173,7 +218,7 @@ def drive(
     while True:
         effects = driver.effects()
         if effects:
-            driver.resolve((yield EffectBatch(effects)))
+            driver.resolve((yield from carry_out(policy_map, effects)))
             continue
         turns = driver.open_turns()
         if not turns:

@@ -207,7 +207,7 @@ class JointRollout(Sampler):
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
         """The play of one job; returns its `RolloutBatch`."""
         episode = Episode(workflow, job.problem, f"{job.key}/")
-        yield from resolve_effects([episode])
+        yield from resolve_effects(self.policy_map, [episode])
         root = yield from self.grow(job, episode, self.settings.leaves, JointBranch())
         return self.sampled(job, root)
 
@@ -233,7 +233,7 @@ class JointRollout(Sampler):
             fork_with_replies(episode, phase, choice, f"{job.key}/{path_text(further.path)}")
             for choice, further in zip(choices, joint_branches, strict=True)
         ]
-        yield from resolve_effects(branches)
+        yield from resolve_effects(self.policy_map, branches)
         parts = zip(branches, split_budget(budget, len(choices)), joint_branches, strict=True)
         children = yield PlayBatch([self.grow(job, *part) for part in parts])
         return JointNode(joint_branch.path, phase, choices, children)

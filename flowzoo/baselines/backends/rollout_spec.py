@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob
+from flowzoo.envs.script import JUDGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ def policies_of(policy_map: PolicyMap) -> dict[str, tuple[str, bool | None]]:
     def say(policy: Any) -> tuple[str, bool | None]:
         return getattr(policy, "original", policy.name), getattr(policy, "thinking", None)
 
-    return {role: say(policy_map.policy(role)) for role in policy_map.entries}
+    # Every process makes its own judge.
+    return {role: say(policy_map.policy(role)) for role in policy_map.entries if role != JUDGE}
 
 
 class Shard(NamedTuple):

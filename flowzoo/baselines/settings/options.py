@@ -251,7 +251,12 @@ class SamplingOptions(LengthOptions):
     `truncation_penalty`; 0: a fifth of the limit, as in DAPO."""
     reward: str = ""
     """Function that scores training episodes in place of the task's grader, as module:function or
-    file.py:function; evaluations keep the task's own scores."""
+    file.py:function, or judge:FILE.toml for a rubric of named, weighted criteria; evaluations keep
+    the task's own scores."""
+    judge: str = ""
+    """Policy that answers what a workflow or a rubric asks a judge: openai:MODEL@URL, hf:PATH,
+    vllm:PATH@URL or scripted:P. It is never trained, answers greedily, and its replies are kept in
+    the cache folder."""
 
 
 @dataclass(frozen=True)

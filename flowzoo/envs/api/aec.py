@@ -249,7 +249,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             episode = self._current()
             while episode.effects:
                 jobs = episode.pending_effects
-                episode.resolve(await asyncio.to_thread(resolve, self.workflow.task, jobs))
+                task, judge = self.workflow.task, self.workflow.judge
+                episode.resolve(await asyncio.to_thread(resolve, task, jobs, judge))
             self._commit(episode)
         except Exception:
             self._abandon()
@@ -426,7 +427,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         episode = self._episode or self._current()
         try:
             while episode.effects:
-                episode.resolve(resolve(self.workflow.task, episode.pending_effects))
+                jobs, judge = episode.pending_effects, self.workflow.judge
+                episode.resolve(resolve(self.workflow.task, jobs, judge))
             self._commit(episode)
         except Exception:
             self._abandon()

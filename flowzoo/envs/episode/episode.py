@@ -20,6 +20,7 @@ from flowzoo.envs.episode.faults import (
     script_failure,
     ungraded,
 )
+from flowzoo.envs.episode.rubric import with_rubric
 from flowzoo.envs.episode.turn import (
     ReplayTrace,
     Turn,
@@ -35,6 +36,7 @@ from flowzoo.envs.script import (
     EffectResult,
     Grade,
     InterimScore,
+    Judge,
     Outcome,
     Reply,
     RoleScore,
@@ -223,6 +225,8 @@ class Episode:
         self._most_calls = self._call_limit()
         self._most_unasked = max(MOST_CALLS, self._most_calls)
         self._script: Script = self.workflow.script(self.problem)
+        if self.workflow.episode_reward is not None and self.workflow.judged:
+            self._script = with_rubric(self._script, self.workflow, self.turns)
         self._advance(None)
 
     def _call_limit(self) -> int:
@@ -307,6 +311,11 @@ class Episode:
                 fault = (
                     "the script yields Run, and the workflow does not say that it runs programs: "
                     "set `runs_programs = True`, so that users see how they are confined"
+                )
+            if type(effect) is Judge and not self.workflow.needs_judge:
+                fault = (
+                    "the script yields Judge, and the workflow does not say that it asks a judge: "
+                    "set `asks_judge = True`, so that a run has a policy for it from the start"
                 )
             if fault:
                 raise self._failure(fault)
