@@ -98,7 +98,7 @@ class JudgePolicy:
         Args:
             name: name of the policy in policy maps and records.
             open_policy: makes the policy.
-            identity: text that stands for model and engine in the keys of the cache.
+            identity: text of model and engine in the keys of the cache.
             cache: SQLite file of replies; None, as with a script that knows the truth: no cache.
             sampling: the policy's, for keys and records.
             batching: the policy's.

@@ -171,7 +171,7 @@ def with_budget(
         return replace(policies, max_tokens=before["max_tokens"])
     by_role = policies.by_role(policy_roles(workflow))
     switches = read_thinking(policies.thinking, by_role)
-    by_role.pop(JUDGE, None)  # it has a budget of its own
+    by_role.pop(JUDGE, None)  # it has a separate budget
     models: list[ModelTraits] = []
     named = models_of(workflow, policies)
     for spec in by_role.values():

@@ -258,7 +258,7 @@ class Workflow:
                 f"episode_reward: expected a function, got {reward!r:.60}; `flowzoo train` takes "
                 "the name of one as --reward"
             )
-        for criterion in self.judged:
+        for criterion in self.judged_criteria:
             if criterion.role and criterion.role not in self.role_counts():
                 named = f"role of criterion {criterion.name!r}"
                 raise unknown(named, criterion.role, self.role_counts())
@@ -278,10 +278,10 @@ class Workflow:
     @property
     def needs_judge(self) -> bool:
         """True if a judge is asked, by the script or by criteria of the reward."""
-        return self.asks_judge or bool(self.judged)
+        return self.asks_judge or bool(self.judged_criteria)
 
     @property
-    def judged(self) -> Sequence[Any]:
+    def judged_criteria(self) -> Sequence[Any]:
         """Criteria of the reward that a judge decides; see `flowzoo.envs.episode.rubric`."""
         return getattr(self.episode_reward, "judged", ())
 
@@ -449,7 +449,7 @@ class Workflow:
             name: plain_setting(value)
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__
-            # A limit changes nothing of an episode that ends, nor a judge what it is asked.
+            # Neither a limit nor a judge changes the prompts of an episode that ends.
             and name not in ("task", "max_calls", "judge")
             # Hashes from before there were these.
             and not (name in ("episode_reward", "texts", "system", "examples") and not value)

@@ -36,7 +36,8 @@ def call_from_json(row: Mapping[str, Any]) -> Call:
 
 def judgment_from_json(row: Mapping[str, Any]) -> Judgment:
     """The inverse of `Judgment._asdict` after a round trip through JSON."""
-    return Judgment(**{**row, "messages": tuple(row["messages"])})
+    values: dict[str, Any] = {**row, "messages": tuple(row["messages"])}
+    return Judgment(**values)
 
 
 def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:

@@ -116,7 +116,7 @@ def make_sampler(
         "seed": seed, "deterministic": config.deterministic, "failures": failures,
         "resolver": resolver,
         # An episode without a reward, for want of a readable verdict, is not trained on.
-        "on_error": "ungraded" if workflow.judged else "raise",
+        "on_error": "ungraded" if workflow.judged_criteria else "raise",
     }  # fmt: skip
     candidates = config.candidates or CANDIDATES
     if algorithm.sampling == "tree":

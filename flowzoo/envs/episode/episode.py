@@ -225,7 +225,7 @@ class Episode:
         self._most_calls = self._call_limit()
         self._most_unasked = max(MOST_CALLS, self._most_calls)
         self._script: Script = self.workflow.script(self.problem)
-        if self.workflow.episode_reward is not None and self.workflow.judged:
+        if self.workflow.episode_reward is not None and self.workflow.judged_criteria:
             self._script = with_rubric(self._script, self.workflow, self.turns)
         self._advance(None)
 

@@ -29,7 +29,7 @@ class Criterion(NamedTuple):
     name: str
     weight: float
     function: Callable[[FinishedEpisode], float] | None = None
-    """Its value of a finished episode, 0 to 1."""
+    """Value of a finished episode, 0 to 1; None: a judge decides."""
     question: str = ""
     scale: tuple[float, float] = (0.0, 1.0)
     role: str = ""
@@ -132,8 +132,8 @@ def _criterion(source: str, row: Any) -> Criterion:
         if "scale" in row or "role" in row:
             raise UsageError(f"{where}: scale and role belong to a `question`: leave them out")
         is_score = function == TASK_SCORE
-        made = task_score if is_score else FunctionSetting(f"{where}: function", function)
-        return Criterion(name, float(weight), made)
+        value = task_score if is_score else FunctionSetting(f"{where}: function", function)
+        return Criterion(name, float(weight), value)
     scale = row.get("scale", [0, 1])
     scale = tuple(scale) if isinstance(scale, list) else scale
     if not is_scale(scale):
@@ -155,12 +155,12 @@ def with_rubric(
     for turn in turns:
         if turn.reply is not None:
             last[workflow.agents[turn.agent][0]] = last[""] = turn.reply
-    asked = [criterion for criterion in workflow.judged if criterion.role in last]
-    if not asked:
+    criteria = [criterion for criterion in workflow.judged_criteria if criterion.role in last]
+    if not criteria:
         return outcome
     verdicts: list[Judged] = yield [
         Judge(last[criterion.role], criterion.question, criterion.scale, criterion.name)
-        for criterion in asked
+        for criterion in criteria
     ]
-    facts = {FACT + c.name: verdict.score for c, verdict in zip(asked, verdicts, strict=True)}
+    facts = {FACT + c.name: verdict.score for c, verdict in zip(criteria, verdicts, strict=True)}
     return outcome._replace(facts={**outcome.facts, **facts})

@@ -313,5 +313,8 @@ def test_commands(tmp_path, capsys):
     assert "judge on writer_1, right: " in capsys.readouterr().out
     assert main(["eval", name, "--policy", "scripted:0.5"]) == 2
     assert "--policy judge=POLICY" in capsys.readouterr().err
+    counted = ["--policy", "scripted:0.5", "judge=pocket", "--max-tokens-total", "9"]
+    assert main(["eval", name, *counted]) == 2
+    assert "the tokens of a judge are not counted" in " ".join(capsys.readouterr().err.split())
     assert main(["eval", "single", *judge]) == 2
     assert "this one asks none" in capsys.readouterr().err

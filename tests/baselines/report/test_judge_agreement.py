@@ -29,7 +29,7 @@ def rows(counts: list[tuple[int, int, float, float, float]]) -> list[dict[str, A
         ("judge/", GOOD, "result", "agrees with the truth on 85.0 %", "kappa 0.69"),
         ("eval/judge/", GOOD, "result", "agrees with the truth on 85.0 %", "Of 150 verdicts 15"),
         ("judge/", BLIND, "warn", "hardly agrees", "by chance alone 50.0 %"),
-        ("judge/", [(30, 0, 0.0, 0.0, 0.0)] * 2, "unknown", "compared with no truth", "30"),
+        ("judge/", [(30, 0, 0.0, 0.0, 0.0)] * 2, "unknown", "compared with no truth", "Of 60"),
     ],
 )
 def test_agreement(
