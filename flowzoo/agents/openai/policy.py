@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from flowzoo.agents.chat.prompts import Span, cut, shorten
-from flowzoo.agents.policy import Batching, Completion, Request, Sampling, encodable, reply_cap
+from flowzoo.agents.policy import Batching, Completion, Request, Sampling, reply_cap
 from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
+from flowzoo.envs.text import encodable
 from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 
