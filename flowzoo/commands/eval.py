@@ -189,6 +189,8 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
     del settings["out"], settings["json"]
     # Caches decide no number, and episodes that end do not depend on the most calls.
     del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
+    if options.problems.program is None:  # as in records from before there were any
+        del settings["problems"]["program"]
     dtypes = engine_dtypes(workflow, options.policies)
     settings["policies"]["engine_dtype"] = dtypes
     if workflow.functions:

@@ -34,7 +34,7 @@ from flowzoo.baselines.settings.rules import (
 )
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
-from flowzoo.envs.settings import add_setting, add_wording, read_settings
+from flowzoo.envs.settings import add_program, add_setting, add_wording, read_settings
 from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, need_module, unknown
@@ -205,6 +205,7 @@ def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
             )
         return make_aec_workflow(config.env, **settings), config
     add_setting(settings, "sandbox", config.sandbox)
+    add_program(settings, config.program)
     make = partial(make_workflow, config.workflow, config.task)
     workflow, style = make_styled(make, settings, named_models(config))
     options = read_settings(config.options)
