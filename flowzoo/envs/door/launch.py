@@ -15,6 +15,7 @@ from flowzoo.envs.door.run import ProgramRun, kill_group
 MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
 _LONGEST = 500  # characters of a reason
+_LOOK_S = 0.02  # seconds between two looks at a process
 
 
 def launch(run: ProgramRun, base_url: str) -> Coroutine[Any, Any, None] | None:
@@ -87,8 +88,10 @@ async def _command(run: ProgramRun, base_url: str) -> None:
         run.stop()
     outputs = asyncio.gather(_read(run, process.stdout, MOST_OUTPUT), _tail(process.stderr))
     await _write(process.stdin, run.question)
-    status = await process.wait()
-    kill_group(process.pid)  # children that it left, which may hold the pipes open
+    # `wait` returns when the pipes are closed, which a child that was left may keep open.
+    while (status := process.returncode) is None:
+        await asyncio.sleep(_LOOK_S)
+    kill_group(process.pid)
     output, errors = await outputs
     if status == 0:
         run.finish("answer", "", output.decode("utf-8", "replace").strip() or None)

@@ -27,7 +27,7 @@ from flowzoo.envs.script import (
 
 TICK_S = 0.005
 """Seconds between two looks at the runs that move."""
-MOST_REFUSED = 1000
+MOST_REFUSED = 100
 """Refused requests after which a run is ended."""
 _PATIENCE_S = 1.0
 # Seconds without a request after which a repeated run that asked something else has diverged.

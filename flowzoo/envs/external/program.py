@@ -40,7 +40,7 @@ a copy, the program is run again and told the same replies; one that then asks s
 | `repeatable` | true | false: the same replies may lead to other requests. Plain rollouts play it; what continues copies of episodes is refused |
 
 A program that fails ends its own episode, without an answer. Facts in `info` at the end: `ended` (`answer`,
-`crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 1,000), `reason`, `failed`,
+`crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100), `reason`, `failed`,
 `refused` (number of requests that were answered with an error) and `refusal` (code of the last).
 
 ## Version history
@@ -77,7 +77,7 @@ from flowzoo.envs.settings import check_number, check_whole
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Roles, Workflow
-from flowzoo.errors import UsageError
+from flowzoo.errors import UsageError, need_module
 from flowzoo.functions import FunctionSetting
 from flowzoo.seeding import key_digest
 
@@ -126,6 +126,7 @@ class OpenAIProgram(Workflow):
     def __post_init__(self) -> None:
         object.__setattr__(self, "run", read_program(self.run))
         object.__setattr__(self, "roles", read_roles(self.roles or roles_beside(self.run)))
+        need_module("uvicorn", "an agent program")
         super().__post_init__()
         check_number("seconds", self.seconds, 0.001)
         check_number("settle", self.settle, 0, 60)
