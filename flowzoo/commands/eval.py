@@ -163,7 +163,7 @@ def remedies_of(options: Options, workflow: Any) -> Remedies:
         spec.partition(":")[2] for spec in policies.policy if spec.startswith(("hf:", "vllm:"))
     ]
     model = models[0] if len(policies.policy) == len(models) == 1 else ""
-    name = "" if options.env else options.workflow or ""
+    name = "" if options.env or problems.program else options.workflow or ""
     data = [f"data={problems.data}"] if problems.data else []
     command = warm_start_command(name, problems.task, [*problems.options, *data], model)
     return Remedies(policies.lengths, bool(workflow.examples), command)

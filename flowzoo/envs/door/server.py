@@ -11,6 +11,7 @@ import asyncio
 import atexit
 import logging
 import os
+import resource
 import socket
 import threading
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 _BACKLOG = 4096
+_FILES = 2**16
 _KEEP_ALIVE_S = 24 * 3600
 _log = logging.getLogger("flowzoo")
 
@@ -113,6 +115,7 @@ class Door:
             backlog=_BACKLOG,
         )
         server = uvicorn.Server(config)
+        _allow_files()
 
         def serve() -> None:
             asyncio.set_event_loop(self.loop)
@@ -198,6 +201,14 @@ class Door:
             for run in list(self.moving):
                 run.tick()
         self.ticker = None
+
+
+def _allow_files() -> None:
+    # A function's request takes two files: 512 programs are over the usual limit of 1,024.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _FILES:
+        most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _diverged(run: ProgramRun) -> DivergedError:
