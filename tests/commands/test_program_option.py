@@ -63,7 +63,7 @@ def test_a_function_and_a_command_are_evaluated_alike(
     assert records[0] == records[1]
     agent.write_text(AGENT + "# changed\n", encoding="utf-8")
     assert main([*line, "--options", *options, "--out", str(out)]) == 2
-    assert "agent.py" in capsys.readouterr().err
+    assert "other settings (functions)" in capsys.readouterr().err
 
 
 def test_other_commands_take_it_too(agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
