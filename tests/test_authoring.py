@@ -78,7 +78,7 @@ def test_a_run_from_python(tmp_path, monkeypatch):
 def test_every_word_has_its_example():
     args = {
         "Ask",
-        *(kind.__name__ for kind in script.RESULTS),
+        *(kind.__name__ for kind in script.RESULTS if kind is not script.Advance),
         "RoleScore",
         "InterimScore",
         "Outcome",

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from flowzoo.envs.door.course import spot_digest
 from flowzoo.envs.door.launch import launch
 from flowzoo.envs.door.run import TICK_S, ProgramRun
-from flowzoo.envs.script import Advance, AgentProgram, Exchange, ProgramEnd, Progress
+from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress
 from flowzoo.errors import DivergedError, UsageError, missing_extra
-from flowzoo.seeding import key_digest
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -32,16 +32,6 @@ _BACKLOG = 4096
 _FILES = 2**16
 _KEEP_ALIVE_S = 24 * 3600
 _log = logging.getLogger("flowzoo")
-
-
-def spot_digest(key: bytes, progress: Progress) -> bytes:
-    """Digest of what a program asks after the course that `key` identifies."""
-    return key_digest(key.hex(), repr(progress.requests))
-
-
-def course_digest(spot: bytes, exchange: Exchange) -> bytes:
-    """Digest of a course that goes on from `spot` with an exchange."""
-    return key_digest(spot.hex(), repr(exchange))
 
 
 class ProgramRuns:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowzoo.envs.door.server import advance_all
 from flowzoo.envs.script import (
     Advance,
     Effect,
@@ -41,6 +40,8 @@ def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
     if kind is Advance:
+        from flowzoo.envs.door.server import advance_all  # late: it loads asyncio
+
         return list(advance_all([effect for effect in effects if isinstance(effect, Advance)]))
     method, call = _BATCHES[kind]
     results = call_task(task.name, method, lambda: list(call(task, problems, effects, width)))

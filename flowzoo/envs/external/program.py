@@ -60,7 +60,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flowzoo.envs.door.server import course_digest, spot_digest
+from flowzoo.envs.door.course import course_digest, spot_digest
 from flowzoo.envs.script import (
     NO_COUNTS,
     Advance,
