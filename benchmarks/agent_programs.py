@@ -64,11 +64,11 @@ class Rounds(Workflow):
 
     def play(self, problem: Problem) -> Any:
         """Ask all agents, again and again."""
-        question = self.task.prompt(problem)
+        question, replies = self.task.prompt(problem), []
         for turn in range(self.rounds):
             asks = [Ask(agent, f"{question} {turn}") for agent in self.agents]
             replies = yield asks
-        return Outcome(replies[0].text)
+        return Outcome(replies[0].text if replies else None)
 
 
 class Constant:

@@ -17,8 +17,9 @@ async def solve(problem: str, base_url: str, api_key: str) -> str:
     async with AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
 
         async def ask(model: str, text: str) -> str:
-            message = {"role": "user", "content": text}
-            reply = await client.chat.completions.create(model=model, messages=[message])
+            reply = await client.chat.completions.create(
+                model=model, messages=[{"role": "user", "content": text}]
+            )
             return reply.choices[0].message.content or ""
 
         drafts = await asyncio.gather(*(ask(f"solver_{number}", problem) for number in range(2)))
