@@ -104,6 +104,10 @@ def test_settings_of_a_run_name_it(config: Any, agent: Path) -> None:
         ("train --program no_such_module:solve", "importing no_such_module raised"),
         ("train --program json:dumps", "name the roles of the program"),
         ("train --program json:dumps --options run=x roles=a", "give 'run' twice"),
+        (
+            "train --algorithm at_grpo --program json:dumps --options roles=a repeatable=false",
+            "declared as not repeatable",
+        ),
     ],
 )
 def test_mistakes(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy_map import read_lengths
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
+from flowzoo.agents.rollout.branches import check_replayable
 from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
@@ -115,6 +116,8 @@ def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
             f"{algorithm.name} plays whole episodes and samples no candidates: leave out "
             f"`candidates`, or use one of {', '.join(branching)}"
         )
+    if algorithm.sampling != "episodes":
+        check_replayable(workflow)
     choices = read_settings(config.advantage)
     spec = with_choices(algorithm.advantage, choices)
     if spec.target == "return_to_go" and "gamma" not in choices:
