@@ -21,7 +21,7 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, Episode, EpisodeRecord, Outcome, Workflow, make_env
 from flowzoo.envs.external.program import OpenAIProgram, read_program, read_roles
 from flowzoo.envs.records import SampledReply
-from flowzoo.envs.testing import advance, check_forks, check_seeds, check_workflow
+from flowzoo.envs.testing import advance, check_api, check_forks, check_seeds, check_workflow
 from flowzoo.errors import DivergedError, UsageError
 
 
@@ -65,7 +65,12 @@ def test_a_program_plays_as_the_script_that_asks_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("check", "workflow"),
-    [(check_workflow, REVIEWED), (check_forks, DRAFTED), (check_seeds, DRAFTED)],
+    [
+        (check_api, REVIEWED),
+        (check_seeds, REVIEWED),
+        (check_forks, DRAFTED),
+        pytest.param(check_workflow, REVIEWED, marks=pytest.mark.full),
+    ],
 )
 def test_it_is_an_ordinary_environment(check: Callable[[Any], None], workflow: Any) -> None:
     check(workflow)
