@@ -240,7 +240,7 @@ def remedies_of(options: Options, workflow: Any) -> Remedies:
         spec.partition(":")[2] for spec in policies.policy if spec.startswith(("hf:", "vllm:"))
     ]
     model = models[0] if len(policies.policy) == len(models) == 1 else ""
-    name = "" if options.env else options.workflow or ""
+    name = "" if options.env or problems.program else options.workflow or ""
     data = [f"data={problems.data}"] if problems.data else []
     command = warm_start_command(name, problems.task, [*problems.options, *data], model)
     return Remedies(policies.lengths, bool(workflow.examples), command)
@@ -274,6 +274,8 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
             for name, server in options.policies.endpoint_table().items()
             if any(spec.endswith(f"@{name}") for spec in options.policies.specs)
         }
+    if options.problems.program is None:  # as in records from before there were any
+        del settings["problems"]["program"]
     dtypes = engine_dtypes(workflow, options.policies)
     settings["policies"]["engine_dtype"] = dtypes
     if workflow.functions:

@@ -127,6 +127,7 @@ async def show(
     # may hold what it must not see.
     from flowzoo.agents import Request
     from flowzoo.agents.human import HumanPolicy
+    from flowzoo.agents.rollout.drivers import reply_text
     from flowzoo.envs import Episode
     from flowzoo.envs.render.transcript import print_new
 
@@ -142,7 +143,7 @@ async def show(
             role = workflow.agents[turn.agent][0]
             request = Request(key, turn.agent, role, turn.messages, problem.id)
             (completion,) = await policy_map.policy(turn.agent).generate([request])
-            episode.reply(turn.agent, completion.text)
+            episode.reply(turn.agent, reply_text(workflow, completion))
         if not by_hand:
             printed = print_new(episode, printed, prompts=prompts, pace=pace)
     print_new(episode, printed, prompts=prompts, pace=pace)

@@ -13,7 +13,7 @@ from flowzoo.commands.problems import ProblemOptions
 class Options:
     """Arguments of `flowzoo prompts`."""
 
-    workflow: str = field(metadata={"positional": "WORKFLOW"})
+    workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     chats: bool = False

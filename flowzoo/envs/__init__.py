@@ -11,6 +11,7 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.examples import with_examples
 from flowzoo.envs.episode.faults import UngradedError, WorkflowError
 from flowzoo.envs.episode.rubric import Rubric
+from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.external.text_env import TextEnv, random_move
 from flowzoo.envs.records import Call, EpisodeRecord, SampledReply
 from flowzoo.envs.script import (
@@ -53,6 +54,7 @@ __all__ = [
     "Judged",
     "Message",
     "Messages",
+    "OpenAIProgram",
     "Outcome",
     "ParallelWorkflowEnv",
     "Passage",

@@ -130,6 +130,8 @@ class Workflow:
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """The lowest and the highest `score` that play() gives in an `Outcome`; an episode's score is
     0 to 1 on the scale from one to the other. Grades of a task are 0 to 1 already."""
+    counts_replies: ClassVar[bool] = False
+    """True if the script wants the token counts of replies."""
     simultaneous: ClassVar[bool] = False
     """Every agent acts in every phase, so that the parallel environment fits."""
     prompts: ClassVar[Mapping[str, str]] = {}
@@ -388,6 +390,16 @@ class Workflow:
     def role_counts(self) -> Roles:
         """Role -> its agents, where it depends on the settings."""
         return self.roles
+
+    @property
+    def replayable(self) -> bool:
+        """False if an episode cannot be continued from a copy."""
+        return True
+
+    @property
+    def open_limit(self) -> int | None:
+        """Most episodes that rollouts keep open at the same time; None: no limit."""
+        return None
 
     @property
     def pays_agents(self) -> bool:

@@ -15,15 +15,33 @@ from flowzoo.agents.rollout.engine import (
     RequestBatch,
     Response,
 )
-from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, WorkflowError
+from flowzoo.envs import (
+    Call,
+    Episode,
+    EpisodeRecord,
+    Message,
+    Problem,
+    Workflow,
+    WorkflowError,
+)
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.external.text_env import EnvRun, TextEnv, chat
 from flowzoo.envs.readers.judgments import judge_messages, read_judgment
-from flowzoo.envs.records import changed_call
-from flowzoo.envs.script import JUDGE, Effect, EffectResult, Found, Judge, Judged, Ran
+from flowzoo.envs.records import Usage, changed_call
+from flowzoo.envs.script import (
+    JUDGE,
+    CountedReply,
+    Effect,
+    EffectResult,
+    Found,
+    Judge,
+    Judged,
+    Ran,
+    ReplyCounts,
+)
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_maker, quick_tuple
@@ -90,6 +108,19 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
     return turns
 
 
+def reply_text(workflow: Workflow, completion: Completion) -> str:
+    """The text of a completion, with its token counts if the workflow wants them."""
+    if not workflow.counts_replies:
+        return completion.text
+    usage = completion.usage or Usage()
+    counts = ReplyCounts(
+        "length" if completion.finish == "length" else "stop",
+        len(completion.prompt_ids) or usage.prompt or 0,
+        len(completion.output_ids) or usage.output or 0,
+    )
+    return CountedReply(completion.text, counts)
+
+
 class Driver(Protocol):
     """One episode under way, as the rollout engine sees it."""
 
@@ -104,7 +135,7 @@ class Driver(Protocol):
         """Pending effects with their problem."""
         ...
 
-    def reply(self, agent: str, text: str) -> None:
+    def reply(self, agent: str, completion: Completion) -> None:
         """Give a reply."""
         ...
 
@@ -158,9 +189,9 @@ class EpisodeDriver:
         """See `Driver`."""
         return self.episode.pending_effects if self.episode.effects else ()
 
-    def reply(self, agent: str, text: str) -> None:
+    def reply(self, agent: str, completion: Completion) -> None:
         """See `Driver`."""
-        self.episode.reply(agent, text)
+        self.episode.reply(agent, reply_text(self.episode.workflow, completion))
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
         """See `Driver`."""
@@ -229,7 +260,7 @@ def drive(
             requests.append(make_request(policy_map, key, turn, problem))
         for turn, answer in zip(turns, (yield RequestBatch(requests)), strict=True):
             answers[turn.call] = answer
-            driver.reply(turn.agent, answer.completion.text)
+            driver.reply(turn.agent, answer.completion)
 
 
 class AECDriver:
@@ -278,9 +309,9 @@ class AECDriver:
         """Return nothing: an AEC environment does its own work."""
         return ()
 
-    def reply(self, agent: str, text: str) -> None:
+    def reply(self, agent: str, completion: Completion) -> None:
         """See `Driver`."""
-        turn = self._open
+        turn, text = self._open, completion.text
         if turn is None or turn.agent != agent:
             raise UsageError(f"{agent} has no open turn")
         self._calls.append(

@@ -26,7 +26,6 @@ from flowzoo.envs import (
 )
 from flowzoo.envs.external.text_env import chat
 from flowzoo.envs.script import JUDGE
-from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 
@@ -172,12 +171,14 @@ class Sampler:
     async def _run(
         self, plays: Iterable[tuple[str, Play]], on_result: Callable[[Any], None]
     ) -> list[Any]:
-        task: Task | None = None if self.workflow is None else self.workflow.task
+        task, limit = None, None
+        if self.workflow is not None:
+            task, limit = self.workflow.task, self.workflow.open_limit
         engine = RolloutEngine(
             self.policy_map,
             task,
             deterministic=self.deterministic,
-            in_flight=self.in_flight,
+            in_flight=min(self.in_flight, limit or self.in_flight),
             on_result=on_result,
             on_failure=self.fail,
             resolver=self.resolver,

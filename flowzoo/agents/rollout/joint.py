@@ -18,6 +18,7 @@ from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
+    check_replayable,
     fork_with_replies,
     held_down,
     resolve_effects,
@@ -202,6 +203,7 @@ class JointRollout(Sampler):
         **rest: Any,
     ) -> None:
         super().__init__(workflow, policy_map, **rest)
+        check_replayable(workflow)
         self.settings = settings or JointSettings()
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:

@@ -19,6 +19,7 @@ from flowzoo.agents.rollout.branches import (
     Phase,
     answered,
     call_fields,
+    check_replayable,
     engine_values,
     fork_with_replies,
     held_down,
@@ -104,6 +105,7 @@ class TreeRollout(Sampler):
         **rest: Any,
     ) -> None:
         super().__init__(workflow, policy_map, **rest)
+        check_replayable(workflow)
         self.settings = settings or TreeSettings()
         if self.settings.value == "now" and callable(workflow.credit):
             raise UsageError(

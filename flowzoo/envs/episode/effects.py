@@ -7,6 +7,7 @@ from typing import Any
 
 from flowzoo.envs.readers.judgments import judge_messages, read_judgment
 from flowzoo.envs.script import (
+    Advance,
     Effect,
     EffectResult,
     EquivalenceClasses,
@@ -65,6 +66,10 @@ def _judged(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[
 
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
+    if kind is Advance:
+        from flowzoo.envs.door.server import advance_all  # late: it loads asyncio
+
+        return list(advance_all([effect for effect in effects if isinstance(effect, Advance)]))
     method, call = _BATCHES[kind]
     results = call_task(task.name, method, lambda: list(call(task, problems, effects, width)))
     if len(results) != len(jobs):

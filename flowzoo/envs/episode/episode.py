@@ -32,6 +32,7 @@ from flowzoo.envs.episode.turn import (
 from flowzoo.envs.script import (
     RESULTS,
     Ask,
+    CountedReply,
     Effect,
     EffectResult,
     Grade,
@@ -39,6 +40,7 @@ from flowzoo.envs.script import (
     Judge,
     Outcome,
     Reply,
+    ReplyCounts,
     RoleScore,
     Run,
     Script,
@@ -179,18 +181,19 @@ class Episode:
         for turn in self.asks:
             text = replies[turn.agent]
             self.log.append(text)
-            turn.said = text
-            turn.reply = self._read(turn, text)
+            turn.said = str(text)
+            counts = text.counts if type(text) is CountedReply else None
+            turn.reply = self._read(turn, turn.said, counts)
             values.append(turn.reply)
         self.asks = ()
         self._buffer = {}
         self._advance(values[0] if self._lone else values)
 
-    def _read(self, turn: Turn, text: str) -> Reply:
+    def _read(self, turn: Turn, text: str, counts: ReplyCounts | None) -> Reply:
         visible = strip_thinking(text)
         content = visible if self.workflow.thoughts == "hide" else text
         if turn.parse is None:
-            return quick_tuple(Reply, (turn.call, turn.agent, content, visible, visible))
+            return quick_tuple(Reply, (turn.call, turn.agent, content, visible, visible, counts))
         try:
             strict = turn.parse(visible)
             lenient = strict
@@ -198,7 +201,7 @@ class Episode:
                 lenient = turn.lenient(visible)
         except Exception as error:
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
-        return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient))
+        return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient, counts))
 
     # -- running the script -------------------------------------------------------------------
 

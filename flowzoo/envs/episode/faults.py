@@ -11,6 +11,7 @@ from typing import Any
 
 from flowzoo.envs.script import (
     RESULTS,
+    Advance,
     Effect,
     EffectResult,
     Grade,
@@ -184,6 +185,8 @@ def effect_fault(effect: Effect) -> str:
         return "" if is_width else f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
     if isinstance(effect, Judge):
         return _judge_fault(effect)
+    if isinstance(effect, Advance):
+        return ""  # flowzoo's own workflow makes it
     answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
     if not isinstance(answers, tuple):
         return f"EquivalenceClasses takes a tuple of answers, got {type(answers).__name__}"
