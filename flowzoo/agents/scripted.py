@@ -94,7 +94,7 @@ class ScriptedPolicy:
         problem = self._resolve(request.problem)
         rng = key_rng("scripted", self._seed, *request.key)
         right = rng.random() < self.skill
-        if request.role == JUDGE:
+        if request.key[0] == JUDGE:
             return self._judge(request, problem, right)
         return self._oracle.expert(request.role, list(request.messages), problem, rng, right)
 

@@ -19,7 +19,6 @@ from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.envs.records import Judgment, Usage
-from flowzoo.envs.script import JUDGE
 from flowzoo.errors import UsageError
 from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
@@ -208,9 +207,7 @@ def evaluate(
         seed=seed,
         # The agents' batches decide: a judge's are of no consequence for their replies.
         deterministic=all(
-            policy_map.policy(name).batching == "static"
-            for name in policy_map.entries
-            if name != JUDGE
+            policy_map.policy(name).batching == "static" for name in policy_map.entries
         ),
         on_error="ungraded",
         failures=store.folder / "failures.jsonl" if store else None,

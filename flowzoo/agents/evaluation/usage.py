@@ -15,7 +15,6 @@ from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy import Completion, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import Call, EpisodeRecord
-from flowzoo.envs.script import JUDGE
 from flowzoo.errors import DataError, FlowzooError, UsageError, unknown
 from flowzoo.files import read_toml
 
@@ -66,11 +65,6 @@ def _are_prices(numbers: Sequence[float]) -> bool:
     return all(0 <= number < math.inf for number in numbers)
 
 
-def judge_of(policy_map: PolicyMap) -> Policy | None:
-    """The policy that judges, whose replies are no calls of an episode and are not counted."""
-    return policy_map.policy(JUDGE) if JUDGE in policy_map.entries else None
-
-
 def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict[str, Price]:
     """The price of every policy that samples from a model, by the policy's name.
 
@@ -81,7 +75,7 @@ def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict
     """
     by_policy: dict[str, Price] = {}
     for name, policy in policy_map.policies.items():
-        if getattr(policy, "sampling", None) is None or policy is judge_of(policy_map):
+        if getattr(policy, "sampling", None) is None or policy is policy_map.judge:
             continue
         keys = [key for key in (getattr(policy, "model", name), name) if key in prices]
         if not keys:
@@ -129,7 +123,7 @@ class Meter:
         Raises:
             UsageError: there is a budget, and a judge that is a model.
         """
-        judge = judge_of(policy_map)
+        judge = policy_map.judge  # whose replies are no calls of an episode
         if self.budget != Budget() and getattr(judge, "sampling", None) is not None:
             raise UsageError(
                 "the tokens of a judge are not counted, so the evaluation cannot keep a budget: "

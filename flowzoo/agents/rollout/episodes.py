@@ -25,7 +25,6 @@ from flowzoo.envs import (
     WorkflowError,
 )
 from flowzoo.envs.external.text_env import chat
-from flowzoo.envs.script import JUDGE
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 
@@ -129,7 +128,7 @@ class Sampler:
         if in_flight < 1:
             raise UsageError(f"`in_flight` must be >= 1, got {in_flight}")
         if workflow is not None:
-            if workflow.judge is not None and JUDGE not in policy_map.entries:
+            if workflow.judge is not None and policy_map.judge is None:
                 policy_map = policy_map.with_judge(FunctionJudge(workflow.judge))
             policy_map.check(workflow.role_counts(), judge=workflow.needs_judge)
         self.workflow, self.policy_map, self.seed = workflow, policy_map, seed

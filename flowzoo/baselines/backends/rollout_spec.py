@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob
-from flowzoo.envs.script import JUDGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ def policies_of(policy_map: PolicyMap) -> dict[str, tuple[str, bool | None]]:
         return getattr(policy, "original", policy.name), getattr(policy, "thinking", None)
 
     # Every process makes its own judge.
-    return {role: say(policy_map.policy(role)) for role in policy_map.entries if role != JUDGE}
+    return {role: say(policy_map.policy(role)) for role in policy_map.entries}
 
 
 class Shard(NamedTuple):
