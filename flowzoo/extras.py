@@ -17,6 +17,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "gguf": ("gguf",),
     "bits": ("bitsandbytes",),
     "openai": ("httpx",),
+    "programs": ("starlette", "uvicorn"),
     "data": ("datasets", "pyarrow"),
     "vllm": ("vllm",),
     "scale": ("ray",),

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from flowzoo.envs import Task, Workflow, make_env, make_workflow, script
+from flowzoo.envs.readers.judgments import verdict_line
 from flowzoo.envs.testing import check_task, check_workflow
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "authoring.md").read_text("utf-8")
@@ -30,7 +31,12 @@ def imported(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Module
 @pytest.mark.parametrize("name", CLASSES)
 def test_what_is_defined_is_played(name, tmp_path, monkeypatch):
     results = getattr(imported(name, tmp_path, monkeypatch), name)
-    env = make_env("voting_v0", results()) if issubclass(results, Task) else make_env(results)
+    if issubclass(results, Task):
+        env = make_env("voting_v0", results())
+    elif results.asks_judge:
+        env = make_env(results, judge=lambda messages: verdict_line(messages, 1.0))
+    else:
+        env = make_env(results)
     env.reset(seed=0)
     workflow = env.unwrapped.workflow
     respond = workflow.responder(env.unwrapped.episode.problem)
@@ -78,7 +84,7 @@ def test_a_run_from_python(tmp_path, monkeypatch):
 def test_every_word_has_its_example():
     args = {
         "Ask",
-        *(kind.__name__ for kind in script.RESULTS),
+        *(kind.__name__ for kind in script.RESULTS if kind is not script.Advance),
         "RoleScore",
         "InterimScore",
         "Outcome",

@@ -155,8 +155,3 @@ def prompt_budget(request: Request, sampling: Sampling, context: int) -> int:
     if request.max_prompt < 1:
         raise UsageError(f"Request.max_prompt must be at least 1, got {request.max_prompt}.")
     return min(request.max_prompt, room)
-
-
-def encodable(text: str) -> str:
-    """`text` with lone surrogates, which no tokenizer and no wire accepts, as U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flowzoo.agents.policy import Policy
+from flowzoo.envs.script import JUDGE
 from flowzoo.envs.workflow import Roles, agents_of
 from flowzoo.errors import UsageError, unknown
 
@@ -100,23 +101,28 @@ class PolicyMap:
     """Role or agent -> policy. An entry for an agent wins over the entry of its role."""
 
     def __init__(
-        self, entries: Mapping[str, Policy], lengths: Mapping[str, Lengths] | None = None
+        self,
+        entries: Mapping[str, Policy],
+        lengths: Mapping[str, Lengths] | None = None,
+        judge: Policy | None = None,
     ) -> None:
         """Keep `entries`, whose keys are roles (`generator`) or agents (`generator_0`).
 
         Args:
             entries: role or agent -> policy.
             lengths: role or agent -> token budgets, where they are tighter than the policy's.
+            judge: answers the workflow's questions to a judge; it is no agent's policy.
 
         Raises:
             UsageError: no entries, or two different policies under one name.
         """
         if not entries:
             raise UsageError("a policy map needs at least one entry: role or agent -> policy.")
-        self._entries = dict(entries)
+        self._entries, self.judge = dict(entries), judge
         self._lengths = dict(lengths or {})
         self._policies: dict[str, Policy] = {}
-        for key, policy in entries.items():
+        named = dict(entries) if judge is None else {**entries, JUDGE: judge}
+        for key, policy in named.items():
             if not isinstance(policy, Policy):
                 raise UsageError(
                     f"policy map entry {key!r} must be a policy (name, batching, generate, close), "
@@ -149,6 +155,10 @@ class PolicyMap:
                 raise unknown("policy", name, policies)
         return cls({key: policies[name] for key, name in mapping.items()}, lengths)
 
+    def with_judge(self, policy: Policy) -> PolicyMap:
+        """This map with `policy` as the judge that workflows ask."""
+        return PolicyMap(self._entries, self._lengths, policy)
+
     @property
     def policies(self) -> dict[str, Policy]:
         """The distinct policies by name, sorted."""
@@ -160,12 +170,14 @@ class PolicyMap:
         return {key: policy.name for key, policy in self._entries.items()}
 
     def policy(self, name: str) -> Policy:
-        """The policy of an agent or a role.
+        """The policy of an agent or a role, or of the judge.
 
         Raises:
             UsageError: neither the agent nor its role has an entry.
         """
         policy = self._entries.get(name) or self._entries.get(role_of(name))
+        if policy is None and name == JUDGE:
+            policy = self.judge
         if policy is None:
             raise unknown("role or agent", name, self._entries)
         return policy
@@ -178,18 +190,27 @@ class PolicyMap:
 
     def with_policies(self, policies: Mapping[str, Policy]) -> PolicyMap:
         """Return this mapping and its budgets with other policies under the same names."""
-        return PolicyMap.from_map(self.entries, policies, self._lengths)
+        entries = {key: policies[name] for key, name in self.entries.items()}
+        judge = None if self.judge is None else policies[self.judge.name]
+        return PolicyMap(entries, self._lengths, judge)
 
-    def check(self, roles: Roles) -> None:
+    def check(self, roles: Roles, judge: bool = False) -> None:
         """Compare the policy map with a workflow's `roles` (role -> its agents).
+
+        With `judge` the workflow asks one.
 
         Raises:
             UsageError: an entry that is no role and no agent of the workflow, an agent that no
                 entry covers, or a token budget that its policy cannot keep.
         """
         agents = agent_names(roles)
+        if judge and self.judge is None:
+            raise UsageError(
+                "the workflow asks a judge, and no policy is one: add --policy judge=POLICY (in a "
+                "run --judge POLICY), policy_map.with_judge(policy), or env(judge=FUNCTION)"
+            )
         for key in (*self._entries, *self._lengths):
-            if key not in roles and key not in agents:
+            if key not in roles and key not in agents and not (judge and key == JUDGE):
                 raise unknown("role or agent", key, [*roles, *agents])
         uncovered = [
             agent

@@ -12,7 +12,8 @@ from functools import lru_cache, partial
 from typing import Protocol
 
 from flowzoo.agents.policy import Batching, Completion, Request
-from flowzoo.envs.script import Message
+from flowzoo.envs.readers.judgments import judged_text, verdict_line
+from flowzoo.envs.script import JUDGE, Message
 from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
@@ -93,7 +94,16 @@ class ScriptedPolicy:
         problem = self._resolve(request.problem)
         rng = key_rng("scripted", self._seed, *request.key)
         right = rng.random() < self.skill
+        if request.key[0] == JUDGE:
+            return self._judge(request, problem, right)
         return self._oracle.expert(request.role, list(request.messages), problem, rng, right)
+
+    def _judge(self, request: Request, problem: Problem, right: bool) -> str:
+        # The grade of the judged text, or its opposite.
+        task = self._oracle.task
+        answer = task.answer(judged_text(request.messages))
+        (graded,) = task.grade_batch([problem], [answer])
+        return verdict_line(request.messages, graded.score if right else 1 - graded.score)
 
     def __repr__(self) -> str:
         return f"ScriptedPolicy({self.name!r}, skill={self.skill})"

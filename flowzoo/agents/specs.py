@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.engines import Engine, engine_names, find_engine, no_int8, plugin_engines
 from flowzoo.agents.human import HumanPolicy
+from flowzoo.agents.judge import JUDGE_SAMPLING, JudgePolicy, model_identity
 from flowzoo.agents.openai.endpoint import Endpoint
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy import Policy, Sampling
 from flowzoo.agents.scripted import Oracle, ScriptedPolicy
 from flowzoo.agents.traits import EngineDType, EngineDTypeChoice
+from flowzoo.envs.script import JUDGE
 from flowzoo.errors import UsageError, unknown
+from flowzoo.files import cache_folder
 
 FORMS = {
     "pocket": "The pocket model of the task that is played, which comes with flowzoo.",
@@ -91,6 +94,49 @@ def make_policy(
         model, server = read_endpoint(spec, endpoints or {})
         return OpenAIPolicy(model, server, name=label, sampling=sampling, thinking=thinking)
     raise unknown("policy", spec, policy_forms())
+
+
+def make_judge(
+    spec: str,
+    workflow: Oracle,
+    *,
+    thinking: bool | None = None,
+    sampling: Sampling = JUDGE_SAMPLING,
+    **options: Any,
+) -> JudgePolicy:
+    """The judge that `spec` describes, opened when it is first asked.
+
+    Replies are kept in `judge.sqlite` of the cache folder, but for a script's, by the digest of the
+    model's files (of an endpoint or hub model: its name), sampling, thinking switch and chat.
+    `options` are `engine`, `endpoint`, `engine_dtype`, `engine_memory` and `seed` of `make_policy`.
+
+    Raises:
+        UsageError: a spec of no known form, or nothing usable behind it.
+    """
+    task, name = workflow.task.name, f"{JUDGE} ({spec})"
+    check_spec(spec, task)
+    model = named_model(
+        spec, task, options.get("engine", "transformers"), options.get("endpoint", "")
+    )
+    static = model is not None and not model.engine.traits.batches_itself
+
+    def identity() -> str:
+        source = spec if model is None else f"{model_identity(model.path)} {model.url}"
+        engine = (
+            "" if model is None else f"{model.engine.name} {options.get('engine_dtype', 'auto')}"
+        )
+        return f"{source} {engine} {thinking}"
+
+    return JudgePolicy(
+        name,
+        lambda: make_policy(
+            spec, oracle=workflow, name=name, sampling=sampling, thinking=thinking, **options
+        ),
+        identity=identity,
+        cache=None if spec.startswith("scripted") else cache_folder() / "judge.sqlite",
+        sampling=None if spec.partition(":")[0] in ("scripted", "human") else sampling,
+        batching="static" if static else "stream",
+    )
 
 
 class NamedModel(NamedTuple):

@@ -240,7 +240,7 @@ def remedies_of(options: Options, workflow: Any) -> Remedies:
         spec.partition(":")[2] for spec in policies.policy if spec.startswith(("hf:", "vllm:"))
     ]
     model = models[0] if len(policies.policy) == len(models) == 1 else ""
-    name = "" if options.env else options.workflow or ""
+    name = "" if options.env or problems.program else options.workflow or ""
     data = [f"data={problems.data}"] if problems.data else []
     command = warm_start_command(name, problems.task, [*problems.options, *data], model)
     return Remedies(policies.lengths, bool(workflow.examples), command)
@@ -274,6 +274,8 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
             for name, server in options.policies.endpoint_table().items()
             if any(spec.endswith(f"@{name}") for spec in options.policies.specs)
         }
+    if options.problems.program is None:  # as in records from before there were any
+        del settings["problems"]["program"]
     dtypes = engine_dtypes(workflow, options.policies)
     settings["policies"]["engine_dtype"] = dtypes
     if workflow.functions:
@@ -356,6 +358,8 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     for name, share in summary["shares"].items():
         limits = between(ends["shares"][name])
         yield f"{name} {percent(share['share'])} of {share['of']:,} ({limits})"
+    if judge := summary.get("judge"):
+        yield judge_line(judge)
     if summary["samples"] > 1:
         yield ", ".join(
             f"{name} {percent(value)}" + (f" ({between(ends[name])})" if name in ends else "")
@@ -392,6 +396,18 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
 def dollars(cost: float | None) -> str:
     """An amount of money; n/a if tokens were not counted."""
     return "n/a" if cost is None else f"${cost:,.4f}"
+
+
+def judge_line(judge: Mapping[str, Any]) -> str:
+    """Verdicts of the judge, and their agreement with the truth where there is one."""
+    from flowzoo.agents.evaluation.summary import kappa
+
+    line = f"judge: {judge['verdicts']:,} verdicts, {judge['unreadable']:,} unreadable"
+    if "truths" not in judge:
+        return line
+    beyond = kappa(judge["agreement"], judge["passed"], judge["right"])
+    share = f"{percent(judge['agreement'])} of {judge['truths']:,} (kappa {beyond:.2f})"
+    return f"{line}; agrees with the role score on {share}"
 
 
 def tokens(count: float | None) -> str:

@@ -18,9 +18,9 @@ from flowzoo.errors import UsageError
 class Options:
     """Arguments of `flowzoo filter`."""
 
-    workflow: str = field(metadata={"positional": "WORKFLOW"})
+    workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""
-    out: Path
+    out: Path = field(kw_only=True)
     """The file with the pass rates, one line per problem; the same command resumes there."""
     problems: ProblemOptions = field(default_factory=lambda: ProblemOptions(split="train"))
     policies: PolicyOptions = field(default_factory=PolicyOptions)

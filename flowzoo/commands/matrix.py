@@ -95,7 +95,8 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
     seen: set[object] = set()
     for run in runs:
         config = run.config
-        played = (config.workflow, config.env, config.task, config.options, config.sandbox)
+        named = (config.workflow, config.env, config.program)
+        played = (*named, config.task, config.options, config.sandbox)
         models = (config.model, config.models)
         key = (played, models, config.max_calls, config.eval_split, config.eval_problems)
         if run.state == "finished" or key in seen:

@@ -7,10 +7,11 @@ import json
 import sys
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.commands.policies import PolicyOptions
 from flowzoo.commands.problems import ProblemOptions
+from flowzoo.envs.script import JUDGE
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ async def show(
     # may hold what it must not see.
     from flowzoo.agents import Request
     from flowzoo.agents.human import HumanPolicy
+    from flowzoo.agents.rollout.drivers import reply_text
     from flowzoo.envs import Episode
-    from flowzoo.envs.episode.effects import resolve
     from flowzoo.envs.render.transcript import print_new
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
@@ -135,20 +136,40 @@ async def show(
     by_hand = any(isinstance(policy, HumanPolicy) for policy in policy_map.policies.values())
     while not episode.done:
         if episode.effects:
-            jobs = [(problem, effect) for effect in episode.effects]
-            episode.resolve(resolve(workflow.task, jobs))
+            episode.resolve(await results_of(episode, policy_map))
             continue
         for turn in episode.waiting:
             key = (seed, problem.id, 0, turn.agent, turn.turn)
             role = workflow.agents[turn.agent][0]
             request = Request(key, turn.agent, role, turn.messages, problem.id)
             (completion,) = await policy_map.policy(turn.agent).generate([request])
-            episode.reply(turn.agent, completion.text)
+            episode.reply(turn.agent, reply_text(workflow, completion))
         if not by_hand:
             printed = print_new(episode, printed, prompts=prompts, pace=pace)
     print_new(episode, printed, prompts=prompts, pace=pace)
     if by_hand:
         print_rewards(episode)
+
+
+async def results_of(episode: Episode, policy_map: PolicyMap) -> list[Any]:
+    """Results of the pending effects of an episode."""
+    from flowzoo.agents.rollout.drivers import carry_out
+    from flowzoo.agents.rollout.engine import EffectBatch, Response
+    from flowzoo.envs.episode.effects import resolve
+
+    play = carry_out(policy_map, episode.pending_effects)
+    batch, results = next(play), list[Any]()
+    while True:
+        if isinstance(batch, EffectBatch):
+            results = resolve(episode.workflow.task, batch.effects)
+        else:
+            judge = policy_map.policy(JUDGE)
+            answers = await judge.generate(batch.requests)
+            results = [Response(judge.name, answer) for answer in answers]
+        try:
+            batch = play.send(results)
+        except StopIteration as stop:
+            return stop.value
 
 
 def print_rewards(episode: Episode) -> None:

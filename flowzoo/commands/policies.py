@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.traits import EngineDTypeChoice
 from flowzoo.commands.shared import quiet_transformers
+from flowzoo.envs.script import JUDGE
 from flowzoo.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class PolicyOptions:
     """Policies and sampling."""
 
     policy: tuple[str, ...] = ("pocket",)
-    """One policy for all roles, or several ROLE=POLICY.
+    """One policy for all roles, or several ROLE=POLICY; judge=POLICY answers a workflow's questions
+    to a judge, greedily, and keeps the replies.
     Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
     vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL or, with a name from --endpoints,
@@ -78,14 +80,14 @@ class PolicyOptions:
         matches = [(_FOR_ROLE.fullmatch(word), word) for word in self.policy]
         return [match["spec"] if match else word for match, word in matches]
 
-    def by_role(self, roles: Iterable[str]) -> dict[str, str]:
-        """Map from role or agent to policy spec.
+    def by_role(self, roles: Collection[str], judge: bool = False) -> dict[str, str]:
+        """Map from role or agent to policy spec; with `judge` from `judge` as well.
 
         Raises:
             UsageError: two specs without a role, or a role given twice or unknown.
                 (`build_policy_map` checks that every role has a policy.)
         """
-        names = list(roles)
+        names = [*roles, JUDGE] if judge else list(roles)
         given: dict[str, str] = {}
         rest: list[str] = []
         for word in self.policy:
@@ -94,6 +96,11 @@ class PolicyOptions:
                 rest.append(word)
                 continue
             role, spec = match["role"], match["spec"]
+            if role == JUDGE and role not in names:
+                raise UsageError(
+                    "--policy judge=... answers the questions of workflows that ask a judge "
+                    f"(`asks_judge`), and this one asks none; its roles are {', '.join(names)}"
+                )
             if re.sub(r"_\d+$", "", role) not in names:
                 raise unknown("role", role, names)
             if role in given:
@@ -106,14 +113,25 @@ class PolicyOptions:
                 f"--policy takes one policy for all roles or ROLE=POLICY for each, got {rest} "
                 f"without roles; the roles are {', '.join(names)}."
             )
-        # A spec without a role is for every role that is not named.
-        return {role: rest[0] for role in names if rest and role not in given} | given
+        # A spec without a role is for every role that is not named; a judge is always named.
+        return {role: rest[0] for role in roles if rest and role not in given} | given
 
 
 _WITHOUT_MODEL = ("scripted", "openai", "human")
 """Policies that need no library of models."""
 _FEW_TOKENS = 256
 """Reply budget of policies without a model, and of models of the pocket's kind."""
+
+
+def specs_by_role(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
+    """Policy spec by role or agent, and by `judge` if the workflow asks one."""
+    return policies.by_role(workflow.role_counts(), workflow.needs_judge)
+
+
+def with_judge(workflow: Any) -> dict[str, Any]:
+    """The workflow's roles, and `judge` if it asks one."""
+    roles = dict(workflow.role_counts())
+    return {**roles, JUDGE: 1} if workflow.needs_judge else roles
 
 
 def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
@@ -130,8 +148,7 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
             "--engine openai and --endpoint belong together, got "
             f"--engine {policies.engine} and --endpoint {policies.endpoint!r}."
         )
-    roles = workflow.role_counts()
-    by_role = policies.by_role(roles)
+    roles, by_role = with_judge(workflow), specs_by_role(workflow, policies)
     reply = _FEW_TOKENS if policies.max_tokens is None else policies.max_tokens
     _, longest = with_default(read_lengths(policies.lengths, roles), roles, reply)
     Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
@@ -141,7 +158,11 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
         check_spec(spec, workflow.task.name, endpoints)
     check_engine(workflow, policies)
     expert = ScriptedPolicy(workflow)
-    PolicyMap(dict.fromkeys(by_role, expert)).check(roles)
+    if workflow.needs_judge and by_role.pop(JUDGE, None) is None:
+        expert_map = PolicyMap(dict.fromkeys(by_role, expert))
+    else:
+        expert_map = PolicyMap(dict.fromkeys(by_role, expert), judge=expert)
+    expert_map.check(workflow.role_counts(), workflow.needs_judge)
 
 
 def with_budget(
@@ -156,8 +177,10 @@ def with_budget(
         return policies
     if before and before.get("max_tokens"):
         return replace(policies, max_tokens=before["max_tokens"])
-    by_role = policies.by_role(workflow.role_counts())
+    by_role = specs_by_role(workflow, policies)
     switches = read_thinking(policies.thinking, by_role)
+    if workflow.needs_judge:
+        by_role.pop(JUDGE, None)  # it has a separate budget
     models: list[ModelTraits] = []
     named = models_of(workflow, policies)
     for spec in by_role.values():
@@ -183,7 +206,7 @@ def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
     """The models that the options name by a path, by their specs."""
     from flowzoo.agents.specs import named_model
 
-    specs = sorted(set(policies.by_role(workflow.role_counts()).values()))
+    specs = sorted(set(specs_by_role(workflow, policies).values()))
     models = {
         spec: named_model(spec, workflow.task.name, policies.engine, policies.endpoint)
         for spec in specs
@@ -235,20 +258,46 @@ def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
     from flowzoo.agents.policy_map import read_lengths, with_default
 
     check_policy_map(workflow, policies)
-    roles = workflow.role_counts()
-    by_role = policies.by_role(roles)
+    by_role = specs_by_role(workflow, policies)
     if any(spec.partition(":")[0] not in _WITHOUT_MODEL for spec in by_role.values()):
         quiet_transformers()
     reply = with_budget(workflow, policies).max_tokens
     assert reply is not None
-    lengths, longest = with_default(read_lengths(policies.lengths, roles), roles, reply)
+    given = read_lengths(policies.lengths, with_judge(workflow))
+    budget = given.pop(JUDGE, None) if workflow.needs_judge else None
+    lengths, longest = with_default(given, workflow.role_counts(), reply)
+    if budget is not None:
+        lengths[JUDGE] = budget
     sampling = Sampling(policies.temperature, policies.top_p, policies.top_k, longest)
     switches = read_thinking(policies.thinking, by_role)
+    judge = by_role.pop(JUDGE, None) if workflow.needs_judge else None
     pairs = {role: (by_role[role], switches[role]) for role in by_role}
     by_pair = make_policies(pairs.values(), workflow, policies, sampling, seed)
     policy_map = PolicyMap({role: by_pair[pair] for role, pair in pairs.items()}, lengths)
-    policy_map.check(roles)
+    if judge is not None:
+        policy_map = policy_map.with_judge(
+            open_judge(judge, workflow, policies, switches[JUDGE], budget, seed)
+        )
+    policy_map.check(workflow.role_counts(), workflow.needs_judge)
     return policy_map
+
+
+def open_judge(
+    spec: str, workflow: Any, policies: PolicyOptions, thinking: bool | None, budget: Any, seed: int
+) -> Any:
+    """The judge of the options, loaded."""
+    from flowzoo.agents.judge import JUDGE_SAMPLING
+    from flowzoo.agents.specs import make_judge
+
+    sampling = JUDGE_SAMPLING
+    if budget is not None and budget.reply:
+        sampling = replace(sampling, max_tokens=budget.reply)
+    judge = make_judge(
+        spec, workflow, thinking=thinking, sampling=sampling, seed=seed, engine=policies.engine,
+        endpoint=policies.endpoint, engine_dtype=policies.engine_dtype,
+    )  # fmt: skip
+    judge.opened()
+    return judge
 
 
 def make_policies(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from flowzoo.envs.settings import add_setting, add_wording, read_settings
+from flowzoo.envs.settings import PROGRAM, add_program, add_setting, add_wording, read_settings
 from flowzoo.envs.tasks.task import Split
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
@@ -45,6 +45,9 @@ class ProblemOptions:
     default: 0 for pocket models, 4 for others."""
     options: tuple[str, ...] = ()
     """Other settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
+    program: str | None = None
+    """In place of a workflow, a program that asks its agents by an OpenAI client: the function
+    `module:solve` or `path/to/file.py:solve`, or a command, e.g. "node agent.js"."""
 
     def which_split(self) -> str:
         """The split to play: the one given, else all of a file, else validation."""
@@ -57,7 +60,7 @@ class ProblemOptions:
         return settings
 
 
-def build_workflow(name: str, problems: ProblemOptions, policies: Iterable[str] = ()) -> Any:
+def build_workflow(name: str | None, problems: ProblemOptions, policies: Iterable[str] = ()) -> Any:
     """The workflow on its task, as the options say, with the usual prompts for `policies`."""
     from flowzoo.agents.prompt_style import make_styled
     from flowzoo.envs import make_workflow
@@ -65,6 +68,11 @@ def build_workflow(name: str, problems: ProblemOptions, policies: Iterable[str] 
     from flowzoo.envs.tasks import task_class, task_options
 
     settings = {"preset": problems.preset, **problems.settings()}
+    if (name is None) == (problems.program is None):
+        raise UsageError("name either a workflow, e.g. voting, or --program")
+    if name is None:
+        name = PROGRAM
+        add_program(settings, problems.program)
     accepted = task_options(task_class(problems.task or workflow_class(name).default_task))
     if accepted is None or "seed" in accepted:  # user-defined tasks may have none
         settings = {"seed": problems.seed, **settings}
@@ -85,16 +93,18 @@ def build_played(
     """The workflow that a command names, or the one around its environment."""
     from flowzoo.envs.external.workflow import make_aec_workflow
 
-    if (workflow is None) == (env is None):
-        raise UsageError(f"name either a workflow, e.g. `flowzoo {command} voting`, or --env")
-    if workflow is not None:
+    if sum(given is not None for given in (workflow, env, problems.program)) != 1:
+        raise UsageError(
+            f"name either a workflow, e.g. `flowzoo {command} voting`, or --env or --program"
+        )
+    if env is None:
         return build_workflow(workflow, problems, policies)
     for name in ("task", "data", "sandbox"):
         if getattr(problems, name) is not None:
             raise UsageError(f"--{name} is a setting of tasks: leave it out with --env")
     settings = problems.settings()
     add_setting(settings, "max_calls", problems.max_calls)
-    return make_aec_workflow(str(env), preset=problems.preset, seed=problems.seed, **settings)
+    return make_aec_workflow(env, preset=problems.preset, seed=problems.seed, **settings)
 
 
 def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:

@@ -13,7 +13,7 @@ from flowzoo.commands.problems import ProblemOptions
 class Options:
     """Arguments of `flowzoo prompts`."""
 
-    workflow: str = field(metadata={"positional": "WORKFLOW"})
+    workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     chats: bool = False
@@ -61,6 +61,7 @@ def print_chats(workflow: Any, split: str) -> None:
 
     from flowzoo.envs.episode.effects import resolve
     from flowzoo.envs.episode.episode import Episode
+    from flowzoo.envs.readers.judgments import scripted_judge
 
     console = Console(highlight=False)
     problem = workflow.task.problem(0, split)
@@ -68,7 +69,8 @@ def print_chats(workflow: Any, split: str) -> None:
     printed = set[str]()
     while not episode.done:
         if episode.effects:
-            episode.resolve(resolve(workflow.task, episode.pending_effects))
+            jobs = episode.pending_effects
+            episode.resolve(resolve(workflow.task, jobs, workflow.judge or scripted_judge))
             continue
         for turn in episode.waiting:
             role = workflow.agents[turn.agent][0]

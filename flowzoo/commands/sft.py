@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
 
 CARRIED = (
-    "task", "sandbox", "max_calls", "prompts", "system", "examples", "options",
+    "program", "task", "sandbox", "max_calls", "prompts", "system", "examples", "options",
     "sharing", "frozen", "lengths", "thinking",
     "lora_rank", "lora_alpha", "lora_targets", "max_tokens", "max_prompt", "max_batch", "seed",
     "threads", "device", "compute", "weights", "layout", "microbatch_tokens",
@@ -153,7 +153,7 @@ def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -
 def train_words(settings: SftConfig, summary: Mapping[str, Any]) -> list[str]:
     """The command line, without the program's name, that trains what was warmed up by reward."""
     models = {name: str(folder) for name, folder in summary["models"].items()}
-    line = ["train", settings.workflow]
+    line = ["train", *([] if settings.program else [settings.workflow])]
     if len(models) == 1 and set(models) == set(summary["policies"].values()):
         line += ["--model", *models.values()]
     else:  # policies that were frozen go on as they were

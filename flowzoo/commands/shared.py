@@ -49,7 +49,8 @@ def check_folder(option: str, folder: str | Path, given: str | Path = "") -> Non
 def check_named(command: str, workflow: str) -> None:
     """Check that a command line names a workflow."""
     if not workflow:
-        other = "" if command == "sft" else ", --env, or a file that does (--config)"
+        other = ", --program, --env, or a file that does (--config)"
+        other = ", or --program" if command == "sft" else other
         raise UsageError(f"name a workflow, e.g. `flowzoo {command} voting`{other}")
 
 

@@ -10,6 +10,8 @@ from flowzoo.envs.api.spaces import Messages, Prose
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.examples import with_examples
 from flowzoo.envs.episode.faults import UngradedError, WorkflowError
+from flowzoo.envs.episode.rubric import Rubric
+from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.external.text_env import TextEnv, random_move
 from flowzoo.envs.records import Call, EpisodeRecord, SampledReply
 from flowzoo.envs.script import (
@@ -19,6 +21,8 @@ from flowzoo.envs.script import (
     Grade,
     Graded,
     InterimScore,
+    Judge,
+    Judged,
     Message,
     Outcome,
     Passage,
@@ -46,8 +50,11 @@ __all__ = [
     "Graded",
     "Guard",
     "InterimScore",
+    "Judge",
+    "Judged",
     "Message",
     "Messages",
+    "OpenAIProgram",
     "Outcome",
     "ParallelWorkflowEnv",
     "Passage",
@@ -58,6 +65,7 @@ __all__ = [
     "Reply",
     "Responder",
     "RoleScore",
+    "Rubric",
     "Run",
     "SampledReply",
     "Script",

@@ -181,6 +181,22 @@ class Call:
         return self.reward - self.immediate if self.share is None else self.share
 
 
+class Judgment(NamedTuple):
+    """A judge's verdict on one reply."""
+
+    call: int
+    """Index of the judged reply among the episode's calls."""
+    name: str
+    """Name of the criterion; may be empty."""
+    messages: tuple[Message, ...]
+    """The judge's chat, with question and scale."""
+    reply: str
+    score: float | None
+    """0 to 1; None: the reply could not be read."""
+    truth: float | None
+    """Role score of the judged reply; None: not recorded."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpisodeRecord:
     """A finished episode."""
@@ -199,6 +215,8 @@ class EpisodeRecord:
     returns: Mapping[str, float]
     """Per agent, what the AEC environment pays it over the episode."""
     calls: tuple[Call, ...] = field(default=())
+    judgments: tuple[Judgment, ...] = ()
+    """Verdicts of judges, in the order of the questions."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain values for one JSONL line."""
@@ -206,6 +224,9 @@ class EpisodeRecord:
         row["facts"] = {name: _plain_fact(value) for name, value in self.facts.items()}
         row["returns"] = dict(self.returns)
         row["calls"] = tuple(call.to_json() for call in self.calls)
+        row["judgments"] = [judgment._asdict() for judgment in self.judgments]
+        if not self.judgments:  # most workflows ask no judge
+            del row["judgments"]
         return row
 
 

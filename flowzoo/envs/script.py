@@ -17,6 +17,31 @@ Responder = Callable[[str, list[Message]], str]
 """A callable that answers for a role: `(role, messages) -> reply`."""
 
 
+class ReplyCounts(NamedTuple):
+    """Why a reply ended, and its tokens as its policy counted them."""
+
+    finish: str = "stop"
+    """`length`: it was cut off."""
+    prompt_tokens: int = 0
+    """0 where the policy counts no tokens."""
+    output_tokens: int = 0
+
+
+NO_COUNTS = ReplyCounts()
+
+
+class CountedReply(str):
+    """The text of a reply with its counts, which a log keeps with it."""
+
+    counts: ReplyCounts
+
+    def __new__(cls, text: str, counts: ReplyCounts = NO_COUNTS) -> CountedReply:
+        """Make it of a text."""
+        reply = super().__new__(cls, text)
+        reply.counts = counts
+        return reply
+
+
 class Reply(NamedTuple):
     """The reply of an agent, read with the ask's two parsers.
 
@@ -32,6 +57,8 @@ class Reply(NamedTuple):
     text: str
     strict: Any
     lenient: Any
+    counts: ReplyCounts | None = None
+    """Only for workflows that ask for it: see `Workflow.counts_replies`."""
 
 
 class Ask(NamedTuple):
@@ -146,6 +173,34 @@ class Search(NamedTuple):
     k: int = 3
 
 
+JUDGE = "judge"
+"""Name by which a policy map, a command line and requests call the policy that judges."""
+
+
+class Judge(NamedTuple):
+    """Ask a judge, a policy that is never trained, about the reply `of`. Result: `Judged`.
+
+    The judge sees the problem, the reply's text in a fence, the question and the scale.
+    """
+
+    of: Reply
+    question: str
+    scale: tuple[float, float] = (0.0, 1.0)
+    """The lowest and the highest number that the judge may give."""
+    name: str = ""
+    """Name of the criterion in records."""
+
+
+class Judged(NamedTuple):
+    """Result of a `Judge`."""
+
+    score: float | None
+    """0 to 1, from the lowest to the highest number of the scale; None: the judge's reply could
+    not be read, which is never a 0."""
+    text: str
+    """The judge's whole reply."""
+
+
 class RoleScore(NamedTuple):
     """Record that `of` did its own job to the degree `value` (0 to 1). Result: None.
 
@@ -192,10 +247,104 @@ class Outcome(NamedTuple):
     payoffs: Payoffs | None = None
 
 
-Effect = Grade | EquivalenceClasses | Run | Search
-EffectResult = Graded | tuple[int, ...] | Ran | Found
+class AgentProgram(NamedTuple):
+    """A program that asks its agents by an OpenAI client, and the limits of one run of it."""
+
+    run: Any
+    """A function `(problem, base_url, api_key) -> answer`, perhaps async, or a tuple of words: a
+    command that gets `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and
+    prints its answer."""
+    models: tuple[str, ...]
+    """Names that the field `model` of a request may have."""
+    at_once: int
+    """Number of open requests that are a phase at once."""
+    settle: float
+    """Seconds without a new request after which the open ones are a phase."""
+    calls: int
+    """Most requests of a run."""
+    seconds: float
+    """Most seconds of a run, without its waiting for replies."""
+    request_bytes: int
+    """Most bytes of a request's body."""
+    most_open: int
+    """Most runs that wait for replies at the same time."""
+    repeatable: bool
+    """True if a further run with the same replies asks the same."""
+
+
+class ProgramRequest(NamedTuple):
+    """The part of a request that a reply can depend on."""
+
+    model: str
+    messages: tuple[tuple[str, str], ...]
+    """Role and content of every message."""
+    stop: tuple[str, ...] = ()
+    """Texts before which the program wants a reply to end."""
+
+
+class ProgramReply(NamedTuple):
+    """The reply to a request of an agent program."""
+
+    text: str
+    counts: ReplyCounts = NO_COUNTS
+
+
+class Exchange(NamedTuple):
+    """Requests of an agent program that were open at the same time, with their replies."""
+
+    requests: tuple[ProgramRequest, ...]
+    replies: tuple[ProgramReply, ...]
+
+
+class ProgramEnd(NamedTuple):
+    """The end of an agent program."""
+
+    answer: str | None
+    status: str
+    """`answer`, or why there is none: crash, timeout, calls, output, refusals."""
+    reason: str = ""
+    """Text for people: the error, the exit status …"""
+    refused: int = 0
+    """Number of requests that were answered with an error."""
+    refusal: str = ""
+    """Code of the last of these errors."""
+
+
+class Progress(NamedTuple):
+    """Result of an `Advance`: all open requests of the program in canonical order, or its end."""
+
+    requests: tuple[ProgramRequest, ...]
+    end: ProgramEnd | None = None
+
+
+class Advance(NamedTuple):
+    """Let an agent program run on until it waits for replies, or ends. Result: `Progress`.
+
+    The result is a function of `program`, `question` and `history`. A run that waits with this
+    history goes on; without one the program is run again, with the replies of the history.
+    """
+
+    program: AgentProgram
+    question: str
+    """The problem as the program gets it."""
+    history: tuple[Exchange, ...]
+    spot: bytes
+    """Digest of `history` without its last replies; see `course_digest`."""
+    key: bytes
+    """Digest of the question and `history`."""
+
+
+Effect = Grade | EquivalenceClasses | Run | Search | Judge | Advance
+EffectResult = Graded | tuple[int, ...] | Ran | Found | Judged | Progress
 RESULTS: Mapping[type, type] = MappingProxyType(
-    {Grade: Graded, EquivalenceClasses: tuple, Run: Ran, Search: Found}
+    {
+        Grade: Graded,
+        EquivalenceClasses: tuple,
+        Run: Ran,
+        Search: Found,
+        Judge: Judged,
+        Advance: Progress,
+    }
 )
 """Every kind of effect, with the exact type of its result."""
 Script = Generator[Any, Any, Outcome]

@@ -46,6 +46,17 @@ def add_wording(
     add_setting(settings, "examples", examples)
 
 
+PROGRAM = "openai_program_v0"
+"""Name of the workflow around an agent program."""
+
+
+def add_program(settings: dict[str, Any], program: str | None) -> None:
+    """Add a command's --program to the settings of a workflow; such a one has its own prompts."""
+    if program is not None:
+        add_setting(settings, "run", program, "program")
+        settings.setdefault("examples", 0)
+
+
 def whole(value: Any) -> int | None:
     """`value` as an int if it is an integer of any library, NumPy's among them; None for others."""
     # A bool is an int to Python, and a mistake here.

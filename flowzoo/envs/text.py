@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from flowzoo.reward import extract
 from flowzoo.reward.visible import visible
 
-__all__ = ["boxed_choice", "boxed_number", "lone_number", "visible", "without_box"]
+__all__ = ["boxed_choice", "boxed_number", "encodable", "lone_number", "visible", "without_box"]
 
 _LONGEST = 4  # digits of a number that is read
 _TEXT = re.compile(r"\\text\{(.*)\}")
@@ -45,6 +45,11 @@ def without_box(text: str) -> str:
     """A worked solution up to its last box: the work without the answer."""
     start = text.rfind("\\boxed")
     return (text if start < 0 else text[:start]).rstrip(" $")
+
+
+def encodable(text: str) -> str:
+    """`text` with lone surrogates, which no tokenizer and no wire accepts, as U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 # Characters of a reply that is read as prose; a person would not search a longer one.

@@ -15,7 +15,7 @@ from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
-from flowzoo.envs.script import Grade, Message, Outcome, Reply, Responder, Script
+from flowzoo.envs.script import JUDGE, Grade, Message, Outcome, Reply, Responder, Script
 from flowzoo.envs.settings import check_number, check_whole, plain_integers, plain_setting
 from flowzoo.envs.tasks.task import KINDS, Problem, Task
 from flowzoo.envs.wording import (
@@ -72,6 +72,8 @@ class FinishedEpisode:
     """Agent and text of every reply, in the order of the calls."""
 
 
+JudgeFunction = Callable[[list[Message]], str]
+"""A judge without a policy: its reply to a chat of `flowzoo.envs.readers.judgments`."""
 EpisodeReward = Callable[[FinishedEpisode], float]
 """A custom reward: from a finished episode to its score, any finite number.
 
@@ -121,11 +123,15 @@ class Workflow:
     answer than having it read, graded and compared."""
     runs_programs: ClassVar[bool] = False
     """True if the script runs programs (effect `Run`) on any task."""
+    asks_judge: ClassVar[bool] = False
+    """True if the script asks a judge (effect `Judge`)."""
     default_task: ClassVar[str] = "math"
     """The task that `env()` takes if none is given."""
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """The lowest and the highest `score` that play() gives in an `Outcome`; an episode's score is
     0 to 1 on the scale from one to the other. Grades of a task are 0 to 1 already."""
+    counts_replies: ClassVar[bool] = False
+    """True if the script wants the token counts of replies."""
     simultaneous: ClassVar[bool] = False
     """Every agent acts in every phase, so that the parallel environment fits."""
     prompts: ClassVar[Mapping[str, str]] = {}
@@ -153,6 +159,9 @@ class Workflow:
     episode_reward: EpisodeReward | None = None
     """Scores finished episodes in place of the task's grader; one that `max_cycles` cut off has 0
     all the same. Agents see the grader's verdicts as ever."""
+    judge: JudgeFunction | None = field(default=None, kw_only=True)
+    """Answers the chats of judges where no policy map does, as in an environment that is stepped by
+    hand: a function of the chat."""
     max_calls: int | None = field(default=None, kw_only=True)
     """Most calls of an episode. A script that goes on after that has no end, which is a
     WorkflowError; so are as many effects and notes, and at least 1,000, without a call in between.
@@ -251,6 +260,32 @@ class Workflow:
                 f"episode_reward: expected a function, got {reward!r:.60}; `flowzoo train` takes "
                 "the name of one as --reward"
             )
+        for criterion in self.judged_criteria:
+            if criterion.role and criterion.role not in self.role_counts():
+                named = f"role of criterion {criterion.name!r}"
+                raise unknown(named, criterion.role, self.role_counts())
+        if self.judge is not None and not (callable(self.judge) and self.needs_judge):
+            if callable(self.judge):
+                raise UsageError(f"{self.name} asks no judge: leave out `judge`")
+            raise UsageError(
+                f"judge: expected a function from a chat to a reply, got {self.judge!r:.60}; in "
+                "commands a judge is a policy: --policy judge=POLICY"
+            )
+        if self.needs_judge and JUDGE in self.role_counts():
+            raise UsageError(
+                f"{self.name} has a role named {JUDGE!r}, which is the name of the policy that "
+                "answers Judge: rename the role"
+            )
+
+    @property
+    def needs_judge(self) -> bool:
+        """True if a judge is asked, by the script or by criteria of the reward."""
+        return self.asks_judge or bool(self.judged_criteria)
+
+    @property
+    def judged_criteria(self) -> Sequence[Any]:
+        """Criteria of the reward that a judge decides; see `flowzoo.envs.episode.rubric`."""
+        return getattr(self.episode_reward, "judged", ())
 
     @property
     def functions(self) -> Mapping[str, str]:
@@ -357,6 +392,16 @@ class Workflow:
         return self.roles
 
     @property
+    def replayable(self) -> bool:
+        """False if an episode cannot be continued from a copy."""
+        return True
+
+    @property
+    def open_limit(self) -> int | None:
+        """Most episodes that rollouts keep open at the same time; None: no limit."""
+        return None
+
+    @property
     def pays_agents(self) -> bool:
         """True if an external environment pays every agent separately (`Payoffs`)."""
         return False
@@ -416,7 +461,8 @@ class Workflow:
             name: plain_setting(value)
             for name, value in vars(self).items()
             if name in self.__dataclass_fields__
-            and name not in ("task", "max_calls")  # which changes nothing of an episode that ends
+            # Neither a limit nor a judge changes the prompts of an episode that ends.
+            and name not in ("task", "max_calls", "judge")
             # Hashes from before there were these.
             and not (name in ("episode_reward", "texts", "system", "examples") and not value)
             and name != "prompts"

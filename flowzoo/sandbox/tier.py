@@ -188,6 +188,7 @@ def _on_linux(check: Callable[[], TierCheck]) -> TierCheck:
     return check()
 
 
+# Here, since the tier looks for an engine in which the Docker rooms start boxes.
 def engine_host() -> str:
     """Address of the Docker engine: `DOCKER_HOST`, or the usual socket."""
     return os.environ.get("DOCKER_HOST") or USUAL_HOST

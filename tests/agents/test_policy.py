@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from flowzoo.agents.policy import Request, Sampling, canonical, encodable, ordering, reply_cap
+from flowzoo.agents.policy import Request, Sampling, canonical, ordering, reply_cap
+from flowzoo.envs.text import encodable
 from flowzoo.errors import UsageError
 
 

@@ -87,3 +87,17 @@ def test_wrong_entries_are_refused() -> None:
         PolicyMap({})
     with pytest.raises(UsageError, match=r"must be a policy .*got str"):
         PolicyMap({"generator": "p"})  # type: ignore[dict-item]
+
+
+def test_a_judge_is_apart_from_a_role_that_is_named_so() -> None:
+    policy, judge = Echo("p"), Echo("j")
+    roles = {"judge": 1, "solver": 1}
+    plain = PolicyMap({"solver": policy, "judge": policy})
+    plain.check(roles)
+    assert (plain.judge, plain.policy("judge_0")) == (None, policy)
+    judged = PolicyMap({"solver": policy}).with_judge(judge)
+    judged.check({"solver": 1}, judge=True)
+    assert (judged.policy("judge"), judged.entries) == (judge, {"solver": "p"})
+    assert judged.with_policies({"p": policy, "j": judge}).judge is judge
+    with pytest.raises(UsageError, match="asks a judge, and no policy is one"):
+        plain.check(roles, judge=True)

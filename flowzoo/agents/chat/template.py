@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from flowzoo.agents.policy import encodable
 from flowzoo.envs.script import Message
+from flowzoo.envs.text import encodable
 from flowzoo.errors import UsageError, unknown
 from flowzoo.seeding import key_digest
 

@@ -18,7 +18,7 @@ from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
-from flowzoo.envs.records import Usage
+from flowzoo.envs.records import Judgment, Usage
 from flowzoo.errors import UsageError
 from flowzoo.files import read_rows, replace_text, write_json
 from flowzoo.provenance import describe_run
@@ -33,9 +33,17 @@ def call_from_json(row: Mapping[str, Any]) -> Call:
     return Call(**values)
 
 
+def judgment_from_json(row: Mapping[str, Any]) -> Judgment:
+    """The inverse of `Judgment._asdict` after a round trip through JSON."""
+    values: dict[str, Any] = {**row, "messages": tuple(row["messages"])}
+    return Judgment(**values)
+
+
 def record_from_json(row: Mapping[str, Any]) -> EpisodeRecord:
     """The inverse of `EpisodeRecord.to_json` after a round trip through JSON."""
     values: dict[str, Any] = {**row, "calls": tuple(map(call_from_json, row["calls"]))}
+    if "judgments" in row:
+        values["judgments"] = tuple(map(judgment_from_json, row["judgments"]))
     return EpisodeRecord(**values)
 
 
@@ -197,7 +205,10 @@ def evaluate(
         workflow,
         meter.watch(policy_map, list(done.values())),
         seed=seed,
-        deterministic=all(p.batching == "static" for p in policy_map.policies.values()),
+        # The agents' batches decide: a judge's are of no consequence for their replies.
+        deterministic=all(
+            policy_map.policy(name).batching == "static" for name in policy_map.entries
+        ),
         on_error="ungraded",
         failures=store.folder / "failures.jsonl" if store else None,
         on_episode=finished,

@@ -8,6 +8,7 @@ from typing import Any
 from flowzoo.agents.policy import Policy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import Problem, Workflow
+from flowzoo.envs.script import JUDGE
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest
 
@@ -55,7 +56,8 @@ def protocol_of(
         `strict`, or `lenient` under the preset "paper"; `policies` and `lengths` are by role or
         agent, `decoding` by policy.
     """
-    policies = {name: policy_map.policy(name) for name in policy_map.entries}
+    names = [*policy_map.entries, *([JUDGE] if policy_map.judge else [])]
+    policies = {name: policy_map.policy(name) for name in names}
     budgets = {name: policy_map.lengths(name) for name in policies}
     return {
         "workflow": workflow.name,
@@ -68,7 +70,7 @@ def protocol_of(
         "reading": "lenient" if workflow.preset == "paper" else "strict",
         "prompts": workflow.prompts_id,
         "settings": {**workflow.spec},
-        "policies": policy_map.entries,
+        "policies": {name: policy.name for name, policy in policies.items()},
         "decoding": {policy.name: decoding(policy) for policy in policies.values()},
         "lengths": {name: [entry.prompt, entry.reply] for name, entry in budgets.items()},
     }

@@ -54,6 +54,49 @@ def refuse_evaluation(folder: Path, remedy: str) -> None:
 _VERDICTS = ("true_accept", "false_accept", "true_reject", "false_reject", "abstained")
 
 
+PASSED = 0.5
+"""A judge's score, or a role score, that counts as a pass."""
+
+
+def judge_summary(records: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """Verdicts of judges, and their agreement with the truth; empty without verdicts.
+
+    Returns:
+        `verdicts` and `unreadable` (numbers), `score` (mean of the readable ones); of the readable
+        ones whose reply has a role score: `truths` (number), `agreement` (share on the same side of
+        0.5), `passed` and `right` (shares that the judge, and the role score, put at 0.5 or more).
+    """
+    rows = [judgment for record in records for judgment in record.judgments]
+    scores = [row.score for row in rows if row.score is not None]
+    if not rows:
+        return {}
+    pairs = [
+        (row.score >= PASSED, row.truth >= PASSED)
+        for row in rows
+        if row.score is not None and row.truth is not None
+    ]
+    summary: dict[str, float] = {"verdicts": len(rows), "unreadable": len(rows) - len(scores)}
+    if scores:
+        summary["score"] = mean(scores)
+    if pairs:
+        summary |= {
+            "truths": len(pairs),
+            "agreement": mean([passed == right for passed, right in pairs]),
+            "passed": mean([passed for passed, _ in pairs]),
+            "right": mean([right for _, right in pairs]),
+        }
+    return summary
+
+
+def kappa(agreement: float, passed: float, right: float) -> float:
+    """Agreement beyond chance, 1 for a perfect judge; NaN where chance alone agrees.
+
+    Source: Cohen, Educ. Psychol. Meas. 20 (1960) 37.
+    """
+    chance = passed * right + (1 - passed) * (1 - right)
+    return (agreement - chance) / (1 - chance) if chance < 1 else math.nan
+
+
 class Proportion(NamedTuple):
     """A share and the number of cases it is of."""
 
@@ -217,8 +260,8 @@ def summarize(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         `prompt_tokens` (likewise), `uncounted` (calls without counted output tokens, scripted ones
         left out), `facts` (mean of every fact that is a number or a truth value, over the episodes
         that state it), `shares` (name -> `share` and the number of cases it is `of`, see
-        `flowzoo.agents.evaluation.summary`), `roles` (see `role_summary`), and the fields of
-        `attempt_summary`.
+        `flowzoo.agents.evaluation.summary`), `judge` (see `judge_summary`), `roles` (see
+        `role_summary`), and the fields of `attempt_summary`.
     """
     calls = [call for record in records for call in record.calls]
     roles = sorted({call.role for call in calls})
@@ -241,6 +284,7 @@ def summarize(records: Sequence[EpisodeRecord]) -> dict[str, Any]:
         **attempt_summary(records),
         "facts": {name: mean(values) for name, values in sorted(facts.items())},
         "shares": {name: share._asdict() for name, share in role_shares(records).items()},
+        "judge": judge_summary(records),
         "roles": {
             role: role_summary([call for call in calls if call.role == role]) for role in roles
         },

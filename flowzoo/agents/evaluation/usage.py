@@ -75,7 +75,7 @@ def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict
     """
     by_policy: dict[str, Price] = {}
     for name, policy in policy_map.policies.items():
-        if getattr(policy, "sampling", None) is None:
+        if getattr(policy, "sampling", None) is None or policy is policy_map.judge:
             continue
         keys = [key for key in (getattr(policy, "model", name), name) if key in prices]
         if not keys:
@@ -118,14 +118,24 @@ class Meter:
     _seconds: dict[tuple[Any, ...], float | None] = field(default_factory=dict)
 
     def watch(self, policy_map: PolicyMap, records: Sequence[EpisodeRecord]) -> PolicyMap:
-        """`policy_map` with policies that count here, beginning with the calls of `records`."""
+        """`policy_map` with policies that count here, beginning with the calls of `records`.
+
+        Raises:
+            UsageError: there is a budget, and a judge that is a model.
+        """
+        judge = policy_map.judge  # whose replies are no calls of an episode
+        if self.budget != Budget() and getattr(judge, "sampling", None) is not None:
+            raise UsageError(
+                "the tokens of a judge are not counted, so the evaluation cannot keep a budget: "
+                "leave out --max-cost and --max-tokens-total"
+            )
         self.tokens, self.cost = 0, 0.0
         for record in records:
             for call in record.calls:
                 self._count(call.policy, call)
         watched: dict[str, Policy] = {}
         for name, policy in policy_map.policies.items():
-            watched[name] = MeteredPolicy(policy, self)
+            watched[name] = policy if policy is judge else MeteredPolicy(policy, self)
             if isinstance(policy, OpenAIPolicy):  # which holds requests back by itself
                 policy.check_budget = self.check
         return policy_map.with_policies(watched)

@@ -26,8 +26,9 @@ from flowzoo.agents.openai.answers import (
 from flowzoo.agents.openai.cache import AnswerCache
 from flowzoo.agents.openai.endpoint import Endpoint, api_key, chat_url
 from flowzoo.agents.openai.pace import Pace
-from flowzoo.agents.policy import Batching, Completion, Request, Sampling, encodable, reply_cap
+from flowzoo.agents.policy import Batching, Completion, Request, Sampling, reply_cap
 from flowzoo.envs.script import Message
+from flowzoo.envs.text import encodable
 from flowzoo.errors import FlowzooError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Key, Request
 from flowzoo.agents.policy_map import PolicyMap
-from flowzoo.agents.rollout.drivers import OpenTurn, make_request, open_turns
+from flowzoo.agents.rollout.drivers import (
+    OpenTurn,
+    carry_out,
+    make_request,
+    open_turns,
+    reply_text,
+)
 from flowzoo.agents.rollout.engine import EffectBatch, RequestBatch, Response
 from flowzoo.envs import Episode, Workflow
 from flowzoo.envs.episode.credit import abstains, reward_parts
@@ -36,6 +42,15 @@ class Phase(NamedTuple):
             turn.call: answers[candidate]
             for turn, answers, candidate in zip(self.turns, self.answers, choice, strict=True)
         }
+
+
+def check_replayable(workflow: Workflow | None) -> None:
+    """Raise `UsageError` if episodes of the workflow cannot be continued from copies."""
+    if workflow is not None and not workflow.replayable:
+        raise UsageError(
+            f"tree sampling continues copies of an episode, and {workflow.name} is declared as not "
+            "repeatable (repeatable=false): take an algorithm that samples whole episodes"
+        )
 
 
 def check_one_prompt(turn: OpenTurn, answers: Sequence[Response]) -> None:
@@ -81,17 +96,21 @@ def fork_with_replies(
 def answered(episode: Episode, phase: Phase, choice: Choice) -> Episode:
     """`episode`, after its open turns were answered as `choice` says."""
     for turn, answers, candidate in zip(phase.turns, phase.answers, choice, strict=True):
-        episode.reply(turn.agent, answers[candidate].completion.text)
+        text = reply_text(episode.workflow, answers[candidate].completion)
+        episode.reply(turn.agent, text)
     return episode
 
 
-def resolve_effects(episodes: Sequence[Episode]) -> Generator[EffectBatch, list[Any], None]:
+def resolve_effects(
+    policy_map: PolicyMap, episodes: Sequence[Episode]
+) -> Generator[RequestBatch | EffectBatch, list[Any], None]:
     """Carry out effects of `episodes`, together, until each is done or waits for replies."""
     while True:
         busy = [episode for episode in episodes if episode.effects]
         if not busy:
             return
-        results = yield EffectBatch([job for waiting in busy for job in waiting.pending_effects])
+        jobs = [job for waiting in busy for job in waiting.pending_effects]
+        results = yield from carry_out(policy_map, jobs)
         start = 0
         for waiting in busy:
             count = len(waiting.effects)

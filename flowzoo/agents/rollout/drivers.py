@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from flowzoo.agents.policy import Key, Request
+from flowzoo.agents.policy import Completion, Key, Request
 from flowzoo.agents.policy_map import PolicyMap, role_of
-from flowzoo.agents.rollout.engine import EffectBatch, Play, RequestBatch, Response
-from flowzoo.envs import Call, Episode, EpisodeRecord, Message, Problem, WorkflowError
+from flowzoo.agents.rollout.engine import (
+    EffectBatch,
+    PendingEffect,
+    Play,
+    RequestBatch,
+    Response,
+)
+from flowzoo.envs import (
+    Call,
+    Episode,
+    EpisodeRecord,
+    Message,
+    Problem,
+    Workflow,
+    WorkflowError,
+)
 from flowzoo.envs.api.aec import WorkflowEnv
 from flowzoo.envs.episode.episode import LogEntry
 from flowzoo.envs.episode.recording import record
+from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.external.text_env import EnvRun, TextEnv, chat
-from flowzoo.envs.records import changed_call
-from flowzoo.envs.script import Effect, EffectResult, Found, Ran
+from flowzoo.envs.readers.judgments import judge_messages, read_judgment
+from flowzoo.envs.records import Usage, changed_call
+from flowzoo.envs.script import (
+    JUDGE,
+    CountedReply,
+    Effect,
+    EffectResult,
+    Found,
+    Judge,
+    Judged,
+    Ran,
+    ReplyCounts,
+)
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_maker, quick_tuple
@@ -61,6 +87,8 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
             texts.append(entry)
         elif isinstance(entry, Found):
             texts += [passage.text for passage in entry.passages]
+        elif isinstance(entry, Judged):
+            texts.append(entry.text)
         elif isinstance(entry, Ran):
             texts += [text for case in entry.cases for text in (case.output, case.detail)]
     return tuple(texts)
@@ -80,6 +108,19 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
     return turns
 
 
+def reply_text(workflow: Workflow, completion: Completion) -> str:
+    """The text of a completion, with its token counts if the workflow wants them."""
+    if not workflow.counts_replies:
+        return completion.text
+    usage = completion.usage or Usage()
+    counts = ReplyCounts(
+        "length" if completion.finish == "length" else "stop",
+        len(completion.prompt_ids) or usage.prompt or 0,
+        len(completion.output_ids) or usage.output or 0,
+    )
+    return CountedReply(completion.text, counts)
+
+
 class Driver(Protocol):
     """One episode under way, as the rollout engine sees it."""
 
@@ -94,7 +135,7 @@ class Driver(Protocol):
         """Pending effects with their problem."""
         ...
 
-    def reply(self, agent: str, text: str) -> None:
+    def reply(self, agent: str, completion: Completion) -> None:
         """Give a reply."""
         ...
 
@@ -148,9 +189,9 @@ class EpisodeDriver:
         """See `Driver`."""
         return self.episode.pending_effects if self.episode.effects else ()
 
-    def reply(self, agent: str, text: str) -> None:
+    def reply(self, agent: str, completion: Completion) -> None:
         """See `Driver`."""
-        self.episode.reply(agent, text)
+        self.episode.reply(agent, reply_text(self.episode.workflow, completion))
 
     def resolve(self, results: Sequence[EffectResult]) -> None:
         """See `Driver`."""
@@ -159,6 +200,41 @@ class EpisodeDriver:
     def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
         """See `Driver`."""
         return record(self.episode, engine_fields(answers))
+
+
+def judge_request(policy_map: PolicyMap, judge: Judge, problem: Problem) -> Request:
+    """The request for a judge's verdict; its key is its content, so that equal ones agree."""
+    messages = judge_messages(judge, problem.text)
+    lengths = policy_map.lengths(JUDGE)
+    key = (JUDGE, prompt_digest(messages).hex())
+    return _request(key, JUDGE, JUDGE, messages, problem.id, lengths.reply, lengths.prompt)
+
+
+def judged(judge: Judge, problem: Problem, completion: Completion) -> Judged:
+    """The verdict in a completion; unreadable where prompt or reply were cut."""
+    if completion.finish == "length" or completion.shortened:
+        return Judged(None, completion.text)
+    return read_judgment(judge, problem.text, completion.text)
+
+
+def carry_out(
+    policy_map: PolicyMap, jobs: Sequence[PendingEffect]
+) -> Generator[RequestBatch | EffectBatch, list[Any], list[EffectResult]]:
+    """Carry out effects: questions to a judge by its policy, the others by the resolver."""
+    questions = [(effect, problem) for problem, effect in jobs if isinstance(effect, Judge)]
+    if not questions:
+        return (yield EffectBatch(jobs))
+    requests = [judge_request(policy_map, *question) for question in questions]
+    answers = yield RequestBatch(requests)
+    verdicts = iter(
+        [
+            judged(*question, answer.completion)
+            for question, answer in zip(questions, answers, strict=True)
+        ]
+    )
+    others = [job for job in jobs if not isinstance(job[1], Judge)]
+    results = iter((yield EffectBatch(others)) if others else ())
+    return [next(verdicts if isinstance(effect, Judge) else results) for _, effect in jobs]
 
 
 def drive(
@@ -173,7 +249,7 @@ def drive(
     while True:
         effects = driver.effects()
         if effects:
-            driver.resolve((yield EffectBatch(effects)))
+            driver.resolve((yield from carry_out(policy_map, effects)))
             continue
         turns = driver.open_turns()
         if not turns:
@@ -184,7 +260,7 @@ def drive(
             requests.append(make_request(policy_map, key, turn, problem))
         for turn, answer in zip(turns, (yield RequestBatch(requests)), strict=True):
             answers[turn.call] = answer
-            driver.reply(turn.agent, answer.completion.text)
+            driver.reply(turn.agent, answer.completion)
 
 
 class AECDriver:
@@ -233,9 +309,9 @@ class AECDriver:
         """Return nothing: an AEC environment does its own work."""
         return ()
 
-    def reply(self, agent: str, text: str) -> None:
+    def reply(self, agent: str, completion: Completion) -> None:
         """See `Driver`."""
-        turn = self._open
+        turn, text = self._open, completion.text
         if turn is None or turn.agent != agent:
             raise UsageError(f"{agent} has no open turn")
         self._calls.append(

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from flowzoo.agents.policy import Completion, Policy, Request, ordering
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import WorkflowError
+from flowzoo.envs.door.server import submit
 from flowzoo.envs.episode.effects import PendingEffect as PendingEffect
 from flowzoo.envs.episode.effects import resolve
-from flowzoo.envs.script import EffectResult
+from flowzoo.envs.script import Advance, EffectResult, Progress
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_tuple
@@ -243,15 +244,35 @@ class RolloutEngine:
             effects: list[PendingEffect] = []
             while self.pending_effects and len(effects) < CHUNK:
                 running = self.pending_effects.popleft()
+                if any(type(effect) is Advance for _, effect in running.effects):
+                    # Programs take their time: an episode waits for its own alone.
+                    self.grading += 1
+                    self._spawn(self._grade_chunk([running], running.effects))
+                    continue
                 plays.append(running)
                 effects.extend(running.effects)
-            self.grading += 1
-            self._spawn(self._grade_chunk(plays, effects))
+            if plays:
+                self.grading += 1
+                self._spawn(self._grade_chunk(plays, effects))
 
-    async def _grade_chunk(self, plays: list[RunningPlay], effects: list[PendingEffect]) -> None:
+    async def _resolve(self, effects: Sequence[PendingEffect]) -> list[EffectResult]:
+        # Agent programs move on in this process; the resolver has the other effects.
         if self.task is None:
             raise UsageError("only episodes of a workflow have effects")
-        results = await self.resolver(self.task, effects)
+        programs = [effect for _, effect in effects if type(effect) is Advance]
+        others = [job for job in effects if type(job[1]) is not Advance]
+        results, moves = list[EffectResult](), list[Progress]()
+        if programs:
+            moves = await asyncio.gather(*map(asyncio.wrap_future, submit(programs)))
+        if others:
+            results = await self.resolver(self.task, others)
+        rest, moved = iter(results), iter(moves)
+        return [next(moved if type(job[1]) is Advance else rest) for job in effects]
+
+    async def _grade_chunk(
+        self, plays: list[RunningPlay], effects: Sequence[PendingEffect]
+    ) -> None:
+        results = await self._resolve(effects)
         self.grading -= 1
         start = 0
         with uncollected():

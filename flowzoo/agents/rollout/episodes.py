@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from flowzoo.agents.judge import FunctionJudge
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.drivers import AECDriver, Driver, EpisodeDriver, drive
 from flowzoo.agents.rollout.engine import Play, Resolver, RolloutEngine, resolve_here
@@ -24,7 +25,6 @@ from flowzoo.envs import (
     WorkflowError,
 )
 from flowzoo.envs.external.text_env import chat
-from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 
@@ -56,6 +56,8 @@ class RolloutBatch:
     """Number of further replies, sampled only to value candidates."""
     value_tokens: int = 0
     """Tokens in those replies."""
+    failed: int = 0
+    """Jobs that failed and were counted."""
 
 
 def concat_batches(parts: Iterable[RolloutBatch]) -> RolloutBatch:
@@ -66,6 +68,7 @@ def concat_batches(parts: Iterable[RolloutBatch]) -> RolloutBatch:
         [row for part in parts for row in part.rows],
         sum(part.value_calls for part in parts),
         sum(part.value_tokens for part in parts),
+        sum(part.failed for part in parts),
     )
 
 
@@ -125,7 +128,9 @@ class Sampler:
         if in_flight < 1:
             raise UsageError(f"`in_flight` must be >= 1, got {in_flight}")
         if workflow is not None:
-            policy_map.check(workflow.role_counts())
+            if workflow.judge is not None and policy_map.judge is None:
+                policy_map = policy_map.with_judge(FunctionJudge(workflow.judge))
+            policy_map.check(workflow.role_counts(), judge=workflow.needs_judge)
         self.workflow, self.policy_map, self.seed = workflow, policy_map, seed
         self.deterministic, self.in_flight = deterministic, in_flight
         self.on_error, self.failures, self.on_episode = on_error, failures, on_episode
@@ -152,7 +157,9 @@ class Sampler:
             for record in part.records:
                 self._report(record)
 
-        return concat_batches(await self._run(self._plays(jobs), on_result))
+        before = self.failed
+        batch = concat_batches(await self._run(self._plays(jobs), on_result))
+        return replace(batch, failed=self.failed - before)
 
     def _plays(self, jobs: Iterable[EpisodeJob]) -> Iterator[tuple[str, Play]]:
         workflow = self.workflow
@@ -163,12 +170,14 @@ class Sampler:
     async def _run(
         self, plays: Iterable[tuple[str, Play]], on_result: Callable[[Any], None]
     ) -> list[Any]:
-        task: Task | None = None if self.workflow is None else self.workflow.task
+        task, limit = None, None
+        if self.workflow is not None:
+            task, limit = self.workflow.task, self.workflow.open_limit
         engine = RolloutEngine(
             self.policy_map,
             task,
             deterministic=self.deterministic,
-            in_flight=self.in_flight,
+            in_flight=min(self.in_flight, limit or self.in_flight),
             on_result=on_result,
             on_failure=self.fail,
             resolver=self.resolver,
@@ -226,8 +235,10 @@ class Rollout(Sampler):
 
     async def asample(self, jobs: Iterable[EpisodeJob]) -> RolloutBatch:
         """Like `arun`; every call is a row."""
+        before = self.failed
         records = await self.arun(jobs)
-        return RolloutBatch(records, [call for record in records for call in record.calls])
+        rows = [call for record in records for call in record.calls]
+        return RolloutBatch(records, rows, failed=self.failed - before)
 
     async def arun_envs(
         self,

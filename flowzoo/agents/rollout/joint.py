@@ -18,6 +18,7 @@ from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
+    check_replayable,
     fork_with_replies,
     held_down,
     resolve_effects,
@@ -202,12 +203,13 @@ class JointRollout(Sampler):
         **rest: Any,
     ) -> None:
         super().__init__(workflow, policy_map, **rest)
+        check_replayable(workflow)
         self.settings = settings or JointSettings()
 
     def play(self, workflow: Workflow, job: EpisodeJob) -> Play:
         """The play of one job; returns its `RolloutBatch`."""
         episode = Episode(workflow, job.problem, f"{job.key}/")
-        yield from resolve_effects([episode])
+        yield from resolve_effects(self.policy_map, [episode])
         root = yield from self.grow(job, episode, self.settings.leaves, JointBranch())
         return self.sampled(job, root)
 
@@ -233,7 +235,7 @@ class JointRollout(Sampler):
             fork_with_replies(episode, phase, choice, f"{job.key}/{path_text(further.path)}")
             for choice, further in zip(choices, joint_branches, strict=True)
         ]
-        yield from resolve_effects(branches)
+        yield from resolve_effects(self.policy_map, branches)
         parts = zip(branches, split_budget(budget, len(choices)), joint_branches, strict=True)
         children = yield PlayBatch([self.grow(job, *part) for part in parts])
         return JointNode(joint_branch.path, phase, choices, children)

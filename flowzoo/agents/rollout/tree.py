@@ -19,6 +19,7 @@ from flowzoo.agents.rollout.branches import (
     Phase,
     answered,
     call_fields,
+    check_replayable,
     engine_values,
     fork_with_replies,
     held_down,
@@ -104,6 +105,7 @@ class TreeRollout(Sampler):
         **rest: Any,
     ) -> None:
         super().__init__(workflow, policy_map, **rest)
+        check_replayable(workflow)
         self.settings = settings or TreeSettings()
         if self.settings.value == "now" and callable(workflow.credit):
             raise UsageError(
@@ -130,7 +132,7 @@ class TreePlay:
     def grow(self) -> Play:
         """From the start of the episode to its end; returns `RolloutBatch`."""
         episode = Episode(self.workflow, self.job.problem, self.job.key)
-        yield from resolve_effects([episode])
+        yield from resolve_effects(self.policy_map, [episode])
         while not episode.done:
             episode = yield from self.decide(episode)
         return self.sampled(episode)
@@ -149,12 +151,12 @@ class TreePlay:
         branches = {choice: fork_with_replies(episode, phase, choice) for choice in others}
         # A lone agent's branches are all there will be, so the last needs no fork.
         branches[last] = (answered if width == 1 else fork_with_replies)(episode, phase, last)
-        yield from resolve_effects(list(branches.values()))
+        yield from resolve_effects(self.policy_map, list(branches.values()))
         values = yield from self.values(phase, rows, branches)
         executed = tuple(map(self.pick, phase.turns, values))
         if executed not in branches:
             branches[executed] = fork_with_replies(episode, phase, executed)
-            yield from resolve_effects([branches[executed]])
+            yield from resolve_effects(self.policy_map, [branches[executed]])
         for slot, turn in enumerate(phase.turns):
             candidates: list[Candidate] = []
             rows_of_turn = zip(phase.answers[slot], values[slot], rows[slot], strict=True)

@@ -29,6 +29,7 @@ def policies_of(policy_map: PolicyMap) -> dict[str, tuple[str, bool | None]]:
     def say(policy: Any) -> tuple[str, bool | None]:
         return getattr(policy, "original", policy.name), getattr(policy, "thinking", None)
 
+    # Every process makes its own judge.
     return {role: say(policy_map.policy(role)) for role in policy_map.entries}
 
 

@@ -76,7 +76,7 @@ def play(
                 if isinstance(effect, Grade):
                     on_grade(index, episode, effect)
         jobs = [job for episode in episodes for job in episode.pending_effects]
-        results = iter(resolve(workflow.task, jobs)) if jobs else iter(())
+        results = iter(resolve(workflow.task, jobs, workflow.judge)) if jobs else iter(())
         for index, episode in enumerate(episodes):
             if episode.effects:
                 episode.resolve([next(results) for _ in episode.effects])

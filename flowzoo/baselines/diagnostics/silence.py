@@ -67,7 +67,7 @@ def start_alarms(
     """The alarms of the evaluation of step 0, or of the rollouts of step 1."""
     # Groups are reported if few rows are `taught`, and the replies do not explain it.
     warm_start = ""
-    if not settings.get("env"):
+    if not (settings.get("env") or settings.get("program")):
         workflow, model = settings["workflow"], settings["model"]
         warm_start = warm_start_command(workflow, settings.get("task"), settings["options"], model)
     remedies = Remedies(settings["lengths"], bool(settings.get("examples")), warm_start)

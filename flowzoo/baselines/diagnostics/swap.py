@@ -72,13 +72,15 @@ def swap_probe(
     policies: Mapping[str, Policy],
     lengths: Mapping[str, Lengths],
     before: Sequence[float],
+    judge: Policy | None = None,
 ) -> list[dict[str, Any]]:
     """Accuracy with the policies of two roles exchanged, for every pair of different policies."""
     # Token budgets, the switch for thoughts and the sampling noise stay with the role, so that the
     # difference is paired. `play` must play as many episodes of a problem as for `before`.
     rows: list[dict[str, Any]] = []
     for swap in policy_swaps(roles, mapping, policies, lengths):
-        scores = problem_scores(play(swap.policy_map))
+        policy_map = swap.policy_map if judge is None else swap.policy_map.with_judge(judge)
+        scores = problem_scores(play(policy_map))
         rows.append(
             {
                 "roles": list(swap.roles),

@@ -10,6 +10,7 @@ from pathlib import Path
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs.api.registry import workflow_class
 
+# This file is below `parity` and `file`: reading a matrix file checks cells for equal budgets.
 CONTROL = "single"  # the workflow of every control
 
 

@@ -1,4 +1,4 @@
-"""Findings on rewards: training reward against held-out score, a shaped score against `solved`."""
+"""Findings on rewards: training reward against held-out score, shaped scores, judges."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flowzoo.agents.evaluation.summary import kappa
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.report.findings import (
@@ -26,13 +27,49 @@ FALL = 0.10  # fall of held-out accuracy beside which a reward is looked at
 APART = 0.20  # growth of the distance of training reward and held-out accuracy that is called
 Z_APART = {"": 3.0, "reward": 2.0}
 """The same in standard errors, under the task's score and under a reward of the user's own."""
+LEAST_KAPPA = 0.2  # agreement beyond chance below which a judge is called
 FEWEST_STEPS = 6
 FEWEST = 30  # problems
 
 
 def rewards(run: RunData, facts: Facts) -> RunFindings:
     """Report a training reward or a shaped score that parts from its purpose."""
-    return RunFindings(findings=[*_hacked_reward(run, facts), *_shaped_score(run)])
+    return RunFindings(
+        findings=[*_hacked_reward(run, facts), *_shaped_score(run), *judge_agreement(run)]
+    )
+
+
+def judge_agreement(run: RunData) -> list[Finding]:
+    """Report how far the judge's verdicts agree with the truth, and how many were unreadable."""
+    of_steps = [row for row in run.rows if row.get("judge/verdicts")]
+    prefix = "judge/" if of_steps else "eval/judge/"
+    rows = of_steps or [row for row in run.rows if row.get("eval/judge/verdicts")]
+    if not rows:
+        return []
+    verdicts, unreadable, truths = (
+        sum(int(row.get(prefix + name, 0)) for row in rows)
+        for name in ("verdicts", "unreadable", "truths")
+    )
+    lost = f"Of {verdicts:,} verdicts {unreadable:,} could not be read; none of these counts as 0."
+    if not truths:
+        text = f"The judged replies have no role score to compare with. {lost}"
+        return [Finding("unknown", "The judge was compared with no truth", text)]
+    agreement, passed, right = (
+        sum(row[prefix + name] * row[prefix + "truths"] for row in rows if prefix + name in row)
+        / truths
+        for name in ("agreement", "passed", "right")
+    )
+    beyond = kappa(agreement, passed, right)
+    chance = passed * right + (1 - passed) * (1 - right)
+    text = (
+        f"On {truths:,} judged replies with a role score both were on the same side of 0.5 in "
+        f"{percent(agreement)} (Cohen's kappa {beyond:.2f}, by chance alone {percent(chance)}): "
+        f"the judge passed {percent(passed)}, and {percent(right)} were right. {lost}"
+    )
+    error = math.sqrt(agreement * (1 - agreement) / truths)
+    if agreement + 2 * error < chance + LEAST_KAPPA * (1 - chance):
+        return [Finding("warn", "The judge hardly agrees with the truth", text)]
+    return [Finding("result", f"The judge agrees with the truth on {percent(agreement)}", text)]
 
 
 def _hacked_reward(run: RunData, facts: Facts) -> list[Finding]:

@@ -124,6 +124,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
         self._check_eval_at()
+        self.take_program()
         if self.env is not None:
             if self.workflow not in ("", RunSettings.workflow, AEC):
                 raise UsageError(
@@ -266,7 +267,8 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
 
         task = self.env or self.task or workflow_class(self.workflow).default_task
         workflow, task = (
-            re.sub(r"[^\w.-]+", "-", part).strip("-") for part in (self.workflow, task)
+            re.sub(r"[^\w.-]+", "-", part).strip("-")
+            for part in (self.program or self.workflow, task)
         )
         sharing = "-".join(part.replace("=", "_") for part in self.policy_words)
         return Path("runs") / f"{workflow}-{task}-{self.algorithm}-{sharing}-s{self.seed}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from flowzoo.aliases import Floats
-from flowzoo.envs import Call
+from flowzoo.envs import Call, Rubric
 from flowzoo.envs.workflow import FinishedEpisode
 from flowzoo.errors import UsageError
 from flowzoo.functions import call_noted, load_function
@@ -120,6 +120,11 @@ class RewardFunction(Hook):
     itself.
     """
 
+    @property
+    def judged(self) -> Sequence[Any]:
+        """Criteria that a judge decides; none of a function."""
+        return getattr(self.function, "judged", ())
+
     def __call__(self, episode: FinishedEpisode) -> float:
         """Return the score.
 
@@ -202,6 +207,18 @@ class Callback(Hook):
         result = self.call(step)
         if result is not None:
             raise self.wrong("nothing (it changes the step that it is given)", repr(result)[:60])
+
+
+RUBRIC = "judge:"
+"""Start of the name of a reward that is a rubric's file."""
+
+
+def load_reward(name: str) -> RewardFunction:
+    """Load the reward `name`: a function, or a rubric as `judge:FILE.toml`."""
+    if not name.startswith(RUBRIC):
+        return load_hook(RewardFunction, "reward", name)
+    rubric = Rubric(name.removeprefix(RUBRIC))
+    return RewardFunction("reward", name, rubric, rubric.digest)
 
 
 def load_hook(kind: type[T], option: str, name: str) -> T:

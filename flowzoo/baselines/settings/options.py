@@ -21,6 +21,8 @@ from flowzoo.baselines.learner.config import (
     RowOptions,
     UpdateOptions,
 )
+from flowzoo.envs.settings import PROGRAM
+from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
 
 StopOn = Literal["collapse"]
@@ -55,6 +57,24 @@ class WorkflowOptions:
     options: tuple[str, ...] = ()
     """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
     `env`, arguments of its function as well."""
+    program: str | None = None
+    """In place of a workflow, a program that asks its agents by an OpenAI client: the function
+    `module:solve` or `path/to/file.py:solve`, or a command, e.g. "node agent.js"."""
+
+    def take_program(self) -> None:
+        """Let `program` take the place of the workflow.
+
+        Raises:
+            UsageError: a workflow is named, too.
+        """
+        if self.program is None:
+            return
+        if self.workflow not in ("", WorkflowOptions.workflow, PROGRAM):
+            raise UsageError(
+                f"`program` {self.program} is played in place of a workflow: leave out "
+                f"{self.workflow!r}, or leave out `program`"
+            )
+        object.__setattr__(self, "workflow", PROGRAM)
 
 
 @dataclass(frozen=True)
@@ -251,7 +271,12 @@ class SamplingOptions(LengthOptions):
     `truncation_penalty`; 0: a fifth of the limit, as in DAPO."""
     reward: str = ""
     """Function that scores training episodes in place of the task's grader, as module:function or
-    file.py:function; evaluations keep the task's own scores."""
+    file.py:function, or judge:FILE.toml for a rubric of named, weighted criteria; evaluations keep
+    the task's own scores."""
+    judge: str = ""
+    """Policy that answers what a workflow or a rubric asks a judge: openai:MODEL@URL, hf:PATH,
+    vllm:PATH@URL or scripted:P. It is never trained, answers greedily, and its replies are kept in
+    the cache folder."""
 
 
 @dataclass(frozen=True)

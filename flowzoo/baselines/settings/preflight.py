@@ -18,6 +18,7 @@ from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.agents.policy_map import read_lengths
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.prompt_style import make_styled
+from flowzoo.agents.rollout.branches import check_replayable
 from flowzoo.baselines.advantages.spec import by_agent, with_choices
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
@@ -34,7 +35,7 @@ from flowzoo.baselines.settings.rules import (
 )
 from flowzoo.envs import Task, Workflow, make_workflow
 from flowzoo.envs.external.workflow import make_aec_workflow
-from flowzoo.envs.settings import add_setting, add_wording, read_settings
+from flowzoo.envs.settings import add_program, add_setting, add_wording, read_settings
 from flowzoo.envs.tasks.task import check_split
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import UsageError, need_module, unknown
@@ -115,6 +116,8 @@ def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
             f"{algorithm.name} plays whole episodes and samples no candidates: leave out "
             f"`candidates`, or use one of {', '.join(branching)}"
         )
+    if algorithm.sampling != "episodes":
+        check_replayable(workflow)
     choices = read_settings(config.advantage)
     spec = with_choices(algorithm.advantage, choices)
     if spec.target == "return_to_go" and "gamma" not in choices:
@@ -205,6 +208,7 @@ def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
             )
         return make_aec_workflow(config.env, **settings), config
     add_setting(settings, "sandbox", config.sandbox)
+    add_program(settings, config.program)
     make = partial(make_workflow, config.workflow, config.task)
     workflow, style = make_styled(make, settings, named_models(config))
     options = read_settings(config.options)

@@ -96,6 +96,7 @@ class SftConfig(  # a dataclass lists the fields of its last base first
     others."""
 
     def __post_init__(self) -> None:
+        self.take_program()
         check_finite(self)
         check_bounds(self, _POSITIVE, _LEAST_ZERO)
         for name in ("held_back", "warmup_share"):

@@ -209,6 +209,7 @@ def _to_json(sampled: SampledStep) -> dict[str, Any]:
         "rows": [places.get(id(call)) or call.to_json() for call in batch.rows],
         "value_calls": batch.value_calls,
         "value_tokens": batch.value_tokens,
+        "failed": batch.failed,
     }
 
 
@@ -218,6 +219,7 @@ def _from_json(data: Mapping[str, Any]) -> SampledStep:
         records[row[0]].calls[row[1]] if isinstance(row, list) else call_from_json(row)
         for row in data["rows"]
     ]
-    batch = RolloutBatch(records, rows, data["value_calls"], data["value_tokens"])
+    counts = (data[name] for name in ("value_calls", "value_tokens", "failed"))
+    batch = RolloutBatch(records, rows, *counts)
     gathered = FilteredBatch(batch, frozenset(data["kept"]), data["counts"])
     return SampledStep(data["step"], gathered, data["versions"], data["seconds"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -90,6 +91,8 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
         opened.callback(batches.close)
         opened.callback(backend.stop)  # runs before the others: nothing waits for work any more
         opened.callback(engines.close)
+        if plan.judge is not None:
+            opened.callback(lambda judge: asyncio.run(judge.close()), plan.judge)
         evaluation = Evaluation(
             plan.workflow, held_out, engines, config.deterministic, run.failures,
             config.eval_samples, backend, shard_jobs,

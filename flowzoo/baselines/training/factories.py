@@ -115,6 +115,8 @@ def make_sampler(
     shared: dict[str, Any] = {
         "seed": seed, "deterministic": config.deterministic, "failures": failures,
         "resolver": resolver,
+        # An episode without a reward, for want of a readable verdict, is not trained on.
+        "on_error": "ungraded" if workflow.judged_criteria else "raise",
     }  # fmt: skip
     candidates = config.candidates or CANDIDATES
     if algorithm.sampling == "tree":

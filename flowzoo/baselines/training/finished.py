@@ -114,6 +114,7 @@ def run_swaps(folder: Path) -> dict[str, Any]:
             run.engines.eval_policies,
             run.plan.budgets.roles,
             before,
+            run.plan.judge,
         )
     record = {"step": last, "accuracy": mean(before), "scores": before, "swaps": swapped}
     write_json(path, record)

@@ -73,6 +73,8 @@ def role_metrics(records: Sequence[EpisodeRecord], prefix: str = "") -> MetricRo
         row[f"{prefix}fact/{name}"] = value
     for name, share in total["shares"].items():
         row[f"{prefix}share/{name}"], row[f"{prefix}share_of/{name}"] = share["share"], share["of"]
+    for name, value in total["judge"].items():
+        row[f"{prefix}judge/{name}"] = value
     if total["samples"] > 1:
         for name, value in total.items():
             if name.startswith(("avg@", "pass@")):

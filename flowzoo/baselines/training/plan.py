@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from flowzoo.agents import Policy, PolicyMap
+from flowzoo.agents.judge import JudgePolicy
 from flowzoo.agents.policy_map import Lengths, read_lengths, with_default
+from flowzoo.agents.specs import make_judge
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
@@ -18,6 +20,7 @@ from flowzoo.baselines.settings.hooks import (
     LossFunction,
     RewardFunction,
     load_hook,
+    load_reward,
 )
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, shared_learner_groups
 from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates
@@ -81,6 +84,8 @@ class RunPlan:
     hooks: Hooks
     learner_groups: tuple[LearnerGroupPlan, ...]
     """Learner groups on learner workers; empty without them."""
+    judge: JudgePolicy | None
+    """Answers what a workflow or the reward asks a judge."""
 
     @property
     def names(self) -> list[str]:
@@ -95,7 +100,8 @@ class RunPlan:
 
     def make_policy_map(self, policies: Mapping[str, Policy]) -> PolicyMap:
         """Map roles to `policies`, which are by name."""
-        return PolicyMap.from_map(self.policies, policies, self.budgets.roles)
+        policy_map = PolicyMap.from_map(self.policies, policies, self.budgets.roles)
+        return policy_map if self.judge is None else policy_map.with_judge(self.judge)
 
 
 def resolve(
@@ -136,7 +142,26 @@ def resolve(
         advantage_computer(config, algorithm, budgets, hooks),
         hooks,
         outline.learner_groups,
+        judge_of(config, trained, workflow),
     )
+
+
+def judge_of(config: TrainConfig, trained: Workflow, evaluated: Workflow) -> JudgePolicy | None:
+    """Make the judge that the settings name; nothing is loaded yet.
+
+    Raises:
+        UsageError: a judge that nothing asks, or none where one is asked.
+    """
+    needed = trained.needs_judge or evaluated.needs_judge
+    if needed != bool(config.judge):
+        raise UsageError(
+            f"`judge` {config.judge} is asked nothing: the workflow has no Judge, and `reward` is "
+            "no rubric with a question; leave it out"
+            if config.judge
+            else f"{trained.name} or its `reward` asks a judge, and there is none: set `judge`, "
+            "e.g. --judge openai:MODEL@URL"
+        )
+    return make_judge(config.judge, evaluated, seed=config.seed) if needed else None
 
 
 def load_hooks(config: TrainConfig) -> Hooks:
@@ -145,7 +170,7 @@ def load_hooks(config: TrainConfig) -> Hooks:
     return Hooks(
         load_hook(AdvantageFunction, "advantage-function", advantages) if advantages else None,
         load_hook(LossFunction, "loss", loss) if loss else None,
-        load_hook(RewardFunction, "reward", reward) if reward else None,
+        load_reward(reward) if reward else None,
         tuple(load_hook(Callback, "callback", name) for name in config.callback),
     )
 

@@ -32,7 +32,7 @@ from flowzoo.baselines.training.metrics import (
     spike,
 )
 from flowzoo.envs import Call
-from flowzoo.errors import FlowzooError
+from flowzoo.errors import FlowzooError, UsageError
 
 logger = logging.getLogger("flowzoo")
 
@@ -113,6 +113,12 @@ class Trainer:
         self.engines.before_learning()
         sampled_at = time.perf_counter()
         gathered, sampled = batch.gathered, batch.gathered.sampled
+        if sampled.failed and not sampled.records:
+            raise UsageError(
+                f"none of the {sampled.failed} episodes of step {step} has a reward: no verdict of "
+                f"the judge {config.judge} could be read. {self.run.failures} has the episodes; "
+                "choose another judge"
+            )
         row: MetricRow = {f"version/{name}": steps for name, steps in batch.versions.items()}
         if config.max_staleness:
             now = self.state.versions
@@ -126,6 +132,8 @@ class Trainer:
         scores = role_metrics(sampled.records)
         if plan.hooks.reward:  # a score of 1 need not mean a right answer
             scores = {key: x for key, x in scores.items() if not key.startswith("pass@")}
+        if plan.judge is not None:
+            row["judge/ungraded"] = sampled.failed
         row |= scores | form_metrics(played)
         row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
         if step == 1:
@@ -234,6 +242,7 @@ class Trainer:
             self.engines.eval_policies,
             self.plan.budgets.roles,
             before=self.state.evaluations[-1]["eval/scores"],
+            judge=self.plan.judge,
         )
 
     @property

@@ -78,7 +78,8 @@ class RunPlayer:
                 same = policy.thinking == thinking
                 switched[name, thinking] = policy if same else policy.thinking_as(thinking)
         entries = {agent: switched[player] for agent, player in plan.policies.items()}
-        return PolicyMap(entries, self._plan.budgets.roles)
+        policy_map, judge = PolicyMap(entries, self._plan.budgets.roles), self._plan.judge
+        return policy_map if judge is None else policy_map.with_judge(judge)
 
 
 class LearnerModels:

@@ -28,7 +28,7 @@ from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.records import EpisodeRecord, SampledReply
 from flowzoo.envs.render import transcript as render
 from flowzoo.envs.render.picture import can_draw, picture_font, to_array
-from flowzoo.envs.script import Message
+from flowzoo.envs.script import CountedReply, Message, ReplyCounts
 from flowzoo.envs.settings import check_seed, check_whole, whole
 from flowzoo.envs.tasks.task import Task, check_split, get_problem, get_size
 from flowzoo.envs.workflow import Workflow
@@ -249,7 +249,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             episode = self._current()
             while episode.effects:
                 jobs = episode.pending_effects
-                episode.resolve(await asyncio.to_thread(resolve, self.workflow.task, jobs))
+                task, judge = self.workflow.task, self.workflow.judge
+                episode.resolve(await asyncio.to_thread(resolve, task, jobs, judge))
             self._commit(episode)
         except Exception:
             self._abandon()
@@ -413,9 +414,14 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             raise UsageError(
                 f"the action of {agent} must be a str (its reply), got {type(action).__name__}"
             )
+        text = str.__str__(action)
         if isinstance(action, SampledReply):
             self._answers[self._prompts[agent].call] = action.engine()
-        return str.__str__(action)
+            if self.workflow.counts_replies:
+                finish = "length" if action.finish == "length" else "stop"
+                prompt, output = len(action.prompt_ids), len(action.output_ids)
+                return CountedReply(text, ReplyCounts(finish, prompt, output))
+        return text
 
     def _abandon(self) -> None:
         # Drop the episode: after a failed script only a reset helps.
@@ -426,7 +432,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         episode = self._episode or self._current()
         try:
             while episode.effects:
-                episode.resolve(resolve(self.workflow.task, episode.pending_effects))
+                jobs, judge = episode.pending_effects, self.workflow.judge
+                episode.resolve(resolve(self.workflow.task, jobs, judge))
             self._commit(episode)
         except Exception:
             self._abandon()

@@ -27,6 +27,9 @@ WORKFLOWS: dict[str, str] = {
     "writing_pair_v0": "flowzoo.envs.workflows.writing_pair:WritingPair",
 }
 
+# Workflows around what a setting names, which are not listed.
+UNLISTED = {"openai_program_v0": "flowzoo.envs.external.program:OpenAIProgram"}
+
 PARALLEL = ("code_pair_v0", "writing_pair_v0")  # names of workflows that also have a `parallel_env`
 
 
@@ -62,9 +65,10 @@ def workflow_class(name: str) -> Any:
     """
     from flowzoo.envs.workflow import Workflow
 
-    full = highest_version(name, WORKFLOWS)
+    bundled = {**WORKFLOWS, **UNLISTED}
+    full = highest_version(name, bundled)
     if full is not None:
-        module, _, attribute = WORKFLOWS[full].partition(":")
+        module, _, attribute = bundled[full].partition(":")
         return getattr(importlib.import_module(module), attribute)
     if ":" in name:
         return _complete(f"workflow {name}", load_class("workflow", name, Workflow))

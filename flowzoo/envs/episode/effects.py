@@ -5,15 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowzoo.envs.script import Effect, EffectResult, EquivalenceClasses, Grade, Run, Search
+from flowzoo.envs.readers.judgments import judge_messages, read_judgment
+from flowzoo.envs.script import (
+    Advance,
+    Effect,
+    EffectResult,
+    EquivalenceClasses,
+    Grade,
+    Judge,
+    Judged,
+    Run,
+    Search,
+)
 from flowzoo.envs.tasks.task import Problem, Task, call_task
+from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.errors import UsageError
 
 PendingEffect = tuple[Problem, Effect]  # an effect and the problem it belongs to
 
 
-def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
-    """Results of `jobs` in their order; effects of one kind are done in one batch of the task."""
+def resolve(
+    task: Task, jobs: Sequence[PendingEffect], judge: JudgeFunction | None = None
+) -> list[EffectResult]:
+    """Results of `jobs` in their order; effects of one kind are done in one batch of the task.
+
+    Raises:
+        UsageError: a `Judge` among them, and no `judge` to answer it.
+    """
     if {type(effect) for _, effect in jobs} == {Grade}:  # the most common batch
         return _done(task, Grade, jobs, 0)
     results: list[Any] = [None] * len(jobs)
@@ -23,14 +41,35 @@ def resolve(task: Task, jobs: Sequence[PendingEffect]) -> list[EffectResult]:
         kinds.setdefault((type(effect), width), []).append(position)
     for (kind, width), positions in kinds.items():
         batch = [jobs[position] for position in positions]
-        batch_results = _done(task, kind, batch, width)
+        judges = kind is Judge
+        batch_results = _judged(judge, batch) if judges else _done(task, kind, batch, width)
         for position, result in zip(positions, batch_results, strict=True):
             results[position] = result
     return results
 
 
+def _judged(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[Judged]:
+    if judge is None:
+        raise UsageError(
+            "the workflow asks a judge, and there is none: give env(judge=FUNCTION), a function "
+            "from a chat to a reply, or in rollouts a policy for `judge` (--policy judge=POLICY)"
+        )
+    verdicts: list[Judged] = []
+    for problem, effect in jobs:
+        assert isinstance(effect, Judge)
+        reply = judge(judge_messages(effect, problem.text))
+        if not isinstance(reply, str):
+            raise UsageError(f"`judge` must return a str, got {type(reply).__name__} {reply!r:.60}")
+        verdicts.append(read_judgment(effect, problem.text, reply))
+    return verdicts
+
+
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
+    if kind is Advance:
+        from flowzoo.envs.door.server import advance_all  # late: it loads asyncio
+
+        return list(advance_all([effect for effect in effects if isinstance(effect, Advance)]))
     method, call = _BATCHES[kind]
     results = call_task(task.name, method, lambda: list(call(task, problems, effects, width)))
     if len(results) != len(jobs):

@@ -20,6 +20,7 @@ from flowzoo.envs.episode.faults import (
     script_failure,
     ungraded,
 )
+from flowzoo.envs.episode.rubric import with_rubric
 from flowzoo.envs.episode.turn import (
     ReplayTrace,
     Turn,
@@ -31,12 +32,15 @@ from flowzoo.envs.episode.turn import (
 from flowzoo.envs.script import (
     RESULTS,
     Ask,
+    CountedReply,
     Effect,
     EffectResult,
     Grade,
     InterimScore,
+    Judge,
     Outcome,
     Reply,
+    ReplyCounts,
     RoleScore,
     Run,
     Script,
@@ -177,18 +181,19 @@ class Episode:
         for turn in self.asks:
             text = replies[turn.agent]
             self.log.append(text)
-            turn.said = text
-            turn.reply = self._read(turn, text)
+            turn.said = str(text)
+            counts = text.counts if type(text) is CountedReply else None
+            turn.reply = self._read(turn, turn.said, counts)
             values.append(turn.reply)
         self.asks = ()
         self._buffer = {}
         self._advance(values[0] if self._lone else values)
 
-    def _read(self, turn: Turn, text: str) -> Reply:
+    def _read(self, turn: Turn, text: str, counts: ReplyCounts | None) -> Reply:
         visible = strip_thinking(text)
         content = visible if self.workflow.thoughts == "hide" else text
         if turn.parse is None:
-            return quick_tuple(Reply, (turn.call, turn.agent, content, visible, visible))
+            return quick_tuple(Reply, (turn.call, turn.agent, content, visible, visible, counts))
         try:
             strict = turn.parse(visible)
             lenient = strict
@@ -196,7 +201,7 @@ class Episode:
                 lenient = turn.lenient(visible)
         except Exception as error:
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
-        return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient))
+        return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient, counts))
 
     # -- running the script -------------------------------------------------------------------
 
@@ -223,6 +228,8 @@ class Episode:
         self._most_calls = self._call_limit()
         self._most_unasked = max(MOST_CALLS, self._most_calls)
         self._script: Script = self.workflow.script(self.problem)
+        if self.workflow.episode_reward is not None and self.workflow.judged_criteria:
+            self._script = with_rubric(self._script, self.workflow, self.turns)
         self._advance(None)
 
     def _call_limit(self) -> int:
@@ -307,6 +314,11 @@ class Episode:
                 fault = (
                     "the script yields Run, and the workflow does not say that it runs programs: "
                     "set `runs_programs = True`, so that users see how they are confined"
+                )
+            if type(effect) is Judge and not self.workflow.needs_judge:
+                fault = (
+                    "the script yields Judge, and the workflow does not say that it asks a judge: "
+                    "set `asks_judge = True`, so that a run has a policy for it from the start"
                 )
             if fault:
                 raise self._failure(fault)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.readers.judgments import scripted_judge
 from flowzoo.envs.script import Message
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.workflow import Workflow
@@ -74,7 +75,8 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
     turn_number = number % 2
     while not episode.done:
         if episode.effects:
-            episode.resolve(resolve(workflow.task, episode.pending_effects))
+            judge = workflow.judge or scripted_judge
+            episode.resolve(resolve(workflow.task, episode.pending_effects, judge))
             continue
         for turn in episode.waiting:
             turn_role = workflow.agents[turn.agent][0]

@@ -11,10 +11,12 @@ from typing import Any
 
 from flowzoo.envs.script import (
     RESULTS,
+    Advance,
     Effect,
     EffectResult,
     Grade,
     InterimScore,
+    Judge,
     Outcome,
     Reply,
     RoleScore,
@@ -181,6 +183,10 @@ def effect_fault(effect: Effect) -> str:
             return f"Search takes a str as query, got {type(effect.query).__name__}"
         is_width = isinstance(effect.k, int) and effect.k >= 1
         return "" if is_width else f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
+    if isinstance(effect, Judge):
+        return _judge_fault(effect)
+    if isinstance(effect, Advance):
+        return ""  # flowzoo's own workflow makes it
     answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
     if not isinstance(answers, tuple):
         return f"EquivalenceClasses takes a tuple of answers, got {type(answers).__name__}"
@@ -190,6 +196,33 @@ def effect_fault(effect: Effect) -> str:
     if isinstance(effect, Grade) and not isinstance(effect.of, (Reply, type(None))):
         return f"Grade(of=...) takes a Reply, got {type(effect.of).__name__}"
     return ""
+
+
+def _judge_fault(judge: Judge) -> str:
+    if not isinstance(judge.of, Reply):
+        return f"Judge(of=...) takes a Reply, got {type(judge.of).__name__}"
+    for name in ("question", "name"):
+        if not isinstance(getattr(judge, name), str):
+            return f"Judge({name}=...) takes a str, got {type(getattr(judge, name)).__name__}"
+    if judge.question.strip() and is_scale(judge.scale):
+        return ""
+    return (
+        "Judge takes a question and scale=(lowest, highest), numbers of at most six digits, got "
+        f"{judge.question!r:.60} and {judge.scale!r:.60}"
+    )
+
+
+def is_scale(scale: Any) -> bool:
+    """True for two numbers in order that a prompt can state exactly."""
+    return (
+        isinstance(scale, tuple)
+        and len(scale) == 2
+        and all(
+            type(end) in (int, float) and f"{end:g}".strip("-.0123456789") == "" for end in scale
+        )
+        and all(float(f"{end:g}") == end for end in scale)
+        and scale[0] < scale[1]
+    )
 
 
 def _run_fault(run: Run) -> str:

@@ -18,8 +18,9 @@ from flowzoo.envs.episode.credit import (
 )
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.records import Call, EpisodeRecord, make_call
-from flowzoo.envs.script import Reply
+from flowzoo.envs.readers.judgments import judge_messages
+from flowzoo.envs.records import Call, EpisodeRecord, Judgment, make_call
+from flowzoo.envs.script import Judge, Judged, Reply
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode
 
@@ -182,7 +183,20 @@ def record(
         facts=dict(outcome.facts),
         returns=settled.returns,
         calls=tuple(calls),
+        judgments=judgments(episode) if workflow.needs_judge else (),
     )
+
+
+def judgments(episode: Episode) -> tuple[Judgment, ...]:
+    """The verdicts of judges in an episode, with their chats."""
+    results = [entry for entry in episode.log if not isinstance(entry, str)]
+    rows: list[Judgment] = []
+    for judge, result in zip(episode.requested, results, strict=True):
+        if isinstance(judge, Judge) and isinstance(result, Judged):
+            chat = tuple(judge_messages(judge, episode.problem.text))
+            truth = episode.role_scores.get(judge.of.call)
+            rows.append(Judgment(judge.of.call, judge.name, chat, result.text, result.score, truth))
+    return tuple(rows)
 
 
 def first_infos(

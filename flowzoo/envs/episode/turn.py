@@ -6,7 +6,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flowzoo.envs.script import Ask, Effect, EquivalenceClasses, Grade, Message, Reply
+from flowzoo.envs.script import (
+    Advance,
+    Ask,
+    Effect,
+    EquivalenceClasses,
+    Grade,
+    Judge,
+    Message,
+    Reply,
+)
 from flowzoo.errors import DivergedError
 
 
@@ -71,6 +80,10 @@ def effect_key(effect: Effect) -> EffectKey:
         return "grade", effect.answer
     if isinstance(effect, EquivalenceClasses):
         return "classes", effect.answers
+    if isinstance(effect, Judge):
+        return "judge", (effect.of.call, *effect[1:])
+    if isinstance(effect, Advance):
+        return "advance", effect.key
     return type(effect).__name__.lower(), tuple(effect)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.script import Found, Ran, Reply, Run, Search
+from flowzoo.envs.script import Found, Judge, Judged, Ran, Reply, Run, Search
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ def print_moved(
 
 
 def remarks(episode: Episode, phase: int) -> list[str]:
-    """Lines about the programs and searches that followed the replies of `phase`."""
+    """Lines about the programs, searches and verdicts that followed the replies of `phase`."""
     # Runs on tests are left out: some of them are ground truth.
     turns = [turn for turn in episode.turns if turn.phase == phase]
     later = [turn.logged for turn in episode.turns if turn.phase == phase + 1]
@@ -71,6 +71,9 @@ def remarks(episode: Episode, phase: int) -> list[str]:
             lines += [f"found: {passage.text}" for passage in result.passages] or ["nothing found"]
         elif isinstance(effect, Run) and isinstance(result, Ran) and not effect.tests:
             lines.append(of_program(result))
+        elif isinstance(effect, Judge) and isinstance(result, Judged):
+            verdict = "unreadable" if result.score is None else f"{result.score:.3g}"
+            lines.append(f"judge on {effect.of.agent}, {effect.name or effect.question}: {verdict}")
     return lines
 
 

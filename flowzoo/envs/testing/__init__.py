@@ -13,9 +13,11 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from flowzoo.envs.external.workflow import ResetTask
+from flowzoo.envs.readers.judgments import scripted_judge
 from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.testing.interfaces import check_api, check_hostile, check_parallel, check_solo
 from flowzoo.envs.testing.leaks import check_gold_leaks, check_phase_leaks, check_truth_blindness
@@ -93,6 +95,8 @@ def check_workflow(workflow: Workflow) -> None:
         AssertionError: naming the check and what is wrong, be it a requirement that does not hold
             or an exception of the workflow.
     """
+    if workflow.needs_judge and workflow.judge is None:
+        workflow = replace(workflow, judge=scripted_judge)
     if not isinstance(workflow.task, ResetTask):  # an environment's rewards are its own grades
         _check_task_once(workflow.task)
     for check in CHECKS:

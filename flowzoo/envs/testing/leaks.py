@@ -69,7 +69,7 @@ def pinned(workflow: Workflow, problem: Problem, effect: Effect, truth: random.R
         statuses = ["AC" if truth.random() < share else "WA" for _ in effect.tests]
         cases = tuple(RanCase(status, "pinned", "") for status in statuses)
         return Ran("WA" if "WA" in statuses else "AC", cases)
-    return resolve(workflow.task, [(problem, effect)])[0]
+    return resolve(workflow.task, [(problem, effect)], workflow.judge)[0]
 
 
 def pinned_course(

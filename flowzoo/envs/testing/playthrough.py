@@ -87,7 +87,8 @@ def guarded(workflow: Workflow, **options: object) -> Guard:
 def advance(episode: Episode) -> None:
     """Resolve effects until asks are open or the episode is done."""
     while episode.effects:
-        episode.resolve(resolve(episode.workflow.task, episode.pending_effects))
+        workflow = episode.workflow
+        episode.resolve(resolve(workflow.task, episode.pending_effects, workflow.judge))
 
 
 def sampled_reply(workflow: Workflow, *key: str | int) -> str:

@@ -150,7 +150,8 @@ def _move_together(episodes: list[Episode], rng: random.Random) -> None:
         few = rng.sample(alive, min(len(alive), 16))
         jobs = [(e, (e.problem, effect)) for e in few for effect in e.effects]
         if jobs:
-            results = resolve(few[0].workflow.task, [job for _, job in jobs])
+            workflow = few[0].workflow
+            results = resolve(workflow.task, [job for _, job in jobs], workflow.judge)
             for episode in few:
                 own_results = [r for (of, _), r in zip(jobs, results, strict=True) if of is episode]
                 if own_results:

@@ -154,7 +154,7 @@ class SearchTeam(Workflow):
             enough = last
             if not last or self.preset == "dr_mas":
                 verdict = yield self.ask("verifier_0", "verify", problem, evidence, read_verdict)
-                enough = yield from self.judge(verdict, evidence, counts)
+                enough = yield from self.score_verdict(verdict, evidence, counts)
             if enough or last:
                 break
             reply = yield self.ask("searcher_0", "search", problem, evidence, read_query)
@@ -172,7 +172,7 @@ class SearchTeam(Workflow):
             facts |= {name: counts[name] for name in _VERDICTS}
         return Outcome(final.strict, grade.score, facts)
 
-    def judge(
+    def score_verdict(
         self, verdict: Reply, evidence: RetrievedPassages, counts: Counter[str]
     ) -> Generator[Any, Any, bool]:
         """Count a verdict; returns whether it says that the evidence is enough."""

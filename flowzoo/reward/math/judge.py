@@ -153,9 +153,7 @@ def _same_set(answer: str, gold: str) -> bool:
 
 
 def _is_interval_like(answer: ParsedAnswer) -> bool:
-    if answer.kind == "relation" or answer.shape == ",":
-        return False
-    return is_real_set(answer) or answer.kind in ("seq", "set")
+    return answer.shape != "," and (is_real_set(answer) or answer.kind in ("seq", "set"))
 
 
 def _solved(inequalities: Sequence[tuple[str, ExprNode]]) -> tuple[str, Any]:

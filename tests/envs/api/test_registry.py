@@ -136,8 +136,8 @@ def test_a_policy_map_without_a_role_is_refused_before_anything_runs():
     policy = ScriptedPolicy(workflow)
     with pytest.raises(UsageError, match=r"no policy for role aggregator.*roles are generator"):
         Rollout(workflow, PolicyMap({"generator": policy}))
-    with pytest.raises(UsageError, match=r"unknown role or agent 'judge'"):
-        Rollout(workflow, PolicyMap({"generator": policy, "aggregator": policy, "judge": policy}))
+    with pytest.raises(UsageError, match=r"unknown role or agent 'referee'"):
+        Rollout(workflow, PolicyMap({"generator": policy, "aggregator": policy, "referee": policy}))
 
 
 def test_an_unknown_skill_is_refused():

@@ -36,9 +36,11 @@ def test_plain_values_are_those_of_asdict(name, task):
     )
     facts: dict[str, Any] = {**record.facts, "list": [1, {"a": (2, 3)}], "none": None}
     record = replace(record, calls=calls, facts=facts)
-    assert json.dumps(record.to_json()) == json.dumps(asdict(record))
+    values = asdict(record)
+    assert values.pop("judgments") == ()  # left out where no judge was asked
+    assert json.dumps(record.to_json()) == json.dumps(values)
     again = record_from_json(json.loads(json.dumps(record.to_json())))
-    assert json.dumps(again.to_json()) == json.dumps(asdict(record))
+    assert json.dumps(again.to_json()) == json.dumps(values)
 
 
 def test_the_mappings_of_plain_values_are_the_callers_own():

@@ -1,0 +1,162 @@
+"""Judges: policies that are never trained, whose replies are kept on disk by content."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import astuple
+from pathlib import Path
+
+from flowzoo.agents.policy import Batching, Completion, Policy, Request, Sampling
+from flowzoo.envs.script import JUDGE, Message
+from flowzoo.envs.workflow import JudgeFunction
+from flowzoo.errors import SaveError
+from flowzoo.files import file_digest
+from flowzoo.seeding import key_digest
+
+JUDGE_SAMPLING = Sampling(temperature=0.0, max_tokens=1024)
+"""Sampling of a judge: greedy, with room to explain."""
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, text BLOB NOT NULL, "
+    "finish TEXT NOT NULL, shortened INTEGER NOT NULL) WITHOUT ROWID"
+)
+
+
+class ReplyCache:
+    """Replies by key in a SQLite file, which several processes may use at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, keys: Sequence[str]) -> dict[str, Completion]:
+        """The replies that are there, by key."""
+        return self._exchange(keys, {})
+
+    def add(self, replies: Mapping[str, Completion]) -> dict[str, Completion]:
+        """Add replies and return the ones that stand: of one key the first that was added."""
+        return self._exchange(list(replies), replies)
+
+    def _exchange(
+        self, keys: Sequence[str], replies: Mapping[str, Completion]
+    ) -> dict[str, Completion]:
+        rows = [(k, encode(r.text), r.finish, r.shortened) for k, r in replies.items()]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=60)) as file, file:
+                file.execute(_TABLE)
+                file.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", rows)
+                query = "SELECT text, finish, shortened FROM replies WHERE key = ?"
+                stored = {key: file.execute(query, (key,)).fetchone() for key in keys}
+        except (sqlite3.Error, OSError) as error:
+            raise SaveError(
+                f"the judge's replies could not be read from or written to {self.path} ({error}): "
+                "free space, fix the permissions, or move away a damaged file, and try again"
+            ) from error
+        return {
+            key: Completion(
+                row[0].decode("utf-8", "surrogatepass"), finish=row[1], shortened=row[2]
+            )
+            for key, row in stored.items()
+            if row is not None
+        }
+
+
+def encode(text: str) -> bytes:
+    """`text` as bytes, halves of surrogate pairs included, which SQLite's texts cannot hold."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def model_identity(path: str) -> str:
+    """SHA-256 of the files of a model's folder, or of a single file; a hub id stays itself."""
+    source = Path(path)
+    if source.is_file():
+        return file_digest(source)
+    if not source.is_dir():
+        return path
+    files = sorted(file for file in source.iterdir() if file.is_file())
+    lines = [f"{file.name} {file_digest(file)}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+class JudgePolicy:
+    """A policy as a judge: opened when it is first asked, asked once about the same content."""
+
+    def __init__(
+        self,
+        name: str,
+        open_policy: Callable[[], Policy],
+        *,
+        identity: Callable[[], str] | None = None,
+        cache: Path | None = None,
+        sampling: Sampling | None = None,
+        batching: Batching = "static",
+    ) -> None:
+        """Describe the judge; nothing is loaded yet.
+
+        Args:
+            name: name of the policy in policy maps and records.
+            open_policy: makes the policy.
+            identity: text of model and engine in the keys of the cache.
+            cache: SQLite file of replies; None, as with a script that knows the truth: no cache.
+            sampling: the policy's, for keys and records.
+            batching: the policy's.
+        """
+        self.name, self.batching, self.sampling = name, batching, sampling
+        self._open, self._identity = open_policy, identity
+        self._cache = None if cache is None else ReplyCache(cache)
+        self._policy: Policy | None = None
+        self._prefix: tuple[str, ...] = ()
+
+    def opened(self) -> Policy:
+        """The policy, loaded if it was not yet."""
+        if self._policy is None:
+            self._policy = self._open()
+        return self._policy
+
+    def _key(self, messages: Sequence[Message]) -> str:
+        if not self._prefix:
+            values = astuple(self.sampling) if self.sampling else ()
+            self._prefix = (self._identity() if self._identity else self.name, repr(values))
+        parts = [part for message in messages for part in (message["role"], message["content"])]
+        return key_digest(JUDGE, *self._prefix, *parts).hex()
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer `requests`, in their order: equal ones once, and none that the cache has."""
+        if self._cache is None:
+            return await self.opened().generate(requests)
+        keys = [self._key(request.messages) for request in requests]
+        replies = self._cache.read(keys)
+        missing = {
+            key: request for key, request in zip(keys, requests, strict=True) if key not in replies
+        }
+        if missing:
+            answers = await self.opened().generate(list(missing.values()))
+            replies |= self._cache.add(dict(zip(missing, answers, strict=True)))
+        return [replies[key] for key in keys]
+
+    async def close(self) -> None:
+        """Close the policy, if it was opened."""
+        if self._policy is not None:
+            await self._policy.close()
+            self._policy = None
+
+
+class FunctionJudge:
+    """A function as a judge: `Workflow.judge`."""
+
+    batching: Batching = "static"
+
+    def __init__(self, function: JudgeFunction) -> None:
+        self.name, self._function = JUDGE, function
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        """Answer `requests`, in their order."""
+        return [
+            Completion(self._function(list(request.messages)), finish="scripted")
+            for request in requests
+        ]
+
+    async def close(self) -> None:
+        """No-op."""

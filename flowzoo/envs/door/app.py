@@ -1,0 +1,138 @@
+"""The server's application: `/v1/chat/completions` and `/v1/models`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from flowzoo.envs.door.run import OpenRequest, ProgramRun
+from flowzoo.envs.door.wire import (
+    ChatCall,
+    RefusalError,
+    completion,
+    events,
+    model_list,
+    read_call,
+)
+from flowzoo.envs.script import ProgramReply
+
+
+def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
+    """The application of a door with these runs, by key."""
+
+    async def chat(request: Request) -> Response:
+        run = run_of(runs, request)
+        try:
+            call = read_call(await body_of(request, run.program.request_bytes), run.program.models)
+            entry = run.ask(call)
+        except RefusalError as refusal:
+            run.refuse(refusal)
+            raise
+        return await answered(request, run, call, entry)
+
+    async def models(request: Request) -> Response:
+        return answer(200, model_list(run_of(runs, request).program.models))
+
+    async def other(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        refusal = RefusalError(
+            status,
+            "method_not_allowed" if status == 405 else "unknown_url",
+            f"There is no {request.method} {request.url.path}: the door has POST "
+            "/v1/chat/completions and GET /v1/models.",
+        )
+        try:
+            run_of(runs, request).refuse(refusal)
+        except RefusalError as unauthorised:
+            refusal = unauthorised
+        return answer(refusal.status, refusal.body())
+
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RefusalError)
+        return answer(error.status, error.body())
+
+    async def left(request: Request, error: Exception) -> Response:
+        return Response(status_code=499)  # its client has left
+
+    routes = [
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/models", models, methods=["GET"]),
+    ]
+    handlers: Any = {HTTPException: other, RefusalError: refused, ClientDisconnect: left}
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def answer(status: int, body: dict[str, Any]) -> Response:
+    """A response with a JSON body."""
+    return Response(json.dumps(body), status, media_type="application/json")
+
+
+def run_of(runs: Mapping[str, ProgramRun], request: Request) -> ProgramRun:
+    """The run whose key a request has."""
+    kind, _, key = request.headers.get("authorization", "").partition(" ")
+    run = runs.get(key.strip()) if kind.lower() == "bearer" else None
+    if run is None:
+        message = "The API key is none of a running episode: use the key that the program was given"
+        raise RefusalError(401, "invalid_api_key", message)
+    return run
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    """The body of a request.
+
+    Raises:
+        RefusalError: it has more than `most` bytes.
+    """
+    message = f"The request is larger than {most:,} bytes."
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > most:
+        raise RefusalError(413, "request_too_large", message)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise RefusalError(413, "request_too_large", message)
+    return bytes(body)
+
+
+async def answered(
+    request: Request, run: ProgramRun, call: ChatCall, entry: OpenRequest
+) -> Response:
+    """The response to an open request, once it has its reply or its client has left."""
+    departure = asyncio.ensure_future(request.receive())
+    await asyncio.wait((departure, entry.reply), return_when=asyncio.FIRST_COMPLETED)
+    if not entry.reply.done():
+        run.leave(entry)
+        raise ClientDisconnect
+    if call.stream and entry.reply.exception() is None:
+        return StreamingResponse(
+            streamed(run, call, entry, departure), media_type="text/event-stream"
+        )
+    departure.cancel()
+    reply: ProgramReply = entry.reply.result()
+    run.delivered(entry)
+    return answer(200, completion(call, entry.number, reply))
+
+
+async def streamed(
+    run: ProgramRun, call: ChatCall, entry: OpenRequest, departure: asyncio.Future[Any]
+) -> AsyncIterator[bytes]:
+    """The events of a reply; a client that goes away before the last may ask for it again."""
+    try:
+        for event in events(call, entry.number, entry.reply.result()):
+            if departure.done():
+                return
+            yield event
+        run.delivered(entry)
+    finally:
+        if entry in run.requests:
+            run.leave(entry)
+        departure.cancel()

@@ -1,0 +1,130 @@
+"""Starting agent programs: functions in threads, commands as processes, never by a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from flowzoo.envs.door.run import ProgramRun, kill_group
+
+MOST_OUTPUT = 2**20
+"""Most bytes of a command's output."""
+_LONGEST = 500  # characters of a reason
+_LOOK_S = 0.02  # seconds between two looks at a process
+
+
+def launch(run: ProgramRun, base_url: str) -> Coroutine[Any, Any, None] | None:
+    """Start a program; returns what is to be awaited beside it, for a command."""
+    if isinstance(run.program.run, tuple):
+        return _command(run, base_url)
+    loop = asyncio.get_running_loop()
+    args = (run.program.run, run.question, base_url, run.key, run.finish, loop)
+    threading.Thread(target=_call, args=args, name="agent program", daemon=True).start()
+    return None
+
+
+def _call(
+    function: Callable[..., Any],
+    question: str,
+    base_url: str,
+    key: str,
+    finish: Callable[..., None],
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    # In the program's thread.
+    try:
+        answer = function(question, base_url, key)
+        if inspect.iscoroutine(answer):
+            answer = asyncio.run(answer)
+        if answer is None or isinstance(answer, str):
+            end = ("answer", "", answer)
+        else:
+            end = ("crash", f"it returned {type(answer).__name__}, expected a text", None)
+    except BaseException as error:  # SystemExit, too: it ends the program
+        end = ("crash", clean(_described(error), base_url, key), None)
+    loop.call_soon_threadsafe(finish, *end)
+
+
+def _described(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    home = frames[0].filename if frames else ""
+    lines = [frame.lineno for frame in frames if frame.filename == home]
+    where = f" ({os.path.basename(home)}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def clean(reason: str, base_url: str, key: str) -> str:
+    """A reason as one line, without what differs from run to run."""
+    text = " ".join(reason.replace(key, "KEY").replace(base_url, "URL").split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+async def _command(run: ProgramRun, base_url: str) -> None:
+    command: tuple[str, ...] = run.program.run
+    here = "127.0.0.1"
+    skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), here)))
+    environment = {
+        **os.environ,
+        "OPENAI_BASE_URL": base_url,
+        "OPENAI_API_KEY": run.key,
+        "NO_PROXY": skipped,
+        "no_proxy": skipped,
+    }
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+        )
+    except OSError as error:
+        run.finish("crash", f"{command[0]} cannot be started: {error.strerror}")
+        return
+    run.stop = lambda: kill_group(process.pid)
+    if run.end is not None:  # ended while it was started
+        run.stop()
+    outputs = asyncio.gather(_read(run, process.stdout, MOST_OUTPUT), _tail(process.stderr))
+    await _write(process.stdin, run.question)
+    # `wait` returns when the pipes are closed, which a child that was left may keep open.
+    while (status := process.returncode) is None:
+        await asyncio.sleep(_LOOK_S)
+    kill_group(process.pid)
+    output, errors = await outputs
+    if status == 0:
+        run.finish("answer", "", output.decode("utf-8", "replace").strip() or None)
+        return
+    kind = f"exit status {status}" if status > 0 else f"signal {-status}"
+    last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    run.finish("crash", clean(f"{kind}: {last}" if last else kind, base_url, run.key))
+
+
+async def _write(stream: asyncio.StreamWriter | None, question: str) -> None:
+    assert stream is not None
+    try:
+        stream.write(question.encode("utf-8", "replace"))
+        await stream.drain()
+        stream.close()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it ended, or reads nothing
+
+
+async def _read(run: ProgramRun, stream: asyncio.StreamReader | None, most: int) -> bytes:
+    assert stream is not None
+    output = bytearray()
+    while chunk := await stream.read(2**16):
+        output += chunk
+        if len(output) > most:
+            run.finish("output", f"it printed more than {most:,} bytes")
+            return b""
+    return bytes(output)
+
+
+async def _tail(stream: asyncio.StreamReader | None) -> bytes:
+    assert stream is not None
+    output = b""
+    while chunk := await stream.read(2**16):
+        output = (output + chunk)[-4000:]
+    return output

@@ -1,0 +1,194 @@
+"""One run of an agent program: its open requests, and when they are a phase.
+
+Everything here happens on the event loop of the door, except for the functions of programs, which
+have a thread each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flowzoo.envs.door.wire import ChatCall, RefusalError
+from flowzoo.envs.script import (
+    AgentProgram,
+    Exchange,
+    ProgramEnd,
+    ProgramReply,
+    ProgramRequest,
+    Progress,
+)
+
+TICK_S = 0.005
+"""Seconds between two looks at the runs that move."""
+MOST_REFUSED = 100
+"""Refused requests after which a run is ended."""
+_PATIENCE_S = 1.0
+# Seconds without a request after which a repeated run that asked something else has diverged.
+
+
+class OpenRequest:
+    """A request of a program, and its reply."""
+
+    __slots__ = ("abandoned", "number", "reply", "request", "seen")
+
+    def __init__(self, request: ProgramRequest, number: int) -> None:
+        self.request, self.number = request, number
+        self.reply: asyncio.Future[ProgramReply] = asyncio.get_running_loop().create_future()
+        self.seen = False  # it is part of a `Progress`, and so a turn
+        self.abandoned = False  # its client went away before it had the reply
+
+
+class ProgramRun:
+    """A program that runs."""
+
+    def __init__(self, program: AgentProgram, question: str) -> None:
+        self.program, self.question = program, question
+        self.key = f"flowzoo-{secrets.token_hex(16)}"
+        self.requests: list[OpenRequest] = []  # without a reply, or with one that was not read
+        self.end: ProgramEnd | None = None
+        self.stop: Callable[[], None] = lambda: None  # ends what runs; set when it is started
+        self.calls = self.refused = 0
+        self.refusal = ""
+        self.quiet_s = 0.0  # time without a new request
+        self.used_s = 0.0  # time in which it did not wait for replies
+        self.wake = asyncio.Event()
+
+    # -- requests ------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> list[OpenRequest]:
+        """The requests that have no reply."""
+        return [entry for entry in self.requests if not entry.reply.done()]
+
+    def ask(self, call: ChatCall) -> OpenRequest:
+        """Open a request, or take up one that its client gave up and sends again.
+
+        Raises:
+            RefusalError: the run is over, or makes more calls than it may.
+        """
+        if self.end is None:
+            for entry in self.requests:
+                if entry.abandoned and entry.request == call.request:
+                    entry.abandoned = False
+                    return entry
+            if self.calls < self.program.calls:
+                self.calls += 1
+                entry = OpenRequest(call.request, self.calls)
+                self.requests.append(entry)
+                self.quiet_s = 0.0
+                self.wake.set()
+                return entry
+            self.finish("calls", f"it made {self.calls:,} calls and goes on")
+        raise over()
+
+    def leave(self, entry: OpenRequest) -> None:
+        """Note that the client of a request went away without the reply."""
+        if entry.seen:
+            entry.abandoned = True
+        elif entry in self.requests:
+            self.requests.remove(entry)
+            self.calls -= 1
+
+    def delivered(self, entry: OpenRequest) -> None:
+        """Forget a request whose reply was sent."""
+        if entry in self.requests:
+            self.requests.remove(entry)
+
+    def refuse(self, refusal: RefusalError) -> None:
+        """Count a refused request."""
+        self.refused += 1
+        self.refusal = refusal.code
+        if self.refused == MOST_REFUSED:
+            self.finish("refusals", f"{self.refused:,} of its requests were refused")
+
+    def answer(self, exchange: Exchange) -> None:
+        """Reply to open requests."""
+        for request, reply in zip(exchange.requests, exchange.replies, strict=True):
+            for entry in self.requests:
+                if not entry.reply.done() and entry.request == request:
+                    entry.reply.set_result(reply)
+                    break
+        self.quiet_s = 0.0
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Let `TICK_S` pass."""
+        # On a busy machine ticks are as late as programs are, so none is cut short for its load.
+        self.quiet_s += TICK_S
+        self.used_s += TICK_S
+        if self.used_s >= self.program.seconds:
+            self.finish("timeout", f"it ran for {self.program.seconds:g} s")
+        elif self.quiet_s >= self.program.settle:
+            self.wake.set()
+
+    async def pause(self) -> Progress:
+        """Wait for a phase, or the end."""
+
+        def is_phase() -> bool:
+            count = len(self.open)
+            return count >= self.program.at_once or (
+                count > 0 and self.quiet_s >= self.program.settle
+            )
+
+        await self._wait(is_phase)
+        if self.end is not None:
+            return Progress((), self.end)
+        for entry in self.open:
+            entry.seen = True
+        return Progress(tuple(self._sorted(entry.request for entry in self.open)))
+
+    def _sorted(self, requests: Any) -> list[ProgramRequest]:
+        order = {name: number for number, name in enumerate(self.program.models)}
+        return sorted(requests, key=lambda item: (order[item.model], item.messages, item.stop))
+
+    async def reach(self, requests: Sequence[ProgramRequest]) -> bool:
+        """Wait until `requests` are open, as in an earlier run; False if they will not be."""
+        expected = Counter(requests)
+
+        def is_there() -> bool:
+            return expected <= Counter(entry.request for entry in self.open)
+
+        def is_decided() -> bool:
+            return is_there() or (bool(self.open) and self.quiet_s >= _PATIENCE_S)
+
+        await self._wait(is_decided)
+        for entry in self.open:
+            entry.seen = True
+        return self.end is None and is_there()
+
+    async def _wait(self, ready: Callable[[], bool]) -> None:
+        while self.end is None and not ready():
+            self.wake.clear()
+            await self.wake.wait()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def finish(self, status: str, reason: str = "", answer: str | None = None) -> None:
+        """End the run; its open requests are refused and what runs is stopped."""
+        if self.end is not None:
+            return
+        self.end = ProgramEnd(answer, status, reason, self.refused, self.refusal)
+        for entry in self.open:
+            entry.reply.set_exception(over())
+            entry.reply.exception()  # read here: its client may be gone
+        self.stop()
+        self.wake.set()
+
+
+def over() -> RefusalError:
+    """The error for a request of a run that was ended."""
+    return RefusalError(403, "episode_ended", "The episode of this key has ended.")
+
+
+def kill_group(process: int) -> None:
+    """Kill a process with its children, which are in its group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process, signal.SIGKILL)

@@ -1,0 +1,253 @@
+"""The door of this process: a server on the loopback interface, and the runs that it serves.
+
+A run that waits for replies is parked under the digest of its requests and their replies. An
+`Advance` takes the parked run of its history; where there is none (a fork, another process, a run
+that was ended for room) the program is run again, with the replies of the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import resource
+import socket
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from flowzoo.envs.door.course import spot_digest
+from flowzoo.envs.door.launch import launch
+from flowzoo.envs.door.run import TICK_S, ProgramRun
+from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress
+from flowzoo.errors import DivergedError, UsageError, missing_extra
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+HOST = "127.0.0.1"
+_BACKLOG = 4096
+_FILES = 2**16
+_KEEP_ALIVE_S = 24 * 3600
+_log = logging.getLogger("flowzoo")
+
+
+class ProgramRuns:
+    """The runs of one program: some move, the others are parked."""
+
+    def __init__(self, program: AgentProgram) -> None:
+        self.program = program
+        self.slots = asyncio.Semaphore(program.most_open)
+        self.moving = 0
+        self.parked: dict[ProgramRun, bytes] = {}  # run -> its spot, the longest parked first
+        self.spots: dict[bytes, list[ProgramRun]] = {}
+        self.told: set[str] = set()
+
+    def park(self, run: ProgramRun, spot: bytes) -> None:
+        """Keep a run that waits for replies."""
+        self.parked[run] = spot
+        self.spots.setdefault(spot, []).append(run)
+
+    def take(self, spot: bytes) -> ProgramRun | None:
+        """A run that waits at `spot`, which is not parked any more; None if there is none."""
+        waiting = self.spots.get(spot)
+        if not waiting:
+            return None
+        run = waiting.pop(0)
+        del self.parked[run]
+        if not waiting:
+            del self.spots[spot]
+        return run
+
+    def surplus(self) -> list[ProgramRun]:
+        """Runs to end, the longest parked ones, so that no more are open than may be."""
+        count = len(self.parked) + self.moving - self.program.most_open
+        return [run for spot in list(self.parked.values())[:count] if (run := self.take(spot))]
+
+    def tell(self, end: ProgramEnd) -> None:
+        """Log the first failure of a kind: a program with a mistake fails in all episodes."""
+        if end.status != "answer" and end.status not in self.told:
+            self.told.add(end.status)
+            refusal = f" (a request was refused: {end.refusal})" if end.refusal else ""
+            _log.warning("agent program ended by %s: %s%s", end.status, end.reason, refusal)
+
+
+class Door:
+    """The server with its runs; `door()` has the one of this process."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.runs: dict[str, ProgramRun] = {}  # by key
+        self.programs: dict[AgentProgram, ProgramRuns] = {}
+        self.moving: set[ProgramRun] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.ticker: asyncio.Task[None] | None = None
+        self.socket = socket.create_server((HOST, 0), backlog=_BACKLOG)
+        # Accepted connections inherit it; asyncio sets it only where the protocol is named. Without
+        # it the body of an answer waits 40 ms for the client's acknowledgement of its head.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.base_url = f"http://{HOST}:{self.socket.getsockname()[1]}/v1"
+        self.loop = asyncio.new_event_loop()
+
+    def start(self, app: Starlette) -> None:
+        """Serve on a separate thread."""
+        import uvicorn
+
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            backlog=_BACKLOG,
+        )
+        server = uvicorn.Server(config)
+        _allow_files()
+
+        def serve() -> None:
+            asyncio.set_event_loop(self.loop)
+            self.loop.run_until_complete(server.serve(sockets=[self.socket]))
+
+        threading.Thread(target=serve, name="door of agent programs", daemon=True).start()
+        atexit.register(self.stop_all)
+
+    def stop_all(self) -> None:
+        """Kill what runs as a process."""
+        if os.getpid() == self.process:
+            for run in list(self.runs.values()):
+                run.stop()
+
+    # -- programs ------------------------------------------------------------------------------
+
+    async def advance(self, effect: Advance) -> Progress:
+        """Carry out an `Advance`, on the door's loop.
+
+        Raises:
+            DivergedError: the program was run again and asked something else.
+            UsageError: it would have to be run again and is not repeatable.
+        """
+        runs = self.programs.get(effect.program)
+        if runs is None:
+            runs = self.programs[effect.program] = ProgramRuns(effect.program)
+        async with runs.slots:
+            runs.moving += 1
+            try:
+                run, progress = await self._advance(runs, effect)
+            finally:
+                runs.moving -= 1
+            if progress.end is None:
+                runs.park(run, spot_digest(effect.key, progress))
+            else:
+                runs.tell(progress.end)
+        return progress
+
+    async def _advance(self, runs: ProgramRuns, effect: Advance) -> tuple[ProgramRun, Progress]:
+        run = runs.take(effect.spot) if effect.history else None
+        fresh = run is None
+        if run is None:
+            if effect.history and not effect.program.repeatable:
+                raise UsageError(
+                    "the agent program is declared as not repeatable (repeatable=false), and its "
+                    "run of this episode is not there any more: what continues copies of episodes "
+                    "(forks, tree sampling) needs a program that asks the same of the same replies"
+                )
+            for other in runs.surplus():
+                other.finish("dropped")
+                del self.runs[other.key]
+            run = self._begin(effect)
+        self.moving.add(run)
+        if self.ticker is None:
+            self.ticker = self.loop.create_task(self._tick())
+        try:
+            for exchange in effect.history if fresh else effect.history[-1:]:
+                if fresh and not await run.reach(exchange.requests):
+                    raise _diverged(run)
+                run.answer(exchange)
+            return run, await run.pause()
+        except BaseException:
+            run.finish("dropped")
+            raise
+        finally:
+            self.moving.discard(run)
+            if run.end is not None:
+                del self.runs[run.key]
+
+    def _begin(self, effect: Advance) -> ProgramRun:
+        run = ProgramRun(effect.program, effect.question)
+        self.runs[run.key] = run
+        work = launch(run, self.base_url)
+        if work is not None:
+            task = self.loop.create_task(work)
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+        return run
+
+    async def _tick(self) -> None:
+        while self.moving:
+            await asyncio.sleep(TICK_S)
+            for run in list(self.moving):
+                run.tick()
+        self.ticker = None
+
+
+def _allow_files() -> None:
+    # A function's request takes two files: 512 programs are over the usual limit of 1,024.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _FILES:
+        most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _diverged(run: ProgramRun) -> DivergedError:
+    models = ", ".join(entry.request.model for entry in run.open) or "nothing"
+    how = f"ended by {run.end.status} ({run.end.reason})" if run.end else f"asked {models}"
+    return DivergedError(
+        f"the agent program asked something else when its episode was replayed: it {how}. With the "
+        "same replies it must ask the same (no clocks, no unseeded randomness), or be declared as "
+        "not repeatable: repeatable=false"
+    )
+
+
+_DOORS: list[Door] = []
+_LOCK = threading.Lock()
+
+
+def door() -> Door:
+    """The door of this process, which is opened when it is first needed.
+
+    Raises:
+        MissingExtraError: the server's libraries are not installed.
+    """
+    with _LOCK:
+        if not _DOORS or _DOORS[0].process != os.getpid():  # a forked process has no threads
+            try:
+                from flowzoo.envs.door.app import make_app
+            except ImportError as error:
+                raise missing_extra("starlette", "programs", "an agent program") from error
+            opened = Door()
+            opened.start(make_app(opened.runs))
+            _DOORS[:] = [opened]
+        return _DOORS[0]
+
+
+def submit(effects: Sequence[Advance]) -> list[Future[Progress]]:
+    """Start to carry out effects; every program moves on at the same time."""
+    here = door()
+    return [asyncio.run_coroutine_threadsafe(here.advance(effect), here.loop) for effect in effects]
+
+
+def advance_all(effects: Sequence[Advance]) -> list[Progress]:
+    """Results of effects, in order; blocks until the last of the programs waits or has ended."""
+    futures = submit(effects)
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise

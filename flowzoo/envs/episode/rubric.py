@@ -1,0 +1,166 @@
+"""Rewards by a rubric: named criteria with weights, by functions, by the task and by a judge."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowzoo.envs.episode.faults import UngradedError, is_scale
+from flowzoo.envs.episode.turn import Turn
+from flowzoo.envs.script import Judge, Judged, Outcome, Reply, Script
+from flowzoo.envs.settings import check_number
+from flowzoo.envs.workflow import FinishedEpisode, Workflow
+from flowzoo.errors import UsageError, unknown
+from flowzoo.functions import FunctionSetting
+
+TASK_SCORE = "score"
+"""Value of `function` for the task's own score."""
+FACT = "rubric/"
+"""Start of the facts with the scores of judged criteria: 0 to 1, or None where unreadable."""
+_KEYS = ("name", "weight", "function", "question", "scale", "role")
+
+
+class Criterion(NamedTuple):
+    """A named part of a rubric: a function, or a question for a judge."""
+
+    name: str
+    weight: float
+    function: Callable[[FinishedEpisode], float] | None = None
+    """Value of a finished episode, 0 to 1; None: a judge decides."""
+    question: str = ""
+    scale: tuple[float, float] = (0.0, 1.0)
+    role: str = ""
+    """Role whose last reply is judged; empty: the last reply of the episode."""
+
+
+class Rubric:
+    """A reward: the weighted mean of its criteria, 0 to 1."""
+
+    def __init__(self, path: str) -> None:
+        """Read a TOML file: a table `[[criterion]]` for each, see docs/hooks.md.
+
+        Raises:
+            UsageError: no such file, or something else than a rubric in it.
+        """
+        self.path = path
+        try:
+            data = Path(path).read_bytes()
+            tables = tomllib.loads(data.decode("utf-8"))
+        except OSError as error:
+            raise UsageError(f"rubric {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"rubric {path} is no TOML file: {error}") from error
+        rows = tables.pop("criterion", None)
+        if tables or not isinstance(rows, list) or not rows:
+            raise UsageError(
+                f"rubric {path}: expected tables [[criterion]] and nothing else, got "
+                f"{', '.join(tables) or 'none'}"
+            )
+        self.criteria = tuple(_criterion(f"rubric {path}", row) for row in rows)
+        names = [criterion.name for criterion in self.criteria]
+        if len(set(names)) < len(names):
+            raise UsageError(f"rubric {path}: every criterion needs a name of its own, got {names}")
+        functions = [
+            c.function.digest for c in self.criteria if isinstance(c.function, FunctionSetting)
+        ]
+        self.digest = hashlib.sha256(b"\0".join([data, *map(str.encode, functions)])).hexdigest()
+
+    @property
+    def judged(self) -> tuple[Criterion, ...]:
+        """The criteria that a judge decides."""
+        return tuple(criterion for criterion in self.criteria if criterion.function is None)
+
+    def __call__(self, episode: FinishedEpisode) -> float:
+        """The reward of a finished episode.
+
+        A judged criterion counts 0 if its role wrote nothing.
+
+        Raises:
+            UngradedError: a verdict that could not be read.
+            UsageError: a function that does not return a number from 0 to 1.
+        """
+        values = [self._value(criterion, episode) for criterion in self.criteria]
+        weights = [criterion.weight for criterion in self.criteria]
+        total = sum(weight * value for weight, value in zip(weights, values, strict=True))
+        return min(1.0, total / sum(weights))
+
+    def _value(self, criterion: Criterion, episode: FinishedEpisode) -> float:
+        if criterion.function is not None:
+            value = criterion.function(episode)
+            check_number(f"rubric {self.path}: criterion {criterion.name}", value, 0, 1)
+            return float(value)
+        score = episode.facts.get(FACT + criterion.name, 0.0)
+        if score is None:
+            raise UngradedError(
+                f"problem {episode.problem.id}: the judge's verdict on criterion "
+                f"{criterion.name!r} could not be read, so the episode has no reward",
+                episode.problem.id,
+                [{"agent": agent, "reply": text} for agent, text in episode.replies],
+            )
+        return score
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)
+
+
+def task_score(episode: FinishedEpisode) -> float:
+    """The score of the task's grader."""
+    return episode.score
+
+
+def _criterion(source: str, row: Any) -> Criterion:
+    if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not row["name"]:
+        raise UsageError(f"{source}: every criterion needs a name, got {row!r:.80}")
+    name = row["name"]
+    where = f"{source}: criterion {name!r}"
+    for key in row:
+        if key not in _KEYS:
+            raise unknown(f"key of {where}", key, _KEYS)
+    weight = row.get("weight", 1.0)
+    check_number(f"{where}: weight", weight, 0)
+    if weight == 0:
+        raise UsageError(f"{where}: the weight must be above 0, got 0: leave the criterion out")
+    function, question, role = (row.get(key, "") for key in ("function", "question", "role"))
+    if not all(isinstance(text, str) for text in (function, question, role)):
+        raise UsageError(f"{where}: function, question and role must be texts")
+    if bool(function) == bool(question.strip()):
+        raise UsageError(f"{where}: expected either a `function` or a `question` for a judge")
+    if function:
+        if "scale" in row or "role" in row:
+            raise UsageError(f"{where}: scale and role belong to a `question`: leave them out")
+        is_score = function == TASK_SCORE
+        value = task_score if is_score else FunctionSetting(f"{where}: function", function)
+        return Criterion(name, float(weight), value)
+    scale = row.get("scale", [0, 1])
+    scale = tuple(scale) if isinstance(scale, list) else scale
+    if not is_scale(scale):
+        raise UsageError(
+            f"{where}: scale must be [lowest, highest], of at most six digits, got {scale!r:.60}"
+        )
+    return Criterion(name, float(weight), None, question, scale, role)
+
+
+def with_rubric(
+    script: Script, workflow: Workflow, turns: Sequence[Turn]
+) -> Generator[Any, Any, Outcome]:
+    """`script`, and after it the questions of the reward's judged criteria.
+
+    `turns` is the episode's own list, which grows. The scores become facts.
+    """
+    outcome = yield from script
+    last: dict[str, Reply] = {}
+    for turn in turns:
+        if turn.reply is not None:
+            last[workflow.agents[turn.agent][0]] = last[""] = turn.reply
+    criteria = [criterion for criterion in workflow.judged_criteria if criterion.role in last]
+    if not criteria:
+        return outcome
+    verdicts: list[Judged] = yield [
+        Judge(last[criterion.role], criterion.question, criterion.scale, criterion.name)
+        for criterion in criteria
+    ]
+    facts = {FACT + c.name: verdict.score for c, verdict in zip(criteria, verdicts, strict=True)}
+    return outcome._replace(facts={**outcome.facts, **facts})

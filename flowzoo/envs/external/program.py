@@ -1,0 +1,311 @@
+"""# Agent programs
+
+Any program that asks its agents by an OpenAI client, as a workflow: nothing in it changes but the
+base URL. Each request is a turn of the agent that its field `model` names, and the answer of the
+program is graded by the task.
+
+| | |
+|---|---|
+| Creation | `OpenAIProgram(run, task="math", roles={"writer": 1})`; `--program` |
+| Agents | as `roles` says |
+| Observation | the messages of the request |
+| Action | the reply |
+| Reward | `credit="team"`: the score of the answer, to every call |
+| End | when the program ends, or at a limit |
+
+`run` is a function `solve(problem, base_url, api_key) -> answer`, perhaps async, its name
+(`module:solve`, `path/to/file.py:solve`), or a command (`node agent.js`), which gets
+`OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and prints its answer. The
+task reads the answer as it reads a reply; a text that it cannot read is the answer itself.
+
+Requests that are open at the same time are a phase: once `at_once` of them are open, or none has
+come for `settle` seconds. Within a phase they are in the order of their roles, agents and texts,
+so that no race decides it. A request may name a role, and is then a turn of its agent with the
+fewest turns, or an agent (`generator_2`).
+
+A run of the program is a function of the problem and the replies. Where an episode is continued from
+a copy, the program is run again and told the same replies; one that then asks something else raises
+`DivergedError`.
+
+## Arguments
+| name | default | meaning |
+|---|---|---|
+| `roles` | `ROLES` of the function's module | agents by role: a mapping, or `generator:3,aggregator` |
+| `at_once` | the number of agents | number of open requests that are a phase at once; 1 for a program that waits for every reply, whose turns then start at once |
+| `settle` | 0.25 | seconds without a new request |
+| `max_calls` | 1000 | requests, after which the program is stopped |
+| `seconds` | 120 | seconds of a run, without its waiting for replies |
+| `request_bytes` | 4,194,304 | size of a request |
+| `most_open` | 512, of a command 32 | programs that run at the same time |
+| `repeatable` | true | false: the same replies may lead to other requests. Plain rollouts play it; what continues copies of episodes is refused |
+
+A program that fails ends its own episode, without an answer. Facts in `info` at the end: `ended` (`answer`,
+`crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100), `reason`, `failed`,
+`refused` (number of requests that were answered with an error) and `refusal` (code of the last).
+
+## Version history
+* v0: first version.
+"""  # noqa: E501 - rows of tables
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from flowzoo.envs.door.course import course_digest, spot_digest
+from flowzoo.envs.script import (
+    NO_COUNTS,
+    Advance,
+    AgentProgram,
+    Ask,
+    Exchange,
+    Outcome,
+    ProgramEnd,
+    ProgramReply,
+    ProgramRequest,
+    Script,
+)
+from flowzoo.envs.settings import check_number, check_whole
+from flowzoo.envs.tasks import make_task
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.workflow import Roles, Workflow
+from flowzoo.errors import UsageError, need_module
+from flowzoo.functions import FunctionSetting
+from flowzoo.seeding import key_digest
+
+MOST_RUNS, MOST_PROCESSES = 512, 32
+"""Programs that run at the same time: functions, which are threads, and commands."""
+RoleCounts = Mapping[str, int] | Sequence[str] | str
+
+
+@dataclass(frozen=True, init=False)
+class OpenAIProgram(Workflow):
+    """An agent program as a workflow; see the module's page.
+
+    Raises:
+        UsageError: no function and no command, no roles, or a number out of range.
+    """
+
+    name: ClassVar[str] = "openai_program_v0"
+    counts_replies: ClassVar[bool] = True
+
+    run: Callable[..., Any] | tuple[str, ...] = field(kw_only=True)
+    roles: RoleCounts = field(default=(), kw_only=True)  # type: ignore[misc, assignment]
+    at_once: int | None = field(default=None, kw_only=True)
+    settle: float = field(default=0.25, kw_only=True)
+    seconds: float = field(default=120.0, kw_only=True)
+    request_bytes: int = field(default=2**22, kw_only=True)
+    most_open: int | None = field(default=None, kw_only=True)
+    repeatable: bool = field(default=True, kw_only=True)
+
+    def __init__(self, run: Any, task: Any = "math", **settings: Any) -> None:
+        """Make the workflow.
+
+        Args:
+            run: the program; see the module's page.
+            task: a task, or the name of one.
+            settings: arguments of the module's page, and of every workflow.
+        """
+        values = {item.name: item.default for item in fields(self)}
+        unknown = sorted(settings.keys() - values.keys())
+        if unknown:
+            raise UsageError(f"{self.name} has no argument {', '.join(unknown)}.")
+        values |= {**settings, "run": run, "task": make_task(task)}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "run", read_program(self.run))
+        object.__setattr__(self, "roles", read_roles(self.roles or roles_beside(self.run)))
+        need_module("uvicorn", "an agent program")
+        super().__post_init__()
+        check_number("seconds", self.seconds, 0.001)
+        check_number("settle", self.settle, 0, 60)
+        check_whole("request_bytes", self.request_bytes, 1)
+        for name in ("at_once", "most_open"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1)
+
+    @property
+    def functions(self) -> Mapping[str, str]:
+        return {**super().functions, **program_files(self.run)}
+
+    def role_counts(self) -> Roles:
+        return dict(self.roles)  # type: ignore[arg-type] # pairs, once it is made
+
+    @property
+    def replayable(self) -> bool:
+        return self.repeatable
+
+    @cached_property
+    def open_limit(self) -> int:
+        usual = MOST_PROCESSES if isinstance(self.run, tuple) else MOST_RUNS
+        return self.most_open or usual
+
+    @cached_property
+    def spec(self) -> Mapping[str, Any]:
+        # The number of programs at the same time changes no episode.
+        return {name: value for name, value in super().spec.items() if name != "most_open"}
+
+    @cached_property
+    def program(self) -> AgentProgram:
+        """The program with its limits."""
+        return AgentProgram(
+            run=self.run,
+            models=tuple(dict.fromkeys((*self.role_counts(), *self.agents))),
+            at_once=self.at_once or len(self.agents),
+            settle=float(self.settle),
+            calls=self.call_limit,
+            seconds=float(self.seconds),
+            request_bytes=self.request_bytes,
+            most_open=self.open_limit,
+            repeatable=self.repeatable,
+        )
+
+    def play(self, problem: Problem) -> Script:
+        question, counts = self.task.prompt(problem), Counter[str]()
+        spot = key = key_digest(self.name, problem.id, question)
+        history: tuple[Exchange, ...] = ()
+        while True:
+            progress = yield Advance(self.program, question, history, spot, key)
+            if progress.end is not None:
+                return self._outcome(progress.end)
+            phase = self.assigned(progress.requests, counts)
+            counts.update(agent for agent, _ in phase)
+            replies = yield [Ask(agent, chat(request)) for agent, request in phase]
+            exchange = Exchange(
+                tuple(request for _, request in phase),
+                tuple(ProgramReply(reply.text, reply.counts or NO_COUNTS) for reply in replies),
+            )
+            spot = spot_digest(key, progress)
+            key, history = course_digest(spot, exchange), (*history, exchange)
+
+    def assigned(
+        self, requests: Sequence[ProgramRequest], counts: Mapping[str, int]
+    ) -> list[tuple[str, ProgramRequest]]:
+        """Agents and requests of a phase, in the order of `agents`; `counts` are earlier turns.
+
+        A request whose agents all have one in this phase stays open for the next.
+        """
+        phase: dict[str, ProgramRequest] = {}
+        for request in requests:
+            if request.model in self.agents:
+                phase.setdefault(request.model, request)
+        for request in requests:
+            free = [
+                (counts.get(agent, 0), number, agent)
+                for agent, (role, number) in self.agents.items()
+                if role == request.model and agent not in phase
+            ]
+            if free and request.model not in self.agents:
+                phase[min(free)[2]] = request
+        return [(agent, phase[agent]) for agent in self.agents if agent in phase]
+
+    def _outcome(self, end: ProgramEnd) -> Outcome:
+        answer = end.answer
+        if answer is not None:
+            readable = self.task.answer(answer)
+            answer = answer.strip() if readable is None else readable
+        facts = {
+            "ended": end.status,
+            "reason": end.reason,
+            "failed": end.status != "answer",
+            "refused": end.refused,
+            "refusal": end.refusal,
+        }
+        return Outcome(answer=answer, facts=facts)
+
+
+def chat(request: ProgramRequest) -> list[dict[str, str]]:
+    """The messages of a request."""
+    return [{"role": sender, "content": content} for sender, content in request.messages]
+
+
+def read_program(run: Any) -> Any:
+    """The program that a setting names: a function, or the words of a command.
+
+    Raises:
+        UsageError: it is neither, the function cannot be loaded or the command is not there.
+    """
+    if callable(run):
+        return run
+    command = run
+    if isinstance(run, str):
+        if is_function_name(run):
+            return FunctionSetting("program", run)
+        try:
+            command = tuple(shlex.split(run))
+        except ValueError as error:
+            raise UsageError(f"program {run!r}: {error}.") from None
+    if (
+        not isinstance(command, tuple)
+        or not command
+        or not all(isinstance(word, str) for word in command)
+    ):
+        raise UsageError(
+            "a program is a function, its name (module:function or path/to/file.py:function) or a "
+            f"command, got {run!r:.80}."
+        )
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"program {' '.join(command)!r}: there is no command {command[0]!r}.")
+    return command
+
+
+def is_function_name(text: str) -> bool:
+    """True for `module:function` and `path/to/file.py:function`; other texts are commands."""
+    where, colon, name = text.rpartition(":")
+    is_module = where.endswith(".py") or all(map(str.isidentifier, where.split(".")))
+    return bool(colon) and name.isidentifier() and is_module
+
+
+def roles_beside(run: Any) -> Any:
+    """`ROLES` of the module of a function; () if there are none."""
+    function = run.function if isinstance(run, FunctionSetting) else run
+    return getattr(sys.modules.get(getattr(function, "__module__", "")), "ROLES", ())
+
+
+def read_roles(roles: Any) -> tuple[tuple[str, int], ...]:
+    """Agents by role as pairs; of a text, `generator:3,aggregator`.
+
+    Raises:
+        UsageError: no roles, one without a name, or a number that is none.
+    """
+    if isinstance(roles, str):
+        parts = [part.strip().partition(":") for part in roles.split(",")]
+        pairs = [(name, int(count) if count.isdigit() else count or 1) for name, _, count in parts]
+    elif isinstance(roles, Mapping):
+        pairs = list(roles.items())
+    else:
+        pairs = [role if isinstance(role, tuple) else (role, 1) for role in roles]
+    if not pairs:
+        raise UsageError(
+            "name the roles of the program, which are the models that it asks for, with the number "
+            'of agents: --options roles=generator:3,aggregator, or ROLES = {"generator": 3} beside '
+            "the function."
+        )
+    for name, count in pairs:
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"roles: expected the name of a role, got {name!r}.")
+        check_whole(f"roles: the number of {name}", count, 1)
+    return tuple(pairs)
+
+
+def program_files(run: Any) -> dict[str, str]:
+    """Digests of the files of a program, by name."""
+    if isinstance(run, FunctionSetting):
+        return {f"program={run.name}": run.digest}
+    files = [Path(word) for word in run] if isinstance(run, tuple) else []
+    return {
+        f"program: {file}": hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+        if file.is_file()
+    }

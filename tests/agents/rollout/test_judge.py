@@ -1,0 +1,320 @@
+"""Judges in rollouts: batches, the cache, what a script gets, records, and replays without them."""
+
+import asyncio
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from endpoint import chat, serving
+
+from flowzoo.agents import Completion, PolicyMap, Request, Sampling
+from flowzoo.agents.evaluation.evaluate import record_from_json
+from flowzoo.agents.evaluation.summary import judge_summary, kappa, summarize
+from flowzoo.agents.judge import JudgePolicy, ReplyCache, model_identity
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
+from flowzoo.agents.scripted import ScriptedPolicy
+from flowzoo.agents.specs import make_judge
+from flowzoo.cli import main
+from flowzoo.envs import (
+    Ask,
+    EpisodeRecord,
+    Grade,
+    Judge,
+    Outcome,
+    Workflow,
+    WorkflowError,
+    make_env,
+    make_workflow,
+)
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.readers.judgments import judged_text, scripted_judge, verdict_line
+from flowzoo.envs.testing import check_workflow
+from flowzoo.errors import SaveError, UsageError
+
+
+class Pick(Workflow):
+    """Two writers; the judge's favorite is the answer, the first where none is readable."""
+
+    name = "pick_v0"
+    roles: ClassVar = {"writer": 2}
+    asks_judge: ClassVar = True
+
+    def play(self, problem):
+        """Grades are mixed with the questions, to come back in their places."""
+        prompt = self.task.prompt(problem)
+        drafts = yield [Ask(f"writer_{n}", prompt, self.task.answer) for n in range(2)]
+        grade, first, second, other = yield [
+            Grade(drafts[0].strict, of=drafts[0]),
+            *(Judge(draft, "Is it right?", (0, 10), "right") for draft in drafts),
+            Grade(drafts[1].strict, of=drafts[1]),
+        ]
+        scores = [first.score, second.score]
+        best = int((scores[1] or 0.0) > (scores[0] or 0.0))
+        facts = {"scores": scores, "best": best}
+        return Outcome(drafts[best].strict, (grade, other)[best].score, facts)
+
+
+class Silent(Pick):
+    """Yields Judge without saying so."""
+
+    asks_judge: ClassVar = False
+
+
+class Named(Pick):
+    """Has a role of the name that the judge's policy has."""
+
+    roles: ClassVar = {"writer": 2, "judge": 1}
+
+
+class Length:
+    """A judge who likes long replies, cannot read those with a 7, and remembers its batches."""
+
+    def __init__(self, batching: Any = "static", finish: Any = "stop") -> None:
+        self.name, self.batching, self.finish = "length", batching, finish
+        self.batches: list[int] = []
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        self.batches.append(len(requests))
+        return [Completion(self.reply(request), finish=self.finish) for request in requests]
+
+    def reply(self, request: Request) -> str:
+        text = judged_text(request.messages)
+        return "Hm." if "7" in text else verdict_line(request.messages, min(1.0, len(text) / 50))
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+PICK = make_workflow(Pick)
+JOBS = [EpisodeJob(PICK.task.problem(index)) for index in range(12)]
+
+
+def policies(judge: Any) -> PolicyMap:
+    return PolicyMap({"writer": ScriptedPolicy(PICK, 0.6)}).with_judge(judge)
+
+
+def played(judge: Any, **options: Any) -> list[EpisodeRecord]:
+    return Rollout(PICK, policies(judge), **options).run(JOBS)
+
+
+def cached(policy: Any, path: Path, identity: str = "length") -> JudgePolicy:
+    return JudgePolicy("judge", lambda: policy, identity=lambda: identity, cache=path)
+
+
+def test_conformance_with_a_judge_of_the_checks():
+    check_workflow(PICK)
+
+
+def test_verdicts_of_all_episodes_are_one_batch_and_equal_in_every_order():
+    judge = Length()
+    records = played(judge)
+    assert judge.batches == [24]
+    assert records == played(Length("stream"), deterministic=False, in_flight=3)
+    scores = [score for row in records for score in row.facts["scores"]]
+    assert None in scores, "unreadable verdicts come as None"
+    summary = judge_summary(records)
+    assert summary["unreadable"] == scores.count(None)
+    assert summary["verdicts"] == len(scores)
+    readable = [score for score in scores if score is not None]
+    assert summary["score"] == pytest.approx(sum(readable) / len(readable))
+    truths = [call.role_score for row in records for call in row.calls]
+    pairs = [(s >= 0.5, t == 1) for s, t in zip(scores, truths, strict=True) if s is not None]
+    assert summary["agreement"] == sum(a == b for a, b in pairs) / len(pairs)
+    assert summarize(records)["judge"] == summary
+    assert judge_summary([]) == {}
+    assert kappa(0.75, 0.5, 0.5) == 0.5
+
+
+def test_records_hold_prompts_and_verdicts_and_come_back_from_json():
+    (first, *_) = records = played(Length())
+    assert [judgment.call for judgment in first.judgments] == [0, 1]
+    assert judged_text(first.judgments[0].messages) == first.calls[0].reply
+    assert first.judgments[0].truth == first.calls[0].role_score
+    text = json.dumps([row.to_json() for row in records])
+    assert [record_from_json(row) for row in json.loads(text)] == records
+
+
+def test_the_function_of_an_environment_judges_and_replays_need_none():
+    asked: list[str] = []
+
+    def judge(messages: list[dict[str, str]]) -> str:
+        asked.append(judged_text(messages))
+        return verdict_line(messages, 0.7)
+
+    env = make_env(PICK.__class__, judge=judge)
+    env.reset(seed=3)
+    for reply in ("\\boxed{1}", "\\boxed{2}"):
+        env.step(reply)
+    assert asked == ["\\boxed{1}", "\\boxed{2}"]
+    episode = env.unwrapped.episode
+    assert episode.finished().facts["scores"] == pytest.approx([0.7, 0.7])
+    assert record(episode.fork()) == record(episode)
+    object.__setattr__(episode.workflow, "judge", None)
+    assert record(pickle.loads(pickle.dumps(episode))) == record(episode)
+    assert len(asked) == 2
+    judged = make_workflow(Pick, judge=scripted_judge)
+    alone = Rollout(judged, PolicyMap({"writer": ScriptedPolicy(PICK, 0.6)})).run(JOBS[:3])
+    assert all(score in (0.0, 0.5, 1.0) for row in alone for score in row.facts["scores"])
+
+
+@pytest.mark.parametrize("finish", ["length", "shortened"])
+def test_a_verdict_of_a_cut_prompt_or_reply_is_unreadable(finish):
+    class Cut(Length):
+        async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+            cut = {"finish": "length"} if finish == "length" else {"shortened": 5}
+            return [Completion(self.reply(request), **cut) for request in requests]
+
+    assert {score for row in played(Cut()) for score in row.facts["scores"]} == {None}
+
+
+def test_trees_ask_for_every_branch():
+    settings = TreeSettings(candidates=3, value="rollout")
+    judge = Length()
+    batch = TreeRollout(PICK, policies(judge), settings).sample(JOBS[:4])
+    assert len(batch.rows) == 4 * 2 * 3
+    # Branches: the pair of first candidates, two others a writer, and perhaps the one executed.
+    assert 4 * 5 * 2 <= sum(judge.batches) <= 4 * 6 * 2
+
+
+# -- the cache ---------------------------------------------------------------------------------
+
+
+def test_equal_questions_are_asked_once_and_never_again(tmp_path):
+    judge, path = Length(), tmp_path / "a" / "judge.sqlite"
+    records = played(cached(judge, path))
+    assert judge.batches[0] < 24, "equal replies to one problem are one question"
+    again = Length()
+    assert played(cached(again, path)) == records
+    assert again.batches == []
+    played(cached(again, path, identity="another model"))
+    sampled = JudgePolicy(
+        "judge", lambda: again, identity=lambda: "length", cache=path, sampling=Sampling(0.5)
+    )
+    played(sampled)
+    assert again.batches == judge.batches * 2
+    path.write_bytes(b"no database" * 1000)
+    with pytest.raises(SaveError, match=r"judge.sqlite .*move away a damaged file"):
+        played(cached(again, path))
+
+
+def test_processes_share_the_cache_and_the_first_reply_stands(tmp_path):
+    path = tmp_path / "judge.sqlite"
+    program = (
+        "import sys; from pathlib import Path; from flowzoo.agents.judge import ReplyCache; "
+        "from flowzoo.agents import Completion; "
+        "ReplyCache(Path(sys.argv[1])).add({'k': Completion('\\ud800 first', finish='length')})"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    first = ReplyCache(path).read(["k", "other"])
+    assert first == {"k": Completion("\ud800 first", finish="length")}
+
+    def add(number: int) -> str:
+        cache = ReplyCache(path)
+        return cache.add({"k": Completion("late"), "n": Completion(str(number))})["n"].text
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(add, range(16)))) == 1
+    assert ReplyCache(path).read(["k"]) == first
+
+
+def test_a_model_is_known_by_its_files(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    before = model_identity(str(tmp_path))
+    (tmp_path / "config.json").write_text("{ }")
+    assert model_identity(str(tmp_path)) != before
+    assert model_identity("owner/name") == "owner/name"
+
+
+def test_an_endpoint_judges_greedily_and_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
+    with serving() as server:
+        server.answer = lambda body, count: chat(verdict_line(body["messages"], 0.5))
+        spec = f"openai:judge-model@{server.url}"
+        for _ in range(2):
+            judge = make_judge(spec, PICK)
+            records = played(judge)
+            asyncio.run(judge.close())
+        assert {score for row in records for score in row.facts["scores"]} == {0.5}
+        assert len(server.seen) == len({body["messages"][-1]["content"] for body in server.seen})
+        assert {body["temperature"] for body in server.seen} == {0.0}
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_said_before_anything_is_played():
+    writer = PolicyMap({"writer": ScriptedPolicy(PICK)})
+    with pytest.raises(UsageError, match=r"asks a judge, and no policy is one: add --policy judge"):
+        Rollout(PICK, writer)
+    env = make_env(Pick)
+    env.reset(seed=0)
+    env.step("1")
+    with pytest.raises(UsageError, match=r"env\(judge=FUNCTION\)"):
+        env.step("2")
+    with pytest.raises(UsageError, match="has a role named 'judge'"):
+        make_workflow(Named)
+    with pytest.raises(UsageError, match="single_v0 asks no judge"):
+        make_workflow("single", judge=scripted_judge)
+    with pytest.raises(UsageError, match="a judge is a policy: --policy judge=POLICY"):
+        make_workflow(Pick, judge="openai:x@http://y")
+    env = make_env(Pick, judge=lambda messages: None)
+    env.reset(seed=0)
+    env.step("1")
+    with pytest.raises(UsageError, match="`judge` must return a str, got NoneType"):
+        env.step("2")
+
+
+def bad(*question: Any) -> type[Pick]:
+    class Bad(Pick):
+        def play(self, problem):
+            draft = yield Ask("writer_0", "?")
+            yield Judge(draft, *question)
+
+    return Bad
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Silent, "set `asks_judge = True`"),
+        (bad(" "), "Judge takes a question and scale"),
+        (bad("?", (1, 0)), "Judge takes a question and scale"),
+        (bad("?", (0, 1 / 3)), "at most six digits"),
+        (bad("?", (0, float("inf"))), "at most six digits"),
+        (bad(3), r"Judge\(question=...\) takes a str, got int"),
+    ],
+)
+def test_wrong_questions(kind, message):
+    workflow = make_workflow(kind)
+    policy_map = PolicyMap({"writer": ScriptedPolicy(PICK)}).with_judge(Length())
+    with pytest.raises(WorkflowError, match=message):
+        Rollout(workflow, policy_map).run(JOBS[:1])
+
+
+def test_commands(tmp_path, capsys):
+    name = f"{__file__}:Pick"
+    judge = ["--policy", "scripted:0.5", "judge=scripted:1"]
+    out = tmp_path / "results"
+    assert main(["eval", name, *judge, "--n", "5", "--out", str(out), "--lengths", "judge=/9"]) == 0
+    printed = capsys.readouterr().out
+    assert "judge: 10 verdicts, 0 unreadable; agrees with the role score on 100.0 % of 10" in (
+        " ".join(printed.split())
+    )
+    protocol = json.loads((out / "summary.json").read_text())["protocol"]
+    assert protocol["policies"]["judge"] == "judge (scripted:1)"
+    assert main(["play", name, *judge]) == 0
+    assert "judge on writer_1, right: " in capsys.readouterr().out
+    assert main(["eval", name, "--policy", "scripted:0.5"]) == 2
+    assert "--policy judge=POLICY" in capsys.readouterr().err
+    counted = ["--policy", "scripted:0.5", "judge=pocket", "--max-tokens-total", "9"]
+    assert main(["eval", name, *counted]) == 2
+    assert "the tokens of a judge are not counted" in " ".join(capsys.readouterr().err.split())
+    assert main(["eval", "single", *judge]) == 2
+    assert "this one asks none" in capsys.readouterr().err
