@@ -305,11 +305,12 @@ def regraded(place: Path, data: Path) -> list[str]:
 def learning_rows(runs: Path) -> list[list[str]]:
     """Held-out accuracy before and after, of finished runs of `flowzoo train`."""
     rows = []
-    for folder in sorted(path.parent for path in runs.glob("*/summary.json")):
+    for folder in sorted(path.parent for path in runs.rglob("summary.json")):
         summary = json.loads((folder / "summary.json").read_text())
         settings = json.loads((folder / "run.json").read_text())["settings"]
         gain = summary["gain"]
         share = " ".join(settings["sharing"]) or "shared"
+        share += f", LoRA {settings['lora_rank']}" if settings["lora_rank"] else ""
         rows.append(
             [f"{settings['workflow']}, {share}", started_from(settings["model"]),
              str(settings["seed"]), str(summary["steps"]), percent(summary["accuracy_before"]),
