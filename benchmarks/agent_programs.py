@@ -1,10 +1,11 @@
 """CPU time that the door of agent programs takes a request, and how many it holds open.
 
-    python benchmarks/agent_programs.py [--programs 16] [--agents 32] [--rounds 8]
+    python -m benchmarks.agent_programs [--programs 16] [--agents 32] [--rounds 8] [--repeat 1]
 
 Programs are commands, whose CPU time is their own; each has one request of every agent open at the
 same time, again and again. The script asks the same without a program. Prints JSON; seconds are CPU
-time of this process, which has the rollout engine and the door.
+time of this process, which has the rollout engine and the door. `--repeat` plays all that so often
+and tells the resident memory after a quarter of it and at the end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from benchmarks.harness.memory import resident_mib
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
@@ -108,6 +110,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=16)
     parser.add_argument("--agents", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
     command = (sys.executable, "-S", "-c", CLIENT, str(given.agents), str(given.rounds))
     program = OpenAIProgram(command, roles={"agent": given.agents}, at_once=given.agents)
@@ -115,14 +118,20 @@ def main() -> None:
     measure(program, 1)  # opens the door
     requests = given.programs * given.agents * given.rounds
     cpu, wall, largest = measure(program, given.programs)
+    resident = [resident_mib()]
+    for _ in range(given.repeat - 1):
+        measure(program, given.programs)
+        resident.append(resident_mib())
     cpu_script, _, _ = measure(script, given.programs)
     row = {
-        "requests": requests,
+        "requests": requests * given.repeat,
         "open at the same time": largest,
         "ms CPU a request": round(1000 * cpu / requests, 3),
         "ms CPU a request of the script": round(1000 * cpu_script / requests, 3),
         "ms CPU a request above the script": round(1000 * (cpu - cpu_script) / requests, 3),
         "seconds": round(wall, 1),
+        "resident MiB after a quarter": round(resident[(given.repeat - 1) // 4], 1),
+        "resident MiB at the end": round(resident[-1], 1),
     }
     print(json.dumps(row, indent=1))
 
