@@ -68,9 +68,10 @@ def test_without_the_measurement_no_row_goes_through_the_model_again(tiny_model,
     found: dict[bool, tuple[int, set[str], list[Any]]] = {}
     for effect in (True, False):
         model, passes = tiny_model(), Counter[str]()
+        learner = Learner(model, replace(CONFIG, update_effect=effect))  # tries the layout once
         count = partial(passes.update, ["pass"])
         model.get_input_embeddings().register_forward_hook(lambda *_, count=count: count())
-        metrics = Learner(model, replace(CONFIG, update_effect=effect)).update(rows, ADVANTAGES)
+        metrics = learner.update(rows, ADVANTAGES)
         found[effect] = passes["pass"], set(metrics), list(model.parameters())
     with_it, without = found[True], found[False]
     assert (with_it[0], without[0]) == (2, 1)
