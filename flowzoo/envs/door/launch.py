@@ -61,6 +61,7 @@ def _described(error: BaseException) -> str:
 def clean(reason: str, base_url: str, key: str) -> str:
     """A reason as one line, without what differs from run to run."""
     text = " ".join(reason.replace(key, "KEY").replace(base_url, "URL").split())
+    text = "".join(character for character in text if character.isprintable())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
@@ -92,6 +93,7 @@ async def _command(run: ProgramRun, base_url: str) -> None:
     while (status := process.returncode) is None:
         await asyncio.sleep(_LOOK_S)
     kill_group(process.pid)
+    run.stop = lambda: None  # the id may become another process's
     output, errors = await outputs
     if status == 0:
         run.finish("answer", "", output.decode("utf-8", "replace").strip() or None)

@@ -63,7 +63,7 @@ class ProgramRuns:
 
     def surplus(self) -> list[ProgramRun]:
         """Runs to end, the longest parked ones, so that no more are open than may be."""
-        count = len(self.parked) + self.moving - self.program.most_open
+        count = max(0, len(self.parked) + self.moving - self.program.most_open)
         return [run for spot in list(self.parked.values())[:count] if (run := self.take(spot))]
 
     def tell(self, end: ProgramEnd) -> None:

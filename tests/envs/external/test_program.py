@@ -203,6 +203,17 @@ def test_more_episodes_than_programs_that_may_run() -> None:
     assert [advance(episode) or episode.finished().answer for episode in episodes] == ["7"] * 5
 
 
+def test_a_run_that_waits_goes_on_where_there_is_room_for_it() -> None:
+    # Of a program that is not repeatable an ended run is an error.
+    once = replace(REVIEWED, most_open=12, repeatable=False)
+    episodes = [Episode(once, once.task.problem(n), "e") for n in range(12)]
+    for _ in range(2):
+        for episode in episodes:
+            advance(episode)
+            episode.reply(episode.waiting[0].agent, "\\boxed{7}")
+    assert [advance(episode) or episode.finished().answer for episode in episodes] == ["7"] * 12
+
+
 COMMAND = """
 import json, os, sys, urllib.request
 def ask(model, text):
