@@ -51,8 +51,8 @@ def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
         )
         try:
             run_of(runs, request).refuse(refusal)
-        except RefusalError as unauthorised:
-            refusal = unauthorised
+        except RefusalError as unauthorized:
+            refusal = unauthorized
         return answer(refusal.status, refusal.body())
 
     async def refused(request: Request, error: Exception) -> Response:
@@ -109,7 +109,7 @@ async def answered(
     """The response to an open request, once it has its reply or its client has left."""
     departure = asyncio.ensure_future(request.receive())
     await asyncio.wait((departure, entry.reply), return_when=asyncio.FIRST_COMPLETED)
-    if not entry.reply.done():
+    if departure.done():  # a reply of the same moment waits for the request to be sent again
         run.leave(entry)
         raise ClientDisconnect
     if call.stream and entry.reply.exception() is None:
