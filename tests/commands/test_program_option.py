@@ -125,3 +125,14 @@ def test_two_steps_of_training_with_a_policy_for_each_role(
     assert main(shlex.split(line)) == 0
     assert "policies: writer -> writer, reviewer -> reviewer" in capsys.readouterr().out
     assert main(["report", str(out)]) == 0
+
+
+def test_the_example_has_a_role_named_judge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[2] / "examples" / "openai_program.py"
+    line = ["eval", "--program", f"{example}:solve", "--policy", "pocket", "--n", "4"]
+    assert main([*line, "--out", str(tmp_path)]) == 0
+    assert "per episode: 3.00 calls" in capsys.readouterr().out
+    protocol = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))["protocol"]
+    assert set(protocol["policies"]) == {"solver", "judge"}
