@@ -403,17 +403,22 @@ def write_tables(out: Path, data: Path, runs: Path | None, failures: Path | None
         "real-learning": [] if runs is None else learning_rows(runs),
         "real-failures": [] if failures is None else failure_rows(failures),
     }
-    rows["real-roles"] = role_rows(kept["real-readable"].get("rows", []))
+
+    def merged(name: str) -> list[Sequence[str]]:
+        named = TABLES[name][1]
+        both = [*kept[name].get("rows", []), *rows.get(name, [])]
+        return list({tuple(row[:named]): row for row in both}.values())
+
+    rows["real-roles"] = role_rows(merged("real-readable"))
     for name, new in rows.items():
-        columns, named = TABLES[name]
-        table = {tuple(row[:named]): row for row in [*kept[name].get("rows", []), *new]}
+        columns = TABLES[name][0]
         if not new:
             continue
         played = f"python benchmarks/real_models.py qwen {name[5:]}, then --tables"
         result = {
             "command": COMMANDS.get(name, played),
             "columns": columns,
-            "rows": list(table.values()),
+            "rows": merged(name),
         }
         if name == "real-readable":
             result["before"] = before

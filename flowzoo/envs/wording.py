@@ -12,6 +12,7 @@ from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError, unknown
 
 INSTRUCTION = "instruction"  # name of the text by which the task says how an answer is written
+AGAIN = "/again"  # ends the key of examples for a role's second and later turns
 Texts = tuple[tuple[str, str], ...]  # name -> text, sorted, as a value that can be hashed
 
 
@@ -104,6 +105,11 @@ class PromptFrame(NamedTuple):
     system: str = ""
     # Worked examples, one after the other, each a chat that ends with the reply.
     examples: tuple[Message, ...] = ()
+    again: tuple[Message, ...] = ()  # more of them, first, when the role is asked again
+
+    def shown(self, turn: int) -> tuple[Message, ...]:
+        """The examples before the role's turn number `turn`, from 0."""
+        return (*self.again, *self.examples) if turn else self.examples
 
 
 def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
@@ -126,12 +132,12 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
     return tuple(sorted(roles))
 
 
-def framed(messages: list[Message], frame: PromptFrame) -> list[Message]:
-    """A chat with a system message and worked examples before it."""
+def framed(messages: list[Message], frame: PromptFrame, turn: int) -> list[Message]:
+    """The chat of a role's turn number `turn`, with system message and examples before it."""
     # The chat's own system message, if it has one, follows the frame's in one message.
     system, rest = frame.system, messages
     if messages and messages[0]["role"] == "system":
         first, rest = messages[0]["content"], messages[1:]
         system = f"{system}\n\n{first}" if system else first
     head: list[Message] = [{"role": "system", "content": system}] if system else []
-    return [*head, *(message.copy() for message in frame.examples), *rest]
+    return [*head, *(message.copy() for message in frame.shown(turn)), *rest]

@@ -19,6 +19,7 @@ from flowzoo.envs.script import JUDGE, Grade, Message, Outcome, Reply, Responder
 from flowzoo.envs.settings import check_number, check_whole, plain_integers, plain_setting
 from flowzoo.envs.tasks.task import KINDS, Problem, Task
 from flowzoo.envs.wording import (
+    AGAIN,
     INSTRUCTION,
     PromptFrame,
     Texts,
@@ -174,8 +175,9 @@ class Workflow:
     system: Texts | Mapping[str, str] = field(default=(), kw_only=True)
     """System messages by role."""
     examples: Any = field(default=(), kw_only=True)
-    """Chats by role, shown before the role's own; `env()` and `make_workflow()` take a number of
-    worked examples, too. See `flowzoo.envs.episode.examples`."""
+    """Chats by role, shown before the role's own, and by `ROLE/again`, before its later turns;
+    `env()` and `make_workflow()` take a number of worked examples, too. See
+    `flowzoo.envs.episode.examples`."""
 
     def __post_init__(self) -> None:
         plain_integers(self)
@@ -214,9 +216,9 @@ class Workflow:
         examples = plain_examples(self.examples)
         for name, value in (("texts", texts), ("system", system), ("examples", examples)):
             object.__setattr__(self, name, value)
-        for role, _ in (*system, *examples):
-            if role not in self.role_counts():
-                raise unknown("role of a system message or example", role, self.role_counts())
+        for name, _ in (*system, *((name.removesuffix(AGAIN), chat) for name, chat in examples)):
+            if name not in self.role_counts():
+                raise unknown("role of a system message or example", name, self.role_counts())
         if texts:
             defaults = {**type(self).prompts, INSTRUCTION: self.task.instruction}
             merged = replaced("text", defaults, texts)
@@ -237,15 +239,16 @@ class Workflow:
     @cached_property
     def frames(self) -> Mapping[str, PromptFrame]:
         """System message and worked examples of the roles that have any."""
-        system, chats = dict(plain_texts("system", self.system)), dict(self.examples)
+        system = dict(plain_texts("system", self.system))
+        chats: dict[str, tuple[Message, ...]] = {
+            name: tuple({"role": sender, "content": content} for sender, content in chat)
+            for name, chat in self.examples
+        }
         return {
             role: PromptFrame(
-                system.get(role, ""),
-                tuple(
-                    {"role": sender, "content": content} for sender, content in chats.get(role, ())
-                ),
+                system.get(role, ""), chats.get(role, ()), chats.get(f"{role}{AGAIN}", ())
             )
-            for role in {**system, **chats}
+            for role in {**system, **{name.removesuffix(AGAIN): () for name in chats}}
         }
 
     def _check_functions(self) -> None:

@@ -350,7 +350,7 @@ class Episode:
                 )
             turn = Turn(ask, call + slot, slot, counts.get(agent, 0), phase, logged)
             if frames and (frame := frames.get(agents[agent][0])):
-                turn.messages = framed(turn.messages, frame)
+                turn.messages = framed(turn.messages, frame, turn.turn)
             counts[agent] = turn.turn + 1
             opened.append(turn)
         if len(opened) > 1 and len({turn.agent for turn in opened}) < len(opened):

@@ -10,6 +10,7 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.readers.judgments import scripted_judge
 from flowzoo.envs.script import Message
 from flowzoo.envs.settings import check_whole
+from flowzoo.envs.wording import AGAIN
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
@@ -30,7 +31,7 @@ class WorkedExample(NamedTuple):
 def with_examples(workflow: Workflow, count: int) -> Workflow:
     """The workflow with `count` worked examples of every role before its chats.
 
-    A role that is asked again has one of its second turn before them.
+    A role that is asked again sees one of its second turn, too, in front of them.
 
     Raises:
         UsageError: the task has no problems for examples, or a role has fewer replies of its
@@ -38,8 +39,8 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
     """
     # Small language models copy the form of an example where they do not follow the sentence that
     # asks for it. The role does its job rightly in its examples, and the others half of the time:
-    # evaluators see right and wrong answers, aggregators ballots of both. First turns stand last:
-    # they are most calls, and the nearest example is copied most.
+    # evaluators see right and wrong answers, aggregators ballots of both. A second turn mends a
+    # wrong first one, which has no place before a first turn.
     check_whole("examples", count, 0)
     if not count:
         return workflow
@@ -56,7 +57,7 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
             varied = len({repr(example.value) for example in first}) >= count
             if varied and (second or number >= LATER):
                 break
-        chosen = [*second[:1], *_varied(first, count)]
+        chosen = _varied(first, count)
         if len(chosen) < count:
             raise UsageError(
                 f"examples={count}: only {len(chosen)} different examples of {role} that can be "
@@ -64,6 +65,8 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
                 f"examples={len(chosen)}"
             )
         chats[role] = tuple(message for example in chosen for message in example.messages)
+        if second:
+            chats[f"{role}{AGAIN}"] = second[0].messages
     return replace(workflow, examples=chats)
 
 

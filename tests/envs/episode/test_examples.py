@@ -24,7 +24,7 @@ def test_every_role_is_shown_exchanges_that_can_be_read(name: str, texts: str) -
     play_out(episode)
     for turn in episode.turns:
         role = workflow.agents[turn.agent][0]
-        shown = list(workflow.frames[role].examples)
+        shown = list(workflow.frames[role].shown(turn.turn))
         assert turn.messages[: len(shown)] == shown
         assert turn.messages[len(shown)]["role"] == "user"
         replies = [message["content"] for message in shown if message["role"] == "assistant"]
@@ -59,15 +59,16 @@ def test_choices_and_verdicts_vary() -> None:
     ("name", "task", "critique"),
     [("eval_opt", "math", "Incorrect"), ("coder_tester", "code", "Mismatches")],
 )
-def test_a_role_that_is_asked_again_is_shown_a_turn_that_mends_its_first(
+def test_only_a_role_that_is_asked_again_is_shown_a_turn_that_mends_its_first(
     name: str, task: str, critique: str
 ) -> None:
     workflow = make_workflow(name, task, examples=4)
     role = "generator" if name == "eval_opt" else "coder"
-    chat = workflow.frames[role].examples
+    frame = workflow.frames[role]
+    chat = frame.shown(1)
     (index,) = [at for at, message in enumerate(chat) if critique in message["content"]]
     assert index < 3  # before the first turns
-    assert len(chat) == 2 * 4 + index + 2
+    assert frame.shown(0) == chat[index + 2 :] and len(frame.shown(0)) == 2 * 4
     assert workflow.task.answer(chat[index + 1]["content"]) is not None
     assert not any(chat[index + 1]["content"] in before["content"] for before in chat[: index + 1])
 
