@@ -101,8 +101,9 @@ class ComputeOptions:
     """Learning rate at the end of the schedules linear and cosine."""
     clip_norm: float = 1.0
     """Each policy's gradient is scaled down to at most this norm; 0: never."""
-    compute: Compute = "float32"
-    """Number format of the learner's matrix products; bfloat16 is for GPUs."""
+    compute: Compute | None = None
+    """Number format of the learner's matrix products. None: bfloat16 where the device multiplies it
+    and the models have 100 million weights or more, as in `engine_dtype`; else float32."""
     weights: Compute = "float32"
     """Number format of the weights that are kept. `bfloat16`, with `compute` bfloat16: half the
     memory of a trained model, its gradients and moments, rounded at random so that small steps
@@ -227,6 +228,7 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     # A learner without a run: no warm-up, no test of the layout, no further gradients.
     warmup: int = 0
     layout: LayoutChoice = "packed"
+    compute: Compute = "float32"
     old_logp: OldLogp = "sampler"
     # Microbatches are then cut within roles, which changes results by rounding only.
     role_gradients: bool = False

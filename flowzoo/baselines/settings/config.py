@@ -54,7 +54,7 @@ AEC = "aec"
 
 _CONTINUED: Mapping[str, Any] = {
     "shard_jobs": None, "prompts": None, "examples": None, "engine_dtype": "auto",
-    "old_logp": None,
+    "old_logp": None, "compute": None,
 }  # fmt: skip
 """Settings whose automatic value a continued run keeps, with the value that means automatic."""
 

@@ -18,6 +18,7 @@ from flowzoo.agents.traits import (
     traits_of,
     vllm_device,
 )
+from flowzoo.baselines.learner.config import Compute
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.errors import UsageError
@@ -84,6 +85,10 @@ def settle(
     sources: dict[str, str] = {}
     if requested == "auto" and dtype != "float32":
         by_model["engine_dtype"], sources["engine_dtype"] = dtype, "the model"
+    if config.compute is None:
+        config = replace(config, compute=run_compute(config, names))
+        if config.compute == "bfloat16":
+            by_model["compute"], sources["compute"] = "bfloat16", "the model"
     if config.old_logp is None:
         config = replace(config, old_logp=config.usual_old_logp)
         if dtype == "int8":
@@ -129,17 +134,34 @@ def run_dtype(config: TrainConfig, names: Sequence[str]) -> EngineDType:
     if config.engine_dtype != "auto":
         return config.engine_dtype
     engine = find_engine(config.engine)
-    named = per_policy(config.models, names, "models")
-    models = sorted({named.get(name, config.model) for name in names})
-    if engine.traits.server or any(name.partition(":")[0] == "pocket" for name in models):
+    if engine.traits.server:
         return "float32"
     device = config.device
     if config.rollout_gpus:
         device = "cuda"
     elif engine.traits.own_weights or device == "auto":
         device = vllm_device()
+    return _common_dtype(config, names, device)
+
+
+def run_compute(config: TrainConfig, names: Sequence[str]) -> Compute:
+    """The number format of matrix products of a run's learners: one for all policies."""
+    if config.weights == "bfloat16":
+        return "bfloat16"
+    device = vllm_device() if config.device == "auto" else config.device
+    dtype = _common_dtype(config, names, device, config.frozen)
+    return "bfloat16" if dtype == "bfloat16" else "float32"
+
+
+def _common_dtype(
+    config: TrainConfig, names: Sequence[str], device: str, without: Sequence[str] = ()
+) -> EngineDType:
+    # The format that suits the models of the policies `names`; float32 if they differ.
+    named = per_policy(config.models, names, "models")
+    models = sorted({named.get(name, config.model) for name in names if name not in without})
+    if any(name.partition(":")[0] == "pocket" for name in models):
+        return "float32"
     dtypes = {dtype_for("auto", name, device) for name in models}
-    # Models that differ sample in float32, which suits all.
     return dtypes.pop() if len(dtypes) == 1 else "float32"
 
 

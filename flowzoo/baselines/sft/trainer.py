@@ -73,6 +73,7 @@ class SupervisedTrainer:
             if config.eval_problems is not None
             else settings.eval_problems,
             engine_dtype=settings.engine_dtype,
+            compute=settings.compute,
         )
         self.budgets = token_budgets(settings, self.roles)
         count = config.eval_problems

@@ -15,6 +15,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import (
     BY_MODEL,
     learning_rate,
+    run_compute,
     run_dtype,
     settle,
 )
@@ -99,7 +100,7 @@ def test_larger_models_learn_more_slowly_and_adapters_faster(weights, full, adap
 
 def test_every_default_is_told_with_what_it_follows_from(folder):
     def line(dtype="float32", **changes):
-        config = TrainConfig(**changes, engine_dtype=dtype)
+        config = TrainConfig(**{"compute": "float32", **changes}, engine_dtype=dtype)
         found = settle(config, ["shared"], TASK)
         return defaults_line(found.by_model, found.sources)
 
@@ -157,6 +158,24 @@ def test_the_engines_number_format_follows_from_models_and_hardware(folder):
         assert again.settled_dtype == before["engine_dtype"]
 
 
+def test_the_learners_number_format_follows_from_models_and_hardware(folder):
+    lower = "bfloat16" if has_bfloat16("cpu") else "float32"
+    config = TrainConfig(model=folder(), device="cpu", engine_dtype="float32")
+    settled = settle(config, ["shared"], TASK)
+    assert settled.config.compute == lower
+    assert settled.by_model.get("compute", "float32") == lower, "printed if it is bfloat16"
+    assert run_compute(TrainConfig(), ["shared"]) == "float32", "a pocket model"
+    mixed = replace(config, models=("b=pocket",))
+    assert run_compute(mixed, ["a", "b"]) == "float32", "one number format for all"
+    mixed = replace(mixed, models=("b=pocket",), frozen=("b",))
+    assert run_compute(mixed, ["a", "b"]) == lower, "of those that learn"
+    assert run_compute(replace(TrainConfig(), weights="bfloat16"), ["shared"]) == "bfloat16"
+    exact = settle(replace(config, compute="float32"), ["shared"], TASK)
+    assert exact.config.compute == "float32"
+    assert "compute" not in exact.by_model
+    assert TrainConfig(model="nowhere").settled({"compute": "bfloat16"}).compute == "bfloat16"
+
+
 def test_several_models_share_what_suits_all(folder):
     config = TrainConfig(models=(f"b={folder()}",), sharing=("generator=a", "aggregator=b"))
     plan = resolve(config)
@@ -177,7 +196,12 @@ def test_several_models_share_what_suits_all(folder):
 
 def test_what_is_given_stays_and_then_no_model_is_looked_at():
     config = TrainConfig(
-        model="nowhere", lr=3e-5, max_tokens=77, eval_problems=9, engine_dtype="float32"
+        model="nowhere",
+        lr=3e-5,
+        max_tokens=77,
+        eval_problems=9,
+        engine_dtype="float32",
+        compute="float32",
     )
     settled = settle(config, ["shared"], TASK)
     plain: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "old_logp": "sampler"}
@@ -189,7 +213,7 @@ def test_what_is_given_stays_and_then_no_model_is_looked_at():
 def test_a_run_that_is_continued_keeps_its_own():
     sampling = {"temperature": 0.7, "top_p": 0.9, "top_k": 4}
     before = {"lr": 3e-5, "max_tokens": 50, "eval_problems": 9} | sampling
-    later = TrainConfig(model="nowhere", engine_dtype="float32")
+    later = TrainConfig(model="nowhere", engine_dtype="float32", compute="float32")
     settled = settle(later, ["shared"], TASK, before)
     assert {name: getattr(settled.config, name) for name in BY_MODEL} == before
     assert settled.by_model == {}

@@ -68,7 +68,8 @@ def test_only_a_role_that_is_asked_again_is_shown_a_turn_that_mends_its_first(
     chat = frame.shown(1)
     (index,) = [at for at, message in enumerate(chat) if critique in message["content"]]
     assert index < 3  # before the first turns
-    assert frame.shown(0) == chat[index + 2 :] and len(frame.shown(0)) == 2 * 4
+    assert frame.shown(0) == chat[index + 2 :]
+    assert len(frame.shown(0)) == 2 * 4
     assert workflow.task.answer(chat[index + 1]["content"]) is not None
     assert not any(chat[index + 1]["content"] in before["content"] for before in chat[: index + 1])
 
