@@ -39,6 +39,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Serve until Ctrl-C."""
+    from flowzoo.agents.serving.questions import check_served
     from flowzoo.agents.serving.server import TeamServer, bind
     from flowzoo.agents.serving.service import ServingLimits, TeamService
     from flowzoo.commands.policies import check_policy_map, open_policy_map
@@ -47,6 +48,7 @@ def run(options: Options) -> int:
 
     check_options(options)
     workflow = build_workflow(options.workflow, options.problems, options.policies.specs)
+    check_served(workflow)
     check_policy_map(workflow, options.policies)
     grading_of(workflow)
     opened = bind(options.host, options.port, options.api_key)
@@ -66,7 +68,7 @@ def run(options: Options) -> int:
         line = f"serving {', '.join(service.team.models)} at {url} (Ctrl-C ends it)"
         server = TeamServer(service, opened, options.grace, partial(print, line, flush=True))
         tell = partial(print, file=sys.stderr, flush=True)
-        with interruptible(lambda: f"{service.answered:,} requests were answered"), watched(tell):
+        with interruptible(lambda: f"requests answered: {service.answered:,}"), watched(tell):
             asyncio.run(server.run_until_stopped())
     return 0
 
