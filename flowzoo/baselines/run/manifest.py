@@ -181,7 +181,7 @@ def _record(path: Path) -> FileRecord:
 
 
 def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
-    """Find an intact checkpoint: `best` (by validation score), `last`, or the number of its step."""
+    """Find an intact checkpoint: `best` (by validation score), `last`, or the number of a step."""
     infos = checkpoints(run / "checkpoints")
     steps = {str(info.step): info for info in infos}
     if step in steps:

@@ -416,7 +416,7 @@ def test_an_answer_that_takes_too_long_is_an_error(stream):
     ],
 )
 def test_a_policy_that_fails_fails_its_requests_alone(error, code, text, caplog):
-    policy = Gate(error=error)
+    policy = Gate(batching="static", error=error)
     policy.open.set()
     with gated(policy) as served:
         reply = httpx.post(
