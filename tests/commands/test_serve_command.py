@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 
 import openai
 import pytest
+from blocks import blocks_of, commands_of
 
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
@@ -26,6 +28,7 @@ from flowzoo.commands.policies import PolicyOptions
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
 pytestmark = pytest.mark.xdist_group("serve_command")
 
 
@@ -79,6 +82,21 @@ def test_a_signal_lets_open_requests_finish(number, status):
         assert ended(process, number) == (status, "interrupted: requests answered: 1")
         thread.join(20)
         assert sum(chunk.choices[0].finish_reason == "stop" for chunk in replies) == 100
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_examples_of_the_page_run_as_written(capsys):
+    blocks = {block.language: block.text for block in blocks_of(PAGE) if block.text}
+    lines = [block.text for block in blocks_of(PAGE) if block.language == ""]
+    assert all(args[0] == "serve" for args in commands_of(blocks_of(PAGE)[0]))
+    with served("voting", "--temperature", "0") as (_, url, _):
+        curl = next(line for line in lines if line.startswith("curl"))
+        command = shlex.split(curl.replace("http://127.0.0.1:8000/v1", url))
+        done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        assert done["choices"][0]["message"]["content"] == "18"
+        capsys.readouterr()
+        exec(blocks["python"].replace("http://127.0.0.1:8000/v1", url), {})
+        assert capsys.readouterr().out.strip() == blocks["output"].strip()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")

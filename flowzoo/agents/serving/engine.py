@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import count
 from typing import Any
 
 from flowzoo.agents.policy import Policy
@@ -22,7 +21,8 @@ from flowzoo.agents.rollout.engine import (
 from flowzoo.envs.tasks.task import Task
 
 GATHER_S = 0.003
-"""Seconds in which requests that come together gather, before a policy gets them as one batch."""
+"""Seconds without a play that begins or ends after which policies get what is waiting, as one batch."""
+_MOST_GATHERED = 10  # times that plays may come and prolong this
 
 
 class ServingEngine(RolloutEngine):
@@ -40,11 +40,14 @@ class ServingEngine(RolloutEngine):
             resolver=resolver,
         )
         self.futures: dict[str, asyncio.Future[Any]] = {}
-        self._numbers = count()
+        self.begun = self.ended = 0
+        """Numbers of plays."""
+        self._gathered = 0
 
     def add(self, play: Play) -> asyncio.Future[Any]:
         """Begin a play; returns the future of its result. Cancelling it drops the play."""
-        root = RootPlay(number := next(self._numbers), str(number))
+        root = RootPlay(self.begun, str(self.begun))
+        self.begun += 1
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.futures[root.key] = future
         future.add_done_callback(partial(self._forget, root))
@@ -58,7 +61,7 @@ class ServingEngine(RolloutEngine):
         try:
             while True:
                 await self.wake.wait()
-                await asyncio.sleep(GATHER_S)
+                await self._gather()
                 self.wake.clear()
                 self._grade()
                 self._ask()
@@ -67,8 +70,17 @@ class ServingEngine(RolloutEngine):
         finally:
             await self.end_tasks()
 
+    async def _gather(self) -> None:
+        # Clients that got their answers from one batch send their next requests one by one.
+        for _ in range(_MOST_GATHERED):
+            if self._gathered == self.begun + self.ended:
+                break
+            self._gathered = self.begun + self.ended
+            await asyncio.sleep(GATHER_S)
+
     def _forget(self, root: RootPlay, future: asyncio.Future[Any]) -> None:
         self.active_plays -= 1
+        self.ended += 1
         del self.futures[root.key]
         if future.cancelled() or future.exception() is not None:
             self._leave_queues([root])
