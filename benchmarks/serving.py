@@ -1,11 +1,11 @@
 """Requests a second of `flowzoo serve`, beside a rollout of the same episodes.
 
-    python -m benchmarks.serving [WORKFLOW] [--requests 256] [--rounds 3] [--out FILE]
+    python -m benchmarks.serving [WORKFLOW] [--requests 128] [--rounds 5] [--out FILE]
 
 The pocket model at temperature 0. The server is a process; the client, in this one, has 1, 16 and
 64 requests open and sends the next with each answer. The rollout, in this process, has as many
-episodes open. Answers must be equal. Rows are medians of the rounds; CPU time is that of the
-process that plays, without the client's.
+episodes open. Answers must be equal. Rows are the best of the rounds, as others may use the
+machine; CPU time is that of the process that plays, without the client's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from flowzoo.agents import PolicyMap
@@ -122,15 +121,11 @@ def measured(
 
 def row_of(at_once: int, rounds: Sequence[Round], requests: int) -> list[str]:
     """A row of the table."""
-    served, served_cpu, played, played_cpu = map(median, zip(*rounds, strict=True))
-    ratio, cpu_ratio = (median(row) for row in zip(
-        *((item.played / item.served, item.played_cpu / item.served_cpu) for item in rounds),
-        strict=True,
-    ))  # fmt: skip
+    served, served_cpu, played, played_cpu = map(min, zip(*rounds, strict=True))
     return [
-        str(at_once), f"{requests / served:.0f}", f"{requests / played:.0f}", f"{ratio:.2f}",
-        f"{1000 * served_cpu / requests:.1f}", f"{1000 * played_cpu / requests:.1f}",
-        f"{cpu_ratio:.2f}",
+        str(at_once), f"{requests / served:.0f}", f"{requests / played:.0f}",
+        f"{played / served:.2f}", f"{1000 * served_cpu / requests:.1f}",
+        f"{1000 * played_cpu / requests:.1f}", f"{played_cpu / served_cpu:.2f}",
     ]  # fmt: skip
 
 
@@ -144,8 +139,8 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workflow", nargs="?", default="voting")
-    parser.add_argument("--requests", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out")
     given = parser.parse_args()
     workflow = make_workflow(given.workflow)
@@ -158,7 +153,7 @@ def main() -> None:
             rows.append(row_of(at_once, rounds, given.requests))
             print(dict(zip(COLUMNS, rows[-1], strict=False)), flush=True)
     line = f"{given.workflow} --requests {given.requests} --rounds {given.rounds}"
-    command = f"python -m benchmarks.serving {line}"
+    command = f"taskset -c 0 python -m benchmarks.serving {line}"
     if given.out:
         data = {"command": command, "columns": COLUMNS, "rows": rows}
         Path(given.out).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

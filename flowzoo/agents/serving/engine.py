@@ -21,7 +21,7 @@ from flowzoo.agents.rollout.engine import (
 from flowzoo.envs.tasks.task import Task
 
 GATHER_S = 0.003
-"""Seconds without a play that begins or ends after which policies get what is waiting, as one batch."""
+"""Seconds in which no play begins or ends, after which policies get what is waiting as a batch."""
 _MOST_GATHERED = 10  # times that plays may come and prolong this
 
 
@@ -123,7 +123,11 @@ class ServingEngine(RolloutEngine):
             await super()._generate(policy, batch)
         except Exception as error:
             self.busy.discard(policy.name)
-            self._break([waiting.play.root for waiting in batch], error)
+            if len(batch) == 1:
+                self._break([batch[0].play.root], error)
+                return
+            for waiting in batch:  # the fault may be in one of them: a chat that has no template
+                self._spawn(self._generate(policy, [waiting]))
 
     async def _grade_chunk(
         self, plays: list[RunningPlay], effects: Sequence[PendingEffect]

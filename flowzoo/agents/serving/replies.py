@@ -64,9 +64,10 @@ def completion(
 
 def _extras(request: ServedRequest, answer: TeamAnswer, by_team: bool) -> dict[str, Any]:
     # The field `flowzoo` of a choice.
-    if not by_team and not request.transcript:
+    shortened = sum(done.shortened for done in answer.completions)
+    if not (by_team or request.transcript or shortened):
         return {}
-    facts: dict[str, Any] = {"calls": len(answer.completions)}
+    facts: dict[str, Any] = {"calls": len(answer.completions), "shortened": shortened}
     if by_team:
         facts["unseen_messages"] = len(request.messages) - 1
     if request.transcript:

@@ -14,12 +14,21 @@ import openai
 import pytest
 from served import Gate, Served, serving
 
-from flowzoo.agents.policy import Sampling
+from flowzoo.agents.policy import Completion, Sampling
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.serving.service import ServingLimits, TeamService
 from flowzoo.agents.specs import make_policy
-from flowzoo.envs import Ask, EpisodeRecord, Grade, Outcome, Problem, Workflow, make_workflow
+from flowzoo.envs import (
+    Ask,
+    EpisodeRecord,
+    Grade,
+    OpenAIProgram,
+    Outcome,
+    Problem,
+    Workflow,
+    make_workflow,
+)
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.workflow import Roles
 from flowzoo.errors import RetrieverError, UsageError
@@ -429,6 +438,44 @@ def test_a_policy_that_fails_fails_its_requests_alone(error, code, text, caplog)
     assert caplog.records
 
 
+class Choosy(Gate):
+    """Cannot take some chats."""
+
+    async def generate(self, requests: Any) -> Any:
+        """Fail for all if one cannot be taken."""
+        if any("bad" in request.messages[-1]["content"] for request in requests):
+            raise ValueError("no template")
+        return await super().generate(requests)
+
+
+def test_a_chat_that_a_policy_cannot_take_fails_alone():
+    policy = Choosy(batching="static")
+    policy.open.set()
+    with gated(policy) as served:
+
+        async def ask_all() -> list[Any]:
+            async with openai.AsyncOpenAI(
+                base_url=served.url, api_key="any", max_retries=0
+            ) as asker:
+                create = asker.chat.completions.create
+                texts = ["one", "bad", "two", "bad", "three"]
+                asks = [create(model="generator", messages=user(text)) for text in texts]
+                return await asyncio.gather(*asks, return_exceptions=True)
+
+        for _ in range(3):
+            kinds = [type(reply).__name__ for reply in asyncio.run(ask_all())]
+            good, bad = "ChatCompletion", "InternalServerError"
+            assert kinds == [good, bad, good, bad, good]
+
+
+def test_a_shortened_prompt_is_reported(sampled):
+    create = client(sampled).chat.completions.create
+    for model in ("voting_v0", "generator"):
+        reply = create(model=model, messages=user("Compute 3*4+5. " * 2000), max_tokens=8)
+        assert reply.choices[0].flowzoo["shortened"] > 0
+    assert create(model="voting_v0", messages=QUESTION).choices[0].flowzoo["shortened"] == 0
+
+
 @dataclass(frozen=True)
 class Steered(Workflow):
     """Asks again where the grade says that the answer is wrong."""
@@ -466,6 +513,58 @@ def test_what_cannot_play_a_question_is_refused_at_the_start(workflow, task, mes
     made = make_workflow(workflow, task)
     with pytest.raises(UsageError, match=message):
         TeamService(made, PolicyMap.shared(Gate(), made.role_counts()))
+
+
+class Versatile(Gate):
+    """Answers everything with the same text."""
+
+    async def generate(self, requests: Any) -> Any:
+        """Answer."""
+        text = "\\boxed{7}\n```python\nprint(3 + 4)\n```\n<answer>Rome</answer>"
+        self.asked += len(requests)
+        self.prompts = [request.messages[-1]["content"] for request in requests]
+        return [Completion(text) for _ in requests]
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "answer"),
+    [
+        ("single", "code", "print(3 + 4)"),
+        ("voting", "code", None),  # no candidate has the number 7
+        ("eval_opt", "code", "print(3 + 4)"),
+        ("coder_tester", "code", "print(3 + 4)"),
+        ("orch_workers", "math", "7"),
+        ("reasoner_tool", "math", "7"),
+        ("search_team", "search", "Rome"),
+    ],
+)
+def test_workflows_play_questions_of_their_tasks(name, task, answer):
+    settings = {"tools": "tests"} if name == "eval_opt" else {}
+    workflow, policy = make_workflow(name, task, **settings), Versatile()
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        reply = client(served).chat.completions.create(model=workflow.name, messages=QUESTION)
+        assert reply.choices[0].message.content == (answer or "")
+        assert (reply.choices[0].message.refusal is None) == (answer is not None)
+        assert reply.choices[0].flowzoo["calls"] == policy.asked
+        assert reply.usage is None  # this policy counts no tokens
+    assert "public tests" not in policy.prompts[0] or "no public tests" in policy.prompts[0]
+
+
+def test_a_program_is_served_too():
+
+    def solve(problem: str, base_url: str, api_key: str) -> str:
+        asker = openai.OpenAI(base_url=base_url, api_key=api_key)
+        messages: Any = user(problem)
+        return asker.chat.completions.create(
+            model="solver", messages=messages
+        ).choices[0].message.content or ""  # fmt: skip
+
+    workflow = OpenAIProgram(solve, roles="solver", at_once=1)
+    policy = Gate()
+    policy.open.set()
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        reply = client(served).chat.completions.create(model=workflow.name, messages=QUESTION)
+        assert reply.choices[0].message.content == "7"
 
 
 @pytest.mark.parametrize("grace", [5.0, 0.2])
