@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -415,6 +416,32 @@ def test_an_answer_that_takes_too_long_is_an_error(stream):
         else:
             assert (reply.status_code, reply.json()["error"]["code"]) == (504, "timeout")
         until(lambda: not served.service.engine.futures)
+
+
+def test_a_body_that_does_not_come_is_an_error():
+    with gated(Gate(), limits=ServingLimits(seconds=0.2)) as served:
+        port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
+            sent.sendall(head.encode())
+            assert sent.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_stream_without_news_has_comments(monkeypatch):
+    monkeypatch.setattr("flowzoo.agents.serving.service.PULSE_S", 0.02)
+    policy = Gate()
+    with gated(policy) as served:
+        threading.Timer(0.3, policy.open.set).start()
+        body = {"model": "single_v0", "messages": QUESTION, "stream": True}
+        raw = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20).text
+        assert raw.count(": the workflow is playing\n\n") > 2
+        policy.open.clear()
+        threading.Timer(0.3, policy.open.set).start()
+        texts = [
+            chunk.choices[0].delta.content or ""
+            for chunk in client(served).chat.completions.create(**body)
+        ]
+        assert "".join(texts) == "7"
 
 
 @pytest.mark.parametrize(
