@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import tempfile
 from functools import partial
 from typing import Any
 
+from inspect_ai import Task
 from inspect_ai import eval as inspect_eval
+from inspect_ai.dataset import Sample
 from inspect_ai.model import GenerateConfig, ModelAPI, ModelOutput, get_model, modelapi
+from inspect_ai.scorer import exact
+from inspect_ai.solver import generate
 from rows import Row, report
 from said import recorded
 
 from flowzoo.adapters.inspect_task import workflow_task
+from flowzoo.agents import PolicyMap, Sampling
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.serving.replies import NO_ANSWER
+from flowzoo.agents.specs import make_policy
+from flowzoo.envs import make_workflow
 
 N, EPOCHS = 6, 2
 LOGS = tempfile.TemporaryDirectory()
@@ -80,6 +92,42 @@ def roles() -> None:
     assert (judge.api.asked, rest.api.asked) == (N * EPOCHS, 3 * N * EPOCHS)
 
 
+def served() -> None:
+    """The answers of `flowzoo serve`, asked by Inspect, are those of our rollout."""
+    workflow = make_workflow("voting")
+    policy = make_policy("pocket", oracle=workflow, sampling=Sampling(0.0, max_tokens=64))
+    problems = [workflow.task.problem(index, "validation") for index in range(4 * N)]
+    policy_map = PolicyMap.shared(policy, workflow.role_counts())
+    ours = [
+        record.answer or NO_ANSWER
+        for record in Rollout(workflow, policy_map).run(map(EpisodeJob, problems))
+    ]
+    golds = [Sample(problem.text, target=problem.gold) for problem in problems]
+    command = [sys.executable, "-m", "flowzoo.cli", "serve", "voting", "--port", "0"]
+    command += ["--temperature", "0", "--max-tokens", "64", "--api-key", "key"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        url = re.search(r"http://\S+/v1", server.stdout.readline())
+        assert url is not None
+        try:
+            (log,) = inspect_eval(
+                Task(golds, solver=generate(), scorer=exact()),
+                model=get_model("openai-api/flowzoo/voting_v0", base_url=url[0], api_key="key"),
+                log_dir=LOGS.name,
+                display="none",
+            )
+        finally:
+            server.terminate()
+    assert log.status == "success", log.error
+    theirs = {sample.input: sample.output.completion for sample in log.samples}
+    assert [theirs[problem.text] for problem in problems] == ours
+    right = sum(answer == problem.gold for answer, problem in zip(ours, problems, strict=True))
+    assert abs(log.results.scores[0].metrics["mean"].value - right / len(ours)) < 1e-9
+    assert 0 < right < len(ours)
+    used = log.stats.model_usage["openai-api/flowzoo/voting_v0"]
+    assert used.output_tokens > 0
+
+
 if __name__ == "__main__":
     report(
         "Inspect",
@@ -88,5 +136,6 @@ if __name__ == "__main__":
             Row("`voting` as a task; scores are ours", partial(scores, "voting"), ADAPTER),
             Row("`eval_opt` as a task; scores are ours", partial(scores, "eval_opt"), ADAPTER),
             Row("`model_roles`", roles, ADAPTER),
+            Row("`openai-api/flowzoo/voting_v0` as a model", served, "`flowzoo serve`"),
         ],
     )

@@ -42,6 +42,7 @@ COMMANDS = {
         "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"
         "Its README.md is a model card for the hub, with accuracies and the report's findings."
     ),
+    "serve": "Serve a workflow as a model with OpenAI's API, until Ctrl-C.",
     "dataset": "Write recorded episodes as a data set that `datasets` and TRL load.",
     "new": "Create a package with a workflow or task of your own, which passes its tests.",
     "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",

@@ -34,7 +34,8 @@ class PolicyOptions:
     Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
     pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
     vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL or, with a name from --endpoints,
-    openai:MODEL@NAME, human (you, at this terminal)."""
+    openai:MODEL@NAME, human (you, at this terminal), or the directory of a training run (its last
+    policy of the role; alone, of all roles)."""
     endpoints: Path | None = None
     """TOML file of endpoints: a table per name with `url` and, as needed, `api_key_env`, `headers`,
     `extra_body`, `concurrency`, `timeout`, `retries`, `requests_per_minute`, `tokens_per_minute`,
@@ -67,6 +68,10 @@ class PolicyOptions:
     thinking: tuple[str, ...] = ()
     """Thinking before answering: `on`, `off`, or ROLE=on, ROLE=off for single roles; default: the
     chat template's choice."""
+
+    def __post_init__(self) -> None:
+        specs = tuple(part for word in self.policy for part in without_run(word))
+        object.__setattr__(self, "policy", specs)
 
     def endpoint_table(self) -> dict[str, Endpoint]:
         """Endpoints by name."""
@@ -115,6 +120,34 @@ class PolicyOptions:
             )
         # A spec without a role is for every role that is not named; a judge is always named.
         return {role: rest[0] for role in roles if rest and role not in given} | given
+
+
+def without_run(word: str) -> list[str]:
+    """The words of a policy, with the models in place of a run directory.
+
+    Raises:
+        UsageError: the run has no checkpoint, or no policy of the role.
+    """
+    match = _FOR_ROLE.fullmatch(word)
+    role, folder = (match["role"], Path(match["spec"])) if match else ("", Path(word))
+    if not (folder / "run.json").is_file():
+        return [word]
+    from flowzoo.agents.policy_map import role_of
+    from flowzoo.baselines.run.manifest import find_checkpoint
+    from flowzoo.files import read_json
+
+    info = find_checkpoint(folder, "last")
+    sharing = read_json(folder / "run.json")["settings"].get("sharing") or ()
+    names = dict(part.split("=") for part in sharing if "=" in part)
+    if not names:  # shared by all roles, or a policy with the name of each
+        names = {"" if name == "shared" else name: name for name in (*info.policies, *info.frozen)}
+    models = {key: info.frozen.get(name) or info.policy_path(name) for key, name in names.items()}
+    if not role:
+        return [f"{key}=hf:{model}" if key else f"hf:{model}" for key, model in models.items()]
+    for key in (role, role_of(role), ""):
+        if key in models:
+            return [f"{role}=hf:{models[key]}"]
+    raise unknown(f"role of the run {folder}", role, models)
 
 
 _WITHOUT_MODEL = ("scripted", "openai", "human")

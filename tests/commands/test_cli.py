@@ -25,7 +25,7 @@ from flowzoo.start import end_at_once
 
 COMMANDS = (
     "list", "algorithms", "play", "prompts", "eval", "leaderboard", "filter", "sft", "train",
-    "matrix", "report", "swap", "export", "dataset", "new", "doctor", "sandbox build",
+    "matrix", "report", "swap", "export", "serve", "dataset", "new", "doctor", "sandbox build",
     "sandbox check", "completion",
 )  # fmt: skip
 ROLES = ("generator", "aggregator")

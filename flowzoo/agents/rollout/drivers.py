@@ -143,8 +143,8 @@ class Driver(Protocol):
         """Give the results of all pending effects."""
         ...
 
-    def finish(self, answers: Mapping[int, Response]) -> EpisodeRecord:
-        """The finished episode, with what the engines reported about each call."""
+    def finish(self, answers: Mapping[int, Response]) -> Any:
+        """The finished episode, with what the engines reported about each call: its record."""
         ...
 
 

@@ -160,9 +160,7 @@ class RolloutEngine:
                 if self.error is not None:
                     raise self.error
         finally:
-            for task in self.tasks:
-                task.cancel()
-            await asyncio.gather(*self.tasks, return_exceptions=True)
+            await self.end_tasks()
         return [self.results[number] for number in sorted(self.results)]
 
     # -- moving plays --------------------------------------------------------------------------
@@ -324,6 +322,12 @@ class RolloutEngine:
                 self._deliver(play, position, quick_tuple(Response, (name, completion)))
 
     # -- tasks ---------------------------------------------------------------------------------
+
+    async def end_tasks(self) -> None:
+        """Cancel the calls of policies and graders that are under way, and wait for their end."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

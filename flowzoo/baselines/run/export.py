@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.hf.policy import load_model
-from flowzoo.baselines.run.manifest import CheckpointInfo, by_score, checkpoints, first_intact
-from flowzoo.errors import UsageError, missing_extra, unknown
+from flowzoo.baselines.run.manifest import CheckpointInfo, find_checkpoint
+from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import write_json
 
 _ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
@@ -82,24 +82,6 @@ def export_policy(
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return done
-
-
-def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
-    """Find the intact checkpoint that `step` names; see `export_policy`."""
-    infos = checkpoints(run / "checkpoints")
-    steps = {str(info.step): info for info in infos}
-    if step in steps:
-        steps[step].check()
-        return steps[step]
-    if infos and step == "best" and not by_score(infos):
-        raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
-    if infos and step not in ("last", "best"):
-        raise unknown("step", step, ["best", "last", *steps])
-    # A damaged `last` or `best` is passed over with a warning.
-    intact = first_intact(by_score(infos) if step == "best" else reversed(infos))
-    if intact is None:
-        raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
-    return intact
 
 
 def adapter_base(folder: Path) -> str | None:

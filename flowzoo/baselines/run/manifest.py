@@ -178,3 +178,21 @@ def set_aside(folder: Path) -> Path:
 def _record(path: Path) -> FileRecord:
     with reading(path):
         return FileRecord(path.stat().st_size, file_digest(path))
+
+
+def find_checkpoint(run: Path, step: str) -> CheckpointInfo:
+    """Find an intact checkpoint: `best` (by validation score), `last`, or the number of a step."""
+    infos = checkpoints(run / "checkpoints")
+    steps = {str(info.step): info for info in infos}
+    if step in steps:
+        steps[step].check()
+        return steps[step]
+    if infos and step == "best" and not by_score(infos):
+        raise UsageError(f"no checkpoint of {run} was evaluated: choose --step last.")
+    if infos and step not in ("last", "best"):
+        raise unknown("step", step, ["best", "last", *steps])
+    # A damaged `last` or `best` is passed over with a warning.
+    intact = first_intact(by_score(infos) if step == "best" else reversed(infos))
+    if intact is None:
+        raise UsageError(f"{run} has no complete checkpoint: name the directory of a training run.")
+    return intact

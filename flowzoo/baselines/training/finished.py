@@ -16,7 +16,7 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.hf import Engines, load_policies
 from flowzoo.baselines.run.directory import failures_path
-from flowzoo.baselines.run.export import find_checkpoint
+from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.reading import RunData, read_run
 from flowzoo.baselines.settings.file import from_table
 from flowzoo.baselines.training.evaluation import Evaluation

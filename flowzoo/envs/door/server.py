@@ -25,6 +25,7 @@ from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress
 from flowzoo.errors import DivergedError, UsageError, missing_extra
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
 
 HOST = "127.0.0.1"
@@ -32,6 +33,24 @@ _BACKLOG = 4096
 _FILES = 2**16
 _KEEP_ALIVE_S = 24 * 3600
 _log = logging.getLogger("flowzoo")
+
+
+def server_config(app: Starlette, keep_alive_s: int) -> uvicorn.Config:
+    """Settings of a server that logs no requests and is not meant for browsers."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=keep_alive_s,
+        backlog=_BACKLOG,
+    )
 
 
 class ProgramRuns:
@@ -95,19 +114,7 @@ class Door:
         """Serve on a separate thread."""
         import uvicorn
 
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            backlog=_BACKLOG,
-        )
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(server_config(app, keep_alive_s=_KEEP_ALIVE_S))
         _allow_files()
 
         def serve() -> None:

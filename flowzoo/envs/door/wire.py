@@ -37,27 +37,41 @@ class ChatCall(NamedTuple):
     """True if the stream ends with a chunk that has the token counts."""
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """True for a number of JSON."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
+    """True for a whole number of JSON."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-# Fields of sampling, which are checked and have no effect: a rollout has its own sampling.
-_SAMPLING: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "temperature": ("a number", _is_number),
-    "top_p": ("a number", _is_number),
-    "presence_penalty": ("a number", _is_number),
-    "frequency_penalty": ("a number", _is_number),
-    "seed": ("a whole number", _is_whole),
-    "max_tokens": ("a whole number", _is_whole),
-    "max_completion_tokens": ("a whole number", _is_whole),
-    "user": ("a text", lambda value: isinstance(value, str)),
+def is_text(value: Any) -> bool:
+    """True for a text of JSON."""
+    return isinstance(value, str)
+
+
+def is_boolean(value: Any) -> bool:
+    """True for true and false of JSON."""
+    return isinstance(value, bool)
+
+
+Kinds = Mapping[str, tuple[str, Callable[[Any], bool]]]
+"""Field -> the kind of its value in words, and a check of it."""
+BOOLEAN = "true or false", is_boolean
+SAMPLING: Kinds = {
+    "temperature": ("a number", is_number),
+    "top_p": ("a number", is_number),
+    "presence_penalty": ("a number", is_number),
+    "frequency_penalty": ("a number", is_number),
+    "seed": ("a whole number", is_whole),
+    "max_tokens": ("a whole number", is_whole),
+    "max_completion_tokens": ("a whole number", is_whole),
+    "user": ("a text", is_text),
 }
-# Fields that a reply would have to obey, with the values that ask for nothing.
-_UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+"""Fields of sampling. The door checks them to no effect: a rollout has its own sampling."""
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "tools": ([],),
     "functions": ([],),
     "tool_choice": ("none", "auto"),
@@ -71,6 +85,38 @@ _UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "prediction": (),
     "web_search_options": (),
 }
+"""Fields that a reply would have to obey, with the values that ask for nothing."""
+
+
+def read_body(raw: bytes) -> dict[str, Any]:
+    """The object in the body of a request.
+
+    Raises:
+        RefusalError: it is no JSON, or no object.
+    """
+    try:
+        body = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        message = f"The body must be JSON in UTF-8: {error}"
+        raise RefusalError(400, "invalid_json", message) from None
+    if not isinstance(body, dict):
+        raise wrong("a JSON object", body, None)
+    return body
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def read_model(body: Mapping[str, Any], models: tuple[str, ...]) -> str:
+    """The field `model`, which is one of `models`."""
+    model = body.get("model")
+    if not isinstance(model, str):
+        raise wrong(f"one of {', '.join(models)}", model, "model")
+    if model not in models:
+        message = f"The model {model!r:.100} does not exist; there are {', '.join(models)}."
+        raise RefusalError(404, "model_not_found", message, "model")
+    return model
 
 
 def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
@@ -79,60 +125,59 @@ def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
     Raises:
         RefusalError: it is no JSON, a field is missing or wrong, or asks for what there is not.
     """
-    try:
-        body = json.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        message = f"The body must be JSON in UTF-8: {error}"
-        raise RefusalError(400, "invalid_json", message) from None
-    if not isinstance(body, dict):
-        raise _wrong("a JSON object", body, None)
-    model = body.get("model")
-    if not isinstance(model, str):
-        raise _wrong("the name of a role or an agent", model, "model")
-    if model not in models:
-        message = f"The model {model!r:.100} does not exist; there are {', '.join(models)}."
-        raise RefusalError(404, "model_not_found", message, "model")
+    body = read_body(raw)
+    model = read_model(body, models)
     _check_fields(body)
     options = body.get("stream_options")
     if not isinstance(options, (dict, type(None))):
-        raise _wrong("an object", options, "stream_options")
+        raise wrong("an object", options, "stream_options")
     return ChatCall(
-        ProgramRequest(model, _messages(body.get("messages")), _stops(body.get("stop"))),
+        ProgramRequest(model, read_messages(body.get("messages")), read_stops(body.get("stop"))),
         body.get("stream") is True,
         bool(options and options.get("include_usage")),
     )
 
 
-def _wrong(expected: str, value: Any, param: str | None) -> RefusalError:
+def wrong(expected: str, value: Any, param: str | None) -> RefusalError:
+    """The refusal of a value of another type."""
     subject = f"`{param}`" if param else "The body"
     message = f"{subject} must be {expected}, got {type(value).__name__}."
     return RefusalError(400, "invalid_type", message, param)
 
 
 def _check_fields(body: Mapping[str, Any]) -> None:
-    if not isinstance(body.get("stream"), (bool, type(None))):
-        raise _wrong("true or false", body["stream"], "stream")
-    for name, (expected, fits) in _SAMPLING.items():
-        value = body.get(name)
-        if value is not None and not fits(value):
-            raise _wrong(expected, value, name)
+    check_kinds(body, {"stream": BOOLEAN, **SAMPLING})
     if body.get("n") not in (None, 1):
         message = "`n` must be 1: a request is one turn of an agent."
         raise RefusalError(400, "unsupported_value", message, "n")
-    for name, neutral in _UNSUPPORTED.items():
-        if body.get(name) is not None and body[name] not in neutral:
+    check_neutral(body, UNSUPPORTED)
+
+
+def check_kinds(body: Mapping[str, Any], kinds: Kinds) -> None:
+    """Refuse fields of another type; null is as good as nothing."""
+    for name, (expected, fits) in kinds.items():
+        value = body.get(name)
+        if value is not None and not fits(value):
+            raise wrong(expected, value, name)
+
+
+def check_neutral(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse fields that ask for what a reply does not have."""
+    for name, values in neutral.items():
+        if body.get(name) is not None and body[name] not in values:
             message = f"`{name}` is not supported: replies are plain text."
             raise RefusalError(400, "unsupported_parameter", message, name)
 
 
-def _messages(value: Any) -> tuple[tuple[str, str], ...]:
+def read_messages(value: Any) -> tuple[tuple[str, str], ...]:
+    """Role and content of every message of the field `messages`."""
     if not isinstance(value, list) or not value:
-        raise _wrong("a list of at least one message", value, "messages")
+        raise wrong("a list of at least one message", value, "messages")
     messages: list[tuple[str, str]] = []
     for number, message in enumerate(value):
         param = f"messages[{number}]"
         if not isinstance(message, dict):
-            raise _wrong("an object", message, param)
+            raise wrong("an object", message, param)
         sender = message.get("role")
         if not isinstance(sender, str) or sender not in _SENDERS:
             expected = f"one of {', '.join(_SENDERS)}, got {sender!r:.60}"
@@ -150,7 +195,7 @@ def _content(value: Any, param: str) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise _wrong("a text or a list of text parts", value, param)
+        raise wrong("a text or a list of text parts", value, param)
     texts: list[str] = []
     for part in value:
         text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
@@ -161,27 +206,26 @@ def _content(value: Any, param: str) -> str:
     return "".join(texts)
 
 
-def _stops(value: Any) -> tuple[str, ...]:
+def read_stops(value: Any) -> tuple[str, ...]:
+    """The texts of the field `stop`."""
     stops = [value] if isinstance(value, str) else value or []
     if not isinstance(stops, list) or len(stops) > _MOST_STOPS:
-        raise _wrong(f"a text or a list of at most {_MOST_STOPS}", value, "stop")
+        raise wrong(f"a text or a list of at most {_MOST_STOPS}", value, "stop")
     for stop in stops:
         if not isinstance(stop, str) or not stop:
-            raise _wrong("texts that are not empty", stop, "stop")
+            raise wrong("texts that are not empty", stop, "stop")
     return tuple(stops)
 
 
-def _shown(reply: ProgramReply, stop: tuple[str, ...]) -> tuple[str, str]:
-    # Text and finish reason, for a program that wants the reply to end before a text in `stop`.
-    ends = [end for end in (reply.text.find(part) for part in stop) if end >= 0]
-    if ends:
-        return encodable(reply.text[: min(ends)]), "stop"
-    return encodable(reply.text), reply.counts.finish
+def until(text: str, stop: tuple[str, ...], finish: str) -> tuple[str, str]:
+    """The text before the first of `stop`, and its finish reason; without one both as they are."""
+    ends = [end for end in (text.find(part) for part in stop) if end >= 0]
+    return (encodable(text[: min(ends)]), "stop") if ends else (encodable(text), finish)
 
 
 def completion(call: ChatCall, number: int, reply: ProgramReply) -> dict[str, Any]:
     """The JSON of a reply."""
-    text, finish = _shown(reply, call.request.stop)
+    text, finish = until(reply.text, call.request.stop, reply.counts.finish)
     message = {"role": "assistant", "content": text, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
     return {**_head(call, number, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
@@ -189,7 +233,7 @@ def completion(call: ChatCall, number: int, reply: ProgramReply) -> dict[str, An
 
 def events(call: ChatCall, number: int, reply: ProgramReply) -> Iterator[bytes]:
     """A reply as server-sent events."""
-    text, finish = _shown(reply, call.request.stop)
+    text, finish = until(reply.text, call.request.stop, reply.counts.finish)
     head = _head(call, number, "chat.completion.chunk")
     steps: list[tuple[dict[str, str], str | None]] = [
         ({"role": "assistant", "content": ""}, None),
@@ -198,10 +242,10 @@ def events(call: ChatCall, number: int, reply: ProgramReply) -> Iterator[bytes]:
     ]
     for delta, reason in steps:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        yield _event({**head, "choices": [choice]})
+        yield event({**head, "choices": [choice]})
     if call.stream_usage:
-        yield _event({**head, "choices": [], "usage": _usage(reply)})
-    yield b"data: [DONE]\n\n"
+        yield event({**head, "choices": [], "usage": _usage(reply)})
+    yield DONE
 
 
 def model_list(models: tuple[str, ...]) -> dict[str, Any]:
@@ -221,5 +265,10 @@ def _usage(reply: ProgramReply) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
 
 
-def _event(row: dict[str, Any]) -> bytes:
+DONE = b"data: [DONE]\n\n"
+"""The last event of a stream."""
+
+
+def event(row: dict[str, Any]) -> bytes:
+    """A server-sent event."""
     return b"data: " + json.dumps(row).encode() + b"\n\n"

@@ -372,12 +372,21 @@ class Episode:
 
     # -- replaying -----------------------------------------------------------------------------
 
-    def fork(self, key: str | None = None) -> Episode:
-        """Return an independent episode in the same state, by replaying the log."""
+    def fork(self, key: str | None = None, log: Sequence[LogEntry] | None = None) -> Episode:
+        """Return an independent episode in the same state, by replaying the log.
+
+        Args:
+            key: name of the new episode; default the same.
+            log: a log with other results, to see that they lead to the same asks.
+
+        Raises:
+            DivergedError: the script asked something else.
+        """
         twin = Episode.__new__(Episode)
         twin.workflow, twin.problem, twin.max_cycles = self.workflow, self.problem, self.max_cycles
         twin.key = self.key if key is None else key
-        twin._replay(self.log, self._buffer, replay_trace(self.turns, self._requested, self.done))
+        before = replay_trace(self.turns, self._requested, self.done)
+        twin._replay(self.log if log is None else log, self._buffer, before)
         return twin
 
     def _replay(self, log: Sequence[LogEntry], buffer: dict[str, str], before: ReplayTrace) -> None:

@@ -161,6 +161,15 @@ class Task(ABC):
             UsageError: unknown split, or an index outside it.
         """
 
+    def question(self, text: str) -> Problem:
+        """The problem of a free question, which has no reference answer and cannot be graded.
+
+        Raises:
+            UsageError: a problem of this task is more than a text.
+        """
+        index, meta = key_int("question", text), {"source": "question"}
+        return Problem(self.name, "validation", 0, index, text, "", meta)
+
     def example(self, number: int) -> Problem:
         """Problem `number` for worked examples: one that is neither trained on nor evaluated.
 

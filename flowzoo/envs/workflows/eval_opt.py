@@ -72,15 +72,18 @@ def count_verdict(verdict: bool | None, right: bool) -> str:
     return f"{'true' if verdict == right else 'false'}_{'accept' if verdict else 'reject'}"
 
 
-def report(ran: Ran | None) -> str:
+def report(ran: Ran | None, tested: bool = True) -> str:
     """Results of the public tests, for the evaluator; None: there was no program to run."""
     if ran is None:
         return "There is no program to run."
     lines = [f"The program passes {ran.passed} of {len(ran.cases)} public tests."]
+    if not tested:
+        lines = ["There are no public tests; the program was run without input."]
     for number, case in enumerate(ran.cases, start=1):
         if case.status != "AC":
             output = " ".join((case.output or case.detail).split())
-            lines.append(f"Test {number}: {case.status}" + (f", {output:.200}" if output else ""))
+            name = f"Test {number}" if tested else "The run"
+            lines.append(f"{name}: {case.status}" + (f", {output:.200}" if output else ""))
     return "\n".join(lines)
 
 
@@ -166,8 +169,10 @@ class EvalOpt(Workflow):
                 break
             chat = self.evaluation(problem, attempt.text, history)
             if self.tools == "tests":
-                ran = None if answer is None else (yield task.trial(problem, answer))
-                chat[-1]["content"] = f"{report(ran)}\n\n{chat[-1]['content']}"
+                run = None if answer is None else task.trial(problem, answer)
+                ran = None if run is None else (yield run)
+                remark = report(ran, tested=run is None or bool(run.tests))
+                chat[-1]["content"] = f"{remark}\n\n{chat[-1]['content']}"
             reader = boxed_verdict if paper else read_verdict
             review = yield Ask("evaluator_0", chat, reader, search_verdict)
             verdict = review.lenient if paper else review.strict

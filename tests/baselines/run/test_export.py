@@ -19,7 +19,8 @@ from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention
-from flowzoo.baselines.run.export import export_policy, find_checkpoint
+from flowzoo.baselines.run.export import export_policy
+from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
 from flowzoo.errors import DataError, UsageError

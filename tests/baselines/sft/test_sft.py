@@ -21,7 +21,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.directory import plain
-from flowzoo.baselines.run.export import find_checkpoint
+from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.sft import SftConfig, Taught
 from flowzoo.baselines.sft import trainer as sft_trainer
 from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes

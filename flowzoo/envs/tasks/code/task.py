@@ -283,6 +283,12 @@ class CodeTask(DataTask[CodeRow]):
         rng = key_rng("task", self.name, level, split, self.seed, index, number)
         return draw(level, rng, self.family)
 
+    def question(self, text: str) -> Problem:
+        """A question without tests; its program may read standard input."""
+        problem = super().question(text)
+        meta = {**problem.meta, "entry": None, "public": (), "hidden": ()}
+        return replace(problem, meta=meta)
+
     def example(self, number: int) -> Problem:
         """A generated problem of the split `pretrain`, also where the task's own are in a file."""
         task = self if self.data is None else CodeTask(level="1-2", seed=self.seed)

@@ -234,6 +234,13 @@ class Game(DataTask[BoardRow]):
         text = self.describe(problem, instance.board, START)
         return Problem(self.name, split, self.seed, index, text, instance.gold, meta)
 
+    def question(self, text: str) -> Problem:
+        """Refused: a problem is a world."""
+        raise UsageError(
+            f"a problem of task {self.name!r} is a world that no text describes: questions are for "
+            "tasks of texts, such as math, code and search"
+        )
+
     def prompt(self, problem: Problem) -> str:
         return f"{problem.text}\n{self.instruction}"
 

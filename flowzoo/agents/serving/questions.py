@@ -1,0 +1,181 @@
+"""Plays of free questions: by the whole workflow, or by one role.
+
+A question has no reference answer, so nothing is graded. A script may ask for grades all the same,
+to record them; it gets `UNKNOWN`, and after its end the log is replayed with right grades in their
+place. A script that then asks or answers something else was steered by a grade that there is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flowzoo.agents.policy import Completion, Request
+from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.rollout.drivers import EpisodeDriver, drive
+from flowzoo.agents.rollout.engine import (
+    PendingEffect,
+    Play,
+    RequestBatch,
+    Response,
+    resolve_here,
+)
+from flowzoo.envs import Episode, Problem, Workflow, WorkflowError
+from flowzoo.envs.script import EffectResult, Grade, Graded, Message
+from flowzoo.envs.tasks.task import Task
+from flowzoo.errors import DivergedError, UsageError
+from flowzoo.seeding import key_digest
+
+UNKNOWN = Graded(0.0, "unknown")
+"""In place of the grade of an answer to a question; it reaches no reward and no client."""
+_RIGHT = Graded(1.0, "unknown")
+
+
+class SpokenTurn(NamedTuple):
+    """A reply of an agent, for those who wait for the answer."""
+
+    agent: str
+    text: str
+
+
+class TeamAnswer(NamedTuple):
+    """The result of a play."""
+
+    text: str | None
+    """None: the workflow ended without an answer."""
+    finish: str
+    """`stop`; `length` if a reply that was cut off left no answer, or is the answer."""
+    completions: Sequence[Completion]
+    """Completions of all calls, also of judges."""
+    transcript: Sequence[Mapping[str, Any]]
+    """A dict per turn; see `Episode.transcript`."""
+
+
+class QuestionDriver(EpisodeDriver):
+    """Drives the episode of a question, which has no record: it cannot be paid."""
+
+    def finish(  # pyrefly: ignore[bad-override]
+        self, answers: Mapping[int, Response]
+    ) -> tuple[str | None, str, list[dict[str, Any]]]:
+        """Text, finish reason and transcript.
+
+        Raises:
+            WorkflowError: grades steered the script.
+        """
+        episode = self.episode
+        answer = episode.finished().answer
+        check_steering(episode, answer)
+        cut = any(answer.completion.finish == "length" for answer in answers.values())
+        finish = "length" if answer is None and cut else "stop"
+        return answer, finish, episode.transcript()
+
+
+def check_steering(episode: Episode, answer: str | None) -> None:
+    """Raise `WorkflowError` if a finished episode would go on otherwise with other grades."""
+    log = [_RIGHT if entry is UNKNOWN else entry for entry in episode.log]
+    try:
+        steered = episode.fork(log=log).finished().answer != answer
+    except DivergedError:
+        steered = True
+    if steered:
+        raise WorkflowError(
+            f"{episode.workflow.name} asks or answers by the grades of its answers, and a question "
+            "has none: it cannot be served",
+            episode.problem.id,
+        )
+
+
+async def resolve_ungraded(task: Task, effects: Sequence[PendingEffect]) -> list[EffectResult]:
+    """`resolve` in a thread, where grades are `UNKNOWN`."""
+    others = [job for job in effects if type(job[1]) is not Grade]
+    results = iter(await resolve_here(task, others) if others else ())
+    return [UNKNOWN if type(job[1]) is Grade else next(results) for job in effects]
+
+
+def check_served(workflow: Workflow) -> None:
+    """Raise `UsageError` unless the workflow can play a question."""
+    try:
+        Episode(workflow, workflow.task.question("What is 2 + 3?"))
+    except WorkflowError as error:
+        raise UsageError(f"a free question cannot be played: {error}") from error
+
+
+def ask_workflow(
+    workflow: Workflow,
+    policy_map: PolicyMap,
+    question: str,
+    seed: int,
+    sample: int,
+    cap: int | None,
+    on_turn: Callable[[SpokenTurn], None],
+) -> Play:
+    """The play of a question by all roles; returns its `TeamAnswer`.
+
+    Seed, question and sample are the key of its randomness, so that a request that is repeated with
+    its seed has the same draws. No reply has more than `cap` tokens.
+    """
+    problem: Problem = workflow.task.question(question)
+    completions: list[Completion] = []
+
+    def on_reply(request: Request, completion: Completion) -> None:
+        completions.append(completion)
+        on_turn(SpokenTurn(request.agent, completion.text))
+
+    def start() -> QuestionDriver:
+        return QuestionDriver(Episode(workflow, problem, f"{problem.id}#{sample}"))
+
+    play = drive(start, policy_map, seed, sample)
+    text, finish, transcript = yield from observed(play, cap, on_reply)
+    return TeamAnswer(text, finish, completions, transcript)
+
+
+def observed(
+    play: Play, cap: int | None, on_reply: Callable[[Request, Completion], None]
+) -> Generator[Any, list[Any], Any]:
+    """The same play with capped replies, which go to `on_reply` as they come."""
+    batch = next(play)
+    while True:
+        if isinstance(batch, RequestBatch):
+            batch = RequestBatch([capped(request, cap) for request in batch.requests])
+        results = yield batch
+        if isinstance(batch, RequestBatch):
+            for request, response in zip(batch.requests, results, strict=True):
+                on_reply(request, response.completion)
+        try:
+            batch = play.send(results)
+        except StopIteration as stop:
+            return stop.value
+
+
+def capped(request: Request, cap: int | None) -> Request:
+    """A request whose reply has at most `cap` tokens."""
+    if cap is None or (request.max_tokens is not None and request.max_tokens <= cap):
+        return request
+    return Request(
+        request.key, request.agent, request.role, request.messages, request.problem, cap,
+        request.max_prompt, request.keep, request.quotes,
+    )  # fmt: skip
+
+
+def ask_role(
+    workflow: Workflow,
+    policy_map: PolicyMap,
+    name: str,
+    messages: Sequence[Message],
+    seed: int,
+    sample: int,
+    cap: int | None,
+) -> Play:
+    """The play of a chat with a role or an agent, which gets the messages as they are."""
+    role = workflow.agents[name][0] if name in workflow.agents else name
+    lengths = policy_map.lengths(name)
+    digest = key_digest(*(part for message in messages for part in message.values())).hex()
+    request = Request(
+        (seed, digest, sample, name, 0), name, role, messages,
+        max_tokens=lengths.reply, max_prompt=lengths.prompt, keep=messages[-1]["content"],
+    )  # fmt: skip
+    (response,) = yield RequestBatch([capped(request, cap)])
+    done = response.completion
+    turn = {"agent": name, "turn": 0, "phase": 0, "messages": messages, "reply": done.text}
+    finish = "length" if done.finish == "length" else "stop"
+    return TeamAnswer(done.text, finish, [done], [turn])

@@ -1,0 +1,190 @@
+"""A workflow with its policies, and the requests to it that are open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.rollout.engine import Play
+from flowzoo.agents.serving.engine import ServingEngine
+from flowzoo.agents.serving.parameters import ServedRequest, Team
+from flowzoo.agents.serving.questions import (
+    SpokenTurn,
+    TeamAnswer,
+    ask_role,
+    ask_workflow,
+    check_served,
+    resolve_ungraded,
+)
+from flowzoo.envs import Workflow, WorkflowError
+from flowzoo.envs.door.wire import RefusalError
+from flowzoo.errors import FlowzooError
+
+PULSE_S = 15.0
+"""Seconds without news after which a stream has a comment, so that proxies keep it open."""
+_log = logging.getLogger("flowzoo")
+
+
+class ServingLimits(NamedTuple):
+    """Limits of requests."""
+
+    request_bytes: int = 2**20
+    """Most bytes of a request's body."""
+    most_open: int = 256
+    """Most answers that are under way at a time."""
+    seconds: float = 600.0
+    """Most seconds of a request."""
+
+
+class TeamService:
+    """Answers requests by plays of one engine, so that their calls are batched."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        policy_map: PolicyMap,
+        *,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        limits: ServingLimits | None = None,
+        api_key: str = "",
+    ) -> None:
+        """Hold the workflow and its policies.
+
+        Args:
+            workflow: the workflow to serve.
+            policy_map: policies by role; they are closed by their owner.
+            temperature: at which the policies sample; requests may ask for no other.
+            top_p: the same.
+            limits: limits of requests.
+            api_key: the key that requests must have; empty: none.
+
+        Raises:
+            UsageError: the workflow cannot play a question, or a role has no policy.
+        """
+        policy_map.check(workflow.role_counts(), judge=workflow.needs_judge)
+        check_served(workflow)
+        self.workflow, self.policy_map = workflow, policy_map
+        self.limits, self.api_key = limits or ServingLimits(), api_key
+        most = min(self.limits.most_open, workflow.open_limit or self.limits.most_open)
+        self.team = Team(workflow.name, tuple(policy_map.entries), temperature, top_p, most)
+        self.engine = ServingEngine(policy_map, workflow.task, resolve_ungraded)
+        self.open: set[PendingAnswer] = set()
+        self.ending = False
+        """True once no further requests are taken."""
+        self.answered = 0
+        """Number of requests that were answered."""
+
+    def begin(self, request: ServedRequest) -> PendingAnswer:
+        """Begin to answer a request.
+
+        Raises:
+            RefusalError: too many are open, or the server is ending.
+        """
+        if self.ending:
+            raise ended()
+        count = sum(entry.request.samples for entry in self.open)
+        if count + request.samples > self.team.most_open:
+            message = f"{count} answers are under way, and {self.team.most_open} may be: try again."
+            raise RefusalError(429, "too_many_requests", message)
+        return PendingAnswer(self, request)
+
+    def refuse_open(self) -> None:
+        """End all open requests with an error."""
+        for entry in list(self.open):
+            entry.fail(ended())
+
+    def play(self, request: ServedRequest, sample: int, on_turn: Any) -> Play:
+        """The play of one answer to a request."""
+        workflow, seed, cap = self.workflow, request.seed, request.cap
+        if request.model == workflow.name:
+            question = request.messages[-1]["content"]
+            return ask_workflow(workflow, self.policy_map, question, seed, sample, cap, on_turn)
+        return ask_role(
+            workflow, self.policy_map, request.model, request.messages, seed, sample, cap
+        )
+
+
+class PendingAnswer:
+    """A request that is being answered; leaving its context drops what is not finished."""
+
+    def __init__(self, service: TeamService, request: ServedRequest) -> None:
+        self.request, self._service = request, service
+        self._news: asyncio.Queue[tuple[int, SpokenTurn | TeamAnswer] | Exception] = asyncio.Queue()
+        self._futures: list[asyncio.Future[TeamAnswer]] = []
+        limit = service.limits.seconds
+        late = RefusalError(504, "timeout", f"The answer took longer than {limit:g} s.")
+        self._timer = asyncio.get_running_loop().call_later(limit, self.fail, late)
+        service.open.add(self)
+        for sample in range(request.samples):
+            play = service.play(request, sample, partial(self._tell, sample))
+            future = service.engine.add(play)
+            future.add_done_callback(partial(self._finish, sample))
+            self._futures.append(future)
+
+    def fail(self, error: Exception) -> None:
+        """End it with an error."""
+        self._news.put_nowait(error)
+        self.close()
+
+    def close(self) -> None:
+        """Drop what is not finished."""
+        self._timer.cancel()
+        self._service.open.discard(self)
+        for future in self._futures:
+            future.cancel()
+
+    async def news(self) -> AsyncIterator[tuple[int, SpokenTurn | TeamAnswer] | None]:
+        """Turns and answers, with the number of the choice, as they come; None: still waiting.
+
+        Raises:
+            RefusalError: there will be no answer.
+        """
+        left = self.request.samples
+        while left:
+            try:
+                async with asyncio.timeout(PULSE_S):
+                    item = await self._news.get()
+            except TimeoutError:
+                yield None
+                continue
+            if isinstance(item, Exception):
+                raise item
+            left -= isinstance(item[1], TeamAnswer)
+            yield item
+        self._service.answered += 1
+
+    def _tell(self, sample: int, turn: SpokenTurn) -> None:
+        self._news.put_nowait((sample, turn))
+
+    def _finish(self, sample: int, future: asyncio.Future[TeamAnswer]) -> None:
+        if not future.cancelled():
+            error = future.exception()
+            self._news.put_nowait((sample, future.result()) if error is None else refusal(error))
+
+    def __enter__(self) -> PendingAnswer:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+def ended() -> RefusalError:
+    """The error for a request that a server does not answer because it ends."""
+    return RefusalError(503, "server_ending", "The server is ending.")
+
+
+def refusal(error: BaseException) -> RefusalError:
+    """The error that a client gets for a play that failed; the log has more."""
+    if isinstance(error, WorkflowError):
+        _log.warning("a request failed: %s", error)
+        return RefusalError(500, "workflow_failed", str(error))
+    if isinstance(error, FlowzooError):
+        _log.warning("a request failed: %s", error)
+        return RefusalError(500, "policy_failed", str(error))
+    _log.error("a request failed", exc_info=error)
+    return RefusalError(500, "server_error", f"The request failed by {type(error).__name__}.")

@@ -1,0 +1,101 @@
+"""`flowzoo serve`: a workflow with its policies as a model of an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+
+from flowzoo.commands.policies import PolicyOptions
+from flowzoo.commands.problems import ProblemOptions
+from flowzoo.commands.stopping import interruptible
+from flowzoo.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Arguments of `flowzoo serve`."""
+
+    workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
+    """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
+    problems: ProblemOptions = field(default_factory=ProblemOptions)
+    policies: PolicyOptions = field(default_factory=PolicyOptions)
+    host: str = "127.0.0.1"
+    """Address to listen on; one that other machines reach needs --api-key."""
+    port: int = 8000
+    """Port to listen on; 0: any that is free."""
+    api_key: str = ""
+    """Key that requests must have."""
+    request_bytes: int = 2**20
+    """Most bytes of a request."""
+    most_open: int = 256
+    """Most answers that are under way at a time; further requests are to be sent again."""
+    seconds: float = 600.0
+    """Most seconds of a request."""
+    grace: float = 5.0
+    """Seconds that open requests have after Ctrl-C."""
+
+
+def run(options: Options) -> int:
+    """Serve until Ctrl-C."""
+    from flowzoo.agents.serving.questions import check_served
+    from flowzoo.agents.serving.server import TeamServer, bind
+    from flowzoo.agents.serving.service import ServingLimits, TeamService
+    from flowzoo.commands.policies import check_policy_map, open_policy_map
+    from flowzoo.commands.problems import build_workflow, grading_of
+    from flowzoo.envs.episode.watchdog import watched
+
+    check_options(options)
+    workflow = build_workflow(options.workflow, options.problems, options.policies.specs)
+    check_served(workflow)
+    check_policy_map(workflow, options.policies)
+    grading_of(workflow)
+    opened = bind(options.host, options.port, options.api_key)
+    limits = ServingLimits(options.request_bytes, options.most_open, options.seconds)
+    policies, seed = options.policies, options.problems.seed
+    with opened, open_policy_map(workflow, policies, seed) as policy_map:
+        service = TeamService(
+            workflow,
+            policy_map,
+            temperature=policies.temperature,
+            top_p=policies.top_p,
+            limits=limits,
+            api_key=options.api_key,
+        )
+        host, port = opened.getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+        line = f"serving {', '.join(service.team.models)} at {url} (Ctrl-C ends it)"
+        server = TeamServer(service, opened, options.grace, partial(print, line, flush=True))
+        tell = partial(print, file=sys.stderr, flush=True)
+        with interruptible(lambda: f"requests answered: {service.answered:,}"), watched(tell):
+            asyncio.run(server.run_until_stopped())
+    return 0
+
+
+def check_options(options: Options) -> None:
+    """Refuse options before anything is loaded."""
+    from flowzoo.commands.shared import check_count
+    from flowzoo.envs.settings import check_number
+
+    check_count("port", options.port, 0, 65_535)
+    check_count("request-bytes", options.request_bytes, 1, 2**30)
+    check_count("most-open", options.most_open)
+    check_number("--seconds", options.seconds, 0.001)
+    check_number("--grace", options.grace, 0, 3600)
+    key = options.api_key
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError("--api-key must have printable ASCII characters only, and no space")
+    problems = options.problems
+    for name in ("data", "split", "skip_unusable"):
+        if getattr(problems, name):
+            label = name.replace("_", "-")
+            raise UsageError(
+                f"--{label} is about problems, and requests bring their own: leave it out"
+            )
+    for spec in options.policies.specs:
+        if spec.partition(":")[0] == "scripted":
+            raise UsageError(
+                f"--policy {spec}: a script knows the answers of the task's problems, and none "
+                "to a question: name a model"
+            )

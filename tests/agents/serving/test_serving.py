@@ -1,0 +1,623 @@
+"""A served workflow and OpenAI's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import httpx
+import openai
+import pytest
+from served import Gate, Served, serving
+
+from flowzoo.agents.policy import Completion, Sampling
+from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.serving.service import ServingLimits, TeamService
+from flowzoo.agents.specs import make_policy
+from flowzoo.envs import (
+    Ask,
+    EpisodeRecord,
+    Grade,
+    OpenAIProgram,
+    Outcome,
+    Problem,
+    Workflow,
+    make_workflow,
+)
+from flowzoo.envs.tasks import make_task
+from flowzoo.envs.workflow import Roles
+from flowzoo.errors import RetrieverError, UsageError
+
+
+def pocket_map(workflow: Workflow, temperature: float) -> PolicyMap:
+    sampling = Sampling(temperature=temperature, max_tokens=64)
+    policy = make_policy("pocket", oracle=workflow, sampling=sampling)
+    return PolicyMap.shared(policy, workflow.role_counts())
+
+
+@pytest.fixture(scope="module", params=["voting", "eval_opt"])
+def team(request: pytest.FixtureRequest) -> Iterator[Served]:
+    workflow = make_workflow(request.param)
+    with serving(workflow, pocket_map(workflow, 0.0), temperature=0.0) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def sampled() -> Iterator[Served]:
+    workflow = make_workflow("voting")
+    with serving(workflow, pocket_map(workflow, 1.0)) as served:
+        yield served
+
+
+def client(served: Served, **options: Any) -> openai.OpenAI:
+    values = {"api_key": "any", "max_retries": 0, "timeout": 30, **options}
+    return openai.OpenAI(base_url=served.url, **values)
+
+
+def user(text: str) -> list[Any]:
+    return [{"role": "user", "content": text}]
+
+
+QUESTION = user("Compute 3*4+5.")
+
+
+def played(workflow: Workflow, policy_map: PolicyMap, count: int) -> list[EpisodeRecord]:
+    problems = [workflow.task.problem(index, "validation") for index in range(count)]
+    return Rollout(workflow, policy_map).run(map(EpisodeJob, problems))
+
+
+def test_answers_are_those_of_a_rollout_many_at_once(team):
+    workflow = team.service.workflow
+    records = played(workflow, pocket_map(workflow, 0.0), 24)
+    assert len({record.answer for record in records}) > 8
+
+    async def ask_all() -> list[Any]:
+        async with openai.AsyncOpenAI(base_url=team.url, api_key="any", max_retries=0) as asker:
+            create = asker.chat.completions.create
+            return await asyncio.gather(
+                *(
+                    create(
+                        model=workflow.name,
+                        messages=user(record.text),
+                        extra_body={"flowzoo": {"transcript": True}},
+                    )
+                    for record in records
+                )
+            )
+
+    for record, reply in zip(records, asyncio.run(ask_all()), strict=True):
+        (choice,) = reply.choices
+        assert choice.message.content == (record.answer or "")
+        assert (choice.message.refusal is None) == (record.answer is not None)
+        assert choice.finish_reason == "stop"
+        turns = choice.flowzoo["transcript"]
+        assert [turn["reply"] for turn in turns] == [call.reply for call in record.calls]
+        assert [turn["messages"] for turn in turns] == [
+            list(call.messages) for call in record.calls
+        ]
+        assert reply.usage.completion_tokens == sum(len(call.output_ids) for call in record.calls)
+        assert reply.usage.prompt_tokens == sum(len(call.prompt_ids) for call in record.calls)
+
+
+def test_no_score_of_a_question_reaches_a_client(team):
+    body = {"model": team.service.workflow.name, "messages": QUESTION}
+    body["flowzoo"] = {"transcript": True}
+    reply = httpx.post(f"{team.url}/chat/completions", json=body, timeout=30)
+    for word in ("score", "reward", "correct", "grade"):
+        assert f'"{word}' not in reply.text
+
+
+def test_models_are_the_workflow_and_its_roles(team):
+    workflow = team.service.workflow
+    names = [workflow.name, *workflow.role_counts()]
+    assert [model.id for model in client(team).models.list()] == names
+    assert client(team).models.retrieve(names[1]).id == names[1]
+    with pytest.raises(openai.NotFoundError):
+        client(team).models.retrieve("gpt-4o")
+
+
+def test_a_role_gets_the_messages_as_they_are(team):
+    workflow = team.service.workflow
+    (record,) = played(workflow, pocket_map(workflow, 0.0), 1)
+    reply = client(team).chat.completions.create(
+        model="generator",
+        messages=list(record.calls[0].messages),
+        extra_body={"flowzoo": {"transcript": True}},
+    )
+    assert reply.choices[0].message.content == record.calls[0].reply
+    (turn,) = reply.choices[0].flowzoo["transcript"]
+    assert turn["messages"] == list(record.calls[0].messages)
+    assert reply.usage.total_tokens > 0
+
+
+def test_a_stream_tells_the_turns_and_then_the_answer(team):
+    model = team.service.workflow.name
+    whole = client(team).chat.completions.create(model=model, messages=QUESTION)
+    chunks = list(
+        client(team).chat.completions.create(
+            model=model, messages=QUESTION, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    turns = [
+        chunk.choices[0].delta.reasoning_content
+        for chunk in chunks
+        if chunk.choices and hasattr(chunk.choices[0].delta, "reasoning_content")
+    ]
+    assert len(turns) == whole.choices[0].flowzoo["calls"] > 1
+    assert turns[0].startswith("[generator_0] ")
+    texts = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
+    assert "".join(filter(None, texts)) == whole.choices[0].message.content
+    ends = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
+    assert ends == [None] * (len(ends) - 1) + ["stop"]
+    assert chunks[-1].usage == whole.usage
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_a_workflow_sees_the_last_message_and_says_how_many_it_did_not_see(team):
+    model = team.service.workflow.name
+    alone = client(team).chat.completions.create(model=model, messages=QUESTION)
+    earlier = [{"role": "system", "content": "Be brief."}, *user("Hi."),
+               {"role": "assistant", "content": "Hi."}]  # fmt: skip
+    after = client(team).chat.completions.create(model=model, messages=[*earlier, *QUESTION])
+    assert after.choices[0].message.content == alone.choices[0].message.content
+    assert alone.choices[0].flowzoo["unseen_messages"] == 0
+    assert after.choices[0].flowzoo["unseen_messages"] == 3
+
+
+def test_a_seed_repeats_a_request_and_samples_differ(sampled):
+    def replies(**more: Any) -> list[list[str]]:
+        done = client(sampled).chat.completions.create(
+            model="voting_v0",
+            messages=user("Compute 37*4+58."),
+            extra_body={"flowzoo": {"transcript": True}},
+            **more,
+        )
+        return [[turn["reply"] for turn in item.flowzoo["transcript"]] for item in done.choices]
+
+    four = replies(n=4, seed=1)
+    assert replies(n=4, seed=1) == four
+    assert replies(seed=1) == four[:1]
+    assert len({str(item) for item in four}) > 1
+    assert len({str(replies()) for _ in range(6)}) > 1
+    assert len({str(replies(seed=seed)) for seed in range(6)}) > 1
+
+
+def test_samples_are_streamed_with_their_numbers(sampled):
+    settings = {"model": "voting_v0", "messages": QUESTION, "n": 3, "seed": 5}
+    whole = client(sampled).chat.completions.create(**settings)
+    texts = ["", "", ""]
+    for chunk in client(sampled).chat.completions.create(**settings, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == [choice.message.content for choice in whole.choices]
+
+
+def test_replies_are_capped_and_end_before_a_stop(sampled):
+    create = client(sampled).chat.completions.create
+    short = create(model="generator", messages=QUESTION, max_tokens=2)
+    assert short.choices[0].finish_reason == "length"
+    assert short.usage.completion_tokens == 2
+    assert (
+        create(
+            model="generator", messages=QUESTION, max_completion_tokens=1
+        ).usage.completion_tokens
+        == 1
+    )
+    team = create(model="voting_v0", messages=QUESTION, max_tokens=2)
+    assert (team.choices[0].message.content, team.choices[0].finish_reason) == ("", "length")
+    assert team.choices[0].message.refusal
+    assert team.usage.completion_tokens == 8
+    assert (
+        create(model="generator", messages=QUESTION, stop="\\box").choices[0].message.content == ""
+    )
+
+
+WRONG: dict[str, tuple[Any, int, str, str | None]] = {
+    "no body": (b"", 400, "invalid_json", None),
+    "no JSON": (b"{'model': 1}", 400, "invalid_json", None),
+    "half a JSON": (b'{"model": "voting', 400, "invalid_json", None),
+    "no UTF-8": (b'{"model": "\xff"}', 400, "invalid_json", None),
+    "a deep JSON": (b"[" * 100_000, 400, "invalid_json", None),
+    "not a number": (b'{"temperature": NaN}', 400, "invalid_json", None),
+    "a list": ([], 400, "invalid_type", None),
+    "no model": ({"model": None}, 400, "invalid_type", "model"),
+    "another model": ({"model": "gpt-4o"}, 404, "model_not_found", "model"),
+    "another agent": ({"model": "generator_7"}, 404, "model_not_found", "model"),
+    "no messages": ({"messages": None}, 400, "invalid_type", "messages"),
+    "an empty chat": ({"messages": []}, 400, "invalid_type", "messages"),
+    "a text for a chat": ({"messages": "hi"}, 400, "invalid_type", "messages"),
+    "an empty question": ({"messages": user(" \n")}, 400, "invalid_value", "messages[0]"),
+    "the last word is not the user's": (
+        {"messages": [*QUESTION, {"role": "assistant", "content": "17"}]},
+        400, "invalid_value", "messages[1]",
+    ),
+    "half a surrogate pair": (
+        b'{"model": "voting_v0", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        400, "invalid_value", "messages[0].content",
+    ),
+    "a picture": (
+        {"messages": user([{"type": "image_url", "image_url": {"url": "x"}}])},  # type: ignore[arg-type]
+        400, "unsupported_content", "messages[0].content",
+    ),
+    "a tool's result": (
+        {"messages": [{"role": "tool", "content": "x"}]}, 400, "invalid_value", "messages[0].role",
+    ),
+    "tools": ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),
+    "a forced tool": ({"tool_choice": "required"}, 400, "unsupported_parameter", "tool_choice"),
+    "log-probs": ({"logprobs": True}, 400, "unsupported_parameter", "logprobs"),
+    "biases": ({"logit_bias": {"1": 5}}, 400, "unsupported_parameter", "logit_bias"),
+    "JSON answers": (
+        {"response_format": {"type": "json_object"}},
+        400, "unsupported_parameter", "response_format",
+    ),
+    "another temperature": ({"temperature": 0.3}, 400, "unsupported_value", "temperature"),
+    "a warm temperature": ({"temperature": "warm"}, 400, "invalid_type", "temperature"),
+    "another top_p": ({"top_p": 0.5}, 400, "unsupported_value", "top_p"),
+    "a penalty": ({"presence_penalty": 1}, 400, "unsupported_parameter", "presence_penalty"),
+    "a top_k": ({"top_k": 5}, 400, "unknown_parameter", "top_k"),
+    "no samples": ({"n": 0}, 400, "invalid_value", "n"),
+    "many samples": ({"n": 257}, 400, "invalid_value", "n"),
+    "half a sample": ({"n": 1.5}, 400, "invalid_type", "n"),
+    "no tokens": ({"max_tokens": 0}, 400, "invalid_value", "max_tokens"),
+    "tokens of all calls": (
+        {"max_completion_tokens": 9}, 400, "unsupported_parameter", "max_completion_tokens",
+    ),
+    "a seed that is a text": ({"seed": "1"}, 400, "invalid_type", "seed"),
+    "a seed of 65 bits": ({"seed": 2**64}, 400, "invalid_value", "seed"),
+    "five stops": ({"stop": ["a"] * 5}, 400, "invalid_type", "stop"),
+    "an empty stop": ({"stop": ""}, 400, "invalid_type", "stop"),
+    "a stop that is none": ({"stop": [""]}, 400, "invalid_type", "stop"),
+    "a stream that is a text": ({"stream": "yes"}, 400, "invalid_type", "stream"),
+    "options of no stream": (
+        {"stream_options": {"include_usage": True}}, 400, "invalid_value", "stream_options",
+    ),
+    "an unknown option of a stream": (
+        {"stream": True, "stream_options": {"x": 1}}, 400, "unknown_parameter", "stream_options.x",
+    ),
+    "a field of ours that there is not": (
+        {"flowzoo": {"scores": True}}, 400, "unknown_parameter", "flowzoo.scores",
+    ),
+    "a transcript that is a text": (
+        {"flowzoo": {"transcript": "yes"}}, 400, "invalid_type", "flowzoo.transcript",
+    ),
+    "fields that ask for nothing": (
+        {"user": "me", "n": 1, "logprobs": False, "tools": [], "temperature": 1, "top_p": 1.0,
+         "frequency_penalty": 0, "response_format": {"type": "text"}, "stop": None},
+        200, "", None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_request_is_obeyed_or_refused_by_name(name, sampled):
+    body, status, code, param = WRONG[name]
+    if isinstance(body, dict):
+        body = {"model": "voting_v0", "messages": QUESTION, **body}
+    sent = {"content": body} if isinstance(body, bytes) else {"json": body}
+    reply = httpx.post(f"{sampled.url}/chat/completions", timeout=30, **sent)
+    assert reply.status_code == status, reply.text
+    if status != 200:
+        error = reply.json()["error"]
+        assert (error["code"], error["param"]) == (code, param)
+        assert error["type"] == "invalid_request_error"
+        assert error["message"]
+    assert not sampled.service.open
+
+
+def test_other_addresses_methods_and_sizes_are_refused(sampled):
+    root = sampled.url.removesuffix("/v1")
+    assert httpx.get(f"{root}/").json()["error"]["code"] == "unknown_url"
+    assert httpx.get(f"{root}/v1/chat/completions").status_code == 405
+    assert httpx.post(f"{root}/v1/completions", json={}).status_code == 404
+    large = httpx.post(f"{root}/v1/chat/completions", content=b" " * (2**20 + 1))
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "request_too_large")
+    page = httpx.get(f"{root}/v1/models", headers={"Origin": "http://evil.example"})
+    assert (page.status_code, page.json()["error"]["code"]) == (403, "origin_refused")
+
+
+def gated(policy: Gate, **settings: Any) -> Any:
+    workflow = make_workflow("single")
+    return serving(workflow, PolicyMap.shared(policy, workflow.role_counts()), **settings)
+
+
+def until(check: Any) -> None:
+    end = time.monotonic() + 10
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_key_is_needed_where_there_is_one():
+    policy = Gate()
+    policy.open.set()
+    with gated(policy, api_key="s3cret") as served:
+        keys = ("Bearer S3cret", "Bearer s3cret2", "Basic s3cret", "s3cret", "Bearer \u00e9")
+        for headers in ({}, *({"Authorization": key.encode("latin-1")} for key in keys)):
+            for path in ("models", "models/single_v0"):
+                reply = httpx.get(f"{served.url}/{path}", headers=headers)
+                assert (reply.status_code, reply.json()["error"]["code"]) == (
+                    401,
+                    "invalid_api_key",
+                )
+        with pytest.raises(openai.AuthenticationError):
+            client(served).chat.completions.create(model="single_v0", messages=QUESTION)
+        reply = client(served, api_key="s3cret").chat.completions.create(
+            model="single_v0", messages=QUESTION
+        )
+        assert reply.choices[0].message.content == "7"
+        assert policy.asked == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_drops_its_play_alone(stream):
+    policy = Gate(batching="static")
+    with gated(policy) as served:
+
+        async def leave_and_stay() -> Any:
+            async with openai.AsyncOpenAI(base_url=served.url, api_key="any") as asker:
+                settings: Any = {"model": "single_v0", "messages": QUESTION}
+                create = asker.chat.completions.create
+                first = asyncio.create_task(create(**settings))
+                await asyncio.to_thread(until, lambda: policy.asked == 1)
+                leaving = asyncio.create_task(create(**settings, n=2, stream=stream))
+                await asyncio.to_thread(until, lambda: len(served.service.engine.futures) == 3)
+                if stream:
+                    await (await leaving).close()
+                else:
+                    leaving.cancel()
+                await asyncio.to_thread(until, lambda: len(served.service.engine.futures) == 1)
+                policy.open.set()
+                return await first
+
+        assert asyncio.run(leave_and_stay()).choices[0].message.content == "7"
+    assert policy.asked == 1  # what was dropped was never asked
+    assert served.service.answered == 1
+
+
+def test_more_than_may_be_open_are_told_to_come_again():
+    policy = Gate()
+    with gated(policy, limits=ServingLimits(most_open=2)) as served:
+        body = {"model": "single_v0", "messages": QUESTION, "n": 2}
+        with httpx.Client(timeout=20) as first:
+            replies: list[httpx.Response] = []
+            thread = threading.Thread(
+                target=lambda: replies.append(
+                    first.post(f"{served.url}/chat/completions", json=body)
+                )
+            )
+            thread.start()
+            until(lambda: policy.asked == 2)
+            refused = httpx.post(f"{served.url}/chat/completions", json={**body, "n": 1})
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            assert refused.json()["error"]["code"] == "too_many_requests"
+            policy.open.set()
+            thread.join(20)
+        assert len(replies[0].json()["choices"]) == 2
+        # The official client comes again by itself.
+        again = client(served, max_retries=2).chat.completions.create(
+            model="single_v0", messages=QUESTION
+        )
+        assert again.choices[0].message.content == "7"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_takes_too_long_is_an_error(stream):
+    with gated(Gate(), limits=ServingLimits(seconds=0.2)) as served:
+        body = {"model": "single_v0", "messages": QUESTION, "stream": stream}
+        reply = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20)
+        if stream:
+            with pytest.raises(openai.APIError, match=r"longer than 0\.2 s"):
+                list(client(served).chat.completions.create(**body))
+        else:
+            assert (reply.status_code, reply.json()["error"]["code"]) == (504, "timeout")
+        until(lambda: not served.service.engine.futures)
+
+
+def test_a_body_that_does_not_come_is_an_error():
+    with gated(Gate(), limits=ServingLimits(seconds=0.2)) as served:
+        port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
+            sent.sendall(head.encode())
+            assert sent.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_stream_without_news_has_comments(monkeypatch):
+    monkeypatch.setattr("flowzoo.agents.serving.service.PULSE_S", 0.02)
+    policy = Gate()
+    with gated(policy) as served:
+        threading.Timer(0.3, policy.open.set).start()
+        body = {"model": "single_v0", "messages": QUESTION, "stream": True}
+        raw = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20).text
+        assert raw.count(": the workflow is playing\n\n") > 2
+        policy.open.clear()
+        threading.Timer(0.3, policy.open.set).start()
+        texts = [
+            chunk.choices[0].delta.content or ""
+            for chunk in client(served).chat.completions.create(**body)
+        ]
+        assert "".join(texts) == "7"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (RetrieverError("the endpoint is down"), "policy_failed", "the endpoint is down"),
+        (ValueError("secret"), "server_error", "The request failed by ValueError."),
+    ],
+)
+def test_a_policy_that_fails_fails_its_requests_alone(error, code, text, caplog):
+    policy = Gate(batching="static", error=error)
+    policy.open.set()
+    with gated(policy) as served:
+        reply = httpx.post(
+            f"{served.url}/chat/completions", json={"model": "single_v0", "messages": QUESTION}
+        )
+        assert reply.status_code == 500
+        assert (reply.json()["error"]["code"], reply.json()["error"]["message"]) == (code, text)
+        policy.error = None
+        assert client(served).chat.completions.create(model="single_v0", messages=QUESTION)
+    assert caplog.records
+
+
+class Choosy(Gate):
+    """Cannot take some chats."""
+
+    async def generate(self, requests: Any) -> Any:
+        """Fail for all if one cannot be taken."""
+        if any("bad" in request.messages[-1]["content"] for request in requests):
+            raise ValueError("no template")
+        return await super().generate(requests)
+
+
+def test_a_chat_that_a_policy_cannot_take_fails_alone():
+    policy = Choosy(batching="static")
+    policy.open.set()
+    with gated(policy) as served:
+
+        async def ask_all() -> list[Any]:
+            async with openai.AsyncOpenAI(
+                base_url=served.url, api_key="any", max_retries=0
+            ) as asker:
+                create = asker.chat.completions.create
+                texts = ["one", "bad", "two", "bad", "three"]
+                asks = [create(model="generator", messages=user(text)) for text in texts]
+                return await asyncio.gather(*asks, return_exceptions=True)
+
+        for _ in range(3):
+            kinds = [type(reply).__name__ for reply in asyncio.run(ask_all())]
+            good, bad = "ChatCompletion", "InternalServerError"
+            assert kinds == [good, bad, good, bad, good]
+
+
+def test_a_shortened_prompt_is_reported(sampled):
+    create = client(sampled).chat.completions.create
+    for model in ("voting_v0", "generator"):
+        reply = create(model=model, messages=user("Compute 3*4+5. " * 2000), max_tokens=8)
+        assert reply.choices[0].flowzoo["shortened"] > 0
+    assert create(model="voting_v0", messages=QUESTION).choices[0].flowzoo["shortened"] == 0
+
+
+@dataclass(frozen=True)
+class Steered(Workflow):
+    """Asks again where the grade says that the answer is wrong."""
+
+    name: ClassVar[str] = "steered_v0"
+    roles: ClassVar[Roles] = {"solver": 1}  # type: ignore[assignment]
+
+    def play(self, problem: Problem) -> Any:
+        reply = yield Ask("solver_0", self.task.prompt(problem), self.task.answer)
+        grade = yield Grade(reply.strict, of=reply)
+        if problem.text.endswith("?") and grade.score < 1:
+            reply = yield Ask("solver_0", "Again.", self.task.answer)
+        return Outcome(reply.strict, grade.score)
+
+
+def test_a_script_that_is_steered_by_grades_has_no_answer():
+    policy = Gate()
+    policy.open.set()
+    workflow = Steered(make_task("math"))
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        create = client(served).chat.completions.create
+        assert create(model="steered_v0", messages=QUESTION).choices[0].message.content == "7"
+        with pytest.raises(openai.InternalServerError, match="by the grades of its answers"):
+            create(model="steered_v0", messages=user("What is 3*4+5?"))
+
+
+@pytest.mark.parametrize(
+    ("workflow", "task", "message"),
+    [
+        ("voting", "sudoku", "is a world that no text describes"),
+        ("code_pair", "code", "needs problems that ask for a function"),
+    ],
+)
+def test_what_cannot_play_a_question_is_refused_at_the_start(workflow, task, message):
+    made = make_workflow(workflow, task)
+    with pytest.raises(UsageError, match=message):
+        TeamService(made, PolicyMap.shared(Gate(), made.role_counts()))
+
+
+class Versatile(Gate):
+    """Answers everything with the same text."""
+
+    async def generate(self, requests: Any) -> Any:
+        """Answer."""
+        text = "\\boxed{7}\n```python\nprint(3 + 4)\n```\n<answer>Rome</answer>"
+        self.asked += len(requests)
+        self.prompts = [request.messages[-1]["content"] for request in requests]
+        return [Completion(text) for _ in requests]
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "answer"),
+    [
+        ("single", "code", "print(3 + 4)"),
+        ("voting", "code", None),  # no candidate has the number 7
+        ("eval_opt", "code", "print(3 + 4)"),
+        ("coder_tester", "code", "print(3 + 4)"),
+        ("orch_workers", "math", "7"),
+        ("reasoner_tool", "math", "7"),
+        ("search_team", "search", "Rome"),
+    ],
+)
+def test_workflows_play_questions_of_their_tasks(name, task, answer):
+    settings = {"tools": "tests"} if name == "eval_opt" else {}
+    workflow, policy = make_workflow(name, task, **settings), Versatile()
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        reply = client(served).chat.completions.create(model=workflow.name, messages=QUESTION)
+        assert reply.choices[0].message.content == (answer or "")
+        assert (reply.choices[0].message.refusal is None) == (answer is not None)
+        assert reply.choices[0].flowzoo["calls"] == policy.asked
+        assert reply.usage is None  # this policy counts no tokens
+    assert "public tests" not in policy.prompts[0] or "no public tests" in policy.prompts[0]
+
+
+def test_a_program_is_served_too():
+
+    def solve(problem: str, base_url: str, api_key: str) -> str:
+        asker = openai.OpenAI(base_url=base_url, api_key=api_key)
+        messages: Any = user(problem)
+        return asker.chat.completions.create(
+            model="solver", messages=messages
+        ).choices[0].message.content or ""  # fmt: skip
+
+    workflow = OpenAIProgram(solve, roles="solver", at_once=1)
+    policy = Gate()
+    policy.open.set()
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        reply = client(served).chat.completions.create(model=workflow.name, messages=QUESTION)
+        assert reply.choices[0].message.content == "7"
+
+
+@pytest.mark.parametrize("grace", [5.0, 0.2])
+def test_open_requests_have_some_seconds_at_the_end(grace):
+    policy = Gate()
+    with gated(policy, grace=grace) as served:
+
+        async def ask() -> Any:
+            async with openai.AsyncOpenAI(
+                base_url=served.url, api_key="any", max_retries=0
+            ) as asker:
+                create = asker.chat.completions.create
+                opened = asyncio.create_task(create(model="single_v0", messages=QUESTION))
+                await asyncio.to_thread(until, lambda: policy.asked == 1)
+                served.server.stop()
+                await asyncio.to_thread(until, lambda: served.service.ending)
+                with pytest.raises(openai.APIError):  # refused, or no longer connected
+                    await create(model="single_v0", messages=QUESTION)
+                if grace > 1:
+                    policy.open.set()
+                return await opened
+
+        if grace > 1:
+            assert asyncio.run(ask()).choices[0].message.content == "7"
+        else:
+            with pytest.raises(openai.InternalServerError, match="The server is ending"):
+                asyncio.run(ask())
+        served.thread.join(10)
+        assert not served.thread.is_alive()

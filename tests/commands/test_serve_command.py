@@ -1,0 +1,150 @@
+"""`flowzoo serve` as a user types it, `curl`, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from blocks import blocks_of, commands_of
+
+from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.agents.specs import make_policy
+from flowzoo.cli import main
+from flowzoo.commands.policies import PolicyOptions
+from flowzoo.envs import make_workflow
+from flowzoo.errors import UsageError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
+pytestmark = pytest.mark.xdist_group("serve_command")
+
+
+@contextmanager
+def served(*words: str, **options: Any) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
+    """The process of the command, its URL and its models."""
+    command = [sys.executable, "-m", "flowzoo.cli", "serve", *words, "--port", "0"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        match = re.fullmatch(r"serving (.*) at (http://\S+/v1) \(Ctrl-C ends it\)\n", line)
+        assert match, line or process.communicate()[1]
+        yield process, match[2], match[1].split(", ")
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
+    """Exit status and messages after a signal."""
+    process.send_signal(number)
+    _, messages = process.communicate(timeout=30)
+    return process.returncode, messages.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_lets_open_requests_finish(number, status):
+    words = ["voting", "--temperature", "0", "--api-key", "key"]
+    with served(*words) as (process, url, models):
+        assert models == ["voting_v0", "generator", "aggregator"]
+        client = openai.OpenAI(base_url=url, api_key="key", max_retries=0)
+        replies: list[Any] = []
+        started = threading.Event()
+
+        def ask() -> None:
+            question: Any = [{"role": "user", "content": "Compute 3*4+5."}]
+            with client.chat.completions.create(
+                model="voting_v0", messages=question, n=100, stream=True
+            ) as stream:
+                for chunk in stream:
+                    started.set()
+                    replies.append(chunk)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert started.wait(20)
+        assert ended(process, number) == (status, "interrupted: requests answered: 1")
+        thread.join(20)
+        assert sum(chunk.choices[0].finish_reason == "stop" for chunk in replies) == 100
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_examples_of_the_page_run_as_written(capsys):
+    blocks = {block.language: block.text for block in blocks_of(PAGE) if block.text}
+    lines = [block.text for block in blocks_of(PAGE) if block.language == ""]
+    assert all(args[0] == "serve" for args in commands_of(blocks_of(PAGE)[0]))
+    with served("voting", "--temperature", "0") as (_, url, _):
+        curl = next(line for line in lines if line.startswith("curl"))
+        command = shlex.split(curl.replace("http://127.0.0.1:8000/v1", url))
+        done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        assert done["choices"][0]["message"]["content"] == "18"
+        capsys.readouterr()
+        exec(blocks["python"].replace("http://127.0.0.1:8000/v1", url), {})
+        assert capsys.readouterr().out.strip() == blocks["output"].strip()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_curl_gets_the_answer_of_a_rollout():
+    workflow = make_workflow("eval_opt")
+    policy = make_policy("pocket", oracle=workflow)
+    problem = workflow.task.problem(0, "validation")
+    with served("eval_opt", "--temperature", "0") as (process, url, _):
+        body = {"model": "eval_opt_v0", "messages": [{"role": "user", "content": problem.text}]}
+        command = ["curl", "-s", f"{url}/chat/completions", "-d", json.dumps(body)]
+        done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        assert ended(process, signal.SIGINT)[0] == 130
+    from flowzoo.agents.policy import Sampling
+
+    policy.sampling = Sampling(temperature=0.0)  # type: ignore[attr-defined]
+    policy_map = PolicyMap.shared(policy, workflow.role_counts())
+    (record,) = Rollout(workflow, policy_map).run([EpisodeJob(problem)])
+    assert done["choices"][0]["message"]["content"] == record.answer
+
+
+def test_a_port_that_is_taken_is_one_line(capsys):
+    with served("single") as (_, url, _):
+        port = url.rpartition(":")[2].removesuffix("/v1")
+        assert main(["serve", "single", "--port", port]) == 2
+    assert f"cannot listen on port {port} of 127.0.0.1" in capsys.readouterr().err
+
+
+def test_a_trained_team_is_served_from_the_directory_of_its_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = ["--steps", "1", "--problems", "2", "--samples", "2", "--eval-problems", "4"]
+    for sharing in ("isolated", "shared"):
+        words = ["train", "voting", "--sharing", sharing, "--out", f"runs/{sharing}", *small]
+        command = [sys.executable, "-m", "flowzoo.cli", *words]
+        subprocess.run(command, check=True, capture_output=True)
+    last = Path("runs/isolated/checkpoints/step-00000001/policies")
+    each = (f"generator=hf:{last}/generator", f"aggregator=hf:{last}/aggregator")
+    together = f"hf:{Path('runs/shared/checkpoints/step-00000001/policies/shared')}"
+    named = ("generator=runs/isolated", "aggregator=runs/shared")
+    assert sorted(PolicyOptions(("runs/isolated",)).policy) == sorted(each)
+    assert PolicyOptions(("runs/shared",)).policy == (together,)
+    assert PolicyOptions(named).policy == (each[0], f"aggregator={together}")
+    assert PolicyOptions(("generator_1=runs/isolated",)).policy == (
+        f"generator_1=hf:{last}/generator",
+    )
+    with pytest.raises(UsageError, match="unknown role of the run runs/isolated 'judge'"):
+        PolicyOptions(("judge=runs/isolated",))
+    with served("voting", "--policy", *named, cwd=tmp_path, env={**os.environ}) as (_, url, models):
+        client = openai.OpenAI(base_url=url, api_key="any", max_retries=0)
+        question: Any = [{"role": "user", "content": "Compute 3*4+5."}]
+        for model in models:
+            assert client.chat.completions.create(model=model, messages=question).usage
