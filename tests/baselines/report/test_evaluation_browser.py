@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import chosen, press, requests_of, show_at, text_of, wait_for
 
 from flowzoo.baselines.report.evaluation.page import EvaluationServer, write_evaluation
-from pages import chosen, press, requests_of, show_at, text_of, wait_for
 
 pytestmark = pytest.mark.xdist_group("browser")
 

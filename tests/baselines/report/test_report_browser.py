@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import chosen, press, requests_of, show_at, text_of, wait_for
 
 from flowzoo.baselines.report.write import write_report
-from pages import chosen, press, requests_of, show_at, text_of, wait_for
 
 MakeRun = Callable[..., Path]
 pytestmark = pytest.mark.xdist_group("browser")  # they share one, and its pages
