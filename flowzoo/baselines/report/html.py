@@ -47,7 +47,7 @@ def render(
     # script and style by their hashes and nothing else.
     extra_script += _part("live.js") if live else ""
     script, style = _script(extra_script), _part("page.css")
-    beside = " 'self' file:" if loads else ""  # not every browser takes 'self' for files
+    beside = " 'self' file:" if loads else ""  # `file:` where 'self' covers no file
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'{beside}; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"

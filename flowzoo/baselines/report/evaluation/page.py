@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -80,7 +81,9 @@ class EvaluationServer(LocalPage):
         self, folder: Path, against: Path | None, port: int = 0, episodes: int | None = None
     ) -> None:
         self.folders = [folder] if against is None else [folder, against]
-        self._sources = (folder, against, "episodes", episodes)
+        # Another site's page may load scripts from here, but cannot guess their address.
+        self.scripts = secrets.token_hex(16)
+        self._sources = (folder, against, self.scripts, episodes)
         self._state = self.state()
         self._page = build_page(*self._sources)
         super().__init__(port)
@@ -96,7 +99,7 @@ class EvaluationServer(LocalPage):
             if state != self._state:
                 self._page, self._state = build_page(*self._sources), state
             return Resource("text/html; charset=utf-8", self._page.html)
-        script = re.fullmatch(r"/episodes/([0-9]{1,9})\.js", path)
+        script = re.fullmatch(rf"/{self.scripts}/([0-9]{{1,9}})\.js", path)
         if script is None or int(script[1]) >= len(self._page.scripts):
             return None
         return Resource("text/javascript; charset=utf-8", self._page.scripts[int(script[1])])

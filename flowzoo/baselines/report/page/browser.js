@@ -40,7 +40,7 @@ const where = ({ kind, step }) => (kind === "sample" ? `sample ${step}` : `${kin
 
 const scored = (episode) => h("p", null, badge(episode.score >= 1 ? "right" : "wrong", episode.score >= 1 ? "good" : "bad"), ` score ${number(episode.score)}, ${where(episode)}${episode.truncated ? ", cut off by max_cycles" : ""}`);
 const played = (index, episode, query, colors) => [
-  h("details", null, h("summary", null, "Facts"), pairs(episode.facts)),
+  Object.keys(episode.facts).length ? h("details", null, h("summary", null, "Facts"), pairs(episode.facts)) : [],
   episode.calls.map((call) => callView(index, call, query, colors)),
 ];
 // [name, index of a text or null] ...

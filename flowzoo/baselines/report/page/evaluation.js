@@ -28,6 +28,8 @@ const wholeRows = (facts) => {
     ["right", `${number(facts.right)} of ${number(facts.episodes)}`],
     ...passes.map((name) => [name, share(facts[name], intervals[name])]),
     ...Object.entries(facts.shares).map(([name, value]) => part(name, value)),
+    ...(facts.judge.verdicts ? [["verdicts of the judge", [number(facts.judge.verdicts), h("small", null, `${number(facts.judge.unreadable)} unreadable`)]]] : []),
+    ...(facts.judge.truths ? [["the judge agrees with the role score", [percent(facts.judge.agreement), h("small", null, `of ${number(facts.judge.truths)}`)]]] : []),
     ["calls an episode", number(facts.calls)],
     ["output tokens an episode", number(facts.tokens)],
     ["prompt tokens an episode", number(facts.prompt_tokens)],
@@ -92,7 +94,8 @@ const lengthSection = (facts) => section("lengths", "Length of replies", null,
 
 const evaluationPage = (facts, packed) => [
   section("accuracy", "Accuracy", null,
-    headline(percent(facts.accuracy), facts.intervals.accuracy ? range(...facts.intervals.accuracy, percent) : null, `${number(facts.right)} of ${counted(facts.episodes, "episode")} right, ${counted(facts.problems, "problem")}`),
+    facts.majority ? headline(percent(facts.majority.accuracy), facts.majority.interval ? range(...facts.majority.interval, percent) : null, `${counted(facts.majority.samples, "vote")} a problem, ${number(facts.majority.right)} of ${counted(facts.majority.problems, "problem")} right`)
+      : headline(percent(facts.accuracy), facts.intervals.accuracy ? range(...facts.intervals.accuracy, percent) : null, `${number(facts.right)} of ${counted(facts.episodes, "episode")} right, ${counted(facts.problems, "problem")}`),
     notes(facts),
     h("div", { class: "narrow" }, table("All episodes; a mean with its 95 % interval over problems.", [["", ([name]) => bdi(name)], ["value", ([, cell]) => cell]], wholeRows(facts)))),
   section("roles", "Roles", null, table("Means over the calls of each role, with 95 % intervals over problems; tokens and seconds of a call.", roleColumns(facts), facts.role_names)),
