@@ -64,11 +64,12 @@ def report_evaluation(options: Options) -> int:
     name = f"against-{options.against.resolve().name}.html" if options.against else "report.html"
     out = Path(options.out or folder / name)
     check_places(out, options)
-    page, episodes = write_evaluation(
+    page, *beside = write_evaluation(
         folder, out, against=options.against, episodes=options.episodes
     )
     print(f"report  {page}")
-    print(f"        and its transcripts in {episodes}")
+    for transcripts in beside:
+        print(f"        and its transcripts in {transcripts}")
     return 0
 
 

@@ -18,7 +18,9 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
     folders: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
-            raise UsageError(f"expected the directory of a run or of a matrix, got {path}")
+            raise UsageError(
+                f"expected the directory of a run, a matrix or an evaluation, got {path}"
+            )
         refuse_evaluation(
             path,
             f"`flowzoo report {path}` alone writes its page",

@@ -180,6 +180,10 @@ def test_the_command_writes_a_page_and_its_transcripts(
     assert main(["report", str(weak), "--out", str(out), "--episodes", "5"]) == 0
     names = sorted(path.name for path in (out.parent / "page-episodes").iterdir())
     assert names == ["0.js", "notes.js"], "a file of the longer page is gone, another is left alone"
+    capsys.readouterr()
+    assert main(["report", str(weak), "--out", str(tmp_path / "bare.html"), "--episodes", "0"]) == 0
+    assert capsys.readouterr().out == f"report  {tmp_path / 'bare.html'}\n"
+    assert not (tmp_path / "bare-episodes").exists()
 
 
 @pytest.mark.parametrize(

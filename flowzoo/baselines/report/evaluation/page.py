@@ -54,7 +54,7 @@ def build_page(
 def write_evaluation(
     folder: Path, out: Path, *, against: Path | None = None, episodes: int | None = None
 ) -> list[Path]:
-    """Write the page `out`, and its transcripts into a folder beside it; return both paths."""
+    """Write the page `out`, and its transcripts into a folder beside it; return their paths."""
     beside = out.with_name(f"{out.stem}-episodes")
     if beside.exists() and not beside.is_dir():
         raise UsageError(
@@ -64,14 +64,15 @@ def write_evaluation(
     page = build_page(folder, against, beside.name, episodes)
     out.parent.mkdir(parents=True, exist_ok=True)
     with writing(beside):
-        beside.mkdir(exist_ok=True)
+        if page.scripts:
+            beside.mkdir(exist_ok=True)
         for number, script in enumerate(page.scripts):
             (beside / f"{number}.js").write_text(script, encoding="utf-8")
         for path in beside.glob("*.js"):  # of an earlier, longer page
             if re.fullmatch("[0-9]+", path.stem) and int(path.stem) >= len(page.scripts):
                 path.unlink()
     replace_text(out, page.html)  # last: it goes with the scripts that are there now
-    return [out, beside]
+    return [out, beside] if page.scripts else [out]
 
 
 class EvaluationServer(LocalPage):
