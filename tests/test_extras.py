@@ -20,6 +20,7 @@ from flowzoo.errors import MissingExtraError, missing_extra
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 ADAPTERS = {
+    "flowzoo/adapters/inspect_log.py": {"inspect_ai"},
     "flowzoo/adapters/inspect_task.py": {"inspect_ai"},
     "flowzoo/adapters/trl_worker.py": {"trl"},
     "flowzoo/adapters/verifiers_env.py": {"verifiers", "openai", "pydantic"},

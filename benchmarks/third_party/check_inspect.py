@@ -1,29 +1,37 @@
-"""Inspect: a workflow as a task, answered by models that say what our scripted policies say."""
+"""Inspect: a workflow as a task, answered by what our scripted policies say; logs."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from inspect_ai import Task
 from inspect_ai import eval as inspect_eval
 from inspect_ai.dataset import Sample
+from inspect_ai.log import read_eval_log
 from inspect_ai.model import GenerateConfig, ModelAPI, ModelOutput, get_model, modelapi
 from inspect_ai.scorer import exact
 from inspect_ai.solver import generate
 from rows import Row, report
 from said import recorded
 
+from flowzoo.adapters.inspect_log import write_log
 from flowzoo.adapters.inspect_task import workflow_task
 from flowzoo.agents import PolicyMap, Sampling
+from flowzoo.agents.evaluation.evaluate import read_episodes
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.serving.replies import NO_ANSWER
 from flowzoo.agents.specs import make_policy
+from flowzoo.cli import main as flowzoo
 from flowzoo.envs import make_workflow
+from flowzoo.envs.records import EpisodeRecord, Usage
 
 N, EPOCHS = 6, 2
 LOGS = tempfile.TemporaryDirectory()
@@ -128,6 +136,39 @@ def served() -> None:
     assert used.output_tokens > 0
 
 
+def logs() -> None:
+    """An evaluation of ours is a log with its scores, chats, replies and tokens."""
+    folder, path = Path(LOGS.name) / "ours", Path(LOGS.name) / "ours.eval"
+    command = ["eval", "voting", "--policy", "scripted:0.6", "--n", str(N)]
+    assert flowzoo([*command, "--samples", str(EPOCHS), "--out", str(folder)]) == 0
+    records = [odd(record) for record in read_episodes(folder / "episodes.jsonl")]
+    rows = "".join(json.dumps(record.to_json()) + "\n" for record in records)
+    (folder / "episodes.jsonl").write_text(rows)
+    write_log(folder, path)
+    log = read_eval_log(str(path), resolve_attachments=True)
+    summary = json.loads((folder / "summary.json").read_text())
+    metrics = {name: metric.value for name, metric in log.results.scores[0].metrics.items()}
+    assert metrics == {"mean": summary["accuracy"], "stderr": summary["stderr"]}
+    samples = {f"{sample.id}#{sample.epoch - 1}": sample for sample in log.samples}
+    assert samples.keys() == {record.episode for record in records}
+    for record in records:
+        sample = samples[record.episode]
+        assert (sample.input, sample.target) == (record.text, record.gold)
+        assert sample.scores["workflow_score"].value == record.score
+        for event, call in zip(sample.events, record.calls, strict=True):
+            assert (event.role, event.input[-1].text) == (call.role, call.messages[-1]["content"])
+            assert event.output.completion == call.reply.replace("\ud800", "\\ud800")
+            assert event.output.stop_reason == "max_tokens"
+            assert event.output.usage.total_tokens == 12
+
+
+def odd(record: EpisodeRecord) -> EpisodeRecord:
+    """The episode with replies that are no UTF-8, cut off and counted."""
+    fields: dict[str, Any] = {"finish": "length", "usage": Usage(7, 5)}
+    calls = (replace(call, reply=f"{call.reply} \ud800", **fields) for call in record.calls)
+    return replace(record, calls=tuple(calls))
+
+
 if __name__ == "__main__":
     report(
         "Inspect",
@@ -137,5 +178,6 @@ if __name__ == "__main__":
             Row("`eval_opt` as a task; scores are ours", partial(scores, "eval_opt"), ADAPTER),
             Row("`model_roles`", roles, ADAPTER),
             Row("`openai-api/flowzoo/voting_v0` as a model", served, "`flowzoo serve`"),
+            Row("evaluations of `flowzoo eval` as logs", logs, "`flowzoo.adapters.inspect_log`"),
         ],
     )

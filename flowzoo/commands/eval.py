@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -79,6 +80,8 @@ class EvaluationPlan(NamedTuple):
 
 def run(options: Options) -> int:
     """Evaluate and print."""
+    from flowzoo.commands.shared import program_name
+
     evaluation = prepare(options)
     options, workflow = evaluation.options, evaluation.workflow
     summary = play(evaluation)
@@ -90,7 +93,8 @@ def run(options: Options) -> int:
     if "against" in summary:
         print(comparison_line(summary["against"]))
     if options.out:
-        print(f"episodes saved in {options.out / 'episodes.jsonl'}")
+        page = f"{program_name()} report {shlex.quote(str(options.out))}"
+        print(f"episodes saved in {options.out / 'episodes.jsonl'}; their page: {page}")
     print(accuracy_line(summary))
     return 0
 

@@ -36,7 +36,7 @@ COMMANDS = {
     "matrix": (
         "Train every cell of an experiment matrix, several at a time; repeat the command to resume."
     ),
-    "report": "Write the HTML report of a run, or of a matrix with a page for each run.",
+    "report": "Write the HTML report of a run, a matrix or an evaluation.",
     "swap": "Evaluate a finished run with the policies of every two roles exchanged.",
     "export": (
         "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"

@@ -1,4 +1,4 @@
-"""`flowzoo report`: one self-contained HTML page that says how runs went and which role broke."""
+"""`flowzoo report`: HTML pages about runs and evaluations."""
 
 from __future__ import annotations
 
@@ -15,33 +15,92 @@ class Options:
     """Arguments of `flowzoo report`."""
 
     runs: tuple[str, ...] = field(metadata={"positional": "RUN [RUN ...]"})
-    """Run directories, or directories that hold some, e.g. that of a matrix."""
+    """Run directories, or directories that hold some, e.g. that of a matrix; or one evaluation."""
+    against: Path | None = None
+    """For an evaluation: directory of another of the same problems, to compare it with."""
     out: str = ""
-    """The HTML file; empty: report.html in the directory, or here if there are several."""
+    """The HTML file; empty: report.html in the directory (against-NAME.html with --against), or
+    here if there are several."""
     png: str = ""
     """Also draw the plots as PNG files into this directory."""
     episodes: int | None = None
-    """Most episodes in a page's transcript browser, 0: none; default: 10,000 for one run, else
-    1,000."""
+    """Most episodes in a page's transcript browser (problems with --against), 0: none; default: all
+    of an evaluation, 10,000 of a single run, else 1,000."""
     serve: bool = False
-    """Serve the page of one run on this machine (127.0.0.1) and renew it while the run goes on;
-    write no file."""
+    """Serve the page of one run or evaluation on this machine (127.0.0.1) and write no file; that
+    of a run renews itself while the run goes on."""
     port: int = 0
     """Port to serve on; 0: any free one."""
     overview: bool = False
     """Write only the page that compares several runs, without a page for each."""
 
+    @property
+    def folders(self) -> list[Path]:
+        """Directories that the report is about."""
+        return [Path(name) for name in self.runs]
+
 
 def run(options: Options) -> int:
     """Write the files and say where they are."""
-    from flowzoo.baselines.report.reading import find_evaluations
-    from flowzoo.baselines.report.write import write_report
+    from flowzoo.agents.evaluation.summary import is_evaluation
 
     if options.episodes is not None and options.episodes < 0:
         raise UsageError(f"`episodes` must be at least 0, got {options.episodes}")
-    paths = [Path(name) for name in options.runs]
+    evaluation = any(map(is_evaluation, options.folders))
+    if evaluation:
+        check_evaluation(options)
+    elif options.against:
+        raise UsageError("`against` compares two evaluations of `flowzoo eval --out`, not runs")
     if options.serve:
-        return serve(paths, options)
+        return serve(options, evaluation)
+    return report_evaluation(options) if evaluation else report_runs(options)
+
+
+def report_evaluation(options: Options) -> int:
+    """Write the page of an evaluation, or of its comparison with another."""
+    from flowzoo.baselines.report.evaluation.page import write_evaluation
+
+    (folder,) = options.folders
+    name = f"against-{options.against.resolve().name}.html" if options.against else "report.html"
+    out = Path(options.out or folder / name)
+    check_places(out, options)
+    page, *beside = write_evaluation(
+        folder, out, against=options.against, episodes=options.episodes
+    )
+    print(f"report  {page}")
+    for transcripts in beside:
+        print(f"        and its transcripts in {transcripts}")
+    return 0
+
+
+def check_evaluation(options: Options) -> None:
+    """Check the options of a report of an evaluation.
+
+    Raises:
+        UsageError: several directories, one to compare with that is none, or options of runs.
+    """
+    from flowzoo.agents.evaluation.summary import is_evaluation
+
+    if len(options.runs) > 1:
+        raise UsageError(
+            "a report is of one evaluation, got several directories: compare two with --against, "
+            "rank several with `flowzoo leaderboard`"
+        )
+    if options.against and not is_evaluation(options.against):
+        raise UsageError(
+            f"`against` must be the directory of an evaluation (`flowzoo eval --out`), got "
+            f"{options.against}"
+        )
+    if options.png or options.overview:
+        raise UsageError("`png` and `overview` are for runs: leave them out for an evaluation")
+
+
+def report_runs(options: Options) -> int:
+    """Write the pages of runs."""
+    from flowzoo.baselines.report.reading import find_evaluations
+    from flowzoo.baselines.report.write import write_report
+
+    paths = options.folders
     several = len(paths) > 1
     out = Path(options.out or ("report.html" if several else paths[0] / "report.html"))
     check_places(out, options)
@@ -73,16 +132,24 @@ def run(options: Options) -> int:
     return 0
 
 
-def serve(paths: list[Path], options: Options) -> int:
-    """Serve the page of one run until it is interrupted."""
+def serve(options: Options, evaluation: bool) -> int:
+    """Serve the page of one run or evaluation until it is interrupted."""
+    from flowzoo.baselines.report.evaluation.page import EvaluationServer
     from flowzoo.baselines.report.live import LivePage
+    from flowzoo.baselines.report.local import LocalPage
     from flowzoo.baselines.report.reading import read_runs
 
     if options.out or options.png or options.overview:
         raise UsageError("`serve` writes no file: leave out --out, --png and --overview")
-    if len(read_runs(paths)) != 1:
+    paths = options.folders
+    server: LocalPage
+    if evaluation:
+        server = EvaluationServer(paths[0], options.against, options.port, options.episodes)
+    elif len(read_runs(paths)) == 1:
+        server = LivePage(paths[0], options.port, options.episodes)
+    else:
         raise UsageError("`serve` follows one run, and there are several: name one directory")
-    with LivePage(paths[0], options.port, options.episodes) as server:
+    with server:
         print(f"report  {server.url} (end with Ctrl-C)", flush=True)
         try:
             server.serve_forever()

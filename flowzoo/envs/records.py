@@ -217,6 +217,8 @@ class EpisodeRecord:
     calls: tuple[Call, ...] = field(default=())
     judgments: tuple[Judgment, ...] = ()
     """Verdicts of judges, in the order of the questions."""
+    level: int | str | None = None
+    """Level of the problem, `meta["level"]`; None: the task states none."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain values for one JSONL line."""

@@ -18,10 +18,10 @@ from typing import Any
 from flowzoo.baselines.report.cells import Notes, group_cells
 from flowzoo.baselines.report.comparisons import MIN_SEEDS
 from flowzoo.baselines.report.failures import read_failure_modes
+from flowzoo.baselines.report.html import render, stamped
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
-from flowzoo.baselines.report.write import render, stamped
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.commands.arguments import read_arguments
 from flowzoo.errors import FlowzooError

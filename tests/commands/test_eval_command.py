@@ -18,6 +18,7 @@ def test_votes_end_with_their_accuracy_and_resume(tmp_path, capsys):
     assert displayed.splitlines()[-1].startswith("majority@5 accuracy ")
     assert "pass@4" in displayed
     assert "validation, 30 problems" in displayed
+    assert f"{tmp_path / 'episodes.jsonl'}; their page: flowzoo report {tmp_path}\n" in displayed
     lines = (tmp_path / "episodes.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "episodes.jsonl").write_text("".join(lines[:71]) + lines[71][:9])
     assert main(args) == 0

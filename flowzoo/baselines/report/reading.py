@@ -18,11 +18,12 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
     folders: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
-            raise UsageError(f"expected the directory of a run or of a matrix, got {path}")
+            raise UsageError(
+                f"expected the directory of a run, a matrix or an evaluation, got {path}"
+            )
         refuse_evaluation(
             path,
-            f"its figures are in {path / 'summary.json'}, its command prints its tables again, and "
-            "`flowzoo dataset` makes tables of its episodes",
+            f"`flowzoo report {path}` alone writes its page",
         )
         below = list(_below(path, MAX_DEPTH))
         runs = [folder for folder in below if not is_evaluation(folder)]

@@ -64,12 +64,13 @@ def pack(run: RunData, most: int) -> dict[str, Any]:
         for episode in rows:
             if len(episodes) >= most or texts.characters > MOST_CHARACTERS:
                 break
-            episodes.append(_pack_episode(episode, kind, step, texts))
+            episodes.append(pack_episode(episode, kind, step, texts))
     episodes.sort(key=lambda episode: (-episode[1], texts.all[episode[0]]))
     return {"texts": texts.all, "episodes": episodes, "total": total}
 
 
-def _pack_episode(episode: Mapping[str, Any], kind: str, step: int, texts: Texts) -> list[Any]:
+def pack_episode(episode: Mapping[str, Any], kind: str, step: int, texts: Texts) -> list[Any]:
+    """One episode as the comment above lays it out; its texts go into `texts`."""
     answer = episode.get("answer")
     return [
         texts.add(kind),

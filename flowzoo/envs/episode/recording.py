@@ -184,6 +184,7 @@ def record(
         returns=settled.returns,
         calls=tuple(calls),
         judgments=judgments(episode) if workflow.needs_judge else (),
+        level=problem.meta.get("level"),
     )
 
 

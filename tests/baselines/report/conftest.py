@@ -11,8 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flowzoo.agents.evaluation.evaluate import read_episodes
+from flowzoo.agents.evaluation.intervals import evaluation_intervals
+from flowzoo.agents.evaluation.summary import summarize
+from flowzoo.agents.evaluation.usage import usage_summary
 from flowzoo.baselines.run.directory import plain
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.cli import main
 from flowzoo.envs.records import Call, EpisodeRecord
 from studies.truth.simulation import simulate
 
@@ -50,6 +55,50 @@ class Plan:
 def make_run() -> Callable[..., Path]:
     """`make_run(folder, **plan)`: a run directory; returns the folder."""
     return plant
+
+
+@pytest.fixture(scope="session")
+def make_evaluation() -> Callable[..., Path]:
+    """`make_evaluation(folder, ...)`: the directory of an evaluation; returns the folder."""
+    return plant_evaluation
+
+
+def plant_evaluation(
+    folder: Path,
+    *,
+    n: int = 30,
+    samples: int = 1,
+    accuracy: float = 0.6,
+    replies: Sequence[str] = (),
+    arguments: Sequence[str] = ("--options", "level=1-3"),
+) -> Path:
+    """A real evaluation of a script, with other texts, token counts and seconds.
+
+    `replies` follow the script's own, one after the other. Every seventh reply of the generators is
+    unreadable, every eleventh was cut off.
+    """
+    args = ["--policy", f"scripted:{accuracy}", "--n", str(n), "--samples", str(samples)]
+    assert main(["eval", "voting", *args, *arguments, "--out", str(folder)]) == 0
+    path, summary_path = folder / "episodes.jsonl", folder / "summary.json"
+    episodes = [json.loads(line) for line in path.read_text().splitlines()]
+    seconds = {}
+    for number, episode in enumerate(episodes):
+        for slot, call in enumerate(episode["calls"]):
+            call["reply"] += "".join(f"\n{reply}" for reply in replies)
+            generates = call["role"] == "generator"
+            call |= {"strict": not (generates and (number + slot) % 7 == 0)}
+            call |= {"finish": "length" if generates and (number + slot) % 11 == 0 else "stop"}
+            call |= {"usage": {"prompt": 40 + slot, "output": 10 + (7 * number + slot) % 90}}
+        seconds[episode["episode"]] = [0.25 * (slot + 1) for slot in range(len(episode["calls"]))]
+    path.write_text("".join(json.dumps(episode) + "\n" for episode in episodes))
+    rows = [json.dumps({"episode": name, "seconds": row}) for name, row in seconds.items()]
+    (folder / "latencies.jsonl").write_text("\n".join(rows) + "\n")
+    records = read_episodes(path)
+    summary = json.loads(summary_path.read_text()) | summarize(records)
+    summary |= {"intervals": evaluation_intervals(records)}
+    summary |= {"usage": usage_summary(records, seconds, {})}
+    summary_path.write_text(json.dumps(summary))
+    return folder
 
 
 def plant(folder: Path, **fields: Any) -> Path:

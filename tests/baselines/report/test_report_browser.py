@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import chosen, press, requests_of, show_at, text_of, wait_for
 
 from flowzoo.baselines.report.write import write_report
 
@@ -20,7 +21,6 @@ HOSTILE = (
     "\x1b[31mred\x1b[0m \x00 \u202eesrever\u202c \u2028 \u2066 \ud800 \u200b end",
     "<a href='javascript:window.hacked = 3'>&lt;b&gt;</a> " + "long " * 20_000,
 )
-WAIT_S = 60
 SHOWN = [
     {
         "name": "<i>", "title": HOSTILE[0], "role": "generator", "metric": "eval/reward/mean",
@@ -74,14 +74,7 @@ def open_page(browser: Any, pages: Pages) -> Iterator[Callable[..., Any]]:
     def load(name: str, width: int = 1280, scheme: str = "light") -> Any:
         address = pages(name).as_uri()
         opened.add(address)
-        browser.get("about:blank")
-        browser.get_log("browser")
-        browser.get_log("performance")
-        view = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", view)
-        features = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
-        media = [{"name": name, "value": value} for name, value in features.items()]
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+        show_at(browser, width, scheme)
         browser.get(address)
         wait_for(browser, "return document.querySelectorAll('h2').length")
         return browser
@@ -89,43 +82,6 @@ def open_page(browser: Any, pages: Pages) -> Iterator[Callable[..., Any]]:
     yield load
     assert browser.get_log("browser") == []
     assert set(requests_of(browser)) <= opened | {"data:,"}
-
-
-def requests_of(browser: Any) -> list[str]:
-    """Addresses that pages have asked for since the last call."""
-    messages = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
-    return [
-        message["params"]["request"]["url"].split("#")[0]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-        and message["params"]["documentURL"] != "about:blank"
-    ]
-
-
-def press(browser: Any, keys: str) -> None:
-    from selenium.webdriver.common.action_chains import ActionChains
-
-    ActionChains(browser).send_keys(keys).perform()
-
-
-def chosen(browser: Any) -> int:
-    """Position of the chosen episode in the list, from 0."""
-    return int(
-        browser.execute_script("return document.querySelector('[aria-selected=true]').dataset.at")
-    )
-
-
-def wait_for(browser: Any, script: str, *arguments: Any) -> Any:
-    """Result of `script` as soon as it is true."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, WAIT_S, 0.05).until(
-        lambda driver: driver.execute_script(script, *arguments)
-    )
-
-
-def text_of(browser: Any, css: str) -> str:
-    return browser.execute_script("return document.querySelector(arguments[0]).textContent", css)
 
 
 def ground(browser: Any) -> str:

@@ -45,7 +45,7 @@ def test_evaluations_among_runs_are_left_out_and_found(make_run: MakeRun, tmp_pa
     EvaluationDirectory(evaluation, {"n": 3}).close({})
     assert find_runs([tmp_path]) == [run]
     assert find_evaluations([tmp_path]) == [evaluation]
-    with pytest.raises(UsageError, match=r"holds an evaluation .*summary\.json"):
+    with pytest.raises(UsageError, match=r"holds an evaluation .*alone writes its page"):
         find_runs([run, evaluation])
     with pytest.raises(UsageError, match="holds no evaluation, but something else"):
         EvaluationDirectory(run, {"n": 3})

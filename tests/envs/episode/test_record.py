@@ -43,6 +43,17 @@ def test_plain_values_are_those_of_asdict(name, task):
     assert json.dumps(again.to_json()) == json.dumps(values)
 
 
+@pytest.mark.parametrize(("options", "levels"), [({"level": "2-3"}, [2, 3]), ({}, [1, 1])])
+def test_a_record_has_the_level_of_its_problem(options, levels):
+    workflow = make_workflow("single_v0", "math", **options)
+    for index, level in enumerate(levels):
+        env = WorkflowEnv(workflow)
+        env.reset(options={"index": index})
+        for agent in env.agent_iter():
+            env.step(None if env.terminations[agent] else "4")
+        assert env.record().level == level
+
+
 def test_the_mappings_of_plain_values_are_the_callers_own():
     record = played("voting_v0", "math").record()
     row = record.to_json()

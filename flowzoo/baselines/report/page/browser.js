@@ -5,13 +5,17 @@ let showStep = () => {}, showEpisode = () => {};
 
 const ROW = 60; // height of a row in CSS pixels, as in the style sheet
 
+const scoreBadge = (score) => badge(score >= 1 ? "right" : `score ${number(score)}`, score >= 1 ? "good" : "bad");
+
+// The two lines of an episode in the list.
+const episodeHead = (index, episode) => [index.texts[episode.text] || index.texts[episode.problem], [
+  scoreBadge(episode.score), `${episode.kind} ${episode.step}`, episode.facts.contested === true ? badge("contested") : null,
+  episode.calls.some((call) => !call.strict) ? badge("parse", "warn") : null, episode.calls.some((call) => call.cut) ? badge("cut off", "warn") : null]];
+
 const episodeRow = (index, place, at, chosen) => {
-  const episode = index.episodes[place];
+  const [title, sub] = index.head(place);
   const row = h("div", { class: "row", role: "option", id: `episode-${place}`, "aria-selected": String(chosen), "aria-posinset": at + 1 },
-    h("div", null, bdi(flat(index.texts[episode.text] || index.texts[episode.problem]))),
-    h("div", { class: "sub" }, badge(episode.score >= 1 ? "right" : `score ${number(episode.score)}`, episode.score >= 1 ? "good" : "bad"),
-      `${episode.kind} ${episode.step}`, episode.facts.contested === true ? badge("contested") : null,
-      episode.calls.some((call) => !call.strict) ? badge("parse", "warn") : null, episode.calls.some((call) => call.cut) ? badge("cut off", "warn") : null));
+    h("div", null, bdi(flat(title))), h("div", { class: "sub" }, sub));
   row.style.transform = `translateY(${at * ROW}px)`;
   row.dataset.at = at;
   return row;
@@ -32,20 +36,29 @@ const callView = (index, call, query, colors) => {
   return element;
 };
 
-const episodeView = (index, episode, query) => [
-  h("h3", null, bdi(index.texts[episode.problem])),
-  h("p", null, badge(episode.score >= 1 ? "right" : "wrong", episode.score >= 1 ? "good" : "bad"), ` score ${number(episode.score)}, ${episode.kind} episode of step ${episode.step}${episode.truncated ? ", cut off by max_cycles" : ""}`),
-  said(index.texts[episode.text], query),
-  h("dl", { class: "facts" }, h("dt", null, "answer"), h("dd", null, episode.answer === null ? "none" : said(index.texts[episode.answer], query)), h("dt", null, "gold"), h("dd", null, said(index.texts[episode.gold], query))),
-  h("details", null, h("summary", null, "Facts"), pairs(episode.facts)),
-  episode.calls.map((call) => callView(index, call, query, index.roles)),
+const where = ({ kind, step }) => (kind === "sample" ? `sample ${step}` : `${kind} episode of step ${step}`);
+
+const scored = (episode) => h("p", null, badge(episode.score >= 1 ? "right" : "wrong", episode.score >= 1 ? "good" : "bad"), ` score ${number(episode.score)}, ${where(episode)}${episode.truncated ? ", cut off by max_cycles" : ""}`);
+const played = (index, episode, query, colors) => [
+  Object.keys(episode.facts).length ? h("details", null, h("summary", null, "Facts"), pairs(episode.facts)) : [],
+  episode.calls.map((call) => callView(index, call, query, colors)),
 ];
+// [name, index of a text or null] ...
+const texts = (index, query, ...rows) => h("dl", { class: "facts" }, rows.map(([name, text]) => [h("dt", null, name), h("dd", null, text === null ? "none" : said(index.texts[text], query))]));
+
+const episodeView = (index, episode, query, colors) => [
+  h("h3", null, bdi(index.texts[episode.problem])), scored(episode), said(index.texts[episode.text], query),
+  texts(index, query, ["answer", episode.answer], ["gold", episode.gold]), played(index, episode, query, colors),
+];
+// The same in two parts, for episodes of one problem side by side.
+const problemView = (index, { problem, text, gold }, query) => [
+  h("h3", null, bdi(index.texts[problem])), said(index.texts[text], query), texts(index, query, ["gold", gold])];
+const playView = (index, episode, query, colors) => [scored(episode), texts(index, query, ["answer", episode.answer]), played(index, episode, query, colors)];
 
 class Browser {
-  constructor(index, total) {
+  constructor(index) {
     this.index = index;
-    this.total = total;
-    this.state = { query: "", filters: [], role: "", moment: "", prompts: false };
+    this.state = { query: "", filters: [], prompts: false };
     this.found = [];
     this.at = 0;
     this.build();
@@ -54,9 +67,10 @@ class Browser {
 
   build() {
     const option = (value, text) => h("option", { value }, text);
-    const select = (label, key, first, values) => h("select", { "aria-label": label, onchange: (event) => { this.state[key] = event.target.value; this.search(); } }, option("", first), values.map((value) => option(value, value)));
+    const select = ([label, key, first, values]) => [key, h("select", { "aria-label": label, onchange: (event) => { this.state[key] = event.target.value; this.search(); } }, option("", first), values.map((value) => option(value, value)))];
+    this.selects = Object.fromEntries(this.index.selects.map(select));
     this.box = h("input", { type: "search", id: "search", placeholder: "Search replies, problems, answers", "aria-label": "Search episodes", autocomplete: "off", spellcheck: "false", oninput: () => { this.state.query = this.box.value; this.search(); } });
-    this.chips = Object.entries(FILTERS).map(([name, [label, title]]) => h("button", { type: "button", title, "data-filter": name, "aria-pressed": "false", onclick: (event) => this.toggle(name, event.currentTarget) }, label));
+    this.chips = Object.entries(this.index.filters).map(([name, [label, title]]) => h("button", { type: "button", title, "data-filter": name, "aria-pressed": "false", onclick: (event) => this.toggle(name, event.currentTarget) }, label));
     const prompts = h("button", { type: "button", "aria-pressed": "false", title: "search what the roles were asked, too", onclick: () => { this.state.prompts = !this.state.prompts; prompts.setAttribute("aria-pressed", String(this.state.prompts)); this.search(); } }, "In prompts");
     this.count = h("div", { class: "count", role: "status", id: "count" });
     this.list = h("div", { class: "list", role: "listbox", tabindex: "0", id: "list", "aria-label": "Episodes", onscroll: () => this.paint(), onclick: (event) => this.clicked(event) });
@@ -65,9 +79,13 @@ class Browser {
     this.list.append(this.spacer, this.rows);
     this.detail = h("div", { class: "detail", id: "detail", tabindex: "0", role: "region", "aria-label": "Episode" });
     this.back = h("button", { type: "button", class: "back", onclick: () => this.close() }, "‹ Episodes");
+    this.previous = h("button", { type: "button", "aria-label": "Previous episode", onclick: () => this.move(this.at - 1) }, "‹");
+    this.next = h("button", { type: "button", "aria-label": "Next episode", onclick: () => this.move(this.at + 1) }, "›");
+    this.position = h("span", { class: "muted" });
+    this.pager = [this.previous, this.position, this.next];
     this.root = h("div", { class: "panel browser" },
-      h("div", { class: "left" }, h("div", { class: "tools" }, this.box, this.chips, prompts, this.roles = select("Role", "role", "all roles", this.index.roles), this.moments = select("Step", "moment", "all steps", this.index.moments)), this.count, this.list),
-      h("div", { class: "right" }, this.back, this.detail));
+      h("div", { class: "left" }, h("div", { class: "tools" }, this.box, this.chips, prompts, Object.values(this.selects)), this.count, this.list),
+      h("div", { class: "right" }, h("div", { class: "pager" }, this.back, this.pager), this.detail));
     new ResizeObserver(() => this.paint()).observe(this.list);
     document.addEventListener("keydown", (event) => this.key(event));
   }
@@ -76,7 +94,7 @@ class Browser {
   showStep(step) {
     const distance = (name) => Math.abs(Number(name.split(" ")[1]) - step) + (name.startsWith("eval") ? 0 : 1e-6);
     const moment = this.index.moments.reduce((one, other) => (distance(other) < distance(one) ? other : one));
-    this.state.moment = this.moments.value = moment;
+    this.state.moment = this.selects.moment.value = moment;
     this.search();
     this.root.scrollIntoView();
   }
@@ -84,15 +102,20 @@ class Browser {
   // Show one episode among all of its step.
   showEpisode(place) {
     const { kind, step } = this.index.episodes[place];
-    Object.assign(this.state, { query: "", filters: [], role: "", moment: `${kind} ${step}` });
-    this.box.value = this.roles.value = "";
-    this.moments.value = this.state.moment;
-    for (const chip of this.chips) chip.setAttribute("aria-pressed", "false");
-    this.search();
+    this.choose({ moment: `${kind} ${step}` });
     this.move(this.found.indexOf(place));
     this.open();
     this.root.scrollIntoView();
     this.detail.focus({ preventScroll: true });
+  }
+
+  // Only these choices of the selects, and neither filters nor a search.
+  choose(state) {
+    this.state = { query: "", filters: [], prompts: this.state.prompts, ...state };
+    this.box.value = "";
+    for (const [key, element] of Object.entries(this.selects)) element.value = state[key] || "";
+    for (const chip of this.chips) chip.setAttribute("aria-pressed", "false");
+    this.search();
   }
 
   toggle(name, chip) {
@@ -111,8 +134,27 @@ class Browser {
     this.paint();
     this.show();
     this.root.dataset.ms = (performance.now() - began).toFixed(1);
-    const all = this.index.episodes.length;
-    this.count.textContent = `${number(this.found.length)} of ${number(all)} episodes` + (this.total > all ? `; ${number(this.total)} are saved` : "");
+    this.tell();
+  }
+
+  tell() { this.count.textContent = `${number(this.found.length)} of ${counted(this.index.size, this.index.noun || "episode")}${this.index.note()}`; }
+
+  // More of what is searched has been read: the chosen episode stays.
+  refresh() {
+    const chosen = this.found[this.at];
+    this.found = this.index.find(this.state);
+    this.at = Math.max(0, this.found.indexOf(chosen));
+    this.spacer.style.height = `${this.found.length * ROW}px`;
+    this.paint();
+    if (this.found[this.at] !== chosen) this.show();
+    else this.place();
+    this.tell();
+  }
+
+  place() {
+    this.position.textContent = this.found.length ? `${number(this.at + 1)} of ${number(this.found.length)}` : "";
+    this.previous.disabled = this.at <= 0;
+    this.next.disabled = this.at >= this.found.length - 1;
   }
 
   paint() {
@@ -130,7 +172,8 @@ class Browser {
   show() {
     const place = this.found[this.at];
     const query = this.state.query.toLowerCase();
-    this.detail.replaceChildren(...(place === undefined ? [h("p", { class: "empty" }, "No episode is chosen.")] : episodeView(this.index, this.index.episodes[place], query).flat(Infinity)));
+    this.place();
+    this.detail.replaceChildren(...(place === undefined ? [h("p", { class: "empty" }, "No episode is chosen.")] : [this.index.view(place, query)].flat(Infinity)));
     this.detail.scrollTop = 0;
   }
 
@@ -183,11 +226,14 @@ class Browser {
   }
 }
 
-const browserSection = (index, total) => {
+const BROWSER_KEYS = [["/", "search"], ["j", ""], ["k", "next, previous"], ["Esc", "clear the search"]];
+const browserKeys = () => h("p", { class: "keys" }, BROWSER_KEYS.map(([key, does]) => [h("kbd", null, key), does ? h("span", null, does) : null]));
+
+const browserSection = (index) => {
   if (!index) return section("transcripts", "Transcripts", null, h("p", { class: "muted" }, "This run has saved no episodes, or the page was made without them."));
-  const browser = new Browser(index, total);
+  const browser = new Browser(index);
   showStep = (step) => browser.showStep(step);
   showEpisode = (place) => browser.showEpisode(place);
   return section("transcripts", "Transcripts", "Held-out and saved training episodes. With a role chosen, search and filters look at its replies alone. Characters that do not show are written by their code point.",
-    browser.root, h("p", { class: "keys" }, h("kbd", null, "/"), h("span", null, "search"), h("kbd", null, "j"), h("kbd", null, "k"), h("span", null, "next, previous"), h("kbd", null, "Esc"), h("span", null, "clear the search")));
+    browser.root, browserKeys());
 };

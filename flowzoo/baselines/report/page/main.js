@@ -2,12 +2,24 @@
 
 const block = (id) => JSON.parse(document.getElementById(id).textContent);
 
+const lead = ({ run, matrix, evaluation, comparison }) => {
+  if (run) return [run.settings.workflow, run.task, run.settings.algorithm, run.sharing.join(" "), `seed ${run.settings.seed}`].join(" · ");
+  if (matrix) return counted(matrix.cells.length, "cell");
+  const { protocol } = evaluation || comparison.sides[0];
+  return protocol ? [evaluation ? protocol.workflow : null, protocol.task, protocol.split, counted(protocol.problems, "problem")].filter(Boolean).join(" · ") : "Evaluation";
+};
+
 const heading = (facts) => {
-  const run = facts.run;
-  const words = run ? [run.settings.workflow, run.task, run.settings.algorithm, run.sharing.join(" "), `seed ${run.settings.seed}`].join(" · ") : counted(facts.matrix.cells.length, "cell");
   document.getElementById("top").append(
-    h("div", null, h("h1", null, bdi(facts.title)), h("div", { class: "lead" }, bdi(words)),
+    h("div", null, h("h1", null, bdi(facts.title)), h("div", { class: "lead" }, bdi(lead(facts))),
       facts.index ? h("a", { href: facts.index }, "‹ All runs") : null), themeButton());
+};
+
+const pageOf = ({ run, matrix, evaluation, comparison }) => {
+  if (matrix) return matrixPage(matrix);
+  const episodes = block("episodes");
+  if (run) return runPage(run, episodes);
+  return evaluation ? evaluationPage(evaluation, episodes) : comparisonPage(comparison, episodes);
 };
 
 const contents = () => {
@@ -24,6 +36,6 @@ const contents = () => {
 
 const facts = block("facts");
 heading(facts);
-document.getElementById("main").replaceChildren(...(facts.run ? runPage(facts.run, block("episodes")) : matrixPage(facts.matrix)).filter(Boolean));
+document.getElementById("main").replaceChildren(...pageOf(facts).filter(Boolean));
 contents();
 document.getElementById("foot").append(`Made by flowzoo ${facts.version} on ${facts.made}. Charts by Chart.js 4.6.1 (MIT license). This page asks nothing of any network.`);

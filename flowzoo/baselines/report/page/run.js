@@ -318,5 +318,5 @@ const runPage = (run, episodes, index = episodes && episodes.episodes.length ? n
   diagnosisSection(run),
   h("div", { class: "first" }, section("verdict", "Findings", null, findings(run.findings)), accuracySection(run)),
   rolesSection(run), gradientSection(run), groupSection(run, index), factSection(run),
-  browserSection(index, episodes && episodes.total), learnerSection(run), explorerSection(run), provenanceSection(run),
+  browserSection(index), learnerSection(run), explorerSection(run), provenanceSection(run),
 ];

@@ -23,6 +23,7 @@ const callsOf = (episode, role) => (role ? episode.calls.filter((call) => call.r
 class Index {
   constructor(packed) {
     this.texts = packed.texts;
+    this.total = packed.total;
     this.episodes = unpack(packed);
     this.roles = unique(this.episodes.flatMap((episode) => episode.calls.map((call) => call.role)));
     this.moments = unique(this.episodes.map((episode) => `${episode.kind} ${episode.step}`));
@@ -44,6 +45,13 @@ class Index {
     const end = Math.min(this.texts.length, this.low.length + count);
     for (let place = this.low.length; place < end; place += 1) this.low.push(this.texts[place].toLowerCase());
   }
+
+  get size() { return this.episodes.length; }
+  get filters() { return FILTERS; }
+  get selects() { return [["Role", "role", "all roles", this.roles], ["Step", "moment", "all steps", this.moments]]; }
+  head(place) { return episodeHead(this, this.episodes[place]); }
+  view(place, query) { return episodeView(this, this.episodes[place], query, this.roles); }
+  note() { return this.total > this.size ? `; ${number(this.total)} are saved` : ""; }
 
   // Places of the episodes that pass; `query` is looked for in problems, answers, replies and, with
   // `prompts`, in what the roles were asked.

@@ -1,0 +1,1 @@
+"""Pages about evaluations of `flowzoo eval`."""

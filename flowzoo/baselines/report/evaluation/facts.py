@@ -1,0 +1,160 @@
+"""Figures of a page about one evaluation, or about two on the same problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flowzoo.agents.evaluation.comparison import check_pair, paired_comparison
+from flowzoo.agents.evaluation.intervals import grouped_share, interval
+from flowzoo.agents.evaluation.protocol import protocol_line
+from flowzoo.agents.evaluation.summary import attempts_of, mean, problem_scores, tokens_per
+from flowzoo.baselines.report.evaluation.data import EvaluationData
+from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.errors import UsageError
+
+BINS = 5
+"""Most bins of replies by their length."""
+
+
+def evaluation_facts(data: EvaluationData) -> dict[str, Any]:
+    """Figures of one evaluation.
+
+    Returns:
+        The summary with `name`, `finished`, `protocol_line` (None: not finished), `role_names`,
+        `levels` (rows by level of the problem; empty where no level is stated) and `lengths` (rows
+        by role and length of the reply, `unit` tokens or characters).
+    """
+    protocol = data.summary.get("protocol") if data.finished else None
+    return {
+        **data.summary,
+        "name": data.name,
+        "finished": data.finished,
+        "protocol_line": protocol_line(protocol) if protocol else None,
+        "role_names": data.roles,
+        "levels": [_level(level, rows) for level, rows in by_level(data.records).items()],
+        "lengths": [row for role in data.roles for row in _lengths(role, data.records)],
+    }
+
+
+def comparison_facts(data: EvaluationData, other: EvaluationData) -> dict[str, Any]:
+    """Differences of `data` to `other`, by `paired_comparison`.
+
+    A problem's score is the mean over its episodes, also where the evaluations voted.
+
+    Returns:
+        `sides` (the `evaluation_facts` of both), `paired`, and `levels` with the same of every
+        level.
+
+    Raises:
+        UsageError: an evaluation is not finished, or they are not on the same problems.
+    """
+    for side in (data, other):
+        if not side.finished:
+            raise UsageError(
+                f"{side.folder} holds an evaluation that is not finished: repeat its command, then "
+                "compare"
+            )
+    check_pair(data.summary["protocol"], other.folder)
+    before, after = scores_of(other.records), scores_of(data.records)
+    levels = by_level(data.records)
+    names = {level: {row.problem for row in rows} for level, rows in levels.items()}
+    return {
+        "sides": [evaluation_facts(data), evaluation_facts(other)],
+        "paired": paired_comparison(before, after),
+        "levels": [
+            {"level": level, **paired_comparison(before, {name: after[name] for name in problems})}
+            for level, problems in names.items()
+            if problems & before.keys()
+        ],
+    }
+
+
+def scores_of(records: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """Mean score of every problem's episodes, by its id."""
+    return dict(zip(attempts_of(records), problem_scores(records), strict=True))
+
+
+def by_level(records: Sequence[EpisodeRecord]) -> dict[str, list[EpisodeRecord]]:
+    """Episodes by level of their problem, in order; empty if no level is stated."""
+    levels: dict[str, list[EpisodeRecord]] = {}
+    for record in records:
+        levels.setdefault(level_of(record), []).append(record)
+    order = sorted(levels, key=lambda level: (not level.isdecimal(), level.zfill(9)))
+    return {} if set(levels) == {""} else {level: levels[level] for level in order}
+
+
+def level_of(record: EpisodeRecord) -> str:
+    """Level of an episode's problem; empty: none."""
+    return "" if record.level is None else str(record.level)
+
+
+def _level(level: str, records: Sequence[EpisodeRecord]) -> dict[str, Any]:
+    calls = [call for record in records for call in record.calls]
+    scores = problem_scores(records)
+    return {
+        "level": level,
+        "problems": len(scores),
+        "episodes": len(records),
+        "accuracy": mean([record.score for record in records]),
+        "interval": interval(np.array(scores)),
+        "strict": mean([float(call.strict) for call in calls]),
+        "truncated": mean([float(call.finish == "length") for call in calls]),
+        "tokens": tokens_per((call.output_tokens for call in calls), len(records)),
+    }
+
+
+def _lengths(role: str, records: Sequence[EpisodeRecord]) -> list[dict[str, Any]]:
+    # Bins hold equally many replies, as far as replies of one length stay together.
+    pairs = [(record, call) for record in records for call in record.calls if call.role == role]
+    counts = [call.output_tokens for _, call in pairs]
+    tokens = [count for count in counts if count is not None]
+    counted = len(tokens) == len(counts)
+    sizes = np.array(tokens if counted else [len(call.reply) for _, call in pairs])
+    edges = np.unique(np.quantile(sizes, np.linspace(0, 1, BINS + 1)[1:], method="higher"))
+    bins = np.searchsorted(edges, sizes)
+    rows: list[dict[str, Any]] = []
+    for number in np.unique(bins):
+        inside = [pair for pair, index in zip(pairs, bins, strict=True) if index == number]
+        rows.append(
+            {
+                "role": role,
+                "unit": "tokens" if counted else "characters",
+                "low": int(sizes[bins == number].min()),
+                "high": int(sizes[bins == number].max()),
+                "replies": len(inside),
+                **_rates(inside),
+            }
+        )
+    return rows
+
+
+_RATES: Mapping[str, Callable[[EpisodeRecord, Call], float | None]] = {
+    "role_score": lambda record, call: call.role_score,
+    "score": lambda record, call: record.score,
+    "strict": lambda record, call: float(call.strict),
+    "truncated": lambda record, call: float(call.finish == "length"),
+}
+
+
+def _rates(pairs: Sequence[tuple[EpisodeRecord, Call]]) -> dict[str, list[float] | None]:
+    """Mean, low and high end of its 95 % interval, by name; None: no reply has a value."""
+    rates: dict[str, list[float] | None] = {}
+    for name, value in _RATES.items():
+        groups: dict[str, list[float]] = {}
+        for record, call in pairs:
+            number = value(record, call)
+            if number is not None:
+                groups.setdefault(record.problem, []).append(number)
+        rates[name] = _mean_with_ends(list(groups.values())) if groups else None
+    return rates
+
+
+def _mean_with_ends(groups: Sequence[Sequence[float]]) -> list[float]:
+    if all(0 <= value <= 1 for group in groups for value in group):
+        share = grouped_share([sum(group) for group in groups], [len(group) for group in groups])
+        return [share.share, share.low, share.high]
+    means = np.array([mean(group) for group in groups])  # returns of an external environment
+    return [float(means.mean()), *interval(means)]
