@@ -32,7 +32,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("python3.11", "python3.12", "python3.13")
 OWNER = "OWNER"
 """Placeholder in addresses of the repository, in `PLACEHOLDER`."""
-PLACEHOLDER = re.compile(rf"(?<=://){OWNER}(?=\.github\.io)|(?<=github\.com/){OWNER}(?=/)")
+PLACEHOLDER = re.compile(
+    rf"(?<=://){OWNER}(?=\.github\.io)|((?<=github\.com/)|(?<=\.com/github/)){OWNER}(?=/)"
+)
 LABELS = ("Repository", "Issues", "Documentation", "Changelog")
 
 
