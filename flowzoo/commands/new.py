@@ -42,7 +42,7 @@ class Options:
     what: Literal["workflow", "task", "package"] = field(
         metadata={"positional": "{workflow,task,package}"}
     )
-    """One file with a workflow or a task, or a package with both and a file for CI."""
+    """Content: one workflow, one task, or a package of both with a file for CI."""
     name: str = field(metadata={"positional": "NAME"})
     """Short name in small letters, e.g. `debate`: also the name of the folder and the module."""
     into: Path = Path()
