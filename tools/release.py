@@ -98,7 +98,10 @@ def check_addresses(root: Path = ROOT) -> str:
 
 
 def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+    except UnicodeDecodeError:  # weights and pictures
+        return ""
 
 
 def write_owner(owner: str, root: Path = ROOT) -> list[str]:

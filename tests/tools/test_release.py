@@ -42,6 +42,7 @@ def clone(tmp_path: Path) -> Path:
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    (folder / "docs/picture.png").write_bytes(b"\xff" + FILES["docs/a.md"].encode())
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "all")
@@ -59,12 +60,15 @@ def archives(folder: Path, wheel: list[str], sdist: list[str]) -> None:
             tar.addfile(tarfile.TarInfo(f"flowzoo-1.0/{name}"), io.BytesIO())
 
 
-SDIST = ["flowzoo/__init__.py", "flowzoo/big/weights", "docs/a.md", "constraints.txt"]
+SDIST = [
+    *("flowzoo/__init__.py", "flowzoo/big/weights", "docs/a.md", "docs/picture.png"),
+    "constraints.txt",
+]
 
 
 def test_archives_hold_the_tracked_files_and_no_others(clone, tmp_path):
     archives(tmp_path, ["flowzoo/__init__.py"], SDIST)
-    assert release.check_contents(tmp_path, "1.0", clone) == "1 and 5 files"
+    assert release.check_contents(tmp_path, "1.0", clone) == "1 and 6 files"
 
 
 @pytest.mark.parametrize(
