@@ -180,7 +180,11 @@ def check_metadata(out: Path, version: str) -> str:
     paths = archives(out, version)
     output([sys.executable, "-m", "twine", "check", "--strict", *paths])
     with zipfile.ZipFile(paths[0]) as archive:
-        text = archive.read(f"flowzoo-{version}.dist-info/METADATA").decode()
+        return check_fields(archive.read(f"flowzoo-{version}.dist-info/METADATA").decode(), version)
+
+
+def check_fields(text: str, version: str) -> str:
+    """Fields of a METADATA file are those of pyproject.toml; its description has whole links."""
     fields = HeaderParser().parsestr(text)
     project = tomllib.loads(_text(ROOT / "pyproject.toml"))["project"]
     expected = {

@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -123,6 +124,35 @@ def test_placeholders_are_found_and_replaced(clone, monkeypatch):
     monkeypatch.setattr(release, "PUBLISHED", False)
     with pytest.raises(ReleaseError, match=r"PUBLISHED in flowzoo/extras\.py is False"):
         release.check_addresses(clone)
+
+
+def metadata() -> str:
+    """A METADATA file as this project's should be."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = "".join(f"Provides-Extra: {name}\n" for name in project["optional-dependencies"])
+    urls = "".join(f"Project-URL: {label}, {url}\n" for label, url in project["urls"].items())
+    return (
+        f"Version: 1.0\nRequires-Python: >=3.11\nLicense-Expression: Apache-2.0\n{extras}{urls}\n"
+        "See [docs](https://a.b/c) and [below](#below).\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("Version: 1.0", "Version: 1.1", r"Version: expected \['1.0'\], got \['1.1'\]"),
+        ("Requires-Python: >=3.11\n", "", "Requires-Python: expected"),
+        ("Provides-Extra: train\n", "", "Provides-Extra: expected"),
+        ("Project-URL: Changelog", "Project-URL: News", "Project-URL lacks Changelog"),
+        ("https://a.b/c", "docs/c.md", r"leads nowhere on an index: \]\(docs/c.md\)"),
+    ],
+)
+def test_metadata_that_lacks_something_is_found(before, after, message):
+    text = metadata()
+    assert before in text
+    assert release.check_fields(text, "1.0")
+    with pytest.raises(ReleaseError, match=message):
+        release.check_fields(text.replace(before, after), "1.0")
 
 
 def test_all_addresses_are_of_one_owner():
