@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ extensions = [
     "myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "pages.docstrings", "pages.mathml",
     "pages.offline",
 ]  # fmt: skip
-exclude_patterns = ["pages", "static"]
+exclude_patterns = ["pages", "static", "templates"]
+templates_path = ["templates"]
 myst_heading_anchors = 4  # `page.md#a-heading`, as code hosts number them
 html_math_renderer = "mathml"
 
@@ -48,6 +50,13 @@ html_css_files = ["style.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_show_copyright = False
+html_context = {"versions": "FLOWZOO_DOCS_VERSIONS" in os.environ}  # set by tools/docs_versions.py
+html_sidebars = {
+    "**": [
+        *("sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html"),
+        *("sidebar/navigation.html", "sidebar/versions.html", "sidebar/scroll-end.html"),
+    ]
+}
 html_theme_options = {"footer_icons": [], "top_of_page_buttons": []}
 copybutton_exclude = ".linenos, .gp, .go"
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+REPOSITORY = "https://github.com/OWNER/flowzoo"
+"""Address of the source; `python -m tools.release --owner NAME` writes the owner."""
+
 PUBLISHED = False
 """True once flowzoo is on the package index: every remedy then names it there."""
 

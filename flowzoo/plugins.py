@@ -30,11 +30,17 @@ WORKFLOW_GROUP = "flowzoo.workflows"
 TASK_GROUP = "flowzoo.tasks"
 ENGINE_GROUP = "flowzoo.engines"
 SANDBOX_GROUP = "flowzoo.sandboxes"
-GROUPS = (WORKFLOW_GROUP, TASK_GROUP, ENGINE_GROUP, SANDBOX_GROUP)
+GROUPS = {
+    WORKFLOW_GROUP: "workflow",
+    TASK_GROUP: "task",
+    ENGINE_GROUP: "engine",
+    SANDBOX_GROUP: "sandbox",
+}
+"""Group -> the word for a member of it."""
 
 
 class Plugin(NamedTuple):
-    """A workflow, task or engine of an installed package."""
+    """A workflow, task, engine or sandbox of an installed package."""
 
     name: str
     """Short name; the `name` of the class must be the same."""
@@ -47,6 +53,15 @@ class Plugin(NamedTuple):
 def plugins(group: str) -> tuple[Plugin, ...]:
     """Plugins of a group, sorted by name and package."""
     return _plugins(tuple(sys.path))[group]
+
+
+def packages() -> dict[str, list[str]]:
+    """Offers of installed packages, e.g. `workflow debate_v0`, by distribution and version."""
+    offers: dict[str, list[str]] = {}
+    for group, word in GROUPS.items():
+        for plugin in plugins(group):
+            offers.setdefault(plugin.package, []).append(f"{word} {plugin.name}")
+    return offers
 
 
 @lru_cache(maxsize=8)

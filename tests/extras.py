@@ -89,7 +89,7 @@ def check_core(core: Installation, wheel: Path, scratch: Path) -> None:
     told("the core's import and types")
     core.use("installed.py", ROOT)
     told("what is done with the core")
-    packages = (("workflow", "relay"), ("task", "riddle"))
+    packages = (("workflow", "relay"), ("task", "riddle"), ("package", "panel"))
     for kind, name in packages:
         core.use("-m", "flowzoo", "new", kind, name)
         core.install("-e", f"{scratch / name}[test]")

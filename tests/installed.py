@@ -67,6 +67,7 @@ LINES = {
     "dataset ev --out set": "pyarrow",
     "serve single --policy openai:m@http://127.0.0.1:9/v1": "starlette",
     "new workflow second_look_of_mine": "", "new task letters_of_mine": "",
+    "new package panel_of_mine": "",
     "sandbox check --help": "", "completion bash": "",
 }  # fmt: skip
 """Command -> the optional module that it needs, or nothing; it is tried where that is missing."""

@@ -1,5 +1,6 @@
 """Blocks of the tutorials run, outputs and links are what they say they are."""
 
+import ast
 import re
 import shlex
 import sys
@@ -88,6 +89,30 @@ def test_the_gallery_shows_the_problems_as_they_are(monkeypatch):
     from pages.gallery import PAGE, gallery
 
     assert PAGE.read_text(encoding="utf-8") == gallery(), "run docs/pages/gallery.py"
+
+
+def templates() -> set[str]:
+    """Texts in the code of the package, with … where a value is filled in."""
+    texts = set()
+    for path in (ROOT / "flowzoo").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [getattr(part, "value", "") for part in node.values]
+                texts.add("".join(part if isinstance(part, str) else "…" for part in parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(node.value)
+    return texts
+
+
+def test_error_messages_are_as_the_code_has_them():
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = [
+        first or second for first, second in re.findall(r"^\| (?:``(.+?)``|`(.+?)`) \|", page, re.M)
+    ]
+    assert len(messages) == 20
+    texts = templates()
+    for message in messages:
+        assert any(message in text for text in texts), message
 
 
 SIZES = (

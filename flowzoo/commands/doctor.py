@@ -173,14 +173,9 @@ def _engines() -> DoctorRow:
 
 def _plugins() -> list[DoctorRow]:
     from flowzoo.commands.list import broken_plugins
-    from flowzoo.plugins import ENGINE_GROUP, TASK_GROUP, WORKFLOW_GROUP, plugins
+    from flowzoo.plugins import packages
 
-    offers: dict[str, list[str]] = {}
-    groups = {"workflow": WORKFLOW_GROUP, "task": TASK_GROUP, "engine": ENGINE_GROUP}
-    for what, group in groups.items():
-        for plugin in plugins(group):
-            offers.setdefault(plugin.package, []).append(f"{what} {plugin.name}")
-    rows = [DoctorRow(package, True, ", ".join(items)) for package, items in offers.items()]
+    rows = [DoctorRow(package, True, ", ".join(items)) for package, items in packages().items()]
     advice = "fix or update the package"
     return rows + [DoctorRow("packages", False, fault, advice) for fault in broken_plugins()]
 

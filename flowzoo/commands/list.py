@@ -1,4 +1,4 @@
-"""`flowzoo list`: workflows with their roles, tasks and presets; tasks, policies and data sets."""
+"""`flowzoo list`: workflows with their roles and presets; tasks, policies, data sets, packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from flowzoo.agents.engines import ENGINES, find_engine
 from flowzoo.agents.specs import policy_forms
 from flowzoo.envs.tasks import TASKS, task_class, task_names
 from flowzoo.errors import UsageError
-from flowzoo.plugins import ENGINE_GROUP, TASK_GROUP, WORKFLOW_GROUP, plugins
+from flowzoo.plugins import (
+    ENGINE_GROUP,
+    SANDBOX_GROUP,
+    TASK_GROUP,
+    WORKFLOW_GROUP,
+    packages,
+    plugins,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,6 +65,8 @@ def run(options: Options) -> int:
             (form, meaning, {}) for form, meaning in DATA.items()
         ],
     }
+    if offers := package_rows():
+        sections["Packages with workflows, tasks, engines or sandboxes"] = offers
     for title, rows in sections.items():
         console.print(f"\n[bold]{title}[/bold]", highlight=False)
         console.print(described(rows))
@@ -115,6 +124,20 @@ def task_rows() -> list[Row]:
     return rows
 
 
+def package_rows() -> list[Row]:
+    """Installed packages that extend flowzoo, with their versions, summaries and offers."""
+    from importlib import metadata
+
+    rows: list[Row] = []
+    for package, offers in packages().items():
+        try:
+            summary = metadata.metadata(package.partition(" ")[0])["Summary"] or ""
+        except metadata.PackageNotFoundError:  # an entry point without a distribution
+            summary = ""
+        rows.append((package, summary, {"offers": offers}))
+    return rows
+
+
 def catalog() -> list[dict[str, Any]]:
     """Facts of each workflow that can be loaded; `package` brings it (None: flowzoo itself)."""
     # A workflow takes a task when it understands the task's kind of answer.
@@ -148,13 +171,14 @@ def _loaded(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def broken_plugins() -> list[str]:
-    """Faults of workflows, tasks and engines of installed packages."""
+    """Faults of workflows, tasks, engines and sandboxes of installed packages."""
     from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
+    from flowzoo.sandbox.tier import BACKENDS, backend_spec
 
     faults = []
     for group, bundled, load in (
         (WORKFLOW_GROUP, WORKFLOWS, workflow_class), (TASK_GROUP, TASKS, task_class),
-        (ENGINE_GROUP, ENGINES, find_engine),
+        (ENGINE_GROUP, ENGINES, find_engine), (SANDBOX_GROUP, BACKENDS, backend_spec),
     ):  # fmt: skip
         for plugin in plugins(group):
             if plugin.name in bundled:

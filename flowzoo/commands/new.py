@@ -1,4 +1,4 @@
-"""`flowzoo new`: a package with a workflow or a task, as a starting point."""
+"""`flowzoo new`: a package with a workflow, a task or both, as a starting point."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from string import Template
 from typing import Literal, NamedTuple
 
 from flowzoo.errors import UsageError
+from flowzoo.extras import PUBLISHED, REPOSITORY
 
 TEMPLATES = Path(__file__).parent / "templates"
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z][a-z0-9]*)*")
@@ -29,14 +30,19 @@ class NewNames(NamedTuple):
     cls: str
     entry: str
     """Short name in flowzoo."""
+    task: str = "math"
+    """Default task of a workflow."""
+    task_cls: str = "MathTask"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """Arguments of `flowzoo new`."""
 
-    what: Literal["workflow", "task"] = field(metadata={"positional": "{workflow,task}"})
-    """Kind of the package."""
+    what: Literal["workflow", "task", "package"] = field(
+        metadata={"positional": "{workflow,task,package}"}
+    )
+    """Content: one workflow, one task, or a package of both with a file for CI."""
     name: str = field(metadata={"positional": "NAME"})
     """Short name in small letters, e.g. `debate`: also the name of the folder and the module."""
     into: Path = Path()
@@ -63,14 +69,14 @@ def names_of(what: str, name: str) -> NewNames:
     from flowzoo.envs.api.registry import workflow_names
     from flowzoo.envs.tasks import task_names
 
-    match = _VERSION.fullmatch(name) if what == "workflow" else None
+    match = _VERSION.fullmatch(name) if what != "task" else None
     base, number = (match["base"], match["number"]) if match else (name, "0")
     if not _NAME.fullmatch(base) or keyword.iskeyword(base):
         raise UsageError(
             f"name {name!r}: expected small letters, digits and single underscores, beginning with "
             "a letter, e.g. debate or word_count; and no word of Python's own."
         )
-    entry = f"{base}_v{number}" if what == "workflow" else base
+    entry = base if what == "task" else f"{base}_v{number}"
     used = {*workflow_names(), *task_names()}
     if entry in used or base in used:
         raise UsageError(f"name {name!r}: there is a workflow or task {entry!r} already.")
@@ -81,7 +87,35 @@ def names_of(what: str, name: str) -> NewNames:
             "hide; choose another name."
         )
     camel = "".join(part.capitalize() for part in base.split("_"))
+    if what == "package":
+        task = names_of("task", f"{base}_words")
+        return NewNames(base, camel, entry, task.entry, task.cls)
     return NewNames(base, camel + ("Task" if what == "task" else ""), entry)
+
+
+def files_of(what: str, names: NewNames) -> dict[str, str]:
+    """Files of a new package: path below its folder -> text."""
+    templates = sorted(path for path in (TEMPLATES / what).rglob("*") if path.is_file())
+    files = {
+        str(path.relative_to(TEMPLATES / what)).replace("NAME", names.module): _filled(path, names)
+        for path in templates
+    }
+    if what == "package":  # the files of a workflow and of a task, as modules of the package
+        workflow = names._replace(module=f"{names.module}.workflow")
+        task = NewNames(f"{names.module}.task", names.task_cls, names.task)
+        for kind, part in (("workflow", workflow), ("task", task)):
+            for name, target in (
+                ("NAME.py.txt", f"{names.module}/{kind}.py"),
+                ("test_NAME.py.txt", f"tests/test_{kind}.py"),
+            ):
+                files[target] = _filled(TEMPLATES / kind / name, part)
+    return {path.removesuffix(".txt"): text for path, text in files.items()}
+
+
+def _filled(template: Path, names: NewNames) -> str:
+    source = "flowzoo" if PUBLISHED else f"flowzoo @ git+{REPOSITORY}"
+    text = Template(template.read_text(encoding="utf-8"))
+    return text.substitute(names._asdict(), flowzoo=source)
 
 
 def create_package(what: str, names: NewNames, into: Path) -> Path:
@@ -96,10 +130,10 @@ def create_package(what: str, names: NewNames, into: Path) -> Path:
     except OSError as error:
         raise UsageError(f"cannot make the folder {folder}: {error.strerror}.") from None
     try:
-        for template in sorted((TEMPLATES / what).iterdir()):
-            text = Template(template.read_text(encoding="utf-8")).substitute(names._asdict())
-            target = template.name.removesuffix(".txt").replace("NAME", names.module)
-            (draft / target).write_text(text, encoding="utf-8")
+        for target, text in files_of(what, names).items():
+            path = draft / target
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         draft.chmod(0o755)  # as others make folders; a temporary one is for its owner alone
         draft.rename(folder)
     finally:

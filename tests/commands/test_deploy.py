@@ -6,6 +6,7 @@ None of them was run on a cluster; docs/scale.md says so.
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -105,3 +106,23 @@ def test_the_job_of_kuberay_has_the_fields_that_matter(monkeypatch):
     if "ray" in get_args(BackendName):
         args[args.index("--model") + 1] = "pocket"
         config_of(args, monkeypatch, ranks=1)
+
+
+def test_an_image_runs_as_a_user_and_takes_what_the_script_gives():
+    root = DEPLOY.parent
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    stages = re.split(r"^FROM ", text, flags=re.MULTILINE)
+    names = [stage.splitlines()[0].rpartition(" AS ")[2] for stage in stages[1:]]
+    assert names == ["install", "cpu", "gpu"]
+    for stage in stages[2:]:
+        assert re.findall(r"^USER (\w+)$", stage, re.MULTILINE)[-1] == "flowzoo"
+    script = root / "tools/image.sh"
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    arguments = re.findall(r"--build-arg (\w+)=", script.read_text(encoding="utf-8"))
+    assert arguments == re.findall(r"^ARG (\w+)", text, re.MULTILINE)
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    defaults = re.findall(
+        r"extras=\$\{3:-(\w+)\}|^ARG EXTRAS=(\w+)$", script.read_text() + text, re.M
+    )
+    assert {first or second for first, second in defaults} == {"train"}
+    assert "train" in project["optional-dependencies"]

@@ -99,7 +99,10 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
     assert "reversal" in relay["tasks"]
     assert all(entry["package"] is None for entry in listed if entry is not relay)
     assert "package  relay-pack 1.2" in results["list"][1]
-    assert results["list"][1].count("relay-pack 1.2") == 3  # workflow, task and engine
+    assert results["list"][1].count("relay-pack 1.2") == 4  # workflow, task, engine, package
+    packages = " ".join(results["list"][1].partition("Packages with")[2].split())
+    assert "relay-pack 1.2 A workflow, a task and an engine that are not" in packages
+    assert "offers workflow relay_v0, task reversal, engine echo" in packages
     assert json.loads(results[lines[2]][1])["task"] == "reversal"
     assert "no pocket model plays reversal: playing scripted:0.8" in results[lines[3]][2]
     for line, last in zip(

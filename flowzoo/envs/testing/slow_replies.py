@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import string
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -86,11 +87,13 @@ _PART = re.compile(r"\w+|\s+|[^\w\s]")
 
 def repetitions(reply: str = "") -> Iterator[str]:
     """Replies that repeat one thing to the end and then break off, or end as no pattern expects."""
-    # They begin as parsers expect it: with an opening, or with a part of `reply`.
-    ends = [match.end() for match in _PART.finditer(reply)]
-    heads = [*OPENINGS, *(reply[:end] for end in ends[:: max(1, len(ends) // _CUTS)])]
-    for head in dict.fromkeys(heads):
-        for unit in UNITS:
+    # They begin as parsers expect it: with an opening, or with a part of `reply`. Without a
+    # beginning, every character and every part of `reply` is repeated as well.
+    parts = list(_PART.finditer(reply))
+    cuts = parts[:: max(1, len(parts) // _CUTS)]
+    for head in dict.fromkeys((*OPENINGS, *(reply[: part.end()] for part in cuts))):
+        more = () if head else (*string.printable, *reply, *(part[0] for part in parts))
+        for unit in dict.fromkeys((*UNITS, *more)):
             for end in ("", "!", "\x00"):
                 yield head + _TIMES * unit + end
 
@@ -102,17 +105,22 @@ def check_ends(workflow: Workflow) -> None:
 
 
 def check_parsers(workflow: Workflow) -> None:
-    """The parsers of every agent's first ask read any reply, and within `LIMIT_S` of CPU time."""
+    """The parsers of every role's asks read any reply, and within `LIMIT_S` of CPU time.
+
+    A parser is read once for a role; parsers of one name count as one.
+    """
     problem = problem_at(workflow, 0)
     replies = (*expert_replies(workflow.task, problem), sampled_reply(workflow, "parsers"))
-    episode, seen = Episode(workflow, problem), set[str]()
+    episode, seen = Episode(workflow, problem), set[tuple[str, str]]()
     advance(episode)
     while not episode.done:
         for turn in episode.waiting:
             role = workflow.agents[turn.agent][0]
-            for parser in {turn.parse, turn.lenient} - {None} if role not in seen else ():
-                read_all(f"the parser {function_name(parser)} of {turn.agent}", parser, replies)
-            seen.add(role)
+            parsers = [parser for parser in (turn.parse, turn.lenient) if parser is not None]
+            for name, parser in zip(map(function_name, parsers), parsers, strict=True):
+                if (role, name) not in seen:
+                    read_all(f"the parser {name} of {turn.agent}", parser, replies)
+                seen.add((role, name))
             episode.reply(turn.agent, sampled_reply(workflow, "parsers", turn.call))
         advance(episode)
 

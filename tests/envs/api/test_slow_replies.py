@@ -26,6 +26,9 @@ PATTERNS = (
     r"Answer: ((\d+)+,?)+$",
     r"```python\n((.*\n)*)*```",
     r"So it is ([a-z]+)*\.",
+    r"(#+)+$",
+    r"([A-Z]+)+$",
+    r"(So|S+o+)+$",
 )
 
 
@@ -45,14 +48,15 @@ class SlowTask(MathTask):
 
 @dataclass(frozen=True)
 class SlowWorkflow(Workflow):
-    """A judge with a parser of its own."""
+    """Another parser in a later ask."""
 
     name: ClassVar[str] = "slow_v0"
     roles: ClassVar[Mapping[str, int]] = {"writer": 1, "judge": 1}
+    asks: tuple[str, ...] = ("writer_0", "judge_0")
 
     def play(self, problem: Any) -> Any:
-        yield Ask("writer_0", problem.text, self.task.answer)
-        final = yield Ask("judge_0", problem.text, read_letters)
+        yield Ask(self.asks[0], problem.text, self.task.answer)
+        final = yield Ask(self.asks[1], problem.text, read_letters)
         return Outcome(final.strict)
 
 
@@ -74,10 +78,11 @@ def test_a_task_whose_parser_never_ends_is_caught(pattern: str) -> None:
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
-def test_a_workflow_whose_parser_never_ends_is_caught() -> None:
-    message = r"slow_v0, check_parsers: the parser read_letters of judge_0, given .* of CPU time"
+@pytest.mark.parametrize("asks", [("writer_0", "judge_0"), ("writer_0", "writer_0")])
+def test_a_workflow_whose_parser_never_ends_is_caught(asks: tuple[str, ...]) -> None:
+    message = f"slow_v0, check_parsers: the parser read_letters of {asks[1]}, given .* of CPU time"
     with pytest.raises(AssertionError, match=message):
-        check_workflow(make_workflow(SlowWorkflow))
+        check_workflow(make_workflow(SlowWorkflow, asks=asks))
 
 
 def test_a_parser_that_swallows_everything_is_caught() -> None:

@@ -1,0 +1,178 @@
+"""The checks of a release find what they are for."""
+
+import io
+import re
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from flowzoo.extras import REPOSITORY
+from tools import release
+from tools.release import OWNER, ReleaseError
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = """[tool.hatch.build.targets]
+wheel = { exclude = ["/flowzoo/big"] }
+sdist = { include = ["/flowzoo", "/docs", "/c*.txt"], exclude = ["/docs/generated"] }
+"""
+FILES = {
+    "pyproject.toml": TARGETS,
+    "flowzoo/__init__.py": "",
+    "flowzoo/big/weights": "",
+    # Not written out, since `--owner` would replace it here, too.
+    "docs/a.md": f"see https://github.com/{OWNER}/flowzoo/issues, https://{OWNER}.github.io/flowzoo",
+    "docs/generated/b.md": "",
+    "constraints.txt": "",
+    "Makefile": "OWNER",
+}
+
+
+def git(folder: Path, *args: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", *identity, *args], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A small repository with one commit."""
+    folder = tmp_path / "clone"
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "docs/picture.png").write_bytes(b"\xff" + FILES["docs/a.md"].encode())
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "all")
+    return folder
+
+
+def archives(folder: Path, wheel: list[str], sdist: list[str]) -> None:
+    """Write both archives with these files."""
+    license_file = "flowzoo-1.0.dist-info/licenses/LICENSE"
+    with zipfile.ZipFile(folder / "flowzoo-1.0-py3-none-any.whl", "w") as archive:
+        for name in (*wheel, license_file):
+            archive.writestr(name, "")
+    with tarfile.open(folder / "flowzoo-1.0.tar.gz", "w:gz") as tar:
+        for name in (*sdist, "PKG-INFO"):
+            tar.addfile(tarfile.TarInfo(f"flowzoo-1.0/{name}"), io.BytesIO())
+
+
+SDIST = [
+    *("flowzoo/__init__.py", "flowzoo/big/weights", "docs/a.md", "docs/picture.png"),
+    "constraints.txt",
+]
+
+
+def test_archives_hold_the_tracked_files_and_no_others(clone, tmp_path):
+    archives(tmp_path, ["flowzoo/__init__.py"], SDIST)
+    assert release.check_contents(tmp_path, "1.0", clone) == "1 and 6 files"
+
+
+@pytest.mark.parametrize(
+    ("wheel", "sdist", "message"),
+    [
+        ([], SDIST, "whl lacks 1 files, e.g. flowzoo/__init__.py"),
+        (["flowzoo/__init__.py", "flowzoo/big/weights"], SDIST, "whl has besides 1 files"),
+        (["flowzoo/__init__.py"], SDIST[:-1], "tar.gz lacks 1 files, e.g. constraints.txt"),
+        (["flowzoo/__init__.py"], [*SDIST, "notes.md"], "tar.gz has besides 1 files, e.g. notes"),
+    ],
+)
+def test_a_file_too_few_or_too_many_is_found(wheel, sdist, message, clone, tmp_path):
+    archives(tmp_path, wheel, sdist)
+    with pytest.raises(ReleaseError, match=message):
+        release.check_contents(tmp_path, "1.0", clone)
+
+
+def test_the_tag_is_that_of_the_version(clone):
+    with pytest.raises(ReleaseError, match=r"expected the tag v1\.0 here, got \[\]: git tag v1\.0"):
+        release.check_tag("1.0", clone)
+    git(clone, "tag", "v1.0")
+    assert release.check_tag("1.0", clone) == "v1.0"
+    with pytest.raises(ReleaseError, match=r"expected the tag v1\.1"):
+        release.check_tag("1.1", clone)
+
+
+def test_changes_that_are_not_committed_are_found(clone):
+    release.check_tree(clone)
+    (clone / "new.md").write_text("")
+    with pytest.raises(ReleaseError, match=r"1 changes are not committed, e\.g\. \?\? new\.md"):
+        release.check_tree(clone)
+
+
+@pytest.mark.parametrize("heading", ["## 1.0 (unreleased)", "## 0.9 (2026-01-01)", "text"])
+def test_the_changelog_has_the_version_with_its_date(heading):
+    with pytest.raises(ReleaseError, match=r"expected ## 1\.0 \(YYYY-MM-DD\)"):
+        release.check_changelog("1.0", f"# Changelog\n{heading}\n")
+    text = f"# Changelog\n## 1.0 (2026-02-03)\n{heading}\n"
+    assert release.check_changelog("1.0", text) == "1.0 (2026-02-03)"
+
+
+def test_placeholders_are_found_and_replaced(clone, monkeypatch):
+    monkeypatch.setattr(release, "PUBLISHED", True)
+    with pytest.raises(ReleaseError, match=r"placeholder in docs/a.md: python -m tools.release"):
+        release.check_addresses(clone)
+    with pytest.raises(ReleaseError, match="got 'a/b'"):
+        release.write_owner("a/b", clone)
+    assert release.write_owner("zoo", clone) == ["docs/a.md"]
+    text = (clone / "docs/a.md").read_text()
+    assert text == "see https://github.com/zoo/flowzoo/issues, https://zoo.github.io/flowzoo"
+    assert release.check_addresses(clone) == "no placeholder"
+    monkeypatch.setattr(release, "PUBLISHED", False)
+    with pytest.raises(ReleaseError, match=r"PUBLISHED in flowzoo/extras\.py is False"):
+        release.check_addresses(clone)
+
+
+def metadata() -> str:
+    """A METADATA file as this project's should be."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = "".join(f"Provides-Extra: {name}\n" for name in project["optional-dependencies"])
+    urls = "".join(f"Project-URL: {label}, {url}\n" for label, url in project["urls"].items())
+    return (
+        f"Version: 1.0\nRequires-Python: >=3.11\nLicense-Expression: Apache-2.0\n{extras}{urls}\n"
+        "See [docs](https://a.b/c) and [below](#below).\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("Version: 1.0", "Version: 1.1", r"Version: expected \['1.0'\], got \['1.1'\]"),
+        ("Requires-Python: >=3.11\n", "", "Requires-Python: expected"),
+        ("Provides-Extra: train\n", "", "Provides-Extra: expected"),
+        ("Project-URL: Changelog", "Project-URL: News", "Project-URL lacks Changelog"),
+        ("https://a.b/c", "docs/c.md", r"leads nowhere on an index: \]\(docs/c.md\)"),
+    ],
+)
+def test_metadata_that_lacks_something_is_found(before, after, message):
+    text = metadata()
+    assert before in text
+    assert release.check_fields(text, "1.0")
+    with pytest.raises(ReleaseError, match=message):
+        release.check_fields(text.replace(before, after), "1.0")
+
+
+def test_all_addresses_are_of_one_owner():
+    address = re.compile(
+        r"github(?:\.com)?/(\w[\w-]*)/flowzoo\b|//(\w[\w-]*)\.github\.io/flowzoo\b"
+    )
+    owners = set()
+    for name in release.tracked_files():
+        path = ROOT / name
+        if path.is_file() and name != "tests/tools/test_release.py":
+            text = path.read_bytes().decode("utf-8", "replace")
+            owners |= {match[1] or match[2] for match in address.finditer(text)}
+    assert owners == {REPOSITORY.split("/")[3]}
+
+
+@pytest.mark.full
+def test_what_is_built_passes(tmp_path):
+    for module in ("build", "twine"):
+        pytest.importorskip(module, reason="releases need flowzoo[dev]")
+    version = release.flowzoo.__version__
+    assert "flowzoo" in release.build(tmp_path, version)
+    assert release.check_contents(tmp_path, version)
+    assert release.check_metadata(tmp_path, version)

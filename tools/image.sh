@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Build an image of flowzoo and try it. Wheels are gathered with the settings of this machine's pip
+# (for the small CPU build of torch it must know an index that has it) and installed without network.
+#
+#   tools/image.sh [TARGET [BASE [EXTRAS]]]      cpu, python:3.11-slim, train; or gpu ... train,vllm
+#
+# Without a registry Debian's packages are a base, and NETWORK=none builds with an engine that has no
+# network: debootstrap --variant=minbase --include=python3-venv bookworm DIR && tar -C DIR -c . |
+# docker import - base
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${1:-cpu} base=${2:-python:3.11-slim} extras=${3:-train} python=${PYTHON:-python3}
+
+version() { "$@" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+outside=$(version "$python")
+inside=$(version docker run --rm --network none --entrypoint python3 "$base")
+[[ $outside == "$inside" ]] || {
+  echo "image: wheels for Python $inside of $base are needed, $python is $outside: set PYTHON, or name another base" >&2
+  exit 1
+}
+
+context=$(mktemp -d)
+trap 'rm -rf "$context"' EXIT
+"$python" -m pip wheel -q --disable-pip-version-check -c constraints.txt -w "$context/wheels" ".[$extras]"
+docker build -q --network "${NETWORK:-default}" -f deploy/Dockerfile --target "$target" \
+  --build-arg BASE="$base" --build-arg EXTRAS="$extras" -t "flowzoo:$target" "$context"
+run() { docker run --rm --network none "flowzoo:$target" "$@"; }
+run doctor
+run eval voting --policy pocket --n 20
+docker image inspect -f 'flowzoo:'"$target"': {{.Size}} bytes' "flowzoo:$target"
