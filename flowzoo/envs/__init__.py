@@ -36,6 +36,7 @@ from flowzoo.envs.script import (
     Search,
 )
 from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.envs.tools.tool import Tool, ToolCall
 from flowzoo.envs.workflow import Workflow
 
 __all__ = [
@@ -72,6 +73,8 @@ __all__ = [
     "Search",
     "Task",
     "TextEnv",
+    "Tool",
+    "ToolCall",
     "UngradedError",
     "Workflow",
     "WorkflowEnv",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import email.utils
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from flowzoo.agents.policy import Completion
 from flowzoo.envs.records import FinishReason, Usage
+from flowzoo.envs.tools.reading import call_text
 
 _LENGTH = re.compile(
     r"context[ _]length|context window|maximum context|maximum (?:model )?(?:input )?length"
@@ -48,11 +50,18 @@ def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None)
     # sends a text whose first tag is the closing one; if thoughts were asked for and the reply was
     # cut off, that tag is missing too.
     text, thoughts = message_texts(message)
+    text += "".join(map(_call, message.get("tool_calls") or ()))
     if thoughts:
         closing = "" if cut_off and not text else "</think>"
         return f"<think>{thoughts}{closing}{text}"
     opened = cut_off and thinking and "think>" not in text
     return f"<think>{text}" if opened else text
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    # Arguments are a text of JSON that the model wrote, and that may be none.
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    return call_text(f'{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}')
 
 
 def read_usage(body: Mapping[str, Any]) -> Usage | None:

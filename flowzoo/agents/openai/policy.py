@@ -7,6 +7,7 @@ out of every error text.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,18 @@ _LEAST = 64
 def size(messages: Sequence[Message]) -> int:
     """Characters of a chat."""
     return sum(len(message["content"]) for message in messages)
+
+
+def _sent(message: Message) -> dict[str, Any]:
+    # As endpoints take it: arguments are JSON in a text.
+    row: dict[str, Any] = {**message, "content": encodable(message["content"])}
+    if "tool_calls" in message:
+        row["tool_calls"] = [
+            {**call, "function": {**call["function"], "arguments": arguments}}
+            for call in message["tool_calls"]
+            for arguments in [json.dumps(call["function"]["arguments"])]
+        ]
+    return row
 
 
 def shorter(request: Request, messages: Sequence[Message]) -> tuple[Sequence[Message], int] | None:
@@ -230,9 +243,8 @@ class OpenAIPolicy:
         sampling = self.sampling
         fields = {
             "model": self.model,
-            "messages": [
-                {**message, "content": encodable(message["content"])} for message in messages
-            ],
+            "messages": [_sent(message) for message in messages],
+            **({"tools": [tool.schema() for tool in request.tools]} if request.tools else {}),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self._cap_field: reply_cap(request, sampling),
@@ -277,6 +289,7 @@ class OpenAIPolicy:
         return [
             self._url, self.model, [dict(message) for message in request.messages], decoding,
             reply_cap(request, sampling), self._extra, sorted(self.endpoint.without), *request.key,
+            *([tool.schema() for tool in request.tools]),
         ]  # fmt: skip
 
     async def _ask(

@@ -42,6 +42,7 @@ from flowzoo.envs.script import (
     Ran,
     ReplyCounts,
 )
+from flowzoo.envs.tools.tool import Tool
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_maker, quick_tuple
@@ -61,6 +62,8 @@ class OpenTurn(NamedTuple):
     """The problem's text, which a prompt over its budget keeps."""
     quotes: tuple[str, ...] = ()
     """Texts that the messages may quote: earlier replies, passages, outputs."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that the reply may call."""
 
 
 def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) -> Request:
@@ -76,6 +79,7 @@ def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) 
         lengths.prompt,
         turn.keep,
         turn.quotes,
+        turn.tools,
     )
 
 
@@ -103,7 +107,8 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
     turns: list[OpenTurn] = []
     for turn in waiting:
         agent = turn.agent
-        values = turn.call, agent, agents[agent][0], turn.turn, turn.messages, keep, quotes
+        role = agents[agent][0]
+        values = turn.call, agent, role, turn.turn, turn.messages, keep, quotes, turn.tools
         turns.append(quick_tuple(OpenTurn, values))
     return turns
 

@@ -12,6 +12,7 @@ from typing import Any
 from flowzoo.envs.script import (
     RESULTS,
     Advance,
+    Ask,
     Effect,
     EffectResult,
     Grade,
@@ -24,6 +25,7 @@ from flowzoo.envs.script import (
     Search,
 )
 from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tools.tool import Tool
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest
@@ -125,6 +127,22 @@ def is_chat(seen: object) -> bool:
         if not (isinstance(role, str) and isinstance(content, str)):
             return False
     return True
+
+
+def tools_fault(ask: Ask, roles: Sequence[str], role: str) -> str:
+    """Error text for the tools of an ask; "" for valid ones."""
+    if role not in roles:
+        return (
+            f"the script offers tools to {ask.agent}, and the workflow does not say so: set "
+            f"`tool_roles = ({role!r},)`, so that its observations have a place for them"
+        )
+    if not all(isinstance(tool, Tool) for tool in ask.tools):
+        return f"tools of {ask.agent} must be of the class Tool, got {ask.tools!r:.200}"
+    if len({tool.name for tool in ask.tools}) < len(ask.tools):
+        return f"two tools of {ask.agent} have one name"
+    if type(ask.max_tool_calls) is not int or ask.max_tool_calls < 1:
+        return f"max_tool_calls must be a whole number of at least 1, got {ask.max_tool_calls!r}"
+    return ""
 
 
 def score_fault(score: object) -> str:
