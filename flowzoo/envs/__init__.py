@@ -34,6 +34,8 @@ from flowzoo.envs.script import (
     Run,
     Script,
     Search,
+    ToolResult,
+    UseTool,
 )
 from flowzoo.envs.tasks.task import Problem, Task
 from flowzoo.envs.tools.tool import Tool, ToolCall
@@ -75,7 +77,9 @@ __all__ = [
     "TextEnv",
     "Tool",
     "ToolCall",
+    "ToolResult",
     "UngradedError",
+    "UseTool",
     "Workflow",
     "WorkflowEnv",
     "WorkflowError",

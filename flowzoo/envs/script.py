@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from flowzoo.envs.tools.reading import before_calls
-from flowzoo.envs.tools.tool import Tool, ToolCall
+from flowzoo.envs.tools.tool import Tool, ToolCall, ToolSource
 from flowzoo.sandbox.program import Limits, Test
 
 # Items are NamedTuples: immutable, and five times cheaper to make than frozen dataclasses.
@@ -193,6 +193,19 @@ class Search(NamedTuple):
     k: int = 3
 
 
+class UseTool(NamedTuple):
+    """Have `source` compute the result of a tool call. Result: `ToolResult`."""
+
+    call: ToolCall
+    source: ToolSource
+
+
+class ToolResult(NamedTuple):
+    """Result of a `UseTool`."""
+
+    text: str
+
+
 JUDGE = "judge"
 """Name by which a policy map, a command line and requests call the policy that judges."""
 
@@ -354,14 +367,15 @@ class Advance(NamedTuple):
     """Digest of the question and `history`."""
 
 
-Effect = Grade | EquivalenceClasses | Run | Search | Judge | Advance
-EffectResult = Graded | tuple[int, ...] | Ran | Found | Judged | Progress
+Effect = Grade | EquivalenceClasses | Run | Search | UseTool | Judge | Advance
+EffectResult = Graded | tuple[int, ...] | Ran | Found | ToolResult | Judged | Progress
 RESULTS: Mapping[type, type] = MappingProxyType(
     {
         Grade: Graded,
         EquivalenceClasses: tuple,
         Run: Ran,
         Search: Found,
+        UseTool: ToolResult,
         Judge: Judged,
         Advance: Progress,
     }

@@ -269,7 +269,7 @@ class OpenAIPolicy:
         row = self._cache.get(content) if self._cache else None
         if row is not None:
             self.stats.cached += 1
-            completion = read_completion(row["answer"], self.thinking)
+            completion = read_completion(row["answer"], self.thinking, bool(request.tools))
             return replace(completion, seconds=row["seconds"], shortened=row["shortened"])
         answer, shortened = await self._ask(client, slots, request)
         completion = replace(answer.completion, shortened=shortened)
@@ -373,7 +373,7 @@ class OpenAIPolicy:
             answer = None
         status = error_status(answer) if reply.status_code == 200 else reply.status_code
         if status is None:
-            return self._read(answer, reply, key, seconds)
+            return self._read(answer, reply, key, seconds, "tools" in body)
         return self._failure(status, reply, body, key)
 
     def _headers(self, key: str) -> dict[str, str]:
@@ -402,9 +402,11 @@ class OpenAIPolicy:
             problem += f" (the key is read from {self.endpoint.api_key_env}, which {state})"
         return Failure(problem, "final")
 
-    def _read(self, body: Any, reply: httpx.Response, key: str, seconds: float) -> Answer | Failure:
+    def _read(
+        self, body: Any, reply: httpx.Response, key: str, seconds: float, tools: bool
+    ) -> Answer | Failure:
         try:
-            completion = read_completion(body, self.thinking)
+            completion = read_completion(body, self.thinking, tools)
             filtered = was_filtered(body)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError):
             return Failure(f"not a chat completion: {self._redacted(reply.text, key)}", "final")

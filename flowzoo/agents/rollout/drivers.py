@@ -41,6 +41,7 @@ from flowzoo.envs.script import (
     Judged,
     Ran,
     ReplyCounts,
+    ToolResult,
 )
 from flowzoo.envs.tools.tool import Tool
 from flowzoo.envs.workflow import MOST_CALLS
@@ -91,7 +92,7 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
             texts.append(entry)
         elif isinstance(entry, Found):
             texts += [passage.text for passage in entry.passages]
-        elif isinstance(entry, Judged):
+        elif isinstance(entry, Judged | ToolResult):
             texts.append(entry.text)
         elif isinstance(entry, Ran):
             texts += [text for case in entry.cases for text in (case.output, case.detail)]

@@ -23,9 +23,10 @@ from flowzoo.envs.script import (
     RoleScore,
     Run,
     Search,
+    UseTool,
 )
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools.tool import Tool, ToolCall
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest
@@ -201,6 +202,11 @@ def effect_fault(effect: Effect) -> str:
             return f"Search takes a str as query, got {type(effect.query).__name__}"
         is_width = isinstance(effect.k, int) and effect.k >= 1
         return "" if is_width else f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
+    if isinstance(effect, UseTool):
+        fits = type(effect.call) is ToolCall and callable(getattr(effect.source, "use", None))
+        return (
+            "" if fits else f"UseTool takes a ToolCall and a source with `use`, got {effect!r:.200}"
+        )
     if isinstance(effect, Judge):
         return _judge_fault(effect)
     if isinstance(effect, Advance):

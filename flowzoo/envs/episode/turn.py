@@ -17,6 +17,7 @@ from flowzoo.envs.script import (
     Judge,
     Message,
     Reply,
+    UseTool,
 )
 from flowzoo.envs.tools.tool import Tool
 from flowzoo.errors import DivergedError
@@ -94,6 +95,8 @@ def effect_key(effect: Effect) -> EffectKey:
         return "classes", effect.answers
     if isinstance(effect, Judge):
         return "judge", (effect.of.call, *effect[1:])
+    if isinstance(effect, UseTool):
+        return "tool", effect.call
     if isinstance(effect, Advance):
         return "advance", effect.key
     return type(effect).__name__.lower(), tuple(effect)

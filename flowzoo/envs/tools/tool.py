@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from flowzoo.envs.tools.schema import check_schema
 from flowzoo.errors import UsageError
@@ -47,6 +47,14 @@ class Tool:
             "parameters": copy.deepcopy(dict(self.parameters)),
         }
         return {"type": "function", "function": function}
+
+
+class ToolSource(Protocol):
+    """Computes the results of tool calls outside a script. It can be pickled."""
+
+    def use(self, calls: Sequence[ToolCall]) -> Sequence[str]:
+        """Texts of the results, in the order of the calls."""
+        ...
 
 
 class ToolCall(NamedTuple):
