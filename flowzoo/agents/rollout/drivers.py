@@ -99,6 +99,17 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def offered(observation: Any) -> tuple[Tool, ...]:
+    """The tools in an observation of a workflow's environment."""
+    tools = observation.get("tools", ()) if isinstance(observation, dict) else ()
+    return tuple(Tool(**tool["function"]) for tool in tools)
+
+
+def _no_tools(observation: Any) -> tuple[Tool, ...]:
+    # An environment of others may call anything `tools`.
+    return ()
+
+
 def open_turns(episode: Episode) -> list[OpenTurn]:
     """The turns of an episode that wait for a reply."""
     waiting = episode.waiting
@@ -289,6 +300,7 @@ class AECDriver:
         self._calls: list[Call] = []
         is_ours = isinstance(getattr(env, "unwrapped", env), WorkflowEnv)
         self._max_calls = None if is_ours else max_calls
+        self._offered = offered if is_ours else _no_tools
         self._open: OpenTurn | None = None
         self._next()
 
@@ -305,7 +317,16 @@ class AECDriver:
             messages = self._observe(turn.observation)
             quotes = tuple(call.reply for call in self._calls)
             call, role = len(self._calls), role_of(turn.agent)
-            self._open = OpenTurn(call, turn.agent, role, turn.turn, messages, quotes=quotes)
+            self._open = OpenTurn(
+                call,
+                turn.agent,
+                role,
+                turn.turn,
+                messages,
+                "",
+                quotes,
+                self._offered(turn.observation),
+            )
 
     def open_turns(self) -> list[OpenTurn]:
         """See `Driver`."""

@@ -22,7 +22,8 @@ The model's chat template must know tools. A call that cannot be read is an unre
 next prompt has the reason.
 
 Facts in `info` at the end: `runs` (programs), `ran` (programs that ended well), `faults` (calls that
-could not be read), `fault` (reason of the last one).
+could not be read), `fault` (reason of the last one). The role score of a call is 1 if its program ended
+well.
 
 ## Version history
 * v0: first version.
@@ -37,7 +38,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flowzoo.envs.script import Ask, Grade, Message, Outcome, Ran, Run, Script
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, Ran, RoleScore, Run, Script
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
@@ -108,12 +109,14 @@ class ReasonerPython(Workflow):
             chat.append(reply.message())
             if reply.fault:
                 faults, fault = faults + 1, reply.fault
+                yield RoleScore(reply, 0.0)
                 text = self.prompts["fault"].format(reason=visible(fault))
                 chat.append({"role": "user", "content": text})
                 continue
             call = reply.tool_calls[0]
             result = yield Run(call.arguments["code"], limits=limits)
             runs, ran = runs + 1, ran + (result.status == "AC")
+            yield RoleScore(reply, float(result.status == "AC"))
             chat.append(call.result(shown(result)))
         answer = self.read(reply)
         grade = yield Grade(answer, of=reply)
@@ -123,9 +126,9 @@ class ReasonerPython(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """A call that computes a sum that is one, then the solution."""
+        """A call that computes a sum, then the solution; a wrong expert calls nothing."""
         computed = _SUM.fullmatch(problem.text)
-        if len(messages) > 1 or computed is None:
+        if len(messages) > 1 or computed is None or not right:
             return self.task.solve(problem, rng, right)
         return python_call(f"print({computed[1]})")
 

@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from flowzoo.agents.evaluation.evaluate import record_from_json
+from flowzoo.agents.rollout.drivers import offered, open_turns
 from flowzoo.envs import Episode, Problem, WorkflowEnv, WorkflowError, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.episode.turn import prompt_digest
@@ -114,3 +115,12 @@ def test_experts_play():
     for index in range(10):
         done = record(play_experts(workflow, workflow.task.problem(index)))
         assert (done.score, done.facts["ran"]) == (1.0, 1)
+
+
+def test_tools_reach_the_policy_from_episodes_and_environments():
+    """A request has the tools of its ask, whichever way it is played."""
+    workflow = make_workflow("reasoner_python_v0")
+    env = WorkflowEnv(workflow)
+    env.reset(seed=0)
+    assert offered(env.observe("reasoner_0")) == (PYTHON,)
+    assert open_turns(env.episode)[0].tools == (PYTHON,)
