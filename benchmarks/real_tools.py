@@ -15,6 +15,7 @@ from flowzoo.agents.hf.policy import TransformersPolicy
 from flowzoo.agents.policy import Completion, Request, Sampling
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.envs import Episode, Reply, make_workflow
+from flowzoo.envs.workflows.reasoner_python import PYTHON
 from flowzoo.files import file_digest, write_json
 from flowzoo.provenance import versions
 
@@ -28,7 +29,8 @@ def kind(reply: Reply, completion: Completion) -> str:
     if reply.tool_calls:
         return "call"
     if reply.fault:
-        return f"fault: {reply.fault.split(':')[0]}"
+        reason = reply.fault.split(":")[0]
+        return f"fault: {'arguments do not fit' if reason == PYTHON.name else reason}"
     if completion.finish == "length":
         return "cut off"
     if reply.strict is not None:
@@ -69,15 +71,15 @@ def main() -> None:
             print(f"--- {kind(turn.reply, completion)}\n{completion.text}")
     row = {
         "command": "python benchmarks/real_tools.py",
+        "columns": ["first reply", "of all"],
+        "rows": [[name, f"{count} of {args.n}"] for name, count in kinds.most_common()],
         "model": Path(args.model).name,
         "sha256": file_digest(Path(args.model)),
         "engine_dtype": policy.engine_dtype,
-        "replies": args.n,
-        "kinds": dict(kinds.most_common()),
         "versions": versions(),
     }
     write_json(RESULT, row)
-    print(row["kinds"])
+    print(row["rows"])
 
 
 if __name__ == "__main__":
