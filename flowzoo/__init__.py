@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flowzoo.envs import coder_tester_v0 as coder_tester_v0
     from flowzoo.envs import eval_opt_v0 as eval_opt_v0
     from flowzoo.envs import orch_workers_v0 as orch_workers_v0
+    from flowzoo.envs import reasoner_python_v0 as reasoner_python_v0
     from flowzoo.envs import reasoner_tool_v0 as reasoner_tool_v0
     from flowzoo.envs import search_team_v0 as search_team_v0
     from flowzoo.envs import single_v0 as single_v0
@@ -41,6 +42,7 @@ __version__ = "0.1.0"
 _WORKFLOWS = (
     "coder_tester_v0",
     "code_pair_v0",
+    "reasoner_python_v0",
     "reasoner_tool_v0",
     "eval_opt_v0",
     "orch_workers_v0",
@@ -57,6 +59,7 @@ __all__ = [
     "coder_tester_v0",
     "eval_opt_v0",
     "orch_workers_v0",
+    "reasoner_python_v0",
     "reasoner_tool_v0",
     "search_team_v0",
     "single_v0",

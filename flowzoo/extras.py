@@ -26,6 +26,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "scale": ("ray",),
     "docker": ("docker",),
     "search": ("bm25s",),
+    "mcp": ("mcp",),
     "writing": ("rapidfuzz",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),

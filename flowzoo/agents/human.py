@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -53,6 +54,8 @@ class HumanPolicy:
             text = message["content"]
             style = _COLORS.get(message["role"], "")
             out.print(Text(printable(text, len(text)), style=style), soft_wrap=True)
+        for tool in request.tools:
+            out.print(Text(f"tool: {json.dumps(tool.schema()['function'])}"), soft_wrap=True)
         hint = (
             ""
             if self._hint_shown

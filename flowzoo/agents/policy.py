@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
+from flowzoo.envs.tools.tool import Tool
 from flowzoo.errors import UsageError
 
 Batching = Literal["static", "stream"]
@@ -66,6 +67,8 @@ class Request:
     """The problem's text, as in `messages`: the last part that a long prompt loses."""
     quotes: tuple[str, ...] = ()
     """Texts that `messages` may quote: the first parts that a long prompt loses."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that the reply may call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class Completion:
 
     text: str
     """The whole reply. Thoughts are in `<think>` tags, the opening one included if the prompt
-    ended with it; a truncated thought is not closed."""
+    ended with it; a truncated thought is not closed. Calls of tools are in the one notation of
+    `flowzoo.envs.tools.reading`."""
     prompt_ids: Sequence[int] = ()
     output_ids: Sequence[int] = ()
     """Sampled tokens, the end-of-turn token included when it was sampled; never pads."""

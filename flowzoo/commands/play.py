@@ -141,7 +141,7 @@ async def show(
         for turn in episode.waiting:
             key = (seed, problem.id, 0, turn.agent, turn.turn)
             role = workflow.agents[turn.agent][0]
-            request = Request(key, turn.agent, role, turn.messages, problem.id)
+            request = Request(key, turn.agent, role, turn.messages, problem.id, tools=turn.tools)
             (completion,) = await policy_map.policy(turn.agent).generate([request])
             episode.reply(turn.agent, reply_text(workflow, completion))
         if not by_hand:

@@ -34,8 +34,11 @@ from flowzoo.envs.script import (
     Run,
     Script,
     Search,
+    ToolResult,
+    UseTool,
 )
 from flowzoo.envs.tasks.task import Problem, Task
+from flowzoo.envs.tools.tool import Tool, ToolCall
 from flowzoo.envs.workflow import Workflow
 
 __all__ = [
@@ -72,7 +75,11 @@ __all__ = [
     "Search",
     "Task",
     "TextEnv",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
     "UngradedError",
+    "UseTool",
     "Workflow",
     "WorkflowEnv",
     "WorkflowError",

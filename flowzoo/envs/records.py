@@ -152,6 +152,10 @@ class Call:
     """The reply could not be read, and its team's outcome was withheld from it (strict preset)."""
     usage: Usage | None = None
     """Tokens as an endpoint counted them. None: it gave none, or the token ids are here."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """Tools that the reply could call, as chat templates take them."""
+    fault: str = ""
+    """Reason why the tool calls of an unreadable reply cannot be read."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of its fields, as `asdict` makes it.
@@ -161,6 +165,9 @@ class Call:
         """
         row = call_values(self)
         row["messages"] = tuple(dict(message) for message in self.messages)
+        for name in ("tools", "fault"):  # most calls have neither
+            if not row[name]:
+                del row[name]
         row["parts"] = dict(self.parts)
         row["usage"] = None if self.usage is None else self.usage._asdict()
         return row

@@ -6,12 +6,17 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from flowzoo.envs.tools.reading import before_calls
+from flowzoo.envs.tools.tool import Tool, ToolCall, ToolSource
 from flowzoo.sandbox.program import Limits, Test
 
 # Items are NamedTuples: immutable, and five times cheaper to make than frozen dataclasses.
 
-Message = dict[str, str]
-"""A chat message: `{"role": "system" | "user" | "assistant", "content": text}`."""
+Message = dict[str, Any]
+"""A chat message: `{"role": "system" | "user" | "assistant" | "tool", "content": text}`.
+
+Calls of an assistant's message are in `tool_calls`; the result of one has `tool_call_id`, `name`.
+"""
 
 Responder = Callable[[str, list[Message]], str]
 """A callable that answers for a role: `(role, messages) -> reply`."""
@@ -59,6 +64,17 @@ class Reply(NamedTuple):
     lenient: Any
     counts: ReplyCounts | None = None
     """Only for workflows that ask for it: see `Workflow.counts_replies`."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of the ask's tools. `strict` and `lenient` are these calls where there are any."""
+    fault: str = ""
+    """Reason why the calls of an unreadable reply cannot be read."""
+
+    def message(self) -> Message:
+        """The reply as a message of a chat, with its calls in place of their text."""
+        if not self.tool_calls:
+            return {"role": "assistant", "content": self.text}
+        calls = [call.plain() for call in self.tool_calls]
+        return {"role": "assistant", "content": before_calls(self.text), "tool_calls": calls}
 
 
 class Ask(NamedTuple):
@@ -73,6 +89,10 @@ class Ask(NamedTuple):
     messages: Sequence[Message] | str
     parse: Callable[[str], Any] | None = None
     lenient: Callable[[str], Any] | None = None
+    tools: Sequence[Tool] = ()
+    """Tools that the reply may call, for roles in `Workflow.tool_roles`."""
+    max_tool_calls: int = 1
+    """Most calls of the reply."""
 
 
 class Graded(NamedTuple):
@@ -171,6 +191,19 @@ class Search(NamedTuple):
 
     query: str
     k: int = 3
+
+
+class UseTool(NamedTuple):
+    """Have `source` compute the result of a tool call. Result: `ToolResult`."""
+
+    call: ToolCall
+    source: ToolSource
+
+
+class ToolResult(NamedTuple):
+    """Result of a `UseTool`."""
+
+    text: str
 
 
 JUDGE = "judge"
@@ -334,14 +367,15 @@ class Advance(NamedTuple):
     """Digest of the question and `history`."""
 
 
-Effect = Grade | EquivalenceClasses | Run | Search | Judge | Advance
-EffectResult = Graded | tuple[int, ...] | Ran | Found | Judged | Progress
+Effect = Grade | EquivalenceClasses | Run | Search | UseTool | Judge | Advance
+EffectResult = Graded | tuple[int, ...] | Ran | Found | ToolResult | Judged | Progress
 RESULTS: Mapping[type, type] = MappingProxyType(
     {
         Grade: Graded,
         EquivalenceClasses: tuple,
         Run: Ran,
         Search: Found,
+        UseTool: ToolResult,
         Judge: Judged,
         Advance: Progress,
     }

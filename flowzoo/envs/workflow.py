@@ -126,6 +126,8 @@ class Workflow:
     """True if the script runs programs (effect `Run`) on any task."""
     asks_judge: ClassVar[bool] = False
     """True if the script asks a judge (effect `Judge`)."""
+    tool_roles: ClassVar[tuple[str, ...]] = ()
+    """Roles whose asks may have tools."""
     default_task: ClassVar[str] = "math"
     """The task that `env()` takes if none is given."""
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)

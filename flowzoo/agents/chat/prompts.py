@@ -158,9 +158,9 @@ def fit(
         request.messages,
         request.keep,
         request.quotes,
-        lambda messages: len(chat.measure(messages)) <= budget,
+        lambda messages: len(chat.measure(messages, request.tools)) <= budget,
     )
-    fitted = fit_prompt(ids, budget) if texts is None else chat.measure(texts)
+    fitted = fit_prompt(ids, budget) if texts is None else chat.measure(texts, request.tools)
     return TokenizedPrompt(fitted, len(ids) - len(fitted))
 
 
@@ -172,7 +172,9 @@ def fitted_prompts(
     name: str,
 ) -> list[TokenizedPrompt]:
     """Prompts of `requests` within their `budgets`; counts in `stats`, logs the first cut."""
-    encoded = chat.encode([request.messages for request in requests])
+    encoded = chat.encode(
+        [request.messages for request in requests], [request.tools for request in requests]
+    )
     fitted_by_key: dict[tuple[object, ...], TokenizedPrompt] = {}
     prompts: list[TokenizedPrompt] = []
     for request, ids, budget in zip(requests, encoded, budgets, strict=True):

@@ -6,12 +6,16 @@ A prompt is rendered once, and what the model sampled is never tokenized again.
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Self
 
+from flowzoo.agents.chat.tool_notation import MARKS, Family, find_family, one_notation
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
+from flowzoo.envs.tools.tool import Tool
 from flowzoo.errors import UsageError, unknown
 from flowzoo.seeding import key_digest
 
@@ -78,10 +82,20 @@ def thinks_unasked(tokenizer: Any) -> bool:
     return switched and prompt() != prompt(**thinking_kwargs(template, thinking=False))
 
 
-Chatted = tuple[tuple[str, str], ...]
-"""A chat as a key: (role, content) of each message."""
+Chatted = tuple[tuple[str, ...], ...]
+"""A chat as a key: (role, content) of each message, calls and tools as JSON."""
 
 _REMEMBERED = 512
+
+
+def _key(chat: Sequence[Message], tools: Sequence[Tool]) -> Chatted:
+    rows = [
+        (message["role"], message["content"])
+        if len(message) == 2
+        else (json.dumps(message, sort_keys=True),)
+        for message in chat
+    ]
+    return (*rows, *((json.dumps(tool.schema()),) for tool in tools))
 
 
 def fit_prompt(ids: Sequence[int], budget: int) -> tuple[int, ...]:
@@ -123,6 +137,8 @@ class ChatTokenizer:
         mute |= set(tokenizer.all_special_ids)
         tags = {number for number, token in added.items() if str(token) in (OPENING, CLOSING)}
         self._mute = mute - tags if mute & tags else None
+        marks = {number for number, token in added.items() if str(token) in MARKS}
+        self._mute_beside_calls = mute - tags - marks
         opened = self._render([{"role": "user", "content": "."}]).rstrip().endswith(OPENING)
         self._prefix = OPENING if opened else ""
 
@@ -130,14 +146,25 @@ class ChatTokenizer:
         """The same with another switch for thoughts; raises `UsageError` where there is none."""
         return ChatTokenizer(self.tokenizer, self._given, thinking)
 
-    def encode(self, chats: Sequence[Sequence[Message]]) -> list[tuple[int, ...]]:
-        """Prompt ids of each chat, the opening of the reply included; equal chats are done once."""
+    @cached_property
+    def family(self) -> Family:
+        """The notation of the model's tool calls; raises `UsageError` where there is none."""
+        return find_family(str(self.tokenizer.chat_template))
+
+    def encode(
+        self, chats: Sequence[Sequence[Message]], tools: Sequence[Sequence[Tool]] | None = None
+    ) -> list[tuple[int, ...]]:
+        """Prompt ids of each chat, the opening of the reply included; equal chats are done once.
+
+        `tools` has the tools of each chat; None: no chat has any.
+        """
         # The last few hundred chats are remembered, since voters and the samples of a group ask the
         # same at different times.
-        keys = [tuple((message["role"], message["content"]) for message in chat) for chat in chats]
+        pairs = list(zip(chats, tools or [()] * len(chats), strict=True))
+        keys = [_key(chat, offered) for chat, offered in pairs]
         cached = {key: self._known.pop(key, None) for key in keys}
-        new = {key: chat for key, chat in zip(keys, chats, strict=True) if cached[key] is None}
-        texts = [self._render(chat) for chat in new.values()]
+        new = {key: pair for key, pair in zip(keys, pairs, strict=True) if cached[key] is None}
+        texts = [self._render(chat, offered) for chat, offered in new.values()]
         encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
         prompts = {key: ids for key, ids in cached.items() if ids is not None}
         prompts.update(zip(new, map(tuple, encoded), strict=True))
@@ -146,9 +173,19 @@ class ChatTokenizer:
             del self._known[key]
         return [prompts[key] for key in keys]
 
-    def measure(self, chat: Sequence[Message]) -> tuple[int, ...]:
+    def measure(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Prompt ids of one chat, which is not remembered."""
-        return tuple(self.tokenizer(self._render(chat), add_special_tokens=False)["input_ids"])
+        text = self._render(chat, tools)
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def reply(self, ids: Sequence[int], tools: Sequence[Tool]) -> str:
+        """`decode` of a reply that may call tools, its calls in the notation of replies."""
+        if not tools:
+            return self.decode(ids)
+        spoken = [number for number in ids if number not in self._mute_beside_calls]
+        text = self._prefix + self.tokenizer.decode(spoken, skip_special_tokens=False)
+        thoughts, closing, rest = text.rpartition(CLOSING)
+        return thoughts + closing + one_notation(rest, self.family)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of sampled ids without special tokens; broken bytes become U+FFFD."""
@@ -197,10 +234,28 @@ class ChatTokenizer:
             lambda match: f"{match[0][0]}\u200b{match[0][1:]}", encodable(text)
         )
 
-    def _render(self, chat: Sequence[Message]) -> str:
-        messages = [{**message, "content": self._inert(message["content"])} for message in chat]
+    def _inert_all(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._inert(value)
+        if isinstance(value, list):
+            return [self._inert_all(item) for item in value]
+        if isinstance(value, dict):
+            return {self._inert_all(name): self._inert_all(item) for name, item in value.items()}
+        return value
+
+    def _render(self, chat: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        variables = self._kwargs
+        if tools and self.family:
+            offered = [self._inert_all(tool.schema()) for tool in tools]
+            variables = {**variables, "tools": offered}
+        messages = [
+            {**message, "content": self._inert(message["content"])}
+            if len(message) == 2
+            else self._inert_all(message)
+            for message in chat
+        ]
         return self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False, **self._kwargs
+            messages, add_generation_prompt=True, tokenize=False, **variables
         )
 
 

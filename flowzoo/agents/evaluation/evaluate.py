@@ -28,6 +28,8 @@ def call_from_json(row: Mapping[str, Any]) -> Call:
     """The inverse of `Call.to_json` after a round trip through JSON."""
     lists = ("messages", "prompt_ids", "output_ids", "logps")
     values: dict[str, Any] = {**row, **{name: tuple(row[name]) for name in lists}}
+    if "tools" in row:
+        values["tools"] = tuple(row["tools"])
     if row.get("usage") is not None:
         values["usage"] = Usage(**row["usage"])
     return Call(**values)

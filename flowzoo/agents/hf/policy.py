@@ -227,7 +227,7 @@ class TransformersPolicy(TemplatedPolicy):
             self.stats.read_tokens += read
             self.stats.batches += 1
             for i, row, result in zip(places, rows, sampled, strict=True):
-                done[i] = self._completion(row, result, prompts[i].shortened)
+                done[i] = self._completion(requests[i], row, result, prompts[i].shortened)
         self.stats.requests += len(requests)
         self.stats.seconds += time.perf_counter() - start
         return [completion for completion in done if completion is not None]
@@ -236,11 +236,13 @@ class TransformersPolicy(TemplatedPolicy):
         budgets = [prompt_budget(item, self.sampling, self._context) for item in requests]
         return fitted_prompts(self._chat, requests, budgets, self.stats, self.name)
 
-    def _completion(self, row: DecodeRequest, result: DecodeOutput, shortened: int) -> Completion:
+    def _completion(
+        self, request: Request, row: DecodeRequest, result: DecodeOutput, shortened: int
+    ) -> Completion:
         self.stats.output_tokens += len(result.tokens)
         body = result.tokens[:-1] if result.stopped else result.tokens
         return Completion(
-            text=self._chat.decode(body),
+            text=self._chat.reply(body, request.tools),
             prompt_ids=row.prompt,
             output_ids=tuple(result.tokens),
             logps=tuple(result.logps),

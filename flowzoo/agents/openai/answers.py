@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import email.utils
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from flowzoo.agents.policy import Completion
 from flowzoo.envs.records import FinishReason, Usage
+from flowzoo.envs.tools.reading import call_text
 
 _LENGTH = re.compile(
     r"context[ _]length|context window|maximum context|maximum (?:model )?(?:input )?length"
@@ -55,6 +57,20 @@ def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None)
     return f"<think>{text}" if opened else text
 
 
+def calls_text(message: Mapping[str, Any]) -> str:
+    """The tool calls of a message in the notation of replies, the broken ones included."""
+    return "".join(map(_call, message.get("tool_calls") or ()))
+
+
+def _call(call: Any) -> str:
+    # Arguments are a text of JSON that the model wrote, and that may be none.
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call_text(json.dumps(call))
+    name, arguments = json.dumps(function.get("name")), function["arguments"] or "{}"
+    return call_text(f'{{"name": {name}, "arguments": {arguments}}}')
+
+
 def read_usage(body: Mapping[str, Any]) -> Usage | None:
     """Token counts in a server's answer; None for values that are not counts."""
     usage = body.get("usage")
@@ -67,14 +83,18 @@ def read_usage(body: Mapping[str, Any]) -> Usage | None:
     return None if counts == [None, None] else Usage(*counts)
 
 
-def read_completion(body: Any, thinking: bool | None = None) -> Completion:
-    """The completion in a server's answer; another layout raises a builtin error."""
+def read_completion(body: Any, thinking: bool | None = None, tools: bool = False) -> Completion:
+    """The completion in a server's answer; another layout raises a builtin error.
+
+    With `tools`, its tool calls are part of the text.
+    """
     # vLLM's server adds `prompt_token_ids` and `token_ids` on request.
     choice = body["choices"][0]
     tokens = (choice.get("logprobs") or {}).get("content") or ()
     finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
+    text = whole_text(choice["message"], finish == "length", thinking)
     return Completion(
-        text=whole_text(choice["message"], finish == "length", thinking),
+        text=text + calls_text(choice["message"]) if tools else text,
         prompt_ids=tuple(body.get("prompt_token_ids") or ()),
         output_ids=tuple(choice.get("token_ids") or ()),
         logps=tuple(float(token["logprob"]) for token in tokens),

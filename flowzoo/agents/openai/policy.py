@@ -7,6 +7,7 @@ out of every error text.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,18 @@ _LEAST = 64
 def size(messages: Sequence[Message]) -> int:
     """Characters of a chat."""
     return sum(len(message["content"]) for message in messages)
+
+
+def _sent(message: Message) -> dict[str, Any]:
+    # As endpoints take it: arguments are JSON in a text.
+    row: dict[str, Any] = {**message, "content": encodable(message["content"])}
+    if "tool_calls" in message:
+        row["tool_calls"] = [
+            {**call, "function": {**call["function"], "arguments": arguments}}
+            for call in message["tool_calls"]
+            for arguments in [json.dumps(call["function"]["arguments"])]
+        ]
+    return row
 
 
 def shorter(request: Request, messages: Sequence[Message]) -> tuple[Sequence[Message], int] | None:
@@ -230,9 +243,8 @@ class OpenAIPolicy:
         sampling = self.sampling
         fields = {
             "model": self.model,
-            "messages": [
-                {**message, "content": encodable(message["content"])} for message in messages
-            ],
+            "messages": [_sent(message) for message in messages],
+            **({"tools": [tool.schema() for tool in request.tools]} if request.tools else {}),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self._cap_field: reply_cap(request, sampling),
@@ -257,7 +269,7 @@ class OpenAIPolicy:
         row = self._cache.get(content) if self._cache else None
         if row is not None:
             self.stats.cached += 1
-            completion = read_completion(row["answer"], self.thinking)
+            completion = read_completion(row["answer"], self.thinking, bool(request.tools))
             return replace(completion, seconds=row["seconds"], shortened=row["shortened"])
         answer, shortened = await self._ask(client, slots, request)
         completion = replace(answer.completion, shortened=shortened)
@@ -277,6 +289,7 @@ class OpenAIPolicy:
         return [
             self._url, self.model, [dict(message) for message in request.messages], decoding,
             reply_cap(request, sampling), self._extra, sorted(self.endpoint.without), *request.key,
+            *([tool.schema() for tool in request.tools]),
         ]  # fmt: skip
 
     async def _ask(
@@ -360,7 +373,7 @@ class OpenAIPolicy:
             answer = None
         status = error_status(answer) if reply.status_code == 200 else reply.status_code
         if status is None:
-            return self._read(answer, reply, key, seconds)
+            return self._read(answer, reply, key, seconds, "tools" in body)
         return self._failure(status, reply, body, key)
 
     def _headers(self, key: str) -> dict[str, str]:
@@ -389,9 +402,11 @@ class OpenAIPolicy:
             problem += f" (the key is read from {self.endpoint.api_key_env}, which {state})"
         return Failure(problem, "final")
 
-    def _read(self, body: Any, reply: httpx.Response, key: str, seconds: float) -> Answer | Failure:
+    def _read(
+        self, body: Any, reply: httpx.Response, key: str, seconds: float, tools: bool
+    ) -> Answer | Failure:
         try:
-            completion = read_completion(body, self.thinking)
+            completion = read_completion(body, self.thinking, tools)
             filtered = was_filtered(body)
         except (KeyError, TypeError, IndexError, ValueError, AttributeError):
             return Failure(f"not a chat completion: {self._redacted(reply.text, key)}", "final")

@@ -41,7 +41,9 @@ from flowzoo.envs.script import (
     Judged,
     Ran,
     ReplyCounts,
+    ToolResult,
 )
+from flowzoo.envs.tools.tool import Tool
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_maker, quick_tuple
@@ -61,6 +63,8 @@ class OpenTurn(NamedTuple):
     """The problem's text, which a prompt over its budget keeps."""
     quotes: tuple[str, ...] = ()
     """Texts that the messages may quote: earlier replies, passages, outputs."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that the reply may call."""
 
 
 def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) -> Request:
@@ -76,6 +80,7 @@ def make_request(policy_map: PolicyMap, key: Key, turn: OpenTurn, problem: str) 
         lengths.prompt,
         turn.keep,
         turn.quotes,
+        turn.tools,
     )
 
 
@@ -87,11 +92,22 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
             texts.append(entry)
         elif isinstance(entry, Found):
             texts += [passage.text for passage in entry.passages]
-        elif isinstance(entry, Judged):
+        elif isinstance(entry, Judged | ToolResult):
             texts.append(entry.text)
         elif isinstance(entry, Ran):
             texts += [text for case in entry.cases for text in (case.output, case.detail)]
     return tuple(texts)
+
+
+def offered(observation: Any) -> tuple[Tool, ...]:
+    """The tools in an observation of a workflow's environment."""
+    tools = observation.get("tools", ()) if isinstance(observation, dict) else ()
+    return tuple(Tool(**tool["function"]) for tool in tools)
+
+
+def _no_tools(observation: Any) -> tuple[Tool, ...]:
+    # An environment of others may call anything `tools`.
+    return ()
 
 
 def open_turns(episode: Episode) -> list[OpenTurn]:
@@ -103,7 +119,8 @@ def open_turns(episode: Episode) -> list[OpenTurn]:
     turns: list[OpenTurn] = []
     for turn in waiting:
         agent = turn.agent
-        values = turn.call, agent, agents[agent][0], turn.turn, turn.messages, keep, quotes
+        role = agents[agent][0]
+        values = turn.call, agent, role, turn.turn, turn.messages, keep, quotes, turn.tools
         turns.append(quick_tuple(OpenTurn, values))
     return turns
 
@@ -283,6 +300,7 @@ class AECDriver:
         self._calls: list[Call] = []
         is_ours = isinstance(getattr(env, "unwrapped", env), WorkflowEnv)
         self._max_calls = None if is_ours else max_calls
+        self._offered = offered if is_ours else _no_tools
         self._open: OpenTurn | None = None
         self._next()
 
@@ -299,7 +317,16 @@ class AECDriver:
             messages = self._observe(turn.observation)
             quotes = tuple(call.reply for call in self._calls)
             call, role = len(self._calls), role_of(turn.agent)
-            self._open = OpenTurn(call, turn.agent, role, turn.turn, messages, quotes=quotes)
+            self._open = OpenTurn(
+                call,
+                turn.agent,
+                role,
+                turn.turn,
+                messages,
+                "",
+                quotes,
+                self._offered(turn.observation),
+            )
 
     def open_turns(self) -> list[OpenTurn]:
         """See `Driver`."""

@@ -128,7 +128,7 @@ class VLLMPolicy(TemplatedPolicy):
                     sample.cancel()
                 await asyncio.gather(*waiting, return_exceptions=True)
                 raise
-            return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
+            return [self._completion(*row) for row in zip(requests, jobs, samples, strict=True)]
 
     def answer(
         self, requests: Sequence[Request], within_s: float | None = None
@@ -142,7 +142,7 @@ class VLLMPolicy(TemplatedPolicy):
         if late := wait(futures, within_s).not_done:
             self.engine.give_up(f"it has not answered {len(late)} requests in {within_s:g} s")
         samples = [future.result() for future in futures]
-        return [self._completion(*pair) for pair in zip(jobs, samples, strict=True)]
+        return [self._completion(*row) for row in zip(requests, jobs, samples, strict=True)]
 
     def jobs(self, requests: Sequence[Request]) -> list[GenerationRequest]:
         """`requests` as the engine takes them."""
@@ -173,12 +173,15 @@ class VLLMPolicy(TemplatedPolicy):
         if self._owns_engine:
             await asyncio.to_thread(self.engine.close)
 
-    def _completion(self, job: GenerationRequest, sample: GenerationOutput) -> Completion:
+    def _completion(
+        self, request: Request, job: GenerationRequest, sample: GenerationOutput
+    ) -> Completion:
+        body = sample.tokens[:-1] if sample.stopped else sample.tokens
         self.stats.requests += 1
         self.stats.read_tokens += len(job.prompt) - sample.cached
         self.stats.output_tokens += len(sample.tokens)
         return Completion(
-            text=self._chat.decode(sample.tokens[:-1] if sample.stopped else sample.tokens),
+            text=self._chat.reply(body, request.tools),
             prompt_ids=job.prompt,
             output_ids=sample.tokens,
             logps=sample.logps,

@@ -85,9 +85,11 @@ class RowMaker:
         reason, ids = reason_against(reply, taught), None
         if policy not in self.tokenizers:
             reason = "of a frozen policy"
+        elif reply.tools and self.tokenizers[policy].chat.family != "hermes":
+            reason = "of an ask with tools, which this model calls in another notation"
         elif not reason:
             tokenizer = self.tokenizers[policy]
-            prompt = tokenizer.chat.encode([reply.messages])[0]
+            prompt = tokenizer.chat.encode([reply.messages], [reply.tools])[0]
             # Text that the tokenizer would never sample so cannot be learned from.
             ids = tokenizer.chat.encode_reply(reply.reply)
             if ids is None:

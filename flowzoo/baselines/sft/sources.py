@@ -19,6 +19,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.run.digests import check_transcripts
 from flowzoo.envs import Message, Workflow
+from flowzoo.envs.tools.tool import Tool
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_rows
 
@@ -48,6 +49,8 @@ class RecordedReply:
     shortened: bool = False
     """True if the prompt was shortened, so that `messages` are not the ones answered."""
     length: SampledLength | None = None
+    tools: tuple[Tool, ...] = ()
+    """Tools that the reply could call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,7 @@ def _reply(call: Mapping[str, Any]) -> RecordedReply:
         cut_off=call["finish"] == "length",
         shortened=call["shortened"] > 0,
         length=length if length.prompt and length.reply else None,
+        tools=tuple(Tool(**tool["function"]) for tool in call.get("tools", ())),
     )
 
 

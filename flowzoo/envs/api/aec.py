@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from gymnasium.spaces import Dict, Space
 from pettingzoo import AECEnv
 
-from flowzoo.envs.api.spaces import Messages, Prose, Turns, copy_spaces
+from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns, copy_spaces
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import (
@@ -174,7 +174,12 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.possible_agents = list(workflow.agents)
         samples = workflow.samples()
         self.observation_spaces: dict[str, Space[Any]] = {
-            agent: Dict({"messages": Messages()}) for agent in self.possible_agents
+            agent: Dict(
+                {"messages": Messages(), "tools": Tools()}
+                if role in workflow.tool_roles
+                else {"messages": Messages()}
+            )
+            for agent, (role, _) in workflow.agents.items()
         }
         self.action_spaces: dict[str, Space[Any]] = {
             agent: Prose(samples) for agent in self.possible_agents
@@ -189,7 +194,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     # -- PettingZoo ----------------------------------------------------------------------------
 
     def observation_space(self, agent: str) -> Space[Any]:
-        """The chat of an agent: `Dict({"messages": Messages()})`."""
+        """The chat of an agent: `Dict({"messages": Messages()})`, perhaps with `tools`."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> Space[Any]:
@@ -261,11 +266,20 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self.render()
 
     def observe(self, agent: str) -> dict[str, list[Message]]:
-        """The latest prompt of `agent`, as a fresh copy; no messages if it was not asked yet."""
+        """The latest prompt of `agent`, as a fresh copy; no messages if it was not asked yet.
+
+        Agents of `tool_roles` also have `tools`, as chat templates and endpoints take them.
+        """
         turn = self._prompts.get(agent)
         if turn is None and agent not in self.observation_spaces:
             raise unknown("agent", agent, self.possible_agents)
-        return {"messages": turn.observe() if turn is not None else []}
+        return self._seen(agent, turn)
+
+    def _seen(self, agent: str, turn: Turn | None) -> dict[str, list[Message]]:
+        seen = {"messages": turn.observe() if turn is not None else []}
+        if self.workflow.tool_roles and self.workflow.agents[agent][0] in self.workflow.tool_roles:
+            seen["tools"] = [tool.schema() for tool in turn.tools] if turn is not None else []
+        return seen
 
     def last(
         self, observe: bool = True
@@ -276,7 +290,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         agent = self.agent_selection
         turn = self._prompts.get(agent)
         return (
-            {"messages": turn.observe() if turn is not None else []} if observe else None,
+            self._seen(agent, turn) if observe else None,
             self._cumulative_rewards[agent],
             self.terminations[agent],
             self.truncations[agent],

@@ -20,6 +20,7 @@ WORKFLOWS: dict[str, str] = {
     "orch_workers_v0": "flowzoo.envs.workflows.orch_workers:OrchWorkers",
     "single_v0": "flowzoo.envs.workflows.single:Single",
     "reasoner_tool_v0": "flowzoo.envs.workflows.reasoner_tool:ReasonerTool",
+    "reasoner_python_v0": "flowzoo.envs.workflows.reasoner_python:ReasonerPython",
     "coder_tester_v0": "flowzoo.envs.workflows.coder_tester:CoderTester",
     "code_pair_v0": "flowzoo.envs.workflows.code_pair:CodePair",
     "tool_planner_v0": "flowzoo.envs.workflows.tool_planner:ToolPlanner",

@@ -1,4 +1,4 @@
-"""Spaces for language: `Prose` (replies), `Messages` (chats), `Turns` (whole episodes)."""
+"""Spaces for language: `Prose` (replies), `Messages`, `Tools`, `Turns` (whole episodes)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from gymnasium.vector.utils import (
 from gymnasium.wrappers.utils import create_zero_array
 
 from flowzoo.envs.script import Message
+from flowzoo.envs.tools.tool import Tool
 from flowzoo.errors import UsageError
 
 # `gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,
@@ -113,18 +114,40 @@ class Messages(LanguageSpace):
         )
 
 
+class Tools(LanguageSpace):
+    """Tools as chat templates take them: `{"type": "function", "function": {...}}` dicts."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
+        """No tools, or one without parameters."""
+        self._refuse_mask(mask, probability)
+        tool = Tool("look", "Look again.", {"type": "object", "properties": {}})
+        return [tool.schema()] * int(self.np_random.integers(2))
+
+    def contains(self, x: Any) -> bool:
+        """A list or tuple of functions with name, description and parameters."""
+        return isinstance(x, (list, tuple)) and all(
+            isinstance(tool, dict)
+            and tool.get("type") == "function"
+            and isinstance(function := tool.get("function"), dict)
+            and isinstance(function.get("name"), str)
+            and isinstance(function.get("description"), str)
+            and isinstance(function.get("parameters"), dict)
+            for tool in x
+        )
+
+
 class Turns(LanguageSpace):
     """The transcript of an episode: a list with a dict for every turn, in call order.
 
     A turn has `agent` and `reply` (str; the reply of an open turn is None), `turn` and `phase`
-    (whole numbers), and the `messages` that the agent was asked with.
+    (whole numbers), and the `messages` that the agent was asked with; `tools` if it had some.
     """
 
     KEYS = frozenset({"agent", "turn", "phase", "messages", "reply"})
 
     def __init__(self, seed: int | None = None):
         super().__init__(seed)
-        self._chats = Messages()
+        self._chats, self._tools = Messages(), Tools()
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
         """A transcript of one open turn."""
@@ -137,7 +160,8 @@ class Turns(LanguageSpace):
         """A list of turns; the empty one is a transcript."""
         return isinstance(x, list) and all(
             isinstance(turn, dict)
-            and turn.keys() == self.KEYS
+            and turn.keys() - {"tools"} == self.KEYS
+            and self._tools.contains(turn.get("tools", ()))
             and isinstance(turn["agent"], str)
             and isinstance(turn["turn"], int)
             and isinstance(turn["phase"], int)
@@ -188,19 +212,24 @@ class SharedTexts(Sequence[Any]):
 
 @create_shared_memory.register(Prose)
 @create_shared_memory.register(Messages)
-def _make_room(space: Prose | Messages, n: int = 1, ctx: ModuleType = multiprocessing) -> Any:
+@create_shared_memory.register(Tools)
+def _make_room(
+    space: Prose | Messages | Tools, n: int = 1, ctx: ModuleType = multiprocessing
+) -> Any:
     return ctx.Array("B", n * (_HEAD + ROOM))
 
 
 @read_from_shared_memory.register(Prose)
 @read_from_shared_memory.register(Messages)
-def _look_at(space: Prose | Messages, shared_memory: Any, n: int = 1) -> Any:
+@read_from_shared_memory.register(Tools)
+def _look_at(space: Prose | Messages | Tools, shared_memory: Any, n: int = 1) -> Any:
     return SharedTexts(shared_memory, n, '""' if isinstance(space, Prose) else "[]")
 
 
 @write_to_shared_memory.register(Prose)
 @write_to_shared_memory.register(Messages)
-def _write(space: Prose | Messages, index: int, value: Any, shared_memory: Any) -> None:
+@write_to_shared_memory.register(Tools)
+def _write(space: Prose | Messages | Tools, index: int, value: Any, shared_memory: Any) -> None:
     content = json.dumps(value).encode()  # in ASCII, so that lone surrogates survive
     if len(content) > ROOM:
         raise UsageError(
@@ -216,7 +245,8 @@ def _write(space: Prose | Messages, index: int, value: Any, shared_memory: Any) 
 
 @batch_space.register(Prose)
 @batch_space.register(Messages)
-def _several(space: Prose | Messages, n: int = 1) -> Batch:
+@batch_space.register(Tools)
+def _several(space: Prose | Messages | Tools, n: int = 1) -> Batch:
     # As in Gymnasium: every space of the batch, and the batch itself, has a separate random stream.
     rng = copy.deepcopy(space.np_random)
     batch = Batch([copy.deepcopy(space) for _ in range(n)], seed=copy.deepcopy(rng))
@@ -231,7 +261,8 @@ def _each_of_batch(space: Batch, items: Any) -> Iterator[Any]:
 
 @iterate.register(Prose)
 @iterate.register(Messages)
-def _each(space: Prose | Messages, items: Any) -> Iterator[Any]:
+@iterate.register(Tools)
+def _each(space: Prose | Messages | Tools, items: Any) -> Iterator[Any]:
     # Gymnasium hands a batch over with the batch's space, SuperSuit with that of an item.
     if space.contains(items) and len(items):
         raise TypeError(f"one item of {space!r} is no batch of them: {items!r:.60}")
@@ -240,12 +271,14 @@ def _each(space: Prose | Messages, items: Any) -> Iterator[Any]:
 
 @create_zero_array.register(Prose)
 @create_zero_array.register(Messages)
-def _no_words(space: Prose | Messages) -> Any:
+@create_zero_array.register(Tools)
+def _no_words(space: Prose | Messages | Tools) -> Any:
     return "" if isinstance(space, Prose) else []
 
 
 @create_empty_array.register(Prose)
 @create_empty_array.register(Messages)
-def _nothing_said(space: Prose | Messages, n: int | None = 1, fn: Any = None) -> Any:
+@create_empty_array.register(Tools)
+def _nothing_said(space: Prose | Messages | Tools, n: int | None = 1, fn: Any = None) -> Any:
     empty = "" if isinstance(space, Prose) else []
     return empty if n is None else tuple(type(empty)() for _ in range(n))

@@ -16,6 +16,8 @@ from flowzoo.envs.script import (
     Judged,
     Run,
     Search,
+    ToolResult,
+    UseTool,
 )
 from flowzoo.envs.tasks.task import Problem, Task, call_task
 from flowzoo.envs.workflow import JudgeFunction
@@ -64,12 +66,23 @@ def _judged(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[
     return verdicts
 
 
+def _used(effect: UseTool) -> ToolResult:
+    texts = list(effect.source.use([effect.call]))
+    if len(texts) != 1 or not isinstance(texts[0], str):
+        raise UsageError(
+            f"`use` of {effect.source!r:.100} must return one str per call: {texts!r:.100}"
+        )
+    return ToolResult(texts[0])
+
+
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
     if kind is Advance:
         from flowzoo.envs.door.server import advance_all  # late: it loads asyncio
 
         return list(advance_all([effect for effect in effects if isinstance(effect, Advance)]))
+    if kind is UseTool:
+        return [_used(effect) for effect in effects if isinstance(effect, UseTool)]
     method, call = _BATCHES[kind]
     results = call_task(task.name, method, lambda: list(call(task, problems, effects, width)))
     if len(results) != len(jobs):

@@ -18,6 +18,7 @@ from flowzoo.envs.episode.faults import (
     outcome_fault,
     score_fault,
     script_failure,
+    tools_fault,
     ungraded,
 )
 from flowzoo.envs.episode.rubric import with_rubric
@@ -46,12 +47,14 @@ from flowzoo.envs.script import (
     Script,
 )
 from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tools.reading import CallReading, read_calls
 from flowzoo.envs.wording import framed
 from flowzoo.envs.workflow import MOST_CALLS, Workflow
 from flowzoo.errors import UsageError, unknown
 from flowzoo.frozen import quick_tuple
 from flowzoo.reward.visible import strip_thinking
 
+_NO_CALLS = CallReading()
 LogEntry = str | EffectResult  # a reply, or the result of an effect
 
 
@@ -192,8 +195,16 @@ class Episode:
     def _read(self, turn: Turn, text: str, counts: ReplyCounts | None) -> Reply:
         visible = strip_thinking(text)
         content = visible if self.workflow.thoughts == "hide" else text
+        calls, fault = _NO_CALLS
+        if turn.tools:
+            calls, fault = read_calls(visible, turn.tools, turn.max_tool_calls, turn.call)
+        if calls or fault:
+            read = calls or None
+            values = turn.call, turn.agent, content, read, read, counts, calls, fault
+            return quick_tuple(Reply, values)
         if turn.parse is None:
-            return quick_tuple(Reply, (turn.call, turn.agent, content, visible, visible, counts))
+            values = turn.call, turn.agent, content, visible, visible, counts, (), ""
+            return quick_tuple(Reply, values)
         try:
             strict = turn.parse(visible)
             lenient = strict
@@ -201,7 +212,7 @@ class Episode:
                 lenient = turn.lenient(visible)
         except Exception as error:
             raise self._failure(f"the parser of {turn.agent} raised {error!r}", error) from error
-        return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient, counts))
+        return quick_tuple(Reply, (turn.call, turn.agent, content, strict, lenient, counts, (), ""))
 
     # -- running the script -------------------------------------------------------------------
 
@@ -348,6 +359,10 @@ class Episode:
                     f"the prompt of {agent} must be a str or a list of messages with a role and a "
                     f"content, both str; got {ask.messages!r:.200}"
                 )
+            if ask.tools and (
+                fault := tools_fault(ask, self.workflow.tool_roles, agents[agent][0])
+            ):
+                raise self._failure(fault)
             turn = Turn(ask, call + slot, slot, counts.get(agent, 0), phase, logged)
             if frames and (frame := frames.get(agents[agent][0])):
                 turn.messages = framed(turn.messages, frame, turn.turn)
@@ -443,6 +458,7 @@ class Episode:
                 "phase": turn.phase,
                 "messages": turn.observe(),
                 "reply": turn.said if turn.reply else self._buffer.get(turn.agent),
+                **({"tools": [tool.schema() for tool in turn.tools]} if turn.tools else {}),
             }
             for turn in self.turns
         ]

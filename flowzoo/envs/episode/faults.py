@@ -12,6 +12,7 @@ from typing import Any
 from flowzoo.envs.script import (
     RESULTS,
     Advance,
+    Ask,
     Effect,
     EffectResult,
     Grade,
@@ -22,8 +23,10 @@ from flowzoo.envs.script import (
     RoleScore,
     Run,
     Search,
+    UseTool,
 )
 from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.tools.tool import Tool, ToolCall
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest
@@ -127,6 +130,22 @@ def is_chat(seen: object) -> bool:
     return True
 
 
+def tools_fault(ask: Ask, roles: Sequence[str], role: str) -> str:
+    """Error text for the tools of an ask; "" for valid ones."""
+    if role not in roles:
+        return (
+            f"the script offers tools to {ask.agent}, and the workflow does not say so: set "
+            f"`tool_roles = ({role!r},)`, so that its observations have a place for them"
+        )
+    if not all(isinstance(tool, Tool) for tool in ask.tools):
+        return f"tools of {ask.agent} must be of the class Tool, got {ask.tools!r:.200}"
+    if len({tool.name for tool in ask.tools}) < len(ask.tools):
+        return f"two tools of {ask.agent} have one name"
+    if type(ask.max_tool_calls) is not int or ask.max_tool_calls < 1:
+        return f"max_tool_calls must be a whole number of at least 1, got {ask.max_tool_calls!r}"
+    return ""
+
+
 def score_fault(score: object) -> str:
     """Error text for an invalid score, to follow its name; "" for a valid one."""
     if not isinstance(score, Real):
@@ -183,6 +202,11 @@ def effect_fault(effect: Effect) -> str:
             return f"Search takes a str as query, got {type(effect.query).__name__}"
         is_width = isinstance(effect.k, int) and effect.k >= 1
         return "" if is_width else f"Search(k=...) takes a whole number >= 1, got {effect.k!r}"
+    if isinstance(effect, UseTool):
+        fits = type(effect.call) is ToolCall and callable(getattr(effect.source, "use", None))
+        return (
+            "" if fits else f"UseTool takes a ToolCall and a source with `use`, got {effect!r:.200}"
+        )
     if isinstance(effect, Judge):
         return _judge_fault(effect)
     if isinstance(effect, Advance):

@@ -167,6 +167,8 @@ def record(
             name=trajectory(turn.agent),
             share=share,
             abstained=abstains(workflow, reply.strict is not None),
+            tools=tuple(tool.schema() for tool in turn.tools),
+            fault=reply.fault,
             **engine.get(turn.call, nothing),
         )
         calls.append(call)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,20 +17,31 @@ from flowzoo.envs.script import (
     Judge,
     Message,
     Reply,
+    UseTool,
 )
+from flowzoo.envs.tools.tool import Tool
 from flowzoo.errors import DivergedError
+
+
+def copied(messages: Sequence[Message]) -> list[Message]:
+    """An independent copy of a chat."""
+    return [
+        copy.deepcopy(message) if "tool_calls" in message else message.copy()
+        for message in messages
+    ]
 
 
 class Turn:
     """An opened ask: its agent, position and prompt, and later its reply."""
 
     __slots__ = (
-        "agent", "call", "lenient", "logged", "messages", "parse", "phase", "reply", "said", "slot",
-        "turn",
+        "agent", "call", "lenient", "logged", "max_tool_calls", "messages", "parse", "phase",
+        "reply", "said", "slot", "tools", "turn",
     )  # fmt: skip
 
     def __init__(self, ask: Ask, call: int, slot: int, turn: int, phase: int, logged: int) -> None:
-        self.agent, seen, self.parse, self.lenient = ask
+        self.agent, seen, self.parse, self.lenient, tools, self.max_tool_calls = ask
+        self.tools: tuple[Tool, ...] = tuple(tools)
         self.call = call
         self.slot = slot
         self.turn = turn
@@ -38,9 +51,7 @@ class Turn:
         self.reply: Reply | None = None
         self.said = ""  # the whole reply, thoughts included, once there is one
         self.messages: list[Message] = (
-            [{"role": "user", "content": seen}]
-            if isinstance(seen, str)
-            else [message.copy() for message in seen]
+            [{"role": "user", "content": seen}] if isinstance(seen, str) else copied(seen)
         )
 
     def observe(self) -> list[Message]:
@@ -48,7 +59,7 @@ class Turn:
         messages = self.messages
         if len(messages) == 1:  # mostly: without a comprehension's frame
             return [messages[0].copy()]
-        return [message.copy() for message in messages]
+        return copied(messages)
 
 
 def prompt_digest(messages: Sequence[Message]) -> bytes:
@@ -59,6 +70,8 @@ def prompt_digest(messages: Sequence[Message]) -> bytes:
             raw = part.encode("utf-8", "surrogatepass")
             hasher.update(len(raw).to_bytes(8, "little"))
             hasher.update(raw)
+        if len(message) > 2:  # calls, or the result of one
+            hasher.update(json.dumps(message, sort_keys=True).encode())
     return hasher.digest()
 
 
@@ -68,8 +81,8 @@ EffectKey = tuple[str, Any]  # an effect without its replies: its kind, and what
 class ReplayTrace(NamedTuple):
     """Turns and effects that a replay must repeat."""
 
-    # Agent, phase and prompt (or its digest) of every turn opened so far.
-    turns: Sequence[tuple[str, int, list[Message] | bytes]]
+    # Agent, phase, prompt (or its digest) and tools of every turn opened so far.
+    turns: Sequence[tuple[str, int, list[Message] | bytes, tuple[Tool, ...]]]
     questions: Sequence[EffectKey]  # every effect requested so far
     done: bool
 
@@ -82,6 +95,8 @@ def effect_key(effect: Effect) -> EffectKey:
         return "classes", effect.answers
     if isinstance(effect, Judge):
         return "judge", (effect.of.call, *effect[1:])
+    if isinstance(effect, UseTool):
+        return "tool", effect.call
     if isinstance(effect, Advance):
         return "advance", effect.key
     return type(effect).__name__.lower(), tuple(effect)
@@ -92,7 +107,12 @@ def replay_trace(
 ) -> ReplayTrace:
     """The trace of turns and effects; with `digests`, prompts are stored as hashes."""
     rows = [
-        (turn.agent, turn.phase, prompt_digest(turn.messages) if digests else turn.messages)
+        (
+            turn.agent,
+            turn.phase,
+            prompt_digest(turn.messages) if digests else turn.messages,
+            turn.tools,
+        )
         for turn in turns
     ]
     return ReplayTrace(rows, [effect_key(effect) for effect in effects], done)
@@ -111,9 +131,9 @@ def check_turns(workflow: str, before: ReplayTrace, opened: Sequence[Turn]) -> N
     for turn in opened:
         if turn.call >= len(before.turns):
             raise diverged(workflow, f"{turn.agent} was asked once more")
-        agent, phase, prompt = before.turns[turn.call]
+        agent, phase, prompt, tools = before.turns[turn.call]
         now = prompt_digest(turn.messages) if isinstance(prompt, bytes) else turn.messages
-        if (turn.agent, turn.phase, now) != (agent, phase, prompt):
+        if (turn.agent, turn.phase, now, turn.tools) != (agent, phase, prompt, tools):
             raise diverged(workflow, f"call {turn.call} ({agent}) was asked something else")
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.script import Found, Judge, Judged, Ran, Reply, Run, Search
+from flowzoo.envs.script import (
+    Found,
+    Judge,
+    Judged,
+    Ran,
+    Reply,
+    Run,
+    Search,
+    ToolResult,
+    UseTool,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,6 +81,8 @@ def remarks(episode: Episode, phase: int) -> list[str]:
             lines += [f"found: {passage.text}" for passage in result.passages] or ["nothing found"]
         elif isinstance(effect, Run) and isinstance(result, Ran) and not effect.tests:
             lines.append(of_program(result))
+        elif isinstance(effect, UseTool) and isinstance(result, ToolResult):
+            lines.append(f"{effect.call.name}: {result.text}")
         elif isinstance(effect, Judge) and isinstance(result, Judged):
             verdict = "unreadable" if result.score is None else f"{result.score:.3g}"
             lines.append(f"judge on {effect.of.agent}, {effect.name or effect.question}: {verdict}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gymnasium.spaces import Dict
 
-from flowzoo.envs.api.spaces import Messages, Prose, copy_space
+from flowzoo.envs.api.spaces import Messages, Prose, Tools, copy_space
 from flowzoo.envs.testing import HOSTILE
 
 USER = {"role": "user", "content": "hi"}
@@ -74,3 +74,13 @@ def test_a_copied_space_draws_the_same_from_its_own_generator():
     space = Dict({"messages": Messages()}, seed=3)
     twin = copy_space(space)
     assert [twin.sample() for _ in range(9)] == [space.sample() for _ in range(9)]
+
+
+def test_tools_are_functions_with_a_schema():
+    space = Tools(seed=0)
+    look = {"name": "look", "description": "", "parameters": {"type": "object"}}
+    assert space.contains([])
+    assert space.contains(({"type": "function", "function": look},))
+    for wrong in (None, {}, ["look"], [look], [{"type": "function", "function": {"name": "look"}}]):
+        assert not space.contains(wrong)
+    assert all(space.contains(space.sample()) for _ in range(10))

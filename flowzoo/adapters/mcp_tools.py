@@ -1,0 +1,169 @@
+"""Tools of Model Context Protocol servers, which run as commands and speak over stdio.
+
+    from flowzoo.adapters.mcp_tools import McpTools
+
+    source = McpTools(("python", "server.py"))
+    reply = yield Ask("solver_0", chat, parse, tools=source.tools())
+    result = yield UseTool(reply.tool_calls[0], source)    # result.text
+
+The server runs with the user's rights, outside the sandbox. It may be asked by several episodes at
+the same time, so a result must depend on its call alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, PaginatedRequestParams, TextContent
+
+from flowzoo.envs.tools.tool import Tool, ToolCall
+from flowzoo.errors import FlowzooError, UsageError
+
+_START_S = 30.0
+
+
+class McpServerError(FlowzooError, RuntimeError):
+    """A server could not be started, did not answer in time, or ended."""
+
+
+class _Server:
+    """A running server: a session on an event loop in a thread."""
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self._command = command
+        self._loop = asyncio.new_event_loop()
+        self._session: Future[ClientSession] = Future()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="flowzoo-mcp", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            if not self._session.done():
+                self._session.set_exception(error)
+
+    async def _serve(self) -> None:
+        program, *args = self._command
+        server = StdioServerParameters(command=program, args=args)
+        async with stdio_client(server) as streams, ClientSession(*streams) as session:
+            await asyncio.wait_for(session.initialize(), _START_S)
+            self._session.set_result(session)
+            await self._end.wait()
+
+    def session(self) -> ClientSession:
+        """The session, once the server has answered."""
+        try:
+            return self._session.result(2 * _START_S)
+        except Exception as error:
+            raise McpServerError(
+                f"the MCP server {' '.join(self._command)} did not start: {error!r:.300}"
+            ) from error
+
+    def wait(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        """The result of a coroutine on the session's loop."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+        except MCPError:
+            raise
+        except Exception as error:
+            raise McpServerError(
+                f"the MCP server {' '.join(self._command)} gave no answer in {seconds:g} s, or "
+                f"ended: {error!r:.300}"
+            ) from error
+
+    def close(self) -> None:
+        """End the server."""
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+
+
+_servers: dict[tuple[int, tuple[str, ...]], _Server] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class McpTools:
+    """The tools of one server. Copies in other processes start servers for themselves.
+
+    Raises:
+        UsageError: an empty command, or a time limit that is not positive.
+    """
+
+    command: tuple[str, ...]
+    """Words of the command that starts the server."""
+    seconds: float = 30.0
+    """Most seconds of a call."""
+
+    def __post_init__(self) -> None:
+        if not self.command or isinstance(self.command, str):
+            raise UsageError(f"command: expected a tuple of words, got {self.command!r:.200}")
+        if not self.seconds > 0:
+            raise UsageError(f"seconds: expected more than 0, got {self.seconds!r}")
+
+    def tools(self) -> tuple[Tool, ...]:
+        """The server's tools, in its order.
+
+        Raises:
+            McpServerError: the server cannot be started, or gives no answer.
+            UsageError: a tool whose arguments cannot be checked.
+        """
+        server = self._server()
+        session, cursor, tools = server.session(), None, list[Tool]()
+        while True:
+            page = server.wait(_page(session, cursor), self.seconds)
+            tools += [Tool(t.name, t.description or "", t.input_schema) for t in page.tools]
+            cursor = page.next_cursor
+            if not cursor:
+                return tuple(tools)
+
+    def use(self, calls: Sequence[ToolCall]) -> list[str]:
+        """The texts of the results; an error that a tool reports starts with `Error:`.
+
+        Raises:
+            McpServerError: the server ended, failed, or gave no answer in time.
+        """
+        server = self._server()
+        session = server.session()
+        return [self._one(server, session, call) for call in calls]
+
+    def _one(self, server: _Server, session: ClientSession, call: ToolCall) -> str:
+        try:
+            result = server.wait(session.call_tool(call.name, dict(call.arguments)), self.seconds)
+        except MCPError as error:
+            if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):  # of the call, not the server
+                return f"Error: {error}"
+            raise McpServerError(
+                f"the MCP server {' '.join(self.command)} ended or failed in {call.name}: {error}"
+            ) from error
+        parts = [part.text for part in result.content if isinstance(part, TextContent)]
+        return f"{'Error: ' if result.is_error else ''}{chr(10).join(parts)}"
+
+    def _server(self) -> _Server:
+        key = os.getpid(), tuple(self.command)
+        with _lock:
+            if key not in _servers:
+                _servers[key] = _Server(self.command)
+            return _servers[key]
+
+
+async def _page(session: ClientSession, cursor: str | None) -> Any:
+    params = PaginatedRequestParams(cursor=cursor) if cursor else None
+    return await session.list_tools(params=params)
+
+
+@atexit.register
+def close_servers() -> None:
+    """End all servers of this process; a later call starts them again."""
+    with _lock:
+        for key in [key for key in _servers if key[0] == os.getpid()]:
+            _servers.pop(key).close()

@@ -1,0 +1,1 @@
+"""Tools that agents may call: their schemas, and the calls in replies."""

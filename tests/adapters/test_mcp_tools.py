@@ -1,0 +1,92 @@
+"""Tools of a real MCP server on stdio, in a workflow."""
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+pytest.importorskip("mcp", reason="needs flowzoo[mcp]")
+
+from flowzoo.adapters.mcp_tools import McpServerError, McpTools, close_servers
+from flowzoo.envs import Ask, Episode, Outcome, Problem, UseTool, Workflow, make_workflow
+from flowzoo.envs.testing import advance
+from flowzoo.envs.tools.reading import call_text
+from flowzoo.envs.tools.tool import ToolCall
+from flowzoo.errors import UsageError
+
+SOURCE = McpTools((sys.executable, str(Path(__file__).with_name("mcp_server.py"))), 20.0)
+
+
+@pytest.fixture(autouse=True)
+def _ended():
+    yield
+    close_servers()
+
+
+class Multiply(Workflow):
+    name = "multiply_v0"
+    roles: ClassVar = {"solver": 1}
+    tool_roles: ClassVar = ("solver",)
+
+    def play(self, problem):
+        tools = SOURCE.tools()
+        chat = [{"role": "user", "content": problem.text}]
+        reply = yield Ask("solver_0", chat, self.task.answer, tools=tools)
+        if reply.tool_calls:
+            result = yield UseTool(reply.tool_calls[0], SOURCE)
+            chat += [reply.message(), reply.tool_calls[0].result(result.text)]
+            reply = yield Ask("solver_0", chat, self.task.answer)
+        return Outcome(reply.strict)
+
+
+def call(name, **arguments):
+    return call_text(json.dumps({"name": name, "arguments": arguments}))
+
+
+def test_a_workflow_uses_the_tools_of_a_server():
+    workflow = Multiply(make_workflow("single_v0").task)
+    episode = Episode(workflow, Problem("math", "test", 0, 0, "Compute 6*7.", "42"))
+    assert [tool.name for tool in episode.waiting[0].tools] == ["multiply", "fail", "leave"]
+    episode.reply("solver_0", call("multiply", a=6, b=7))
+    advance(episode)
+    assert episode.waiting[0].messages[-1]["content"] == "42"
+    close_servers()
+    twin = pickle.loads(pickle.dumps(episode))
+    assert twin.transcript() == episode.transcript()
+
+
+def test_wrong_arguments_never_reach_the_server():
+    workflow = Multiply(make_workflow("single_v0").task)
+    episode = Episode(workflow, Problem("math", "test", 0, 0, "Compute 6*7.", "42"))
+    episode.reply("solver_0", call("multiply", a="6", b=7))
+    advance(episode)
+    assert episode.turns[0].reply.fault == (
+        "multiply: arguments.a must be of type integer, got str"
+    )
+
+
+def test_the_error_of_a_tool_is_its_result():
+    (text,) = SOURCE.use([ToolCall("0", "fail", {"reason": "no luck"})])
+    assert text.startswith("Error: ")
+    (text,) = SOURCE.use([ToolCall("0", "unheard", {})])
+    assert text.startswith("Error: ")
+
+
+def test_a_server_that_ends_is_an_error():
+    with pytest.raises(McpServerError, match="ended"):
+        McpTools(SOURCE.command, 5.0).use([ToolCall("0", "leave", {})])
+
+
+def test_a_server_that_does_not_start_is_an_error():
+    with pytest.raises(McpServerError, match="did not start"):
+        McpTools(("/nowhere/server",)).tools()
+
+
+def test_settings_are_checked():
+    with pytest.raises(UsageError, match="a tuple of words"):
+        McpTools("python server.py")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="more than 0"):
+        McpTools(("python",), 0)

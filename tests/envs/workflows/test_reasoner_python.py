@@ -1,0 +1,126 @@
+"""Reasoner with Python: calls run, faults are told, the log holds all of it."""
+
+import json
+import pickle
+
+import pytest
+
+from flowzoo.agents.evaluation.evaluate import record_from_json
+from flowzoo.agents.rollout.drivers import offered, open_turns
+from flowzoo.envs import Episode, Problem, WorkflowEnv, WorkflowError, make_workflow
+from flowzoo.envs.episode.recording import record
+from flowzoo.envs.episode.turn import prompt_digest
+from flowzoo.envs.testing import advance
+from flowzoo.envs.workflows.reasoner_python import PYTHON, ReasonerPython, python_call
+from tests.envs.playing import play_experts, play_turns
+
+PROBLEM = Problem("math", "test", 0, 0, "Compute 2+3*4.", "14")
+
+
+def run(*replies, **options):
+    workflow = make_workflow("reasoner_python_v0", **options)
+    return play_turns(workflow, PROBLEM, *({"reasoner_0": reply} for reply in replies))
+
+
+def test_the_result_of_a_call_is_a_message_of_the_tool():
+    turn = run("I run it. " + python_call("print(2+3*4)")).waiting[0]
+    _, said, result = turn.messages
+    assert (said["role"], said["content"]) == ("assistant", "I run it.")
+    assert said["tool_calls"] == [
+        {
+            "id": "000000000",
+            "type": "function",
+            "function": {"name": "python", "arguments": {"code": "print(2+3*4)"}},
+        }
+    ]
+    assert result == {
+        "role": "tool", "tool_call_id": "000000000", "name": "python", "content": "14",
+    }  # fmt: skip
+
+
+def test_an_answer_after_a_call_is_graded():
+    done = run(python_call("print(2+3*4)"), "\\boxed{14}")
+    assert (done.score, done.answer) == (1.0, "14")
+    assert done.facts == {"runs": 1, "ran": 1, "faults": 0, "fault": ""}
+    assert [call.strict for call in done.calls] == [True, True]
+    assert done.calls[0].tools == (PYTHON.schema(),)
+
+
+def test_a_fault_is_an_unreadable_reply_with_its_reason():
+    done = run("<tool_call>print(1)</tool_call>", "\\boxed{14}")
+    assert [(call.strict, call.lenient) for call in done.calls] == [(False, False), (True, True)]
+    assert done.calls[0].fault.startswith("a call that is no JSON")
+    assert done.calls[0].fault in done.calls[1].messages[-1]["content"]
+    assert done.facts["faults"] == 1
+
+
+def test_failed_programs_say_why():
+    turn = run(python_call("print('so far'); 1 / 0")).waiting[0]
+    assert "so far" in turn.messages[-1]["content"]
+    assert "ZeroDivisionError" in turn.messages[-1]["content"]
+    assert run(python_call("x = 1")).waiting[0].messages[-1]["content"] == "It printed nothing."
+
+
+def test_the_last_reply_has_no_tools():
+    episode = run(python_call("print(1)"), max_runs=1)
+    assert episode.waiting[0].tools == ()
+    episode.reply("reasoner_0", python_call("print(2)"))
+    advance(episode)
+    assert record(episode).answer is None
+
+
+def test_a_record_survives_json():
+    done = run(python_call("print(2+3*4)"), "\\boxed{14}")
+    assert record_from_json(json.loads(json.dumps(done.to_json()))) == done
+
+
+def test_copies_share_nothing_and_replays_compare_calls_and_tools():
+    episode = run(python_call("print(1)"))
+    turn = episode.waiting[0]
+    turn.observe()[1]["tool_calls"][0]["function"]["arguments"]["code"] = "changed"
+    assert turn.messages[1]["tool_calls"][0]["function"]["arguments"] == {"code": "print(1)"}
+    thawed = pickle.loads(pickle.dumps(episode))
+    assert thawed.waiting[0].messages == turn.messages
+    assert episode.fork().transcript() == episode.transcript()
+    other = run(python_call("print(2)")).waiting[0]
+    assert prompt_digest(turn.messages) != prompt_digest(
+        [turn.messages[0], other.messages[1], turn.messages[2]]
+    )
+
+
+def test_observations_have_tools_while_there_are_some():
+    env = WorkflowEnv(make_workflow("reasoner_python_v0", max_runs=1))
+    env.reset(seed=0)
+    space = env.observation_space("reasoner_0")
+    assert env.observe("reasoner_0")["tools"] == [PYTHON.schema()]
+    assert space.contains(env.observe("reasoner_0"))
+    env.step(python_call("print(1)"))
+    assert env.observe("reasoner_0")["tools"] == []
+    assert space.contains(env.observe("reasoner_0"))
+    assert env.state_space.contains(env.state())
+
+
+class Undeclared(ReasonerPython):
+    tool_roles = ()
+
+
+def test_tools_must_be_declared():
+    workflow = Undeclared(make_workflow("reasoner_python_v0").task)
+    with pytest.raises(WorkflowError, match="set `tool_roles = \\('reasoner',\\)`"):
+        Episode(workflow, PROBLEM)
+
+
+def test_experts_play():
+    workflow = make_workflow("reasoner_python_v0")
+    for index in range(10):
+        done = record(play_experts(workflow, workflow.task.problem(index)))
+        assert (done.score, done.facts["ran"]) == (1.0, 1)
+
+
+def test_tools_reach_the_policy_from_episodes_and_environments():
+    """A request has the tools of its ask, whichever way it is played."""
+    workflow = make_workflow("reasoner_python_v0")
+    env = WorkflowEnv(workflow)
+    env.reset(seed=0)
+    assert offered(env.observe("reasoner_0")) == (PYTHON,)
+    assert open_turns(env.episode)[0].tools == (PYTHON,)
