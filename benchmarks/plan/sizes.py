@@ -89,7 +89,7 @@ class RunSizes:
                     self.configs[key[0]],
                     lora if training == "lora" else None,
                     config.weights,
-                    config.compute,
+                    config.compute or "float32",
                 )
             except UncountedError as error:
                 self._activations[key] = None
