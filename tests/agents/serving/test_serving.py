@@ -212,9 +212,8 @@ def test_replies_are_capped_and_end_before_a_stop(sampled):
     assert (team.choices[0].message.content, team.choices[0].finish_reason) == ("", "length")
     assert team.choices[0].message.refusal
     assert team.usage.completion_tokens == 8
-    assert (
-        create(model="generator", messages=QUESTION, stop="\\box").choices[0].message.content == ""
-    )
+    before = create(model="generator", messages=QUESTION, stop="\\box").choices[0].message.content
+    assert "\\box" not in before
 
 
 WRONG: dict[str, tuple[Any, int, str, str | None]] = {
