@@ -17,7 +17,7 @@ DERIVED = {
 UNSET = {"coherence_window", "microbatch_rows", "vocabulary_chunk", "skip_idle_rows"}
 """Fields that no setting of a run changes."""
 SHARED = set(OF_RUN) & set(OF_LEARNER) - DERIVED
-START = {"warmup", "role_gradients", "layout", "old_logp"}
+START = {"warmup", "role_gradients", "layout", "old_logp", "compute"}
 """Fields with another default in a learner without a run."""
 OPEN = SHARED & set(BY_MODEL)
 """Fields that a run may leave to the model, and a learner may not."""

@@ -53,6 +53,7 @@ def test_a_plan_says_what_each_learner_group_of_learner_workers_holds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ray = ["--backend", "ray", "--ray-address", "HEAD:1", "--rollout-workers", "2"]
+    ray += ["--compute", "float32"]
     args = [*WORDS, *ray, "--sharing", "isolated", "--shard", "full", "--learner-gpus", "1"]
     assert main([*args, "--json", "--learner-workers", "generator=4", "aggregator=2"]) == 0
     results = json.loads(capsys.readouterr().out)
