@@ -82,7 +82,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> MissingExtraError:
 
 def need_module(module: str, purpose: str) -> None:
     """Check that an optional module is installed, without importing it."""
-    if not extras.installed(module):
+    if not extras.is_installed(module):
         raise missing_extra(module, extras.extra_of(module) or module, purpose)
 
 
@@ -90,7 +90,7 @@ def missing_module(error: ModuleNotFoundError, purpose: str) -> MissingExtraErro
     """An error for an import that failed; None unless an extra brings the module and is missing."""
     package = (error.name or "").partition(".")[0]
     extra = extras.extra_of(package)
-    if extra is None or extras.installed(package):
+    if extra is None or extras.is_installed(package):
         return None
     return missing_extra(package, extra, purpose)
 

@@ -40,7 +40,7 @@ def extra_of(module: str) -> str | None:
     return next((extra for extra, modules in EXTRAS.items() if package in modules), None)
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Return whether a module is installed, without importing it."""
     # A mere folder of its name (`docker/`, or the `wandb/` that W&B writes) is no installation.
     spec = find_spec(module)

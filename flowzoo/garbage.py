@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected(*, freeze: bool = False) -> Iterator[None]:
+def pause_collection(*, freeze: bool = False) -> Iterator[None]:
     """Disable the garbage collector while creating many long-lived objects, e.g. in imports."""
     # With `freeze` all objects that exist at the end are never collected, so that forked processes
     # share their memory pages until one writes to them.

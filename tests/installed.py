@@ -218,7 +218,7 @@ def try_commands(checks: Checks, folder: Path) -> None:
             Path(name, file).write_text("{}", encoding="utf-8")
         Path("board.toml").write_text(BOARD, encoding="utf-8")
         for line, module in LINES.items():
-            if module and extras.installed(module):
+            if module and extras.is_installed(module):
                 continue
             messages = checks.command(line.split())
             if module and messages is None:
@@ -241,7 +241,7 @@ def try_doctor(checks: Checks) -> None:
     for extra, modules in extras.EXTRAS.items():
         for module in modules:
             row = rows[{"PIL": "pillow"}.get(module, module.replace("_", "-"))]
-            if row["ok"] != extras.installed(module) or extra not in row["detail"]:
+            if row["ok"] != extras.is_installed(module) or extra not in row["detail"]:
                 checks.fails("flowzoo doctor", f"{module} of the extra {extra}: {row}")
 
 

@@ -125,8 +125,8 @@ def test_the_remedy_can_be_followed_until_flowzoo_is_published():
 def test_a_folder_of_the_same_name_is_no_installation(tmp_path, monkeypatch):
     (tmp_path / "lonely_folder").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert not extras.installed("lonely_folder")
-    assert extras.installed("numpy")
+    assert not extras.is_installed("lonely_folder")
+    assert extras.is_installed("numpy")
 
 
 @pytest.mark.parametrize(

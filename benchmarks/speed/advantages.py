@@ -26,7 +26,7 @@ from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.baselines.advantages.columns import CallColumns
 from flowzoo.baselines.advantages.compute import compute
 from flowzoo.envs.records import Call
-from flowzoo.extras import installed
+from flowzoo.extras import is_installed
 
 EPS = 1e-6
 SIZES = (10_000, 100_000)
@@ -150,7 +150,7 @@ def check(batch: GroupedBatch) -> None:
     np.testing.assert_allclose(ours.values, python_values(batch), **close)
     np.testing.assert_allclose(ours.roles.inflation, figures[:, 0], **close)
     np.testing.assert_allclose(ours.roles.shift, figures[:, 1], **close)
-    if installed("pandas"):
+    if is_installed("pandas"):
         table = frame(batch)
         np.testing.assert_allclose(ours.values, pandas_values(table), **close)
         np.testing.assert_allclose(ours.roles.inflation, pandas_roles(table).F, **close)
@@ -183,7 +183,7 @@ def measure(workload: Workload) -> Iterator[Row]:
             "Python": python,
         }
         absent: dict[str, str] = {}
-        if installed("pandas"):
+        if is_installed("pandas"):
             ready = frame(batch)
             works["pandas"] = lambda batch=batch: grouped(frame(batch))
             works["pandas, frame ready"] = lambda ready=ready: grouped(ready)

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.harness.machine_load import tree_seconds
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Lap, Workload, digits, measure_lap, summary
-from flowzoo.extras import installed
+from flowzoo.extras import is_installed
 
 PARTS = ("time/rollout", "time/learn", "time/wait", "time/sync", "time/sync_check")
 PROBLEMS = 16
@@ -38,7 +38,7 @@ def timed_step(trainer: Any, step: int) -> tuple[Lap, dict[str, float]]:
 
 def measure(workload: Workload) -> Iterator[Row]:
     """One row."""
-    if not installed("vllm"):
+    if not is_installed("vllm"):
         yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
         return
     from flowzoo.baselines.settings.config import TrainConfig

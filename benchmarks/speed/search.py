@@ -14,7 +14,7 @@ from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.envs.tasks.search.retrievers import Bm25, words
 from flowzoo.envs.tasks.search.world import RELATIONS, World, draw_question, world
-from flowzoo.extras import installed
+from flowzoo.extras import is_installed
 
 TOP = 3
 PASSAGES = 20_000
@@ -51,7 +51,7 @@ def measure(workload: Workload) -> Iterator[Row]:
 
     built, asked = [Contender("flowzoo", build)], [Contender("flowzoo", retrieve)]
     absent: dict[str, str] = {}
-    if not installed("rank_bm25"):
+    if not is_installed("rank_bm25"):
         absent["rank_bm25"] = "not installed"
     else:
         other = import_module("rank_bm25").BM25Okapi([words(text) for _, text in passages])

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Lap, Workload, digits, measure_lap, spread, summary
-from flowzoo.extras import installed
+from flowzoo.extras import is_installed
 
 SIZES = ("25m", "pocket")
 """Models: `25m` and `pocket` (the shape of the shipped one), both with random weights."""
@@ -214,7 +214,7 @@ def measure_size(size: str, load: VllmLoad, rounds: int) -> Row:
 
 def measure(workload: Workload) -> Iterator[Row]:
     """A row a size; one round is enough where others are many (minutes each)."""
-    if not installed("vllm"):
+    if not is_installed("vllm"):
         yield {"case": "voting", "absent": {"vLLM": "not installed: make env-vllm"}}
         return
     from flowzoo.agents.vllm.settings import prepare_environment

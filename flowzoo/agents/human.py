@@ -69,7 +69,7 @@ class HumanPolicy:
                 return read_quoted(request.agent)
             if line.strip() != EDIT:
                 return line
-            text = edited(request)
+            text = edit_text(request)
             if text:
                 out.print(Text(printable(text, len(text)), style="cyan"), soft_wrap=True)
                 return text
@@ -109,7 +109,7 @@ def editor() -> list[str]:
     return [program]
 
 
-def edited(request: Request) -> str:
+def edit_text(request: Request) -> str:
     """Text that the person writes in an editor above the question; the file is removed."""
     question = "\n\n".join(f"{m['role']}:\n{m['content']}" for m in request.messages)
     question = question.encode("utf-8", "replace").decode()  # lone surrogates fit no file

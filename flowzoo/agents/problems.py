@@ -60,7 +60,7 @@ def distinct_problems(
 
 
 @lru_cache(maxsize=4)
-def _shuffled(size: int, seed: int, epoch: int) -> tuple[int, ...]:
+def _shuffle(size: int, seed: int, epoch: int) -> tuple[int, ...]:
     order = list(range(size))
     key_rng("epoch", seed, epoch).shuffle(order)
     return tuple(order)
@@ -73,7 +73,7 @@ def indices_from(size: int | None, seed: int, first: int, count: int) -> list[in
     if size is None:
         return [key_int("stream", seed, index) % 2**31 for index in range(first, first + count)]
     return [
-        _shuffled(size, seed, index // size)[index % size] for index in range(first, first + count)
+        _shuffle(size, seed, index // size)[index % size] for index in range(first, first + count)
     ]
 
 

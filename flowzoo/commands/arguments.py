@@ -309,7 +309,7 @@ def help_text(
     if commands:
         group = parser.add_argument_group("commands")
         for name, purpose in commands.items():
-            group.add_argument(name, help=_escaped(purpose.partition("\n")[0]))
+            group.add_argument(name, help=_escape(purpose.partition("\n")[0]))
     titles = [_title(argument, description) for argument in arguments]
     first = sorted(dict.fromkeys(titles), key=lambda title: title not in ("arguments", "options"))
     groups = {title: parser.add_argument_group(title) for title in first}
@@ -339,14 +339,14 @@ def _add_help(group: Any, argument: Argument) -> None:
         text += f" (default: {' '.join(texts)})"
     if argument.is_flag:
         short = ["-h"] if argument.name == "help" else []
-        group.add_argument(*short, shown_label(argument), action="store_true", help=_escaped(text))
+        group.add_argument(*short, shown_label(argument), action="store_true", help=_escape(text))
     elif argument.is_option:
         sizes = {"nargs": argument.nargs, "metavar": metavar}
-        group.add_argument(argument.label, help=_escaped(text), **sizes)
+        group.add_argument(argument.label, help=_escape(text), **sizes)
     else:
-        group.add_argument(argument.name, metavar=metavar, help=_escaped(text))
+        group.add_argument(argument.name, metavar=metavar, help=_escape(text))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     # argparse replaces %(name)s.
     return re.sub("%", "%%", text)

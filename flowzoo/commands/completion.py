@@ -106,13 +106,13 @@ def completions(shell: Shell) -> str:
     """The script that completes the command line in a shell."""
     rows = ["\t".join((f":{key}", *row)) for key, *row in candidates()]
     if shell == "fish":
-        lines = [f"set -a _flowzoo_table {_quoted(row)}" for row in rows]
+        lines = [f"set -a _flowzoo_table {_quote(row)}" for row in rows]
         return "\n".join(("set -g _flowzoo_table", *lines, FISH))
-    table = f"_flowzoo_table={_quoted(chr(10).join(rows))}\n"
+    table = f"_flowzoo_table={_quote(chr(10).join(rows))}\n"
     return table + BASH if shell == "bash" else f"#compdef flowzoo\ntypeset -g {table}{ZSH}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     # Shells read quotes and backslashes.
     return "'" + text.replace("'", "’").replace("\\", "/") + "'"
 

@@ -11,7 +11,7 @@ from importlib import metadata
 
 from flowzoo.agents.engines import engine_names, find_engine, plugin_engines
 from flowzoo.errors import UsageError
-from flowzoo.extras import EXTRAS, installed, remedy
+from flowzoo.extras import EXTRAS, is_installed, remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def optional_row(module: str, extra: str) -> DoctorRow:
 
 def _gpu() -> DoctorRow:
     # torch is what would use it; importing it takes a second or more.
-    if not installed("torch"):
+    if not is_installed("torch"):
         return DoctorRow("GPU", False, "not checked: torch is missing", remedy("train"))
     import torch
 
@@ -109,7 +109,7 @@ def _gpu() -> DoctorRow:
 
 
 def _products() -> DoctorRow:
-    if not installed("torch"):
+    if not is_installed("torch"):
         return DoctorRow("matrix products", False, "not measured", remedy("train"))
     from flowzoo.agents.hf.matmul_speed import matmul_speeds
     from flowzoo.agents.traits import has_bfloat16
@@ -160,7 +160,7 @@ def engines() -> dict[str, str]:
         names["openai"] = "any server"
     for name in plugin_engines():
         with contextlib.suppress(UsageError):  # a fault has a separate row
-            if all(map(installed, find_engine(name).traits.modules)):
+            if all(map(is_installed, find_engine(name).traits.modules)):
                 names[name] = engine_names()[name]
     return names
 

@@ -74,7 +74,7 @@ def run(options: Options) -> int:
     out = Path(options.out or f"runs/{path.stem}")
     check_folder("out", out)
     cells = chosen(list(read_cells(read_toml(path), options.file, out)), options.only)
-    evaluations = {cell: checked(cell) for cell in cells}
+    evaluations = {cell: check_cell(cell) for cell in cells}
     if options.dry_run:
         for cell in cells:
             print(f"flowzoo {shlex.join(cell.args)}")
@@ -177,7 +177,7 @@ def chosen(cells: Sequence[BoardCell], parts: Sequence[str]) -> list[BoardCell]:
 # -- the evaluations -------------------------------------------------------------------------------
 
 
-def checked(cell: BoardCell) -> EvaluationPlan:
+def check_cell(cell: BoardCell) -> EvaluationPlan:
     """The evaluation of a cell, before a model is loaded.
 
     Raises:

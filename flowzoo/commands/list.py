@@ -69,11 +69,11 @@ def run(options: Options) -> int:
         sections["Packages with workflows, tasks, engines or sandboxes"] = offers
     for title, rows in sections.items():
         console.print(f"\n[bold]{title}[/bold]", highlight=False)
-        console.print(described(rows))
+        console.print(describe_rows(rows))
     return 0
 
 
-def described(rows: list[Row]) -> Table:
+def describe_rows(rows: list[Row]) -> Table:
     """A table of names and summaries; words are not broken on terminals of usual width."""
     from rich.table import Table
     from rich.text import Text
@@ -113,7 +113,7 @@ def task_rows() -> list[Row]:
     """The tasks that can be loaded, with the layouts of data files that they know by name."""
     rows: list[Row] = []
     packages = task_names()
-    for name, task in _loaded(packages, task_class).items():
+    for name, task in _load(packages, task_class).items():
         facts: dict[str, list[str]] = {}
         layouts = get_args(get_type_hints(task).get("layout"))
         if layouts:
@@ -143,9 +143,9 @@ def catalog() -> list[dict[str, Any]]:
     # A workflow takes a task when it understands the task's kind of answer.
     from flowzoo.envs.api.registry import workflow_class, workflow_names
 
-    kinds = {name: task.kind for name, task in _loaded(task_names(), task_class).items()}
+    kinds = {name: task.kind for name, task in _load(task_names(), task_class).items()}
     packages, entries = workflow_names(), list[dict[str, Any]]()
-    for name, workflow in _loaded(packages, workflow_class).items():
+    for name, workflow in _load(packages, workflow_class).items():
         summary = (workflow.__doc__ or "").strip().partition("\n")[0]
         tasks = [task for task, kind in kinds.items() if workflow.takes(kind)]
         entries.append(
@@ -162,7 +162,7 @@ def catalog() -> list[dict[str, Any]]:
     return entries
 
 
-def _loaded(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
+def _load(names: Iterable[str], load: Callable[[str], Any]) -> dict[str, Any]:
     loaded = {}
     for name in names:
         with contextlib.suppress(UsageError):

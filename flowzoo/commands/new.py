@@ -97,7 +97,7 @@ def files_of(what: str, names: NewNames) -> dict[str, str]:
     """Files of a new package: path below its folder -> text."""
     templates = sorted(path for path in (TEMPLATES / what).rglob("*") if path.is_file())
     files = {
-        str(path.relative_to(TEMPLATES / what)).replace("NAME", names.module): _filled(path, names)
+        str(path.relative_to(TEMPLATES / what)).replace("NAME", names.module): _fill(path, names)
         for path in templates
     }
     if what == "package":  # the files of a workflow and of a task, as modules of the package
@@ -108,11 +108,11 @@ def files_of(what: str, names: NewNames) -> dict[str, str]:
                 ("NAME.py.txt", f"{names.module}/{kind}.py"),
                 ("test_NAME.py.txt", f"tests/test_{kind}.py"),
             ):
-                files[target] = _filled(TEMPLATES / kind / name, part)
+                files[target] = _fill(TEMPLATES / kind / name, part)
     return {path.removesuffix(".txt"): text for path, text in files.items()}
 
 
-def _filled(template: Path, names: NewNames) -> str:
+def _fill(template: Path, names: NewNames) -> str:
     source = "flowzoo" if PUBLISHED else f"flowzoo @ git+{REPOSITORY}"
     text = Template(template.read_text(encoding="utf-8"))
     return text.substitute(names._asdict(), flowzoo=source)

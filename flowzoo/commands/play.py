@@ -52,7 +52,7 @@ def run(options: Options) -> int:
     from flowzoo.commands.policies import check_policy_map, open_policy_map
     from flowzoo.commands.problems import build_played, grading_of
     from flowzoo.commands.shared import check_count
-    from flowzoo.envs.episode.watchdog import watched
+    from flowzoo.envs.episode.watchdog import watch
     from flowzoo.envs.tasks.task import get_problem
 
     check_count("n", options.n)
@@ -69,7 +69,7 @@ def run(options: Options) -> int:
         for index in range(options.index, options.index + options.n)
     ]
     tell = partial(print, file=sys.stderr, flush=True)
-    with open_policy_map(workflow, options.policies, seed) as policy_map, watched(tell):
+    with open_policy_map(workflow, options.policies, seed) as policy_map, watch(tell):
         if options.json:
             for record in Rollout(workflow, policy_map, seed=seed).run(
                 [EpisodeJob(p) for p in problems]

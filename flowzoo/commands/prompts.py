@@ -37,18 +37,18 @@ def texts_file(workflow: Any) -> str:
     """The texts as a TOML file that `--prompts` takes."""
     lines = [f"# {workflow.name} on task {workflow.task.name}; --prompts FILE takes this file."]
     if workflow.task.instruction:
-        lines += ["", f"instruction = {quoted(workflow.task.instruction)}"]
+        lines += ["", f"instruction = {quote_toml(workflow.task.instruction)}"]
     lines += ["", "[prompts]"]
-    lines += [f"{json.dumps(name)} = {quoted(text)}" for name, text in workflow.prompts.items()]
+    lines += [f"{json.dumps(name)} = {quote_toml(text)}" for name, text in workflow.prompts.items()]
     lines += ["", "[system]"]
     system = dict(workflow.system)
     for role in workflow.role_counts():
         mark = "" if role in system else "# "
-        lines.append(f"{mark}{role} = {quoted(system.get(role, 'You are …'))}")
+        lines.append(f"{mark}{role} = {quote_toml(system.get(role, 'You are …'))}")
     return "\n".join(lines) + "\n"
 
 
-def quoted(text: str) -> str:
+def quote_toml(text: str) -> str:
     """A text as a TOML string; one of several lines as a block of them."""
     if "\n" not in text or "'''" in text:
         return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

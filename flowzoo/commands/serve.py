@@ -44,7 +44,7 @@ def run(options: Options) -> int:
     from flowzoo.agents.serving.service import ServingLimits, TeamService
     from flowzoo.commands.policies import check_policy_map, open_policy_map
     from flowzoo.commands.problems import build_workflow, grading_of
-    from flowzoo.envs.episode.watchdog import watched
+    from flowzoo.envs.episode.watchdog import watch
 
     check_options(options)
     workflow = build_workflow(options.workflow, options.problems, options.policies.specs)
@@ -68,7 +68,7 @@ def run(options: Options) -> int:
         line = f"serving {', '.join(service.team.models)} at {url} (Ctrl-C ends it)"
         server = TeamServer(service, opened, options.grace, partial(print, line, flush=True))
         tell = partial(print, file=sys.stderr, flush=True)
-        with interruptible(lambda: f"requests answered: {service.answered:,}"), watched(tell):
+        with interruptible(lambda: f"requests answered: {service.answered:,}"), watch(tell):
             asyncio.run(server.run_until_stopped())
     return 0
 

@@ -135,7 +135,7 @@ def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -
     if "loss_before" in summary:
         print(
             f"held-out loss {summary['loss_before']:.3f} -> {summary['loss_after']:.3f} nats a "
-            f"token{overfitted(summary)}"
+            f"token{overfitting_note(summary)}"
         )
     if "gain" in summary:
         print(held_out_line(summary))
@@ -163,7 +163,7 @@ def train_words(settings: SftConfig, summary: Mapping[str, Any]) -> list[str]:
     return [*line, *arguments(settings, CARRIED)]
 
 
-def overfitted(summary: Mapping[str, Any]) -> str:
+def overfitting_note(summary: Mapping[str, Any]) -> str:
     """A remark if the held-out loss has risen again."""
     if summary["least_step"] == summary["steps"] or summary["stopped"]:
         return ""

@@ -14,7 +14,7 @@ from flowzoo.agents.evaluation.summary import refuse_evaluation
 from flowzoo.agents.model_files import hide_bars
 from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError
-from flowzoo.extras import installed
+from flowzoo.extras import is_installed
 
 MOST = 1_000_000
 """Largest number of problems and of other counts."""
@@ -88,6 +88,6 @@ def program_name() -> str:
 
 def quiet_transformers() -> None:
     """Hide warnings of transformers, if it is there at all, and in logs its progress bars."""
-    if installed("transformers"):
+    if is_installed("transformers"):
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         hide_bars()

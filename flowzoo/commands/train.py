@@ -19,7 +19,7 @@ from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
 from flowzoo.commands.shared import held_out_line, points, program_name, quiet_transformers
 from flowzoo.commands.stopping import STOP, interruptible
-from flowzoo.garbage import uncollected
+from flowzoo.garbage import pause_collection
 
 if TYPE_CHECKING:
     from flowzoo.baselines.training.trainer import Trainer
@@ -68,7 +68,7 @@ def run(options: Options) -> int:
 
     with interruptible(kept):
         atexit.register(thaw)
-        with uncollected(freeze=True):
+        with pause_collection(freeze=True):
             trainer_class = import_trainer()
         trainer = trainer_class(options.settings, restart=options.restart)
         tell_start(trainer)
@@ -108,7 +108,7 @@ def follow(options: Options) -> int:
     STOP.quiet = True
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
     atexit.register(thaw)
-    with uncollected(freeze=True):
+    with pause_collection(freeze=True):
         trainer_class = import_trainer()
     trainer_class(options.settings, restart=options.restart).train()
     return 0

@@ -64,7 +64,7 @@ def _two(pair: Any) -> tuple[Any, Any]:
     return tuple(pair) if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
 
 
-def replaced(setting: str, defaults: Mapping[str, str], texts: Texts) -> dict[str, str]:
+def replace_texts(setting: str, defaults: Mapping[str, str], texts: Texts) -> dict[str, str]:
     """The workflow's texts `defaults`, replaced by `texts`."""
     # A text is filled in by `str.format` if the one that it replaces is: placeholders may be left
     # out, and literal braces are doubled.
@@ -132,7 +132,7 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
     return tuple(sorted(roles))
 
 
-def framed(messages: list[Message], frame: PromptFrame, turn: int) -> list[Message]:
+def frame_messages(messages: list[Message], frame: PromptFrame, turn: int) -> list[Message]:
     """The chat of a role's turn number `turn`, with system message and examples before it."""
     # The chat's own system message, if it has one, follows the frame's in one message.
     system, rest = frame.system, messages

@@ -26,7 +26,7 @@ from flowzoo.envs.wording import (
     plain_examples,
     plain_texts,
     read_wording,
-    replaced,
+    replace_texts,
 )
 from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.functions import FunctionSetting
@@ -223,7 +223,7 @@ class Workflow:
                 raise unknown("role of a system message or example", name, self.role_counts())
         if texts:
             defaults = {**type(self).prompts, INSTRUCTION: self.task.instruction}
-            merged = replaced("text", defaults, texts)
+            merged = replace_texts("text", defaults, texts)
             instruction = merged.pop(INSTRUCTION)
             object.__setattr__(self, "prompts", merged)
             self._instruct(instruction)

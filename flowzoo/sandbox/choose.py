@@ -57,12 +57,12 @@ def make_opener(
                 continue
             _log_trust(backend, refusals)
             return backend, box
-        raise UsageError(_refused(name, refusals))
+        raise UsageError(_describe_refusals(name, refusals))
 
     return open_backend
 
 
-def _refused(name: SandboxName, refusals: list[str]) -> str:
+def _describe_refusals(name: SandboxName, refusals: list[str]) -> str:
     if name != AUTO:
         return (
             f"the sandbox backend {refusals[0]}. It was asked for by name, so no other is taken; "

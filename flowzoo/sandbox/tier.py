@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from flowzoo.errors import UsageError, errno_of, need_module, unknown
-from flowzoo.extras import installed, remedy
+from flowzoo.extras import is_installed, remedy
 from flowzoo.functions import load_named
 from flowzoo.plugins import SANDBOX_GROUP, plugin_named, plugins
 
@@ -199,7 +199,7 @@ def probe_docker() -> TierCheck:
 
     An engine that answers is not enough: the sandbox drives it through the Python module `docker`.
     """
-    if not installed("docker"):
+    if not is_installed("docker"):
         check = ping_engine(engine_host())
         if not check.ok:
             return check

@@ -18,7 +18,7 @@ from typing import Any
 from flowzoo.baselines.report.cells import Notes, group_cells
 from flowzoo.baselines.report.comparisons import MIN_SEEDS
 from flowzoo.baselines.report.failures import read_failure_modes
-from flowzoo.baselines.report.html import render, stamped
+from flowzoo.baselines.report.html import render, stamp
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
@@ -85,7 +85,7 @@ def main() -> None:
         raise SystemExit(f"error: {error}") from error
     title = f"{options.runs[0].resolve().name}: {len(runs)} runs"
     script = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
-    replace_text(options.out, render(title, stamped(title, matrix=matrix), None, script))
+    replace_text(options.out, render(title, stamp(title, matrix=matrix), None, script))
     sys.stdout.write("\n".join(team_lines(matrix["study"]["teams"])) + f"\n\n{options.out}\n")
 
 

@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple
 
 from flowzoo.baselines.diagnostics.capture import LEVEL as FORM_LEVEL
 from flowzoo.baselines.report.cells import CellData, Notes, cliff_counts
-from flowzoo.baselines.report.findings import between, counted, percent, points
+from flowzoo.baselines.report.findings import between, percent, pluralize, points
 from flowzoo.baselines.stats import at_least
 from studies.paper.amplification import CellAmplification
 from studies.paper.estimates import (
@@ -91,7 +91,7 @@ def peak_claim(pairs: Sequence[Pair]) -> Claim:
     end = mean_difference([(one.terminal, two.terminal) for one, two in samples])
     evidence = (
         f"Peaks of isolated policies differ from those of shared ones by {_difference(peak)} "
-        f"({counted(peak.pairs, 'pair')} of cells, {peak.runs[1]} and {peak.runs[0]} runs). "
+        f"({pluralize(peak.pairs, 'pair')} of cells, {peak.runs[1]} and {peak.runs[0]} runs). "
         f"Terminal accuracies differ by {_difference(end)}."
     )
     return Claim(*words, interval_verdict(peak.low, peak.high), evidence, rule)
@@ -169,9 +169,9 @@ def amplification_claim(roles: Sequence[CellAmplification], *, applied: bool) ->
     bounded = [role for role in mine if math.isfinite(role.over_high)]
     rest = len(mine) - len(bounded)
     each = [_amplified(role) for role in bounded]
-    each += [f"With unbounded intervals: {counted(rest, 'role')}."] if rest else []
+    each += [f"With unbounded intervals: {pluralize(rest, 'role')}."] if rest else []
     evidence = (
-        f"Of {counted(len(mine), 'parallel role')} of a cell, {above} are amplified, {below} "
+        f"Of {pluralize(len(mine), 'parallel role')} of a cell, {above} are amplified, {below} "
         f"are shorter than orthogonal ones and {len(mine) - above - below} cannot be told; the "
         f"intervals of {aligned} are bounded and hold N. {' '.join(each)} "
         "N is what agents give that push one way, be their gradients long or short; "
@@ -209,7 +209,7 @@ def capture_claim(cells: Sequence[CellData], notes: Notes) -> Claim:
     evidence = (
         f"The role with most mass captured another in {sum(one.by_top for one in tested)} of "
         f"{runs} tested runs, another role did in {sum(one.by_others for one in tested)}; "
-        f"{caught} of {counted(len(tested), 'cell')} count as captured (95\u00a0% upper bound of "
+        f"{caught} of {pluralize(len(tested), 'cell')} count as captured (95\u00a0% upper bound of "
         f"the share {percent(bound)}; chance alone would give as many with p = {p_value:.2g}, at "
         f"{percent(FORM_LEVEL)} a pair of roles). The role with most mass had the excess of mass "
         f"that the definition asks for in {sum(one.dominant for one in tested)} of {runs} runs."

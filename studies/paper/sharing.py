@@ -19,7 +19,7 @@ from flowzoo.baselines.report.comparisons import (
     difference,
     sharing_pairs,
 )
-from flowzoo.baselines.report.findings import Finding, counted
+from flowzoo.baselines.report.findings import Finding, pluralize
 from flowzoo.baselines.stats import bootstrap, halves, peak_and_terminal
 from studies.paper.estimates import BootstrapSample, mean_difference
 
@@ -144,7 +144,7 @@ def sharing_finding(pairs: Sequence[Mapping[str, Any]]) -> Finding:
     claims = [pair for pair in pairs if not pair["claim"].startswith("no claim")]
     if not claims:
         text = (
-            f"{counted(len(pairs), 'pair')} of cells in which only the sharing differs, but none "
+            f"{pluralize(len(pairs), 'pair')} of cells in which only the sharing differs, but none "
             f"has {MIN_SEEDS} seeds on both sides, so nothing is claimed."
         )
         return Finding("unknown", "Shared against isolated: too few seeds for a claim", text)
@@ -153,9 +153,9 @@ def sharing_finding(pairs: Sequence[Mapping[str, Any]]) -> Finding:
         for word in ("higher", "lower", "cannot be told apart")
     }
     text = (
-        f"Of {counted(len(claims), 'pair')} with {MIN_SEEDS} seeds or more on both sides, isolated "
-        f"policies end higher in {counts['higher']}, lower in {counts['lower']}, and cannot be "
-        f"told from shared ones in {counts['cannot be told apart']} (95 % t interval over seeds, "
-        "pair by pair)."
+        f"Of {pluralize(len(claims), 'pair')} with {MIN_SEEDS} seeds or more on both sides, "
+        f"isolated policies end higher in {counts['higher']}, lower in {counts['lower']}, and "
+        f"cannot be told from shared ones in {counts['cannot be told apart']} (95 % t interval "
+        "over seeds, pair by pair)."
     )
     return Finding("result", "Shared against isolated policies", text)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from flowzoo.agents.evaluation.majority import MATCHES
-from flowzoo.baselines.report.findings import Finding, counted
+from flowzoo.baselines.report.findings import Finding, pluralize
 
 TeamVerdict = Literal["pays", "does not", "mixed", "undecided"]
 EQUAL = ("training tokens", *(f"{match} of an answer" for match in MATCHES))
@@ -69,7 +69,7 @@ def team_findings(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
         "undecided": "cannot be told",
     }
     parts = [
-        f"{counted(len(names), 'cell')} {said[verdict]}: {', '.join(names)}."
+        f"{pluralize(len(names), 'cell')} {said[verdict]}: {', '.join(names)}."
         for verdict, names in named.items()
         if names
     ]

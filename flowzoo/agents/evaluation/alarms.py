@@ -178,7 +178,7 @@ def with_remedies(line: str, remedies: Remedies) -> str:
     return f"{line}; {' or '.join([*ways, f'warm up first ({remedies.warm_start})'])}"
 
 
-def quoted(reply: str) -> str:
+def quote_reply(reply: str) -> str:
     """A reply on one line: its beginning and its end, with what is not printable escaped."""
     line = " ".join(visible(reply).split()) or " ".join(reply.split())
     line = "".join(
@@ -237,7 +237,7 @@ def _unread(replies: RoleReplies, remedies: Remedies) -> str:
     line = f"{replies.role}: {read or 'none'} of {replies.count} replies could be read (strict)"
     if replies.unread:
         whole = [call for call in replies.unread if call.finish != "length"]
-        line += f", e.g. {quoted((whole or replies.unread)[0].reply)}"
+        line += f", e.g. {quote_reply((whole or replies.unread)[0].reply)}"
         if 2 * len(whole) < len(replies.unread):
             return f"{line}; most were cut off before their end: longer replies first"
     return with_remedies(line, remedies)

@@ -59,7 +59,7 @@ class PreallocatedLayer(DynamicLayer):
         start, self._length = self._length, self._length + key_states.shape[2]
         if self._length > self._buffers[0].shape[2]:
             room = self._length + max(64, self._length // 2)
-            self._buffers = [_widened(buffer, room) for buffer in self._buffers]
+            self._buffers = [_widen(buffer, room) for buffer in self._buffers]
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[self._rows, :, start : self._length] = states
             if self._first == start > 0:  # what is masked has to be finite
@@ -79,7 +79,7 @@ class PreallocatedLayer(DynamicLayer):
         return keys, values
 
 
-def _widened(buffer: torch.Tensor, room: int) -> torch.Tensor:
+def _widen(buffer: torch.Tensor, room: int) -> torch.Tensor:
     wide = buffer.new_empty(*buffer.shape[:2], room, buffer.shape[3])
     wide[:, :, : buffer.shape[2]] = buffer
     return wide

@@ -90,10 +90,10 @@ def fork_with_replies(
     episode: Episode, phase: Phase, choice: Choice, key: str | None = None
 ) -> Episode:
     """A fork of `episode` in which the open turns were answered as `choice` says."""
-    return answered(episode.fork(key), phase, choice)
+    return answer_turns(episode.fork(key), phase, choice)
 
 
-def answered(episode: Episode, phase: Phase, choice: Choice) -> Episode:
+def answer_turns(episode: Episode, phase: Phase, choice: Choice) -> Episode:
     """`episode`, after its open turns were answered as `choice` says."""
     for turn, answers, candidate in zip(phase.turns, phase.answers, choice, strict=True):
         text = reply_text(episode.workflow, answers[candidate].completion)

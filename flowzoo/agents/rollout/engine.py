@@ -24,7 +24,7 @@ from flowzoo.envs.script import Advance, EffectResult, Progress
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_tuple
-from flowzoo.garbage import uncollected
+from flowzoo.garbage import pause_collection
 
 CHUNK = 256
 """Effects graded in one go."""
@@ -145,7 +145,7 @@ class RolloutEngine:
         try:
             while True:
                 self.wake.clear()
-                with uncollected():
+                with pause_collection():
                     while more and self.active_plays < self.in_flight:
                         more = self._admit(next(waiting, None))
                 self._grade()
@@ -273,7 +273,7 @@ class RolloutEngine:
         results = await self._resolve(effects)
         self.grading -= 1
         start = 0
-        with uncollected():
+        with pause_collection():
             for running in plays:
                 count = len(running.effects)
                 self._advance(running, results[start : start + count])
@@ -317,7 +317,7 @@ class RolloutEngine:
             )
         self.busy.discard(policy.name)
         name = policy.name
-        with uncollected():
+        with pause_collection():
             for (play, position, _), completion in zip(batch, completions, strict=True):
                 self._deliver(play, position, quick_tuple(Response, (name, completion)))
 

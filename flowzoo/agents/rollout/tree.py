@@ -17,7 +17,7 @@ from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.branches import (
     Choice,
     Phase,
-    answered,
+    answer_turns,
     call_fields,
     check_replayable,
     engine_values,
@@ -150,7 +150,7 @@ class TreePlay:
         *others, last = sorted({choice for row in rows for choice in row})
         branches = {choice: fork_with_replies(episode, phase, choice) for choice in others}
         # A lone agent's branches are all there will be, so the last needs no fork.
-        branches[last] = (answered if width == 1 else fork_with_replies)(episode, phase, last)
+        branches[last] = (answer_turns if width == 1 else fork_with_replies)(episode, phase, last)
         yield from resolve_effects(self.policy_map, list(branches.values()))
         values = yield from self.values(phase, rows, branches)
         executed = tuple(map(self.pick, phase.turns, values))

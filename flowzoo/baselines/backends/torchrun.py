@@ -98,7 +98,7 @@ class TorchrunBackend(LocalRunBackend):
             raise failed
         for rank_failure, _ in outcomes:
             if rank_failure is not None:
-                raise _received(rank_failure)
+                raise _read_failure(rank_failure)
         return [cast("T", value) for _, value in outcomes]
 
     def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
@@ -128,7 +128,7 @@ def leave(seconds: float) -> bool:
     return not leaving.is_alive()
 
 
-def _received(data: bytes | str) -> FlowzooError:
+def _read_failure(data: bytes | str) -> FlowzooError:
     error = deserialize_error(data, RankError)
     error.reported_elsewhere = True
     return error

@@ -66,7 +66,7 @@ def _log_odds(shares: Sequence[float]) -> Floats:
     return np.log(clipped / (1 - clipped))
 
 
-def _relabeled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, Floats]:
+def _relabel(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, Floats]:
     rng = np.random.default_rng(seed)
     first = np.zeros((draws, len(rows)))
     first[:, :ones] = 1
@@ -76,7 +76,7 @@ def _relabeled(rows: Floats, ones: int, draws: int, seed: int) -> tuple[Floats, 
 
 def _separation(first: Floats, second: Floats, scale: Floats, *, draws: int = 2000) -> float:
     far = distance(first.mean(axis=0), second.mean(axis=0), scale)
-    ones, twos = _relabeled(np.concatenate([first, second]), len(first), draws, 1)
+    ones, twos = _relabel(np.concatenate([first, second]), len(first), draws, 1)
     reached = int(np.sum(distances(ones - twos, np.zeros_like(scale), scale) >= far - 1e-9))
     return (1 + reached) / (1 + draws)
 
@@ -94,7 +94,7 @@ def movement(
     # One-sided: _relabeled replies come as much closer as the real ones did.
     far = distance(before.mean(axis=0), target, scale)
     near = distance(after.mean(axis=0), target, scale)
-    ones, twos = _relabeled(np.concatenate([before, after]), len(before), draws, seed)
+    ones, twos = _relabel(np.concatenate([before, after]), len(before), draws, seed)
     closer = distances(ones, target, scale) - distances(twos, target, scale)
     # Rounding must not part a relabeling from the real labels that it repeats.
     reached = int(np.sum(closer >= far - near - 1e-9))

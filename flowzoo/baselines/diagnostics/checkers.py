@@ -102,7 +102,7 @@ def _judge(evaluations: Sequence[Row], role: str) -> JudgeShares | None:
         best_tpr=bests["tpr"],
         best_tnr=bests["tnr"],
         best_step=step,
-        informed=_informed(tpr, tnr),
+        informed=_informedness(tpr, tnr),
         accepts=_accepts(evaluations[-1], role),
         abstained=evaluations[-1].get(f"eval/share/{role}_abstained"),
         found_below=findable(min(interval.of for interval in (tpr, tnr) if interval), BLIND, BOUND),
@@ -152,7 +152,7 @@ def one_verdict(row: Row) -> list[tuple[str, str]]:
     return lines
 
 
-def _informed(
+def _informedness(
     tpr: ShareInterval | None, tnr: ShareInterval | None
 ) -> tuple[float, float, float] | None:
     if tpr is None or tnr is None:

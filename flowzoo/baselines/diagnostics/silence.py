@@ -52,8 +52,8 @@ def silences(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
         causes += [
             Silence(cause.cause, step, cause.text) for cause in alarms if cause.cause != "nothing"
         ]
-    if _trained(rows[-1]):
-        last = [row for row in rows[-STEPS:] if _trained(row)]
+    if _has_training(rows[-1]):
+        last = [row for row in rows[-STEPS:] if _has_training(row)]
         causes.append(_nothing(last[-1], settings))
         if len(last) == STEPS:
             causes += [_reward(last, settings)]
@@ -190,7 +190,7 @@ def _signals(row: Row) -> dict[str, float]:
     return shares
 
 
-def _trained(row: Row) -> bool:
+def _has_training(row: Row) -> bool:
     return any(name.startswith("learn/rows/") for name in row)
 
 

@@ -118,7 +118,7 @@ class ReplicaEngines(PolicyEngines):
             engine.load_weights(tensors)
             return
         settings = LoraSettings(config.lora_rank, config.lora_alpha, config.lora_targets)
-        described = lora_config(settings, model.path, adapted(tensors))
+        described = lora_config(settings, model.path, adapted_modules(tensors))
         engine.load_adapter(policy, partial(save_adapter, tensors, described))
 
     def _rows(self, policy: str) -> list[Completion]:
@@ -165,7 +165,7 @@ def _row(ids: Sequence[int]) -> Completion:
     return Completion("", tuple(ids[:-count]), tuple(ids[-count:]), (0.0,) * count)
 
 
-def adapted(tensors: Mapping[str, Any]) -> list[str]:
+def adapted_modules(tensors: Mapping[str, Any]) -> list[str]:
     """The modules that an adapter's tensors belong to, in the names of PEFT's files."""
     names = (name.removeprefix("base_model.model.") for name in tensors)
     return sorted({name.partition(".lora_")[0] for name in names})

@@ -103,9 +103,9 @@ class LoraBase:
         if any(name.endswith(".experts") for name in adapted):  # with `targets` all
             experts = []
         left = [name for name in self._linears if name not in adapted]
-        description = f"LoRA of rank {self.settings.rank} on {_counted(adapted)}"
+        description = f"LoRA of rank {self.settings.rank} on {_count_names(adapted)}"
         return (
-            f"{description}; not on {_counted([*left, *experts])}"
+            f"{description}; not on {_count_names([*left, *experts])}"
             if left or experts
             else description
         )
@@ -250,7 +250,7 @@ def adaptable(model: PreTrainedModel) -> list[str]:
     return [name for name in names if name in (probe.target_modules or ())]
 
 
-def _counted(names: Sequence[str]) -> str:
+def _count_names(names: Sequence[str]) -> str:
     # `q_proj ×2, experts.down_proj ×2`
     short = (name.rsplit(".", 2 if ".experts." in name else 1) for name in names)
     counts = Counter(".".join(parts[1:]) for parts in short)

@@ -41,7 +41,7 @@ def save_tensors(value: Any, path: Path) -> None:
     """Write `value` with `torch.save`; equal values have equal bytes."""
     with path.open("wb") as file:
         try:
-            torch.save(_interned(value), file)
+            torch.save(_intern(value), file)
         except RuntimeError as error:  # the archive could not be ended: why is in its context
             cause = error.__context__
             while cause is not None and not isinstance(cause, OSError):
@@ -51,12 +51,12 @@ def save_tensors(value: Any, path: Path) -> None:
             raise OSError(cause.errno, cause.strerror, str(path)) from error
 
 
-def _interned(value: Any) -> Any:
+def _intern(value: Any) -> Any:
     # Pickles tell two equal texts from one text twice.
     if type(value) is dict:
-        return {_interned(key): _interned(item) for key, item in value.items()}
+        return {_intern(key): _intern(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(_interned, value))
+        return type(value)(map(_intern, value))
     return sys.intern(value) if type(value) is str else value
 
 
@@ -76,7 +76,7 @@ def _names(learner: Learner) -> dict[int, str]:
     return {id(parameter): name for name, parameter in learner.model.named_parameters()}
 
 
-def _stepped(learner: Learner) -> list[torch.nn.Parameter]:
+def _stepped_parameters(learner: Learner) -> list[torch.nn.Parameter]:
     return [parameter for group in learner.optimizer.param_groups for parameter in group["params"]]
 
 
@@ -84,7 +84,7 @@ def _taken_out(learner: Learner, state: dict[str, Any]) -> dict[str, Tensor]:
     names, tensors = _names(learner), dict[str, Tensor]()
     states = state["optimizer"]["state"]
     state["optimizer"] = {**state["optimizer"], "state": dict(states)}
-    for index, parameter in enumerate(_stepped(learner)):
+    for index, parameter in enumerate(_stepped_parameters(learner)):
         values = states.get(index, {})
         sharded = {key for key, value in values.items() if hasattr(value, "full_tensor")}
         for key in sharded:
@@ -114,7 +114,9 @@ def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is meant
         load(tensors, storage_reader=reader)
-    indices = {names[id(parameter)]: index for index, parameter in enumerate(_stepped(learner))}
+    indices = {
+        names[id(parameter)]: index for index, parameter in enumerate(_stepped_parameters(learner))
+    }
     means: dict[str, Tensor] = {}
     for key, value in tensors.items():
         name, _, kind = key.rpartition(":")
@@ -129,7 +131,7 @@ def _put_back(learner: Learner, state: dict[str, Any], folder: Path) -> None:
 
 
 def _spread(learner: Learner, state: dict[str, Any]) -> None:
-    for index, parameter in enumerate(_stepped(learner)):
+    for index, parameter in enumerate(_stepped_parameters(learner)):
         values = state["optimizer"]["state"].get(index, {})
         for key, value in values.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape and value.ndim:

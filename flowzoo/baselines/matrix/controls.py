@@ -38,7 +38,7 @@ def match_control(
     single, team = read_finished(control), read_finished(workflow)
     record = {"control": last_evaluation(single), "workflow": last_evaluation(team)}
     path = like_path(control, workflow)
-    done = _finished(path, record, matches)
+    done = _read_finished(path, record, matches)
     if done is not None:
         return done
     check_comparable(_protocol(single), _protocol(team), str(workflow))
@@ -46,7 +46,7 @@ def match_control(
         match: votes_for(record["workflow"], match, record["control"][match]) for match in matches
     }
     with open_finished(control) as run:
-        write_json(path, record | _measured(run, counts, team.scores[-1].tolist()))
+        write_json(path, record | _measure(run, counts, team.scores[-1].tolist()))
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -67,7 +67,7 @@ def _protocol(run: RunData) -> Mapping[str, Any]:
     return (run.summary or {})["protocol"]
 
 
-def _finished(
+def _read_finished(
     path: Path, record: Mapping[str, Any], matches: Sequence[Match]
 ) -> dict[str, Any] | None:
     if not path.is_file():
@@ -77,7 +77,7 @@ def _finished(
     return result if same and set(matches) <= set(result["votes"]) else None
 
 
-def _measured(
+def _measure(
     run: FinishedRun, counts: Mapping[Match, int], workflow: Sequence[float]
 ) -> dict[str, Any]:
     policy_map, most = run.policy_map, max(counts.values())

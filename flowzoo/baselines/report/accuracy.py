@@ -183,7 +183,7 @@ def gain_facts(run: RunData) -> dict[str, Any] | None:
     return facts
 
 
-def gained(facts: Facts | None) -> bool:
+def is_gain(facts: Facts | None) -> bool:
     """True if the gain of `gain_facts` is significant."""
     return facts is not None and facts.get("terminal", facts["last"])["low"] > 0
 

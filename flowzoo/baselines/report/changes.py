@@ -20,9 +20,9 @@ from flowzoo.baselines.report.findings import (
     Finding,
     FindingLevel,
     RunFindings,
-    counted,
-    listed,
+    join_words,
     percent,
+    pluralize,
     points,
 )
 from flowzoo.baselines.run.reading import RunData, read_episodes
@@ -254,7 +254,7 @@ def role_finding(
     losses = [row for row in _role_losses(rows) if row["role"] not in acquitted]
     scope = (
         f"From step {changes['peak']}, the best on one half of the problems, to the last "
-        f"{counted(len(changes['last']), 'evaluation')} after it, on the {changes['looked']} "
+        f"{pluralize(len(changes['last']), 'evaluation')} after it, on the {changes['looked']} "
         f"problems of the other half; the intervals of all {changes['compared']} differences hold "
         "together with 95 %."
     )
@@ -279,7 +279,7 @@ def role_finding(
     parts.append(scope + " The loss shows here; this does not by itself prove a cause.")
     title = f"The loss shows in {worst}" if fell else f"{worst} lost accuracy"
     if len(losses) > 1:
-        title += f" most, and in {listed([row['role'] for row in losses[1:]])}"
+        title += f" most, and in {join_words([row['role'] for row in losses[1:]])}"
     level: FindingLevel = "bad" if fell and blamed in ("", worst) else "warn"
     return Finding(level, title, " ".join(parts), "loss", worst)
 
@@ -363,4 +363,4 @@ def _form(rows: Sequence[Facts], role: str) -> str:
             f"Readability and truncation of {role} did not become significantly worse: as far as "
             "the test shows, its replies became wrong rather than unreadable."
         )
-    return f"At the same time {listed(parts)}: part of the loss may be one of form."
+    return f"At the same time {join_words(parts)}: part of the loss may be one of form."

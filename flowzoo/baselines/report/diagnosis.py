@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents.policy_map import role_of
 from flowzoo.baselines.diagnostics.cliff import FELL
 from flowzoo.baselines.diagnostics.skills import GIVEN
-from flowzoo.baselines.report.accuracy import gained
+from flowzoo.baselines.report.accuracy import is_gain
 from flowzoo.baselines.report.by_policy import policy_of, whole_role
 from flowzoo.baselines.report.changes import change_sign
 from flowzoo.baselines.report.findings import Facts, Finding, is_finite, percent
@@ -92,7 +92,7 @@ def diagnose(run: RunData, facts: Facts, findings: Sequence[Finding]) -> dict[st
     cause = next(
         _causes(run, facts, bad, role, (before, after)), Cause("The metrics do not show why.")
     )
-    change = next((change for change in cause.changes if accepted(run, change)), None)
+    change = next((change for change in cause.changes if is_accepted(run, change)), None)
     moment = run_moment(role or (run.roles[-1] if run.roles else ""), run, before, after)
     what = _what(run, facts, bad, before, after)
     sentences = [what, *([_how(facts, bad, role, what)] if role else [])]
@@ -114,7 +114,7 @@ def _healthy(run: RunData, facts: Facts, findings: Sequence[Finding]) -> Diagnos
     gain = facts["gain"]
     levels = f"from {percent(gain['before'])} to {percent(gain['after'])}"
     undecided = [finding.title for finding in findings if finding.level == "unknown"]
-    if gained(gain):
+    if is_gain(gain):
         what = (
             f"Held-out accuracy rose {levels} in {gain['step']} steps, and no test found a fault."
         )
@@ -140,7 +140,7 @@ def _role(run: RunData, facts: Facts, bad: Sequence[Finding]) -> str:
     if {finding.code for finding in named if finding.role == roles[0]} & CANNOT.keys():
         return roles[0]
     # A policy that hardly moved cannot have unlearned anything: its role suffers from another.
-    moves = {role: _moved(run, role) for role in roles}
+    moves = {role: _movement(run, role) for role in roles}
     return next(role for role in roles if moves[role] >= STILL * max(moves.values()))
 
 
@@ -150,7 +150,7 @@ def _answering(run: RunData, bad: Sequence[Finding]) -> str:
     return next((role for role in run.roles if worse and role in GIVEN), "")
 
 
-def _moved(run: RunData, role: str) -> float:
+def _movement(run: RunData, role: str) -> float:
     """Divergences of the iterations of a role's policy, added up, in nats per token."""
     name = KL + policy_of(run, role)
     return sum(float(row[name]) for row in run.rows if is_finite(row.get(name)))
@@ -186,7 +186,7 @@ def _what(run: RunData, facts: Facts, bad: Sequence[Finding], before: int, after
         return f"{next(f.title for f in bad if f.code == 'worse')}: {end}."
     gain = facts["gain"]
     return (
-        f"{bad[0].title}. Held-out accuracy {'rose' if gained(gain) else 'went'} from "
+        f"{bad[0].title}. Held-out accuracy {'rose' if is_gain(gain) else 'went'} from "
         f"{percent(gain['before'])} to {percent(gain['after'])}."
     )
 
@@ -371,17 +371,17 @@ def _rate(run: RunData, row: Mapping[str, Any]) -> float:
 # -- one thing to try -----------------------------------------------------------------------------
 
 
-def accepted(run: RunData, change: Change) -> bool:
+def is_accepted(run: RunData, change: Change) -> bool:
     """True if the run's settings with a change are accepted, for bundled workflows and tasks."""
     try:
         check_bundled(run.settings)
-        outline_run(changed(run.settings, change))
+        outline_run(change_config(run.settings, change))
     except FlowzooError:
         return False
     return True
 
 
-def changed(settings: Mapping[str, Any], change: Change) -> TrainConfig:
+def change_config(settings: Mapping[str, Any], change: Change) -> TrainConfig:
     """Settings of a run record with a change, as a config."""
     recorded = {name: value for name, value in settings.items() if name in FIELDS}
     return from_table({**recorded, **change.settings}, "the run's settings")
@@ -389,7 +389,7 @@ def changed(settings: Mapping[str, Any], change: Change) -> TrainConfig:
 
 def command(run: RunData, change: Change) -> str:
     """Command that trains a run with one change, in another directory."""
-    config = replace(changed(run.settings, change), out="")
+    config = replace(change_config(run.settings, change), out="")
     names = [name for name in FIELDS if name not in ("workflow", "out")]
     line = ["flowzoo", "train", config.workflow, *arguments(config, names)]
     return shlex.join([*line, "--out", f"{run.folder.resolve().name}-again"])

@@ -90,11 +90,11 @@ def between(low: float, high: float) -> str:
     return f"95\u00a0% interval {points(low, sign=True)} to {points(high, sign=True)}"
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """A number and its noun, in the plural if needed."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
-def listed(items: Sequence[str]) -> str:
+def join_words(items: Sequence[str]) -> str:
     """Words joined with commas and a final `and`."""
     return ", ".join(items[:-1]) + f" and {items[-1]}" if len(items) > 1 else "".join(items)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from flowzoo.baselines.diagnostics.silence import silence_record
-from flowzoo.baselines.report.accuracy import gained, more_evaluations
+from flowzoo.baselines.report.accuracy import is_gain, more_evaluations
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
     FindingLevel,
     RunFindings,
     is_finite,
-    listed,
+    join_words,
     percent,
     points,
 )
@@ -54,7 +54,7 @@ iteration at 0.01 to 0.05 (arXiv:1707.06347 aims at 0.003 to 0.03)."""
 
 def health(run: RunData, facts: Facts) -> RunFindings:
     """Report what the metrics of the learner warn of."""
-    findings = health_findings(run, learned=gained(facts["gain"]))
+    findings = health_findings(run, learned=is_gain(facts["gain"]))
     return RunFindings({"distances": distances(run)}, findings)
 
 
@@ -66,9 +66,8 @@ def health_findings(run: RunData, *, learned: bool = False) -> list[Finding]:
     findings: list[Finding] = []
     bad_rows = sorted(run.folder.glob("nonfinite-*.jsonl"))
     if bad_rows:
-        text = (
-            f"The loss was not finite; the rows are in {listed([path.name for path in bad_rows])}."
-        )
+        names = join_words([path.name for path in bad_rows])
+        text = f"The loss was not finite; the rows are in {names}."
         findings.append(Finding("bad", "The run stopped on a loss that was not finite", text))
     if run.summary is None:
         reached = run.rows[-1]["step"] if run.rows else 0
@@ -173,7 +172,7 @@ def _truncation(run: RunData) -> list[Finding]:
     ]
     if not parts:
         return []
-    text = f"At the last evaluation the length limit cut off the replies of: {listed(parts)}."
+    text = f"At the last evaluation the length limit cut off the replies of: {join_words(parts)}."
     return [Finding("warn", "Replies run into the length limit", text)]
 
 

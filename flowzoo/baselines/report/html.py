@@ -82,7 +82,7 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def stamped(title: str, **parts: Any) -> dict[str, Any]:
+def stamp(title: str, **parts: Any) -> dict[str, Any]:
     """Facts of a page with its title, flowzoo's version and the time."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return {"title": title, "version": __version__, "made": now, **parts}

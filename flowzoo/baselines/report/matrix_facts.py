@@ -24,7 +24,7 @@ from flowzoo.baselines.report.cells import (
 )
 from flowzoo.baselines.report.comparisons import against_controls, compared_budgets
 from flowzoo.baselines.report.failures import failure_facts
-from flowzoo.baselines.report.findings import Finding, counted, finite_only, points
+from flowzoo.baselines.report.findings import Finding, finite_only, pluralize, points
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.stats import paired_gain
 from flowzoo.errors import DataError
@@ -211,7 +211,7 @@ def matrix_facts(
             finding.as_facts()
             for finding in (
                 *_failures(failure_rows), _gains(facts), _cliffs(facts, judged), _captures(facts),
-                *_unfinished(facts),
+                *_unfinished_cells(facts),
             )
         ],
     }  # fmt: skip
@@ -225,8 +225,8 @@ def _gains(cells: Sequence[dict[str, Any]]) -> Finding:
     down = sum(cell["gain"]["high"] < 0 for cell in finished)
     best = max(finished, key=lambda cell: cell["gain"]["mean"])
     text = (
-        f"Of {counted(len(finished), 'cell')}, {up} ended above step 0 and {down} below it with a "
-        f"95 % interval over problems that excludes 0; for the other {len(finished) - up - down} "
+        f"Of {pluralize(len(finished), 'cell')}, {up} ended above step 0 and {down} below it with "
+        f"a 95 % interval over problems that excludes 0; for the other {len(finished) - up - down} "
         "the gain is not significant. These intervals hold one by one, not together. The largest "
         f"gain, {points(best['gain']['mean'], sign=True)} points, is that of {best['name']}; being "
         "the largest, it is biased upwards."
@@ -239,7 +239,7 @@ def _cliffs(cells: Sequence[dict[str, Any]], judged: int) -> Finding:
     stay = [cell["name"] for cell in cells if cell["cliff"].get("discovery")]
     verdicts = [cell["cliff"] for cell in cells if cell["cliff"]["verdict"] not in JUDGED]
     reasons = "; ".join(dict.fromkeys(verdict["why"] or verdict["verdict"] for verdict in verdicts))
-    without = f"No verdict for {counted(len(verdicts), 'cell')}: {reasons}."
+    without = f"No verdict for {pluralize(len(verdicts), 'cell')}: {reasons}."
     single, several = _single_falls(cells)
     if not judged:
         if several:
@@ -267,20 +267,20 @@ def _single_falls(cells: Sequence[dict[str, Any]]) -> tuple[str, bool]:
     counts = [f"{cell['fell']['runs']} of {cell['fell']['of']} in {cell['name']}" for cell in fell]
     if len(counts) > MOST_NAMED:
         runs, of = (sum(cell["fell"][part] for cell in fell) for part in ("runs", "of"))
-        counts = [f"{runs} of {of} in {counted(len(fell), 'cell')}"]
+        counts = [f"{runs} of {of} in {pluralize(len(fell), 'cell')}"]
     tested = sum(bool(cell["fell"]["of"]) for cell in cells)
     certain = [cell["name"] for cell in fell if cell["fell"]["p_value"] * tested <= FALSE_FALLS]
     text = f"Runs that fell, each judged by itself: {', '.join(counts)}."
     if certain:
         text += (
             f" More than a false alarm in {100 * FALSE_FALLS:g} % of runs would give "
-            f"(binomial, 5 % over all cells): {_named(certain)}."
+            f"(binomial, 5 % over all cells): {_name_cells(certain)}."
         )
     return text, bool(certain)
 
 
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= MOST_NAMED else counted(len(names), "cell")
+def _name_cells(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= MOST_NAMED else pluralize(len(names), "cell")
 
 
 def _failures(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
@@ -323,22 +323,22 @@ def _captures(cells: Sequence[dict[str, Any]]) -> Finding:
         f"{name}" for name, pair in pairs if pair["captured"]
     ]  # fmt: skip
     if not captured:
-        text = f"None in {counted(len(pairs), 'pair')} of roles that share a policy."
+        text = f"None in {pluralize(len(pairs), 'pair')} of roles that share a policy."
         return Finding("good", "No capture found", text)
     text = (
         "; ".join(captured)
-        + f". Tested: {counted(len(pairs), 'pair')} of roles, each at a level of "
+        + f". Tested: {pluralize(len(pairs), 'pair')} of roles, each at a level of "
         "5 % and without control over pairs."
     )
     return Finding("bad", "Captured roles", text)
 
 
-def _unfinished(cells: Sequence[dict[str, Any]]) -> list[Finding]:
+def _unfinished_cells(cells: Sequence[dict[str, Any]]) -> list[Finding]:
     count = sum(cell["unfinished"] for cell in cells)
     if not count:
         return []
     text = (
-        f"{counted(count, 'unfinished run')} left out of all figures here; their own pages show "
+        f"{pluralize(count, 'unfinished run')} left out of all figures here; their own pages show "
         "them."
     )
     return [Finding("warn", "The matrix is not complete", text)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowzoo.baselines.report.by_policy import by_policy
-from flowzoo.baselines.report.transcripts import shortened
+from flowzoo.baselines.report.transcripts import shorten
 from flowzoo.baselines.run.reading import RunData, read_episodes
 
 
@@ -34,8 +34,8 @@ def run_moment(role: str, run: RunData, before: int, after: int) -> dict[str, An
         return None
     earlier, later = chosen
     return {
-        "problem": shortened(str(later.get("text", ""))),
-        "gold": shortened(str(later.get("gold", ""))),
+        "problem": shorten(str(later.get("text", ""))),
+        "gold": shorten(str(later.get("gold", ""))),
         "before": _episode(earlier),
         "after": _episode(later),
         "steps": [steps[before], steps[after]],
@@ -55,12 +55,12 @@ def _episode(episode: Mapping[str, Any]) -> dict[str, Any]:
     answer = episode.get("answer")
     return {
         "score": episode.get("score"),
-        "answer": None if answer is None else shortened(str(answer)),
+        "answer": None if answer is None else shorten(str(answer)),
         "calls": [
             {
                 "agent": str(call["agent"]),
                 "role": str(call["role"]),
-                "reply": shortened(str(call["reply"])),
+                "reply": shorten(str(call["reply"])),
                 "role_score": call.get("role_score"),
             }
             for call in episode["calls"]

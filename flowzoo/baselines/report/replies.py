@@ -19,7 +19,7 @@ from flowzoo.baselines.report.findings import (
     RunFindings,
     between,
     is_finite,
-    listed,
+    join_words,
     percent,
 )
 from flowzoo.baselines.run.reading import RunData, end_episodes
@@ -113,8 +113,9 @@ def _entropies(run: RunData) -> list[Finding]:
     if not parts:
         return []
     text = (
-        f"Entropy of the sampled tokens, first and last {WINDOW} measured steps: {listed(parts)}. "
-        "Replies to one problem hardly differ any more, so there is little left to compare."
+        f"Entropy of the sampled tokens, first and last {WINDOW} measured steps: "
+        f"{join_words(parts)}. Replies to one problem hardly differ any more, so there is little "
+        "left to compare."
     )
     return [Finding("result", "Little is explored by now", text)]
 

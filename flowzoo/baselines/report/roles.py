@@ -39,16 +39,16 @@ from flowzoo.baselines.diagnostics.dead_roles import (
     never_right,
     no_longer_asked,
 )
-from flowzoo.baselines.report.accuracy import FINE, gained
+from flowzoo.baselines.report.accuracy import FINE, is_gain
 from flowzoo.baselines.report.by_policy import by_policy, run_by_policy, whole_role
 from flowzoo.baselines.report.findings import (
     Facts,
     Finding,
     RunFindings,
     between,
-    counted,
-    listed,
+    join_words,
     percent,
+    pluralize,
     points,
 )
 from flowzoo.baselines.run.reading import RunData, read_episodes
@@ -80,7 +80,7 @@ DEATH_CODES = {
 def health(run: RunData, facts: Facts) -> RunFindings:
     """Report collapsed and dead roles, and after a loss the role whose decisions cost the most."""
     fell = facts["cliff"]["verdict"] in FELL
-    findings = role_findings(role_health(run), gained(facts["gain"]))
+    findings = role_findings(role_health(run), is_gain(facts["gain"]))
     costs: dict[str, RoleBlame] = {}
     blamed = ""
     if len(run.roles) > 1 and (fell or any(finding.level == "bad" for finding in findings)):
@@ -92,11 +92,11 @@ def health(run: RunData, facts: Facts) -> RunFindings:
             costs = {role.role: role for role in blame.roles if role.strange <= STRANGE}
     cleared = {role for role, cost in costs.items() if cost.cost.high < LEAST and role != blamed}
     free = [name for name in run_by_policy(run).roles if whole_role(name) in cleared]
-    findings = [_acquitted(finding) if finding.role in free else finding for finding in findings]
+    findings = [_acquit(finding) if finding.role in free else finding for finding in findings]
     return RunFindings({"blamed": blamed, "acquitted": free}, findings)
 
 
-def _acquitted(finding: Finding) -> Finding:
+def _acquit(finding: Finding) -> Finding:
     # The replay is the stronger evidence: with its earlier decisions the team does no better.
     if finding.code != DEATH_CODES["skill"] or finding.level != "bad":
         return finding
@@ -304,7 +304,7 @@ def _death_findings(tests: Sequence[RoleDeath], team_gained: bool) -> list[Findi
         f"{len(tests)} tests"
     )
     if parts:
-        text += f"; falls of own accuracy found with probability 0.8: {listed(parts)} points"
+        text += f"; falls of own accuracy found with probability 0.8: {join_words(parts)} points"
     if any((test.findable or 1.0) > FINE for test in skills):
         text += f". More problems per evaluation (--eval-problems) would show {points(FINE)} points"
         return [Finding("unknown", "Cannot tell whether a role lost its skill", f"{text}.")]
@@ -438,14 +438,14 @@ def blame_finding(facts: Mapping[str, Any]) -> Finding:
     )
     if facts["sandbox"]:
         text += (
-            f" For this {counted(blame.programs, 'program')} ran in the sandbox "
-            f"({facts['sandbox']}), and {counted(blame.reused, 'grade')} came from the episodes."
+            f" For this {pluralize(blame.programs, 'program')} ran in the sandbox "
+            f"({facts['sandbox']}), and {pluralize(blame.reused, 'grade')} came from the episodes."
         )
     strange = [role.role for role in blame.roles if role.strange > STRANGE]
     if strange:
         text += (
             " Not tested, since too many of their replies would be to situations that the "
-            f"transcripts do not show: {listed(strange)}."
+            f"transcripts do not show: {join_words(strange)}."
         )
     if blame.fidelity < FAITHFUL:
         text += (
@@ -477,7 +477,7 @@ def swap_rows(run: RunData) -> list[dict[str, Any]]:
 
 def swap_finding(swap: Facts) -> Finding:
     """State the change of accuracy with the policies of two roles exchanged."""
-    names = listed(swap["roles"])
+    names = join_words(swap["roles"])
     text = (
         f"With the policies of {names} exchanged, the last evaluation's accuracy is "
         f"{percent(swap['accuracy'])}, which differs by {points(swap['mean'], sign=True)} "

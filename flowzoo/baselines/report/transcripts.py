@@ -39,12 +39,12 @@ class Texts:
         index = self._indices.get(text)
         if index is None:
             index = self._indices[text] = len(self.all)
-            self.all.append(shortened(text))
+            self.all.append(shorten(text))
             self.characters += len(self.all[-1])
         return index
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """`text`, without its middle if it is longer than `LONGEST`."""
     if len(text) <= LONGEST:
         return text
@@ -139,5 +139,5 @@ def _fact(value: Any) -> Any:
     if isinstance(value, (int, float)):
         return _finite(value)
     if isinstance(value, Iterable):
-        return shortened(json.dumps(value, default=str, sort_keys=True))
+        return shorten(json.dumps(value, default=str, sort_keys=True))
     return str(value)

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flowzoo.baselines.report.failures import read_failure_modes
-from flowzoo.baselines.report.html import render, stamped
+from flowzoo.baselines.report.html import render, stamp
 from flowzoo.baselines.report.matrix_facts import matrix_facts
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
@@ -58,7 +58,7 @@ def write_report(
         notes[run.name] = _write_run(run, folder / names[index], most, f"../{quote(out.name)}")
     title = f"{paths[0].resolve().name}: {len(runs)} runs"
     facts = matrix_facts(runs, links, notes, read_failure_modes(paths))
-    replace_text(out, render(title, stamped(title, matrix=facts), None))
+    replace_text(out, render(title, stamp(title, matrix=facts), None))
     return [out, *(folder / name for name in names)]
 
 
@@ -71,7 +71,7 @@ def run_page(
     live: bool = False,
 ) -> str:
     """The page of one run as HTML, from its `run_facts`; `index` links to the page of all runs."""
-    page = stamped(run.name, run=facts, index=index)
+    page = stamp(run.name, run=facts, index=index)
     return render(run.name, page, pack(run, episodes), live=live)
 
 

@@ -32,7 +32,7 @@ from flowzoo.baselines.run.history import (
     SUMMARY,
     clear_summary,
     earlier_run,
-    measured,
+    find_measurements,
     remedy,
     rewind,
 )
@@ -81,7 +81,7 @@ def plain(
     return row
 
 
-def _locked(root: Path) -> TextIO:
+def _lock(root: Path) -> TextIO:
     """Lock a run directory; closing the returned file, or the end of the process, unlocks it."""
     with writing(root / ".lock"):
         file = (root / ".lock").open("w", encoding="utf-8")
@@ -105,7 +105,7 @@ def restart(root: Path) -> Path | None:
     # Other files of this process are named relative to it.
     if root.resolve() == Path.cwd():
         raise UsageError(f"{root.resolve()} cannot be moved from within: start from another folder")
-    with _locked(root), writing(root):
+    with _lock(root), writing(root):
         target = free_path(root)
         os.rename(root, target)
     return target
@@ -143,7 +143,7 @@ class RunDirectory:
         with writing(self.transcripts):
             self.transcripts.mkdir(parents=True, exist_ok=True)
         # Before anything is read: another process may be writing.
-        self._lock = _locked(self.root)
+        self._lock = _lock(self.root)
         try:
             self._earlier = earlier_run(self.root)
             before = None if self._earlier is None else self._earlier.settings
@@ -193,7 +193,7 @@ class RunDirectory:
         finished: Callable[[Sequence[dict[str, Any]]], bool] = lambda rows: False,
     ) -> list[dict[str, Any]]:
         """Rewind the files to the checkpoint `info`, and return the metrics so far."""
-        evidence = [*damaged, *measured(self.root)]
+        evidence = [*damaged, *find_measurements(self.root)]
         if info is None and evidence:
             raise DataError(
                 f"{self.root} holds a run without an intact checkpoint ({'; '.join(evidence)}): "

@@ -64,7 +64,7 @@ def remedy(root: Path) -> str:
     )
 
 
-def measured(root: Path) -> Iterator[str]:
+def find_measurements(root: Path) -> Iterator[str]:
     """Yield evidence in `root` of a run that got beyond its first evaluation."""
     metrics = root / METRICS
     if metrics.is_file():
@@ -115,7 +115,7 @@ def clear_summary(root: Path, aside: Aside, step: int) -> None:
 def _begun(root: Path) -> bool:
     path = root / METRICS
     rows = os.path.lexists(path) and (not path.is_file() or path.stat().st_size > 0)
-    return rows or bool(step_folders(root / "checkpoints")) or any(measured(root))
+    return rows or bool(step_folders(root / "checkpoints")) or any(find_measurements(root))
 
 
 def _newest(root: Path) -> CheckpointInfo | None:

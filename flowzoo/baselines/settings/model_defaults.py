@@ -124,7 +124,7 @@ def settle(
         tiny = all(model.weights < TINY for model in traits.values())
         by_model["eval_problems"] = TINY_EVAL_PROBLEMS if tiny else EVAL_PROBLEMS
     for name in sampling:
-        by_model[name] = _agreed(name, traits)
+        by_model[name] = _agree(name, traits)
     values: dict[str, Any] = {**by_model}
     return Settled(replace(config, **values), by_model, sources)
 
@@ -171,7 +171,7 @@ def learning_rate(model: ModelTraits, *, adapter: bool) -> float:
     return small if adapter else whole
 
 
-def _agreed(name: str, models: Mapping[str, ModelTraits]) -> float:
+def _agree(name: str, models: Mapping[str, ModelTraits]) -> float:
     values = {policy: model.generation.get(name) or PLAIN[name] for policy, model in models.items()}
     if len(set(values.values())) > 1:
         text = ", ".join(f"{policy} {value:g}" for policy, value in values.items())

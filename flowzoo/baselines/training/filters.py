@@ -45,7 +45,7 @@ def job_of(episode: str) -> str:
     return f"{problem}#{sample.partition('/')[0]}"
 
 
-def needed(missing: int, useful: int, drawn: int, most: int) -> int:
+def problems_needed(missing: int, useful: int, drawn: int, most: int) -> int:
     """Number of problems to draw for `missing` useful ones, if `useful` of `drawn` were useful."""
     return min(most, math.ceil(missing * drawn / useful)) if useful else most
 
@@ -71,7 +71,7 @@ def gather(
     useful: list[list[str]] = []
     rounds = 0
     while True:
-        want = needed(problems - len(useful), len(useful), len(groups), problems)
+        want = problems_needed(problems - len(useful), len(useful), len(groups), problems)
         # Numbered through the step: a problem that is drawn twice makes two groups.
         drawn = [
             [EpisodeJob(problem, number * samples + sample) for sample in range(samples)]

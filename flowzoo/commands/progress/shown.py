@@ -106,13 +106,13 @@ def shown_progress(
     """The progress of a command; see `PlainProgress`. A hanging script is reported, too."""
     from rich.console import Console
 
-    from flowzoo.envs.episode.watchdog import watched
+    from flowzoo.envs.episode.watchdog import watch
 
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
         with _bar(console) as progress:
             bar = BarProgress(progress, label, total, done, note)
-            with watched(bar.say):
+            with watch(bar.say):
                 yield bar
         return
     plain, over = PlainProgress(label, total, done, note), threading.Event()
@@ -124,7 +124,7 @@ def shown_progress(
     thread = threading.Thread(target=look, name="flowzoo-progress", daemon=True)
     thread.start()
     try:
-        with watched(plain.say):
+        with watch(plain.say):
             yield plain
     finally:
         over.set()

@@ -44,13 +44,13 @@ def resolve(
     for (kind, width), positions in kinds.items():
         batch = [jobs[position] for position in positions]
         judges = kind is Judge
-        batch_results = _judged(judge, batch) if judges else _done(task, kind, batch, width)
+        batch_results = _judge(judge, batch) if judges else _done(task, kind, batch, width)
         for position, result in zip(positions, batch_results, strict=True):
             results[position] = result
     return results
 
 
-def _judged(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[Judged]:
+def _judge(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[Judged]:
     if judge is None:
         raise UsageError(
             "the workflow asks a judge, and there is none: give env(judge=FUNCTION), a function "
@@ -66,7 +66,7 @@ def _judged(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[
     return verdicts
 
 
-def _used(effect: UseTool) -> ToolResult:
+def _use_tool(effect: UseTool) -> ToolResult:
     texts = list(effect.source.use([effect.call]))
     if len(texts) != 1 or not isinstance(texts[0], str):
         raise UsageError(
@@ -82,7 +82,7 @@ def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> 
 
         return list(advance_all([effect for effect in effects if isinstance(effect, Advance)]))
     if kind is UseTool:
-        return [_used(effect) for effect in effects if isinstance(effect, UseTool)]
+        return [_use_tool(effect) for effect in effects if isinstance(effect, UseTool)]
     method, call = _BATCHES[kind]
     results = call_task(task.name, method, lambda: list(call(task, problems, effects, width)))
     if len(results) != len(jobs):

@@ -19,7 +19,7 @@ from flowzoo.envs.episode.faults import (
     score_fault,
     script_failure,
     tools_fault,
-    ungraded,
+    ungraded_error,
 )
 from flowzoo.envs.episode.rubric import with_rubric
 from flowzoo.envs.episode.turn import (
@@ -27,7 +27,7 @@ from flowzoo.envs.episode.turn import (
     Turn,
     check_effects,
     check_turns,
-    diverged,
+    diverged_error,
     replay_trace,
 )
 from flowzoo.envs.script import (
@@ -48,7 +48,7 @@ from flowzoo.envs.script import (
 )
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.tools.reading import CallReading, read_calls
-from flowzoo.envs.wording import framed
+from flowzoo.envs.wording import frame_messages
 from flowzoo.envs.workflow import MOST_CALLS, Workflow
 from flowzoo.errors import UsageError, unknown
 from flowzoo.frozen import quick_tuple
@@ -160,7 +160,7 @@ class Episode:
         """
         effects = self.effects
         if not check_results(effects, results):
-            raise ungraded(self.workflow, self.problem, self.transcript())
+            raise ungraded_error(self.workflow, self.problem, self.transcript())
         for effect, result in zip(effects, results, strict=True):
             if type(effect) is Grade:
                 score: Any = result[0]
@@ -365,7 +365,7 @@ class Episode:
                 raise self._failure(fault)
             turn = Turn(ask, call + slot, slot, counts.get(agent, 0), phase, logged)
             if frames and (frame := frames.get(agents[agent][0])):
-                turn.messages = framed(turn.messages, frame, turn.turn)
+                turn.messages = frame_messages(turn.messages, frame, turn.turn)
             counts[agent] = turn.turn + 1
             opened.append(turn)
         if len(opened) > 1 and len({turn.agent for turn in opened}) < len(opened):
@@ -413,7 +413,7 @@ class Episode:
             entries = log[position : position + count]
             spoken = all(isinstance(entry, str) for entry in entries)
             if not count or len(entries) < count or spoken != bool(self.asks):
-                raise diverged(name, "another path was taken")
+                raise diverged_error(name, "another path was taken")
             if self.asks:
                 self._commit(dict(zip((t.agent for t in self.asks), entries, strict=True)))  # type: ignore[arg-type]
             else:
@@ -421,7 +421,7 @@ class Episode:
             position += count
         sizes = len(self.turns), len(self._requested), self.done
         if sizes != (len(before.turns), len(before.questions), before.done):
-            raise diverged(name, "another path was taken")
+            raise diverged_error(name, "another path was taken")
         self._buffer = dict(buffer)
         self._before = None
 

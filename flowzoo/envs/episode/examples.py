@@ -57,7 +57,7 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
             varied = len({repr(example.value) for example in first}) >= count
             if varied and (second or number >= LATER):
                 break
-        chosen = _varied(first, count)
+        chosen = _vary(first, count)
         if len(chosen) < count:
             raise UsageError(
                 f"examples={count}: only {len(chosen)} different examples of {role} that can be "
@@ -103,7 +103,7 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
     return None
 
 
-def _varied(examples: list[WorkedExample], count: int) -> list[WorkedExample]:
+def _vary(examples: list[WorkedExample], count: int) -> list[WorkedExample]:
     # Examples with values that differ come first.
     chosen: list[WorkedExample] = []
     for fresh in (True, False):

@@ -81,7 +81,7 @@ def script_failure(
     )
 
 
-def ungraded(workflow: Workflow, problem: Problem, transcript: list[Any]) -> UngradedError:
+def ungraded_error(workflow: Workflow, problem: Problem, transcript: list[Any]) -> UngradedError:
     """The error for an episode whose tests the sandbox could not run."""
     return UngradedError(
         f"{workflow.name}, problem {problem.id}: the sandbox could not run an answer's tests (its "

@@ -40,20 +40,20 @@ def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
     problem, log = episode.problem, episode.log
     hasher = hashlib.blake2b(episode.workflow.spec_digest, digest_size=16)
     # The text too: an id does not say what its file contains.
-    hasher.update(_fed(b"p", problem.id) + _fed(b"p", problem.text))
+    hasher.update(_feed(b"p", problem.id) + _feed(b"p", problem.text))
     hashes: dict[int, str] = {}
     done = 0
     for length in sorted(set(lengths)):
         if length > done:
             for entry in log[done:length]:
                 is_reply = isinstance(entry, str)
-                hasher.update(_fed(b"r", entry) if is_reply else _fed(b"e", repr(tuple(entry))))
+                hasher.update(_feed(b"r", entry) if is_reply else _feed(b"e", repr(tuple(entry))))
             done = length
         hashes[length] = hasher.hexdigest()
     return hashes
 
 
-def _fed(kind: bytes, text: str) -> bytes:
+def _feed(kind: bytes, text: str) -> bytes:
     raw = text.encode("utf-8", "surrogatepass")
     return b"%b%d:%b" % (kind, len(raw), raw)
 

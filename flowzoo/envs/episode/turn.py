@@ -23,7 +23,7 @@ from flowzoo.envs.tools.tool import Tool
 from flowzoo.errors import DivergedError
 
 
-def copied(messages: Sequence[Message]) -> list[Message]:
+def copy_messages(messages: Sequence[Message]) -> list[Message]:
     """An independent copy of a chat."""
     return [
         copy.deepcopy(message) if "tool_calls" in message else message.copy()
@@ -51,7 +51,7 @@ class Turn:
         self.reply: Reply | None = None
         self.said = ""  # the whole reply, thoughts included, once there is one
         self.messages: list[Message] = (
-            [{"role": "user", "content": seen}] if isinstance(seen, str) else copied(seen)
+            [{"role": "user", "content": seen}] if isinstance(seen, str) else copy_messages(seen)
         )
 
     def observe(self) -> list[Message]:
@@ -59,7 +59,7 @@ class Turn:
         messages = self.messages
         if len(messages) == 1:  # mostly: without a comprehension's frame
             return [messages[0].copy()]
-        return copied(messages)
+        return copy_messages(messages)
 
 
 def prompt_digest(messages: Sequence[Message]) -> bytes:
@@ -118,7 +118,7 @@ def replay_trace(
     return ReplayTrace(rows, [effect_key(effect) for effect in effects], done)
 
 
-def diverged(workflow: str, what: str) -> DivergedError:
+def diverged_error(workflow: str, what: str) -> DivergedError:
     """The error for a replay that differs from the first run in `what`."""
     return DivergedError(
         f"{workflow}: {what} when the episode was replayed. play() must not use clocks, globals "
@@ -130,11 +130,11 @@ def check_turns(workflow: str, before: ReplayTrace, opened: Sequence[Turn]) -> N
     """Raise `DivergedError` unless the opened turns equal the turns of the trace."""
     for turn in opened:
         if turn.call >= len(before.turns):
-            raise diverged(workflow, f"{turn.agent} was asked once more")
+            raise diverged_error(workflow, f"{turn.agent} was asked once more")
         agent, phase, prompt, tools = before.turns[turn.call]
         now = prompt_digest(turn.messages) if isinstance(prompt, bytes) else turn.messages
         if (turn.agent, turn.phase, now, turn.tools) != (agent, phase, prompt, tools):
-            raise diverged(workflow, f"call {turn.call} ({agent}) was asked something else")
+            raise diverged_error(workflow, f"call {turn.call} ({agent}) was asked something else")
 
 
 def check_effects(
@@ -143,4 +143,4 @@ def check_effects(
     """Raise `DivergedError` unless `effects`, from number `first` on, repeat the trace."""
     now = [effect_key(effect) for effect in effects]
     if now != list(before.questions[first : first + len(now)]):
-        raise diverged(workflow, f"effect {first} asked about something else")
+        raise diverged_error(workflow, f"effect {first} asked about something else")

@@ -43,7 +43,7 @@ def running_script(frame: FrameType | None) -> RunningScript | None:
 
 
 @contextmanager
-def watched(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
+def watch(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
     """Report every script that the main thread runs for `long_s` CPU seconds without a yield."""
     # Nothing can end such a script safely: another thread cannot stop it, and an exception from a
     # signal would meet its `except` clauses and locks half-way: it is only reported.

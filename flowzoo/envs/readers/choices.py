@@ -130,8 +130,8 @@ _PIECE = re.compile(r"[,;:()]| and | but | while | whereas | because | since ")
 
 def read_choice(text: str, count: int) -> int | None:
     """The number within 1..count of the candidate that a reply chooses, or None."""
-    named = _named(prose(text), count)
-    box = _boxed(text, count)
+    named = _mark_numbers(prose(text), count)
+    box = _read_box(text, count)
     if box is not None:
         return None if _denies(text, named, box, count) else box
     whole = _BARE.fullmatch(named) or _ALONE.fullmatch(named)
@@ -139,15 +139,15 @@ def read_choice(text: str, count: int) -> int | None:
         return _within(whole[1], count)
     if DOUBT.search(named):
         return None
-    return _stated(sentences(named), count)
+    return _read_statement(sentences(named), count)
 
 
-def _boxed(text: str, count: int) -> int | None:
+def _read_box(text: str, count: int) -> int | None:
     """The number in the last box, alone or as a candidate's."""
     content = extract(text, "strict")
     if content is None or len(content) > 60:
         return None
-    named = _named(prose(content), count)
+    named = _mark_numbers(prose(content), count)
     match = re.fullmatch(r"(?:number )?(\d{1,4})\.?", named) or re.fullmatch(rf"{_T}\.?", named)
     return _within(match[1], count) if match and named.isprintable() else None
 
@@ -155,22 +155,22 @@ def _boxed(text: str, count: int) -> int | None:
 def _denies(text: str, statement: str, box: int, count: int) -> bool:
     """True if the words of a reply contradict its box."""
     parts = sentences(statement)
-    right = {number for part in parts for number in _claimed(part)}
+    right = {number for part in parts for number in _read_claims(part)}
     if right and box not in right:
         return True
-    if box not in right and any(box in _denied(part) for part in parts):
+    if box not in right and any(box in _read_denials(part) for part in parts):
         return True
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    before = _named(prose(text[text.rfind("\n", 0, start) + 1 : start]), count)
+    before = _mark_numbers(prose(text[text.rfind("\n", 0, start) + 1 : start]), count)
     named = _numbers((sentences(before) or [""])[-1])
     return bool(named) and box not in named and not _NEGATIVE.search(before)
 
 
-def _stated(parts: list[str], count: int) -> int | None:
+def _read_statement(parts: list[str], count: int) -> int | None:
     """The one candidate that the sentences call right, or that they are about."""
     if any("?" in part and "⟦" in part for part in parts) or any(map(_ANY.search, parts)):
         return None
-    claims = [_claimed(part) for part in parts]
+    claims = [_read_claims(part) for part in parts]
     chosen = set().union(*claims)
     if not chosen:
         return _only(parts, count)
@@ -185,7 +185,7 @@ def _stated(parts: list[str], count: int) -> int | None:
     return number if clear and agreed else None
 
 
-def _claimed(part: str) -> set[int]:
+def _read_claims(part: str) -> set[int]:
     """The numbers of the candidates that a sentence calls right; none if it asks."""
     if "?" in part:
         return set()
@@ -199,7 +199,7 @@ def _claimed(part: str) -> set[int]:
     return numbers | {int(match[1]) for match in _BARE_CLAIM.finditer(part)}
 
 
-def _denied(part: str) -> set[int]:
+def _read_denials(part: str) -> set[int]:
     """The numbers of the candidates that a sentence calls wrong."""
     return {
         int(number)
@@ -219,7 +219,7 @@ def _is_clear(part: str) -> bool:
 
 def _agrees(part: str, number: int, after: bool) -> bool:
     """True if a sentence does not weaken the claim of a candidate."""
-    denied = _denied(part)
+    denied = _read_denials(part)
     if number in denied:
         return False
     rest = _DENIALS.sub(" ", part)
@@ -254,7 +254,7 @@ def _within(number: str, count: int) -> int | None:
     )
 
 
-def _named(statement: str, count: int) -> str:
+def _mark_numbers(statement: str, count: int) -> str:
     """Words with `⟦1,3⟧` in place of "candidates 1 and 3"; `⟦0⟧` means the others."""
 
     def token(match: re.Match[str]) -> str:
@@ -262,14 +262,14 @@ def _named(statement: str, count: int) -> str:
             return "⟦0⟧"
         if match["place"]:
             return f"⟦{_VALUES.get(match['place'], count)}⟧"
-        return f"⟦{','.join(_listed(match[1]))}⟧"
+        return f"⟦{','.join(_split_list(match[1]))}⟧"
 
     statement = _MENTION.sub(token, statement)
     joint = re.compile(r"⟧(?:, | and |, and | or |, or | & | ?/ ?| as well as )⟦")
     return re.sub(r":\s+⟦", ": ⟦", joint.sub(",", statement))
 
 
-def _listed(text: str) -> Iterator[str]:
+def _split_list(text: str) -> Iterator[str]:
     """The numbers of a list in words or digits."""
     for word in re.findall(rf"\d+|{'|'.join(_WORDS)}", text):
         yield str(_VALUES.get(word, word))

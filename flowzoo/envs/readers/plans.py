@@ -51,7 +51,7 @@ _CLAUSE = re.compile(
 def read_plan(text: str, word: str, most: int) -> tuple[str, ...] | None:
     """Texts that are labeled `word` and a number, or items of a plain list; at most `most`."""
     reply = visible(text)
-    steps = _labeled(reply, word) or _listed(reply, word)
+    steps = _read_labeled(reply, word) or _read_list(reply, word)
     return tuple(steps[:most]) or None
 
 
@@ -64,7 +64,7 @@ def _label(word: str) -> re.Pattern[str]:
     return re.compile(rf"^{_FRONT}{name}{mark}(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
-def _labeled(reply: str, word: str) -> list[str]:
+def _read_labeled(reply: str, word: str) -> list[str]:
     """The texts behind labels; below them where the line of the label has none."""
     if word.lower() not in reply.lower().replace("-", ""):
         return []
@@ -102,7 +102,7 @@ def _plain(text: str) -> str:
     return text
 
 
-def _listed(reply: str, word: str) -> list[str]:
+def _read_list(reply: str, word: str) -> list[str]:
     """The entries of a numbered list, if it is plainly one of strategies or parts."""
     if len(reply) > LONGEST or _SOLVED.search(reply):
         return []

@@ -96,7 +96,7 @@ def read_verdict(text: str) -> bool | None:
         # A result that is boxed behind the verdict takes nothing back; two verdicts do.
         contents = {match[1].lower() for match in _BOXED.finditer(visible(text))}
         boxed = VERDICTS[contents.pop()] if len(contents) == 1 else None
-    return boxed if boxed is not None else _worded(sentences(_ISNT.sub(r"\1 not", prose(text))))
+    return boxed if boxed is not None else _read_words(sentences(_ISNT.sub(r"\1 not", prose(text))))
 
 
 def boxed_verdict(text: str) -> bool | None:
@@ -104,7 +104,7 @@ def boxed_verdict(text: str) -> bool | None:
     return boxed_choice(text, VERDICTS)
 
 
-def _worded(parts: list[str]) -> bool | None:
+def _read_words(parts: list[str]) -> bool | None:
     """The verdict of the first or last sentence, if none of the others speaks against it."""
     parts = [part for part in parts if not _HEADINGS.fullmatch(part)]
     if not parts or any(map(_is_open, parts)):

@@ -13,7 +13,7 @@ import numpy as np
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.render.transcript import COLORS, SHORT, facts_line, printable, remarks, verdict
 from flowzoo.errors import need_module
-from flowzoo.extras import installed
+from flowzoo.extras import is_installed
 
 if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
@@ -46,7 +46,7 @@ class TextLine(NamedTuple):
 
 def can_draw() -> bool:
     """Return whether what draws pictures is installed."""
-    return all(installed(module) for module in NEEDED)
+    return all(is_installed(module) for module in NEEDED)
 
 
 @lru_cache(maxsize=1)
@@ -72,7 +72,7 @@ def to_array(episode: Episode) -> np.ndarray:
 
     columns = int((WIDTH - 2 * MARGIN) / font.getlength("M"))
     rows = (HEIGHT - 2 * MARGIN) // LEADING
-    head, *body = [part for line in picture_lines(episode) for part in folded(line, columns)]
+    head, *body = [part for line in picture_lines(episode) for part in fold(line, columns)]
     visible_lines = [head, *body[-(rows - 1) :]]
     picture = Image.new("RGB", (WIDTH, HEIGHT), RGB["ground"])
     draw: Any = ImageDraw.Draw(picture)
@@ -113,7 +113,7 @@ def _remarks(episode: Episode, phase: int) -> list[TextLine]:
     return [TextLine(f"  {printable(line, SHORT)}", "dim") for line in remarks(episode, phase)]
 
 
-def folded(line: TextLine, columns: int) -> list[TextLine]:
+def fold(line: TextLine, columns: int) -> list[TextLine]:
     """A line in pieces of at most `columns` characters, its spaces kept."""
     text = line.text.expandtabs(4)
     if len(text) <= columns:

@@ -119,10 +119,10 @@ def verdict(episode: Episode) -> str:
     """Summary of a finished episode: one line, or more if it would be long."""
     settled = episode_rewards(episode)
     answer = episode.finished().answer
-    parts = [_named("answer", answer) if answer is not None else "no answer"]
+    parts = [_with_name("answer", answer) if answer is not None else "no answer"]
     if episode.truncated:
         parts = ["cut off by max_cycles"]
-    parts += [_named("gold", episode.problem.gold), f"score {settled.score:g}"]
+    parts += [_with_name("gold", episode.problem.gold), f"score {settled.score:g}"]
     line = "; ".join(parts)
     return "\n".join(parts) if "\n" in line or len(line) > NARROW else line
 
@@ -134,7 +134,7 @@ def facts_line(episode: Episode) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _named(name: str, text: str) -> str:
+def _with_name(name: str, text: str) -> str:
     # `name text`, or the text below its name where it has several lines.
     several = "\n" in text
     text = printable(text, LONGEST if several else SHORT)

@@ -24,7 +24,7 @@ from flowzoo.envs.testing.leaks import check_gold_leaks, check_phase_leaks, chec
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,
     advance,
-    guarded,
+    guard,
     play_out,
     problem_at,
     sampled_reply,
@@ -62,7 +62,7 @@ __all__ = [
     "check_task",
     "check_truth_blindness",
     "check_workflow",
-    "guarded",
+    "guard",
     "play_out",
     "problem_at",
     "sampled_reply",

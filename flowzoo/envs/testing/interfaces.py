@@ -11,7 +11,7 @@ from flowzoo.envs.api.solo import SoloEnv, own_agents
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,
     expert_roles,
-    guarded,
+    guard,
     require,
     sampled_reply,
     strict_warnings,
@@ -27,10 +27,10 @@ def check_api(workflow: Workflow, cycles: int = 200) -> None:
     from pettingzoo.test import api_test, render_test, seed_test
 
     with strict_warnings(workflow), contextlib.redirect_stdout(io.StringIO()):
-        api_test(guarded(workflow), num_cycles=cycles)
-        seed_test(lambda: guarded(workflow), num_cycles=cycles)
+        api_test(guard(workflow), num_cycles=cycles)
+        seed_test(lambda: guard(workflow), num_cycles=cycles)
         # The stub says `() -> Env`, but render_test passes the render mode by keyword.
-        render_test(partial(guarded, workflow))  # type: ignore[arg-type]
+        render_test(partial(guard, workflow))  # type: ignore[arg-type]
 
 
 def check_parallel(workflow: Workflow, cycles: int = 60) -> None:
@@ -70,7 +70,7 @@ def check_hostile(workflow: Workflow) -> None:
     """Hostile replies, from every agent and from one role alone, never raise: they are scored."""
     for role in (None, *workflow.role_counts()):
         for name, text in HOSTILE.items():
-            env = guarded(workflow)
+            env = guard(workflow)
             env.reset(seed=0)
             for number, agent in enumerate(env.agent_iter()):
                 _, reward, terminated, truncated, _ = env.last()

@@ -58,7 +58,7 @@ def _phase_views(workflow: Workflow, number: int, phase: int, variant: str) -> l
     return views
 
 
-def pinned(workflow: Workflow, problem: Problem, effect: Effect, truth: random.Random) -> Any:
+def pin_result(workflow: Workflow, problem: Problem, effect: Effect, truth: random.Random) -> Any:
     """The result of an effect; where it tells ground truth, one that comes from `truth` instead."""
     # Ground truth are grades, and runs on hidden tests of the problem.
     if isinstance(effect, Grade):
@@ -72,15 +72,13 @@ def pinned(workflow: Workflow, problem: Problem, effect: Effect, truth: random.R
     return resolve(workflow.task, [(problem, effect)], workflow.judge)[0]
 
 
-def pinned_course(
-    workflow: Workflow, problem: Problem, number: int, truth: random.Random
-) -> Episode:
+def play_pinned(workflow: Workflow, problem: Problem, number: int, truth: random.Random) -> Episode:
     """An episode whose replies are a function of `number` and whose truth comes from `truth`."""
     episode = Episode(workflow, problem, "pinned")
     while not episode.done:
         if episode.effects:
             results: list[EffectResult] = [
-                pinned(workflow, problem, effect, truth) for effect in episode.effects
+                pin_result(workflow, problem, effect, truth) for effect in episode.effects
             ]
             episode.resolve(results)
             continue
@@ -111,7 +109,7 @@ def check_gold_leaks(workflow: Workflow) -> None:
             problem = problem_at(workflow, number)
             planted = replace(problem, gold=canary, meta=planted_meta(problem.meta, canary))
             # Truth is pinned: only a gold answer that the script itself reads can differ.
-            episode = pinned_course(workflow, planted, number, random.Random(number))
+            episode = play_pinned(workflow, planted, number, random.Random(number))
             for turn in episode.turns:
                 for message in turn.messages:
                     leaked = canary in message["content"]
@@ -130,7 +128,7 @@ def check_truth_blindness(workflow: Workflow) -> None:
         for seed in range(4):
             problem = problem_at(workflow, number)
             truth = key_rng("grades", number, seed)
-            episode = pinned_course(workflow, problem, number, truth)
+            episode = play_pinned(workflow, problem, number, truth)
             asks = [(turn.agent, prompt_digest(turn.messages)) for turn in episode.turns]
             courses.append((asks, episode.finished().answer))
         same = all(course == courses[0] for course in courses)

@@ -53,7 +53,7 @@ def require(condition: bool, message: str) -> None:
         raise AssertionError(message)
 
 
-def pickled(subject: object) -> bytes:
+def pickle_bytes(subject: object) -> bytes:
     """`subject` as `pickle` stores it."""
     try:
         return pickle.dumps(subject)
@@ -79,7 +79,7 @@ def strict_warnings(workflow: Workflow) -> Iterator[None]:
         yield
 
 
-def guarded(workflow: Workflow, **options: object) -> Guard:
+def guard(workflow: Workflow, **options: object) -> Guard:
     """A guarded environment of `workflow`."""
     return Guard(WorkflowEnv(workflow, **options))  # type: ignore[arg-type]
 

@@ -17,8 +17,8 @@ from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.playthrough import (
-    guarded,
-    pickled,
+    guard,
+    pickle_bytes,
     play_out,
     problem_at,
     require,
@@ -33,7 +33,7 @@ def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
     """Equal seeds agree over whole episodes; different seeds give different problems."""
 
     def trace(seed: int) -> list[Any]:
-        env = guarded(workflow)
+        env = guard(workflow)
         rows: list[Any] = []
         for number in range(episodes):
             env.reset(seed=seed if number == 0 else None)
@@ -47,7 +47,7 @@ def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
 
 def check_returns(workflow: Workflow, episodes: int = 20) -> None:
     """Rewards from `last()`, dead steps included, add up to each agent's reported return."""
-    env = guarded(workflow)
+    env = guard(workflow)
     for number in range(episodes):
         env.reset(seed=number)
         paid = dict.fromkeys(env.possible_agents, 0.0)
@@ -95,7 +95,7 @@ def check_forks(workflow: Workflow) -> None:
 
     A script that is not pure fails here: its replay asks something else.
     """
-    pickled(workflow)
+    pickle_bytes(workflow)
     env = WorkflowEnv(workflow)
     env.reset(seed=3)
     copies: list[WorkflowEnv] = []
@@ -129,7 +129,7 @@ def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
 
     No problem's text reaches another's prompts, and an episode ends as it does alone.
     """
-    problems = [_marked(problem_at(workflow, index), index) for index in range(episodes)]
+    problems = [_mark(problem_at(workflow, index), index) for index in range(episodes)]
     finished = [Episode(workflow, problem, str(number)) for number, problem in enumerate(problems)]
     _move_together(finished, random.Random(0))
     for episode in finished:
@@ -168,5 +168,5 @@ def _marker(key: str | int) -> str:
     return f"marker-{key}-end"
 
 
-def _marked(problem: Problem, number: int) -> Problem:
+def _mark(problem: Problem, number: int) -> Problem:
     return replace(problem, text=f"{problem.text} ({_marker(number)})")

@@ -17,7 +17,7 @@ from typing import Any
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task
-from flowzoo.envs.testing.playthrough import HOSTILE, expert_replies, pickled, require
+from flowzoo.envs.testing.playthrough import HOSTILE, expert_replies, pickle_bytes, require
 from flowzoo.envs.testing.slow_replies import check_readers, time_limit
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest
@@ -215,7 +215,7 @@ def check_classes(task: Task) -> None:
 
 def check_copies(task: Task) -> None:
     """A pickled copy has the same problems and grades, here and in another process."""
-    stored = pickled(task)
+    stored = pickle_bytes(task)
     here = digests(task)
     require(digests(pickle.loads(stored)) == here, "a pickled copy has other problems")  # noqa: S301 - made above
     answer = elsewhere(task, stored)

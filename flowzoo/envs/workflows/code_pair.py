@@ -60,7 +60,7 @@ from flowzoo.envs.script import (
 )
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.code.problems import LEVELS
-from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests
+from flowzoo.envs.tasks.code.task import CodeTask, fence, grading_tests
 from flowzoo.envs.tasks.task import Problem, read_levels
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, check_choice
@@ -69,11 +69,11 @@ from flowzoo.reward.code.pair import (
     HIGHEST,
     Parts,
     cooperation,
-    joined,
+    function_nodes,
+    join_programs,
     may_cooperate,
-    own_nodes,
     pair_reward,
-    parsed,
+    parse_code,
     variants,
 )
 from flowzoo.reward.code.score import extract_code
@@ -87,7 +87,7 @@ def split_solution(solution: str, entry: str) -> tuple[str, str]:
     """Texts of a helper and a main function that do together what `solution` does."""
     # The first expression that depends on the arguments alone becomes `aux`. Where there is none,
     # `aux` is the whole solution and main a wrapper around it.
-    tree = parsed(solution)
+    tree = parse_code(solution)
     function = next(
         (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry), None
     ) if tree is not None else None  # fmt: skip
@@ -110,7 +110,7 @@ def movable_parts(function: ast.FunctionDef, arguments: frozenset[str]) -> Itera
     # Arguments that the function assigns anew do not count.
     assigned = {
         node.id
-        for node in own_nodes(function)
+        for node in function_nodes(function)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
     }
     for outer in ast.walk(function):
@@ -173,7 +173,7 @@ def syntax_note(code: str | None) -> str:
     """Error text for invalid Python, in one line; "" for a valid program."""
     if code is None:
         return "Your last reply had no ```python block."
-    if parsed(code) is not None:
+    if parse_code(code) is not None:
         return ""
     try:
         ast.parse(code)
@@ -251,7 +251,7 @@ class CodePair(Workflow):
             yield InterimScore(reward / HIGHEST)
             if turns == self.max_turns:
                 break
-            run = self.task.trial(problem, joined(helper, main))
+            run = self.task.trial(problem, join_programs(helper, main))
             ran = (yield run) if main is not None and run.tests else None
             if ran is not None and ran.status == "AC":
                 break
@@ -266,7 +266,7 @@ class CodePair(Workflow):
             "cooperation": together,
             **parts,
         }
-        return Outcome(joined(helper, main) if main else None, reward / HIGHEST, facts)
+        return Outcome(join_programs(helper, main) if main else None, reward / HIGHEST, facts)
 
     def check(self, problem: Problem) -> None:
         """Raise `UsageError` unless the problem asks for a plain function."""
@@ -301,7 +301,7 @@ class CodePair(Workflow):
         parts = {**pair_reward(helper, main, entry, 0.0), **NO_COOPERATION}
         if main is None or parts["main"] == 0.0:
             return parts
-        run = self.task.trial(problem, joined(helper, main))._replace(tests=hidden)
+        run = self.task.trial(problem, join_programs(helper, main))._replace(tests=hidden)
         ran = yield run
         passed = passes(ran)
         parts["tests"] = sum(passed) / len(passed) if passed else 0.0
@@ -324,13 +324,13 @@ class CodePair(Workflow):
         """The reference, cut in two; if wrong, an `aux` or a function that returns nothing new."""
         helper, main = split_solution(problem.meta["solution"], problem.meta["entry"])
         if role == "helper":
-            return fenced(helper if right else "def aux(*args):\n    return args")
-        return fenced(main) if right else self.task.solve(problem, rng, False)
+            return fence(helper if right else "def aux(*args):\n    return args")
+        return fence(main) if right else self.task.solve(problem, rng, False)
 
     def samples(self) -> tuple[str, ...]:
         return (
             *self.task.samples(),
-            fenced("def aux(x):\n    return x + 3"),
-            fenced("def f(x):\n    return aux(x) * 4"),
-            fenced("def f(x):\n    aux(x)\n    return x"),
+            fence("def aux(x):\n    return x + 3"),
+            fence("def f(x):\n    return aux(x) * 4"),
+            fence("def f(x):\n    aux(x)\n    return x"),
         )

@@ -58,7 +58,7 @@ from flowzoo.envs.script import (
     Script,
 )
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.code.task import CodeTask, fenced, grading_tests
+from flowzoo.envs.tasks.code.task import CodeTask, fence, grading_tests
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Credit, CreditRule, Workflow
 from flowzoo.errors import UsageError
@@ -196,7 +196,7 @@ class CoderTester(Workflow):
         report = "Mismatches:\n" + "\n".join(lines) if lines else "Nothing could be run."
         return self.prompts["board"].format(
             prompt=prompt,
-            program=unread if last.program is None else fenced(last.program),
+            program=unread if last.program is None else fence(last.program),
             tests="\n".join(map(show_case, last.tests)) if last.tests else unread,
             report=report,
         )
@@ -210,7 +210,7 @@ class CoderTester(Workflow):
         tests = [t for t in problem.meta["public"] if isinstance(t, StdinTest | CallTest)]
         cases = [json.loads(show_case(test)) for test in tests[:MOST_CASES]]
         if not right:
-            cases = [{**case, "output": _spoiled(case["output"])} for case in cases]
+            cases = [{**case, "output": _spoil(case["output"])} for case in cases]
         return f"```json\n{json.dumps(cases)}\n```"
 
     def samples(self) -> tuple[str, ...]:
@@ -233,7 +233,7 @@ def code_form(ran: Ran | None) -> float:
     return 1.0 if all(case.status in ("AC", "WA") for case in ran.cases) else 0.5
 
 
-def _spoiled(value: Any) -> Any:
+def _spoil(value: Any) -> Any:
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, int | float):

@@ -82,7 +82,7 @@ class ToolProposal(NamedTuple):
         return self.actions is not None
 
 
-def shortened(text: str, most: int = SHOWN) -> str:
+def shorten(text: str, most: int = SHOWN) -> str:
     """`text` with its middle left out if it is longer than `most` characters."""
     if len(text) <= most:
         return text
@@ -97,7 +97,7 @@ def report(ran: Ran | None) -> str:
     if ran.status == "AC":
         return "The program ran."
     detail = ran.cases[0].detail if ran.cases else ""
-    return f"The program failed ({ran.status}{': ' if detail else ''}{shortened(detail, 200)})."
+    return f"The program failed ({ran.status}{': ' if detail else ''}{shorten(detail, 200)})."
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,9 @@ class ToolPlanner(Workflow):
             return self.prompts["planner_alone"].format(prompt=prompt, report=report(None))
         return self.prompts["planner"].format(
             prompt=prompt,
-            program=shortened(proposal.program),
+            program=shorten(proposal.program),
             report=report(proposal.ran),
-            output=shortened(proposal.ran.output.strip()) or "(nothing)",
+            output=shorten(proposal.ran.output.strip()) or "(nothing)",
             actions=proposal.actions or "none",
         )
 

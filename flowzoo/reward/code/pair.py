@@ -94,7 +94,7 @@ def _aux_changed(value):
 )
 
 
-def parsed(code: str | None) -> ast.Module | None:
+def parse_code(code: str | None) -> ast.Module | None:
     """The syntax tree of a reply's code, or None. Never raises."""
     if code is None:
         return None
@@ -106,7 +106,7 @@ def parsed(code: str | None) -> ast.Module | None:
         return None
 
 
-def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+def function_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
     """Yield the nodes of a function, except nodes of functions and classes that it defines."""
     stack: list[ast.AST] = list(function.body)
     while stack:
@@ -116,12 +116,12 @@ def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
             stack.extend(ast.iter_child_nodes(node))
 
 
-def defined(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
+def find_function(tree: ast.Module | None, name: str) -> ast.FunctionDef | None:
     """The last top-level definition of the function `name` that returns something, or None."""
     for node in reversed(tree.body if tree is not None else ()):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             returns = any(
-                isinstance(n, ast.Return) and n.value is not None for n in own_nodes(node)
+                isinstance(n, ast.Return) and n.value is not None for n in function_nodes(node)
             )
             return node if returns else None
     return None
@@ -197,9 +197,9 @@ def is_call_of_aux(call: ast.Call) -> bool:
     return plain and isinstance(call.func, ast.Name) and call.func.id == AUX
 
 
-def joined(helper: str | None, main: str | None) -> str:
+def join_programs(helper: str | None, main: str | None) -> str:
     """The program of a pair: the helper's text, if it parses, and then main's."""
-    return f"{helper}\n\n{main}\n" if parsed(helper) is not None else f"{main}\n"
+    return f"{helper}\n\n{main}\n" if parse_code(helper) is not None else f"{main}\n"
 
 
 def variants(helper: str, main: str) -> tuple[str, ...]:
@@ -210,8 +210,8 @@ def variants(helper: str, main: str) -> tuple[str, ...]:
 
 def may_cooperate(helper: str | None, main: str | None, entry: str) -> bool:
     """Return True if running the variants can find cooperation at all."""
-    tree, other = parsed(main), parsed(helper)
-    if tree is None or defined(other, AUX) is None or defined(tree, entry) is None:
+    tree, other = parse_code(main), parse_code(helper)
+    if tree is None or find_function(other, AUX) is None or find_function(tree, entry) is None:
         return False
     return calls(tree, AUX) and not binds(tree, AUX) and not uses_introspection(tree)
 
@@ -241,7 +241,7 @@ def cooperation(
         return {"calls": 0.0, "depth": 0.0, "ignored": 0.0}
     # WA: it ended well with another output. A failure alone would be met by `aux(x) + 0`.
     used = any(statuses[index] == "WA" for statuses in changed for index in good)
-    function = defined(parsed(main), entry)
+    function = find_function(parse_code(main), entry)
     thin = all(alone[index] for index in good) or function is None or is_wrapper(function)
     measured = [value for value in values if value]
     thin = thin or (len(measured) > 1 and len(set(measured)) == 1)
@@ -254,10 +254,10 @@ def cooperation(
 
 def pair_reward(helper: str | None, main: str | None, entry: str, passed: float) -> Parts:
     """The parts that need no cooperation: definitions, syntax and the share of tests passed."""
-    helper_module, main_module = parsed(helper), parsed(main)
+    helper_module, main_module = parse_code(helper), parse_code(main)
     return {
-        "helper": 0.4 if defined(helper_module, AUX) is not None else 0.0,
-        "main": 0.6 if defined(main_module, entry) is not None else 0.0,
+        "helper": 0.4 if find_function(helper_module, AUX) is not None else 0.0,
+        "main": 0.6 if find_function(main_module, entry) is not None else 0.0,
         "syntax": 0.5 if helper_module is not None and main_module is not None else 0.0,
         "tests": passed,
     }

@@ -260,7 +260,7 @@ def _leaves(answers: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
     return [leaf for part in answers for leaf in (part.items if part.kind == "list" else (part,))]
 
 
-def _listed(parts: list[ParsedAnswer], flat: bool) -> ParsedAnswer:
+def _make_list(parts: list[ParsedAnswer], flat: bool) -> ParsedAnswer:
     # A list; `n = 1, 2, 3` labels the whole, and `±` inside adds two items.
     if flat:
         parts = [
@@ -602,11 +602,11 @@ class _Reader:
             nested = [self.read(a, b) for a, b in parts]
             is_assignment = all(part.label or part.kind == "list" for part in nested)
             if strong == ";" or (is_assignment and any(part.label for part in _leaves(nested))):
-                return _listed(nested, flat=False)
+                return _make_list(nested, flat=False)
         parts = self.parts(start, end, [idx for idx, _ in cuts])
         if len(parts) > MAX_ITEMS:
             raise AnswerTooLargeError
-        answer = _listed([self.read(a, b) for a, b in parts], flat=True)
+        answer = _make_list([self.read(a, b) for a, b in parts], flat=True)
         separators = {self.tokens[idx].text.strip(" ,;").lower() for idx, _ in cuts}
         if separators in ({"and"}, {""}) and all(map(_is_condition, answer.items)):
             return answer._replace(shape="and" if separators == {"and"} else ",")
@@ -630,7 +630,7 @@ class _Reader:
                 self.tokens, top, relations, (start, end), self.is_name, self.is_closed
             )
             if len(slices) > 1:
-                return _listed([self.read(a, b) for a, b in slices], flat=True)
+                return _make_list([self.read(a, b) for a, b in slices], flat=True)
         if relations:
             return self.related(start, end, relations)
         operations = [idx for idx in top if self.is_operator(idx, _SET_OPS)]

@@ -102,11 +102,11 @@ def _joined_boxes(text: str, start: int, inside: str) -> str | None:
         boxes.append(before)
     if len(boxes) == 1:
         return None
-    parts = [_labeled(text, *box) for box in reversed(boxes)]
+    parts = [_read_label(text, *box) for box in reversed(boxes)]
     return ", ".join(dict.fromkeys(part for part in parts if part)) or None
 
 
-def _labeled(text: str, start: int, inside: str) -> str:
+def _read_label(text: str, start: int, inside: str) -> str:
     # The content of the box at `start` with the left-hand side that stands before it.
     begin = text.rfind("\\", max(start - 6, 0), start + 1)
     label = _LABEL_BEFORE.search(text, max(begin - 30, 0), max(begin, 0))

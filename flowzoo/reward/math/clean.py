@@ -83,11 +83,11 @@ def plain_width(text: str) -> str:
     return text.translate(_FULL_WIDTH)
 
 
-def respelled(text: str) -> str:
+def respell(text: str) -> str:
     """`text` with the rewritings of this module."""
     if text[0] in "=∴\\AaFf":
         thus = _THUS.match(text)
-        text = _introduced(text[thus.end() :] if thus else text)
+        text = _skip_introduction(text[thus.end() :] if thus else text)
     if "\\" in text:
         text = _commands(text)
     if "C" in text:
@@ -105,7 +105,7 @@ def respelled(text: str) -> str:
     return text
 
 
-def _introduced(text: str) -> str:
+def _skip_introduction(text: str) -> str:
     # `text` without words such as `\text{The total is}` in front of its value.
     match = _INTRODUCTION.match(text)
     if match is None or _RESERVED.search(match["words"] or ""):
@@ -282,13 +282,13 @@ def clean(text: str) -> str:
     if not text.isascii():
         text = plain_width(text)
     text = unwrap(text.strip())
-    text = respelled(text) if text else text
+    text = respell(text) if text else text
     if _SPECIAL.search(text):
         text = _undouble(text)
         text = _GROUPED.sub(",", text)
         text = _REALS.sub(r"(-\\infty,\\infty)", text)
         text = _SUPERSCRIPT.sub(_caret, text)
-        text = _COMMAND.sub(_spelled, text.translate(_CHARACTERS))
+        text = _COMMAND.sub(_spell, text.translate(_CHARACTERS))
         text = _DEGREES.sub("°", text)
     if "''" in text:
         text = _INCHES.sub('"', text)
@@ -313,7 +313,7 @@ def _undouble(text: str) -> str:
     return _DOUBLED.sub(lambda _: "\\", text)
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _spell(match: re.Match[str]) -> str:
     command = match[0]
     spelling = _COMMANDS.get(command)
     if spelling is not None:

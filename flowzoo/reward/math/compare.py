@@ -219,7 +219,7 @@ def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     first, second = _family(a), _family(b)
     if first is None and second is None:
         return None
-    first, second = first or _implied(a), second or _implied(b)
+    first, second = first or _implied_family(a), second or _implied_family(b)
     if first is None or second is None or len(first.members) != len(second.members):
         return False
     left = list(second.members)
@@ -231,7 +231,7 @@ def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     return True
 
 
-def _implied(answer: ParsedAnswer) -> _Family | None:
+def _implied_family(answer: ParsedAnswer) -> _Family | None:
     members = answer.items if answer.kind == "list" else (answer,)
     nodes = [item.node for item in members if item.node is not None]
     letters = frozenset[str]().union(*(symbols(node) for node in nodes))
@@ -297,7 +297,7 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
             if _are_named(named.items) and bare.kind == "list" and not _labels(bare):
                 as_written = _in_order(named.items, bare.items, rules)
                 return as_written or _in_order(_by_name(named.items), bare.items, rules)
-        return _unordered(a.items, b.items, rules)
+        return _match_unordered(a.items, b.items, rules)
     if {a.kind, b.kind} == {"list", "seq"}:
         seq, given = (a, b) if a.kind == "seq" else (b, a)
         if seq.shape != "()" or seq.is_range:
@@ -308,9 +308,9 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if {a.kind, b.kind} == {"union", "list"}:
         both = (*a.items, *b.items)
         are_sets = all(item.kind in ("seq", "set") for item in both)
-        return _unordered(a.items, b.items, rules) if are_sets else False
+        return _match_unordered(a.items, b.items, rules) if are_sets else False
     if a.kind == "union" and b.kind == "union":
-        return _unordered(a.items, b.items, rules) or None
+        return _match_unordered(a.items, b.items, rules) or None
     if a.kind == b.kind:
         return _in_order(a.items, b.items, rules) or None
     # A set written with operations may equal one written out.
@@ -408,7 +408,9 @@ def _in_order(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules
     return all_same(same(x, y, rules) for x, y in zip(a, b, strict=True))
 
 
-def _unordered(a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules) -> bool | None:
+def _match_unordered(
+    a: Sequence[ParsedAnswer], b: Sequence[ParsedAnswer], rules: Rules
+) -> bool | None:
     if len(a) != len(b):
         a, b = _distinct(a), _distinct(b)
         if len(a) != len(b):

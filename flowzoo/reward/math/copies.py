@@ -237,7 +237,7 @@ def _is_copy(
     for part in {part.key: part for part in _copied_parts(node, formulas)}.values():
         if part.key in spelled or (is_value(part) and part.key not in formulas.parts):
             continue
-        if any(same_function(_computed(part), gold) is True for gold in golds):
+        if any(same_function(_compute(part), gold) is True for gold in golds):
             return True
     return False
 
@@ -262,7 +262,7 @@ def _is_worded(node: ExprNode, formulas: Formulas) -> bool:
     return is_sign and all(arg.key in keys for arg in node.args[1:])
 
 
-def _computed(node: ExprNode) -> ExprNode:
+def _compute(node: ExprNode) -> ExprNode:
     numbers = [name for name in symbols(node) if name.startswith(WRITTEN)]
     return substitute(node, {name: num(Fraction(name.removeprefix(WRITTEN))) for name in numbers})
 

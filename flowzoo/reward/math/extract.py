@@ -113,7 +113,7 @@ def extract(
         if has_box or len(chosen) == 1:
             return answer
         chosen = chosen[1:]
-    tail = _stated(_without_marks(tail))
+    tail = _read_statement(_without_marks(tail))
     if tail is None:
         return None
     for source in chosen:
@@ -123,7 +123,7 @@ def extract(
     return None
 
 
-def _stated(tail: str) -> str | None:
+def _read_statement(tail: str) -> str | None:
     # The last `<answer>`, or what the last `"answer"` of an object says; else the text itself.
     # None where an object has no such entry, or nothing in it.
     close_at = tail.rfind("</answer>")
@@ -156,8 +156,8 @@ def _from_source(tail: str, source: AnswerSource) -> str | None:
     if source == "number":
         return _last_number(tail)
     if source == "whole":
-        return _whole(tail.strip()) or _whole(_introduced(_last_line(tail)))
-    return _last_item(_introduced(_last_line(tail)))
+        return _whole(tail.strip()) or _whole(_skip_lead(_last_line(tail)))
+    return _last_item(_skip_lead(_last_line(tail)))
 
 
 def without_thinking(text: str) -> str | None:
@@ -234,7 +234,7 @@ def _last_line(text: str) -> str:
     return line[cut:].strip() if body[cut:].strip() else line
 
 
-def _introduced(line: str) -> str:
+def _skip_lead(line: str) -> str:
     # A last line without what introduces its value: `A: 18`, `Ans. 18`, `= 18`, `-> 18`.
     lead = _LEAD.match(line)
     if lead is None or ":" in line[lead.end() :] or "=" in line[lead.end() :]:

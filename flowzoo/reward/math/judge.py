@@ -148,7 +148,7 @@ def _same_set(answer: str, gold: str) -> bool:
     inequalities = read_inequalities(gold)
     if not inequalities:
         return False
-    letter, solutions = _solved(inequalities)
+    letter, solutions = _solve(inequalities)
     return written.label in ("", letter) and bool(_set(written) == solutions)
 
 
@@ -156,7 +156,7 @@ def _is_interval_like(answer: ParsedAnswer) -> bool:
     return answer.shape != "," and (is_real_set(answer) or answer.kind in ("seq", "set"))
 
 
-def _solved(inequalities: Sequence[tuple[str, ExprNode]]) -> tuple[str, Any]:
+def _solve(inequalities: Sequence[tuple[str, ExprNode]]) -> tuple[str, Any]:
     import sympy
 
     solutions: Any = sympy.S.Reals

@@ -85,7 +85,7 @@ def negative(node: ExprNode) -> ExprNode:
     return product((MINUS_ONE, node))
 
 
-def raised(base: ExprNode, exponent: ExprNode) -> ExprNode:
+def raise_power(base: ExprNode, exponent: ExprNode) -> ExprNode:
     """A power; of a square matrix by multiplication."""
     if not is_matrix(base):
         return power(base, exponent)

@@ -77,12 +77,12 @@ def spoken_choice(text: str) -> str:
     if first:
         return first[1]
     if is_negated:
-        return _affirmed(tail)
+        return _read_affirmed(tail)
     letters = _STANDING.findall(_ARTICLE.sub(" ", tail))
     return letters[0] if len(set(letters)) == 1 else ""
 
 
-def _affirmed(tail: str) -> str:
+def _read_affirmed(tail: str) -> str:
     # The one letter of the clauses that deny nothing: `D` in `for sure D, it can't be A`.
     clauses = _CLAUSE.split(tail)
     plain = [clause for clause in clauses if not _NEGATION.search(clause)]

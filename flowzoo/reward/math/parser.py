@@ -9,7 +9,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from flowzoo.reward.math.matrices import determinant, negative, product, raised, total
+from flowzoo.reward.math.matrices import determinant, negative, product, raise_power, total
 from flowzoo.reward.math.tokens import MathToken, MathTokens, number_value
 from flowzoo.reward.math.tree import (
     HALF,
@@ -736,7 +736,7 @@ class _Parser:
                 self.at += 1
                 if self.accept("'") or self.next_text() == "prime":
                     raise AnswerSyntaxError
-                node = raised(node, self.script())
+                node = raise_power(node, self.script())
             elif token.text == "!" and token.kind == "p":
                 self.at += 1
                 node = call("factorial", [node])

@@ -47,7 +47,7 @@ def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | Non
         if line is None:
             return None
         name, slope, rest = line
-        return punctured([divide(neg(rest), num(slope))], name)
+        return puncture([divide(neg(rest), num(slope))], name)
     for inner, bound, is_inside in ((left, right, True), (right, left, False)):
         if inner.op != "call" or inner.args[0] != "abs" or symbols(bound):
             continue
@@ -87,7 +87,7 @@ def between(nodes: Sequence[ExprNode | None], ops: Sequence[str]) -> ParsedAnswe
     return ParsedAnswer("cap", items=(parts[0], parts[1]), label=parts[0].label)
 
 
-def punctured(points: list[ExprNode], label: str) -> ParsedAnswer:
+def puncture(points: list[ExprNode], label: str) -> ParsedAnswer:
     """All real numbers but `points`."""
     line = _interval(neg(const("inf")), const("inf"), "()", "")
     out = ParsedAnswer("set", items=tuple(ParsedAnswer("scalar", node=p) for p in points))
@@ -133,7 +133,7 @@ def same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
 
 def _same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
     try:
-        ends = _ordered([*_ends(a), *_ends(b)])
+        ends = _order_ends([*_ends(a), *_ends(b)])
     except _NoRealSet:
         return None
     if ends is None:
@@ -171,7 +171,7 @@ def _ends(answer: ParsedAnswer) -> list[ExprNode]:
 _SHAPES: Final = ("()", "[]", "[)", "(]")
 
 
-def _ordered(ends: Sequence[ExprNode]) -> list[ExprNode] | None:
+def _order_ends(ends: Sequence[ExprNode]) -> list[ExprNode] | None:
     # Distinct ends by size; None if two cannot be told apart.
     if len(ends) > _MOST_ENDS:
         raise _NoRealSet

@@ -79,7 +79,7 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
         spaced = 0
         if len(tokens) > MAX_TOKENS:
             raise AnswerTooLargeError
-    return _matched(tokens)
+    return _match_brackets(tokens)
 
 
 def _group_text(text: str, position: int) -> tuple[str, int] | None:
@@ -96,7 +96,7 @@ def _group_text(text: str, position: int) -> tuple[str, int] | None:
     return inside, close_at + 1
 
 
-def _matched(tokens: list[MathToken]) -> MathTokens | None:
+def _match_brackets(tokens: list[MathToken]) -> MathTokens | None:
     partner = [-1] * len(tokens)
     stack: list[tuple[int, str]] = []
     for idx, token in enumerate(tokens):

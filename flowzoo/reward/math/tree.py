@@ -69,7 +69,7 @@ def add(terms: Iterable[ExprNode]) -> ExprNode:
             rest.append(term)
     if total or not rest:
         rest.append(num(total))
-    return _joined("add", "+", rest)
+    return _join("add", "+", rest)
 
 
 def mul(factors: Iterable[ExprNode]) -> ExprNode:
@@ -86,7 +86,7 @@ def mul(factors: Iterable[ExprNode]) -> ExprNode:
         rest.append(num(total))
     if total != 1 and len(rest) == 2 and rest[0].op == "add":
         return add(mul((num(total), term)) for term in rest[0].args)
-    return _joined("mul", "*", rest)
+    return _join("mul", "*", rest)
 
 
 def neg(node: ExprNode) -> ExprNode:
@@ -150,16 +150,16 @@ def applied_letters(node: ExprNode) -> frozenset[str]:
     return letters
 
 
-def unapplied(node: ExprNode, letters: frozenset[str]) -> ExprNode:
+def unapply(node: ExprNode, letters: frozenset[str]) -> ExprNode:
     """The tree with `letters` read as factors of the brackets behind them, not as functions."""
     op, args = node.op, node.args
     if op == "pow" and _is_applied(args[0], letters):
         base = args[0]
-        inside = unapplied(base.args[1], letters)
-        return mul((sym(base.args[0][1:]), power(inside, unapplied(args[1], letters))))
+        inside = unapply(base.args[1], letters)
+        return mul((sym(base.args[0][1:]), power(inside, unapply(args[1], letters))))
     if _is_applied(node, letters):
-        return mul((sym(args[0][1:]), unapplied(args[1], letters)))
-    new = [unapplied(arg, letters) if isinstance(arg, ExprNode) else arg for arg in args]
+        return mul((sym(args[0][1:]), unapply(args[1], letters)))
+    new = [unapply(arg, letters) if isinstance(arg, ExprNode) else arg for arg in args]
     return _rebuilt(op, new, node)
 
 
@@ -222,7 +222,7 @@ def _flat(op: str, nodes: Iterable[ExprNode]) -> list[ExprNode]:
     return flat
 
 
-def _joined(op: str, sign: str, nodes: list[ExprNode]) -> ExprNode:
+def _join(op: str, sign: str, nodes: list[ExprNode]) -> ExprNode:
     if len(nodes) == 1:
         return nodes[0]
     nodes.sort(key=_key)

@@ -142,16 +142,18 @@ def grounding(text: str, source: SourceText, form: Form) -> dict[str, float]:
             sum(w in source.content for w in content_words) / len(content_words), *limits.precision
         ),
         "order": ramp(followed, *limits.order),
-        "relations": min(ramp(_related(content(p), source), *limits.relations) for p in parts),
+        "relations": min(
+            ramp(_share_related(content(p), source), *limits.relations) for p in parts
+        ),
         "own_words": min(
-            ramp(_copied(tokens, source.runs), 0.75, 0.5),
-            ramp(_copied(content_words, source.content_runs), 0.8, 0.55),
-            ramp(_followed(tokens, source), *limits.followed),
-            *(ramp(_moved_about(part, source), 0.75, 0.45) for part in parts),
+            ramp(_share_copied(tokens, source.runs), 0.75, 0.5),
+            ramp(_share_copied(content_words, source.content_runs), 0.8, 0.55),
+            ramp(_share_followed(tokens, source), *limits.followed),
+            *(ramp(_share_moved(part, source), 0.75, 0.45) for part in parts),
         ),
         "variety": _variety(tokens, content_words),
         "function_words": _function_words(tokens),
-        "grammar": min(ramp(_misplaced(part), 0.35, 0.15) for part in parts),
+        "grammar": min(ramp(_share_misplaced(part), 0.35, 0.15) for part in parts),
     }
     product = 1.0
     for value in checks.values():
@@ -172,7 +174,7 @@ def pair_grounding(
     """
     grounds = [grounding(text, source, form)["grounding"] for text in (first, second)]
     first_words, second_words = words(first)[:MOST_WORDS], words(second)[:MOST_WORDS]
-    repeated = _copied(second_words, frozenset(_runs(first_words))) if second_words else 1.0
+    repeated = _share_copied(second_words, frozenset(_runs(first_words))) if second_words else 1.0
     parts = {
         "grounding_0": grounds[0],
         "grounding_1": grounds[1],
@@ -194,7 +196,7 @@ def _subsequence(tokens: list[str], source: list[str]) -> int:
     return LCSseq.similarity(tokens, source)
 
 
-def _followed(tokens: list[str], source: SourceText) -> float:
+def _share_followed(tokens: list[str], source: SourceText) -> float:
     # Return the share of the words of the source that follow each other as they do there.
     # Taken part by part: the source told twice over is followed twice.
     followed = pairs_in_source = 0
@@ -205,7 +207,7 @@ def _followed(tokens: list[str], source: SourceText) -> float:
     return followed / pairs_in_source if pairs_in_source else 0.0
 
 
-def _moved_about(tokens: list[str], source: SourceText) -> float:
+def _share_moved(tokens: list[str], source: SourceText) -> float:
     pieces = moved = 0
     for window in _windows(tokens, _WINDOW):
         pieces += 1
@@ -215,7 +217,7 @@ def _moved_about(tokens: list[str], source: SourceText) -> float:
     return moved / pieces
 
 
-def _related(content_words: list[str], source: SourceText) -> float:
+def _share_related(content_words: list[str], source: SourceText) -> float:
     pairs = together = 0
     for reach in range(1, _REACH + 1):
         for word, next_word in zip(content_words, content_words[reach:], strict=False):
@@ -227,7 +229,7 @@ def _related(content_words: list[str], source: SourceText) -> float:
     return together / pairs if pairs else 0.0
 
 
-def _copied(items: list[str], grams: frozenset[tuple[str, ...]]) -> float:
+def _share_copied(items: list[str], grams: frozenset[tuple[str, ...]]) -> float:
     # Share of the items that lie in a run of `_RUN` items of the source.
     covered = [False] * len(items)
     for start, run in enumerate(_runs(items)):
@@ -251,7 +253,7 @@ def _variety(tokens: list[str], content_words: list[str]) -> float:
     return ramp(distinct, 0.55, 0.8) * ramp(commonest, 0.4, 0.25 + 1 / len(content_words))
 
 
-def _misplaced(tokens: list[str]) -> float:
+def _share_misplaced(tokens: list[str]) -> float:
     wrong = total = 0
     for word, after in zip(tokens, [*tokens[1:], "of"], strict=True):
         if word in ARTICLES:

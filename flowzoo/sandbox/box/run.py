@@ -316,7 +316,7 @@ async def run_job(
         left -= outcomes[-1].cpu_s
         if len(outcomes) == len(step.tests):
             continue
-        if left < 0 or (stop and not _accepted(outcomes[-1], step, len(outcomes) - 1)):
+        if left < 0 or (stop and not _accepts(outcomes[-1], step, len(outcomes) - 1)):
             stopped = True
             await box.send(wire.STOP, {"id": job})
     box.dirty |= frame.head.get("clean") is not True
@@ -325,7 +325,7 @@ async def run_job(
     return outcomes
 
 
-def _accepted(outcome: CaseOutcome, step: TestGroup, row: int) -> bool:
+def _accepts(outcome: CaseOutcome, step: TestGroup, row: int) -> bool:
     test = step.tests[row]
     if step.style == "call":
         return judge_call(outcome, test).status == "AC"

@@ -34,8 +34,8 @@ def match_rows(
 
     out = np.zeros(len(outputs), dtype=np.int8)
     _kernel()(
-        *_joined(outputs),
-        *_joined(expected),
+        *_join(outputs),
+        *_join(expected),
         np.array(numeric, dtype=np.bool_),
         np.array(absolute, dtype=np.float64),
         np.array(relative, dtype=np.float64),
@@ -49,7 +49,7 @@ def is_loaded() -> bool:
     return _kernel.cache_info().currsize > 0
 
 
-def _joined(texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+def _join(texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     # Shapes: (bytes,) uint8 and (rows,) int64.
     import numpy as np
 

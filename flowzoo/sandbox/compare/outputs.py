@@ -53,7 +53,7 @@ def texts_match(
     answers: dict[int, bool] = {}
     rows = [row for row, rule in enumerate(rules) if _is_slow(got[row], targets[row], rule)]
     if pays_to_load(sum(len(got[row] or b"") for row in rows)):
-        answers = _compiled(rows, got, targets, rules)
+        answers = _match_compiled(rows, got, targets, rules)
     return [
         answers[row] if row in answers else text_matches(got[row], targets[row], rule)
         for row, rule in enumerate(rules)
@@ -79,7 +79,7 @@ def pays_to_load(size: int) -> bool:
     return _compared >= LOAD_ABOVE or compare_kernel.is_loaded()
 
 
-def _compiled(
+def _match_compiled(
     rows: Sequence[int],
     got: Sequence[bytes | None],
     targets: Sequence[bytes | None],
@@ -119,14 +119,14 @@ def _numbers_match(token: bytes, expected: bytes, rule: Compare) -> bool:
     if _NUMBER.fullmatch(token) is None or _NUMBER.fullmatch(expected) is None:
         return False
     if token.lstrip(b"+-").isdigit() and expected.lstrip(b"+-").isdigit():
-        return _signed(token) == _signed(expected)
+        return _split_sign(token) == _split_sign(expected)
     value, target = float(token), float(expected)
     if math.isinf(value) or math.isinf(target):
         return False
     return floats_match(value, target, expected.lstrip(b"+-").isdigit(), rule)
 
 
-def _signed(whole: bytes) -> tuple[bool, bytes]:
+def _split_sign(whole: bytes) -> tuple[bool, bytes]:
     # Python reads at most 4,300 digits as an int.
     digits = whole.lstrip(b"+-0")
     return whole[:1] == b"-" and digits != b"", digits
@@ -156,7 +156,7 @@ def _utf8(text: str | bytes) -> bytes | None:
 def values_match(value: Any, expected: Any, rule: Compare) -> bool:
     """True if `value` matches `expected` under `rule`."""
     if rule.mode == "number" and _is_number(value) and _is_number(expected):
-        return _close(_counted(value), _counted(expected), rule)
+        return _close(_as_count(value), _as_count(expected), rule)
     if rule.tuples_as_lists and isinstance(value, list | tuple):
         value = list(value)
         expected = list(expected) if type(expected) is tuple else expected
@@ -174,12 +174,12 @@ def values_match(value: Any, expected: Any, rule: Compare) -> bool:
         return _sets_match(value, expected, rule)
     if isinstance(value, dict):
         return _dicts_match(value, expected, rule)
-    return _typed(value) == _typed(expected)
+    return _typed_key(value) == _typed_key(expected)
 
 
 def _dicts_match(value: dict[Any, Any], expected: dict[Any, Any], rule: Compare) -> bool:
-    items = {_typed(key): item for key, item in value.items()}
-    targets = {_typed(key): item for key, item in expected.items()}
+    items = {_typed_key(key): item for key, item in value.items()}
+    targets = {_typed_key(key): item for key, item in expected.items()}
     return items.keys() == targets.keys() and all(
         values_match(items[key], item, rule) for key, item in targets.items()
     )
@@ -193,19 +193,19 @@ def _sets_match(
     if rule.mode == "number" and all(map(_is_ordered, (*value, *expected))):
         pairs = zip(sorted(value), sorted(expected), strict=True)
         return all(values_match(member, other, rule) for member, other in pairs)
-    return {_typed(item) for item in value} == {_typed(item) for item in expected}
+    return {_typed_key(item) for item in value} == {_typed_key(item) for item in expected}
 
 
-def _typed(value: Any) -> Any:
+def _typed_key(value: Any) -> Any:
     """A hashable stand-in that is equal exactly where type and value are, NaN included."""
     if isinstance(value, float) and math.isnan(value):
         return float, "nan"
     if isinstance(value, complex):
-        return complex, _typed(value.real), _typed(value.imag)
+        return complex, _typed_key(value.real), _typed_key(value.imag)
     if isinstance(value, tuple):
-        return tuple, tuple(map(_typed, value))
+        return tuple, tuple(map(_typed_key, value))
     if isinstance(value, frozenset):
-        return frozenset, frozenset(map(_typed, value))
+        return frozenset, frozenset(map(_typed_key, value))
     return type(value), value
 
 
@@ -218,7 +218,7 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float, complex, bool, Fraction, Decimal)
 
 
-def _counted(value: Any) -> Any:
+def _as_count(value: Any) -> Any:
     return int(value) if type(value) is bool else value
 
 
@@ -258,7 +258,7 @@ def _close(value: complex, expected: complex, rule: Compare) -> bool:
             return False
     elif type(value) in (Fraction, Decimal) or not (_is_nan(value) or _is_nan(expected)):
         return _reals_match(value, expected, rule)
-    if _typed(value) == _typed(expected):
+    if _typed_key(value) == _typed_key(expected):
         return True
     try:
         gap = abs(value - expected)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from flowzoo.errors import UsageError, check_choice, unknown
 from flowzoo.sandbox.backends import READ_BYTES, STDERR_BYTES, check_memory, describe_end
 from flowzoo.sandbox.docker.container import FILES_MB, MEMORY_MB, THREADS, BoxUser, container_config
-from flowzoo.sandbox.docker.engine import DockerError, connect, explained, is_missing_image
+from flowzoo.sandbox.docker.engine import DockerError, connect, explain_errors, is_missing_image
 from flowzoo.sandbox.docker.image import SandboxImage, ensure_image
 from flowzoo.sandbox.docker.reaper import owner_labels, remove, remove_all, remove_orphans
 from flowzoo.sandbox.program import Limits
@@ -74,7 +74,7 @@ class DockerBackend:
         try:
             if runtime is not None and runtime not in self._info.get("Runtimes", {}):
                 raise unknown("Docker runtime", runtime, self._info.get("Runtimes", {}))
-            with explained("sweeping old containers"):
+            with explain_errors("sweeping old containers"):
                 swept = remove_orphans(self._client)
             if swept:
                 _log.info("removed %d containers whose owner had died", swept)
@@ -120,7 +120,7 @@ class DockerBackend:
         """Remove every container of this backend; an engine that is gone has none running."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         try:
-            with explained("removing containers"):
+            with explain_errors("removing containers"):
                 remove_all(self._client, self.nonce)
         except DockerError as error:
             _log.warning("containers may be left until the next start sweeps them: %s", error)
@@ -143,7 +143,7 @@ class DockerBackend:
             raise DockerError(f"the Docker backend is closed ({error})") from error
 
     def _start(self) -> tuple[str, socket.socket]:
-        with explained("starting a container"):
+        with explain_errors("starting a container"):
             container = self._create()
             try:
                 # Attached before it starts: nothing it says is lost, and its stdin is there.
@@ -189,7 +189,7 @@ class DockerBackend:
         return connection
 
     def _remove(self, container: str) -> None:
-        with explained("removing a container"):
+        with explain_errors("removing a container"):
             remove(self._client, container)
 
     def _discard(self, work: Future[tuple[str, socket.socket]]) -> None:

@@ -34,7 +34,7 @@ def connect() -> tuple[Any, Mapping[str, Any]]:
     import docker
 
     _check_host(engine_host())
-    with explained("connecting to the engine"):
+    with explain_errors("connecting to the engine"):
         client = docker.from_env(timeout=TIMEOUT)
         try:
             info = client.info()
@@ -79,7 +79,7 @@ def unfit(info: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def explained(doing: str) -> Iterator[None]:
+def explain_errors(doing: str) -> Iterator[None]:
     """Turn what the client raises while `doing` something into `DockerError` with a remedy."""
     try:
         yield

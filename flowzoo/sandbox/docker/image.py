@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.sandbox.docker import rootfs as docker_rootfs
-from flowzoo.sandbox.docker.engine import DockerError, explain, explained, is_missing_image
+from flowzoo.sandbox.docker.engine import DockerError, explain, explain_errors, is_missing_image
 from flowzoo.sandbox.packages import package_folders, package_versions
 
 REPOSITORY = "flowzoo-sandbox"
@@ -70,7 +70,7 @@ def image_tag(
 
 def find_image(client: Any, name: str) -> SandboxImage | None:
     """The image `name` of the engine, or None."""
-    with explained(f"looking for the image {name}"):
+    with explain_errors(f"looking for the image {name}"):
         try:
             facts = client.api.inspect_image(name)
         except Exception as error:
@@ -126,7 +126,7 @@ def build_image(
     start = time.perf_counter()
     runner = docker_rootfs.read_runner()
     name = image_tag(runner, base, packages)
-    with explained(f"building the image {name}"):
+    with explain_errors(f"building the image {name}"):
         if base is None:
             _import_rootfs(client, name, runner, packages)
         else:
@@ -183,7 +183,7 @@ def _build_from(
 ) -> None:
     # The context is the Dockerfile and the runner, nothing else.
     context, recipe = io.BytesIO(), DOCKERFILE.read_text(encoding="utf-8")
-    arguments = {"BASE": base, "PACKAGES": _pinned(packages)}
+    arguments = {"BASE": base, "PACKAGES": _pin(packages)}
     if not packages:  # a base may have no shell, which installing them takes
         recipe = "".join(
             line for line in recipe.splitlines(keepends=True) if "PACKAGES" not in line
@@ -213,7 +213,7 @@ def _build_from(
         ) from error
 
 
-def _pinned(packages: Sequence[str]) -> str:
+def _pin(packages: Sequence[str]) -> str:
     return " ".join(f"{name}=={at}" for name, at in package_versions(packages).items())
 
 

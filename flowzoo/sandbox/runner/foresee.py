@@ -235,13 +235,13 @@ def lenient_code(source: bytes, name: str) -> types.CodeType:
 
 class _Lenient(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        return _wrapped(ast.Assert(node.test))
+        return _wrap(ast.Assert(node.test))
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        return _wrapped(node) if isinstance(node.value, ast.Call) else node
+        return _wrap(node) if isinstance(node.value, ast.Call) else node
 
 
-def _wrapped(node: ast.stmt) -> ast.Try:
+def _wrap(node: ast.stmt) -> ast.Try:
     handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, [ast.Pass()])
     return ast.Try([node], [handler], [], [])
 

@@ -16,7 +16,7 @@ from flowzoo.agents.evaluation.alarms import (
     group_alarm,
     is_low,
     is_many,
-    quoted,
+    quote_reply,
     replies_of,
     reply_alarms,
     sufficient_length,
@@ -125,12 +125,12 @@ def test_the_estimate_has_no_value_that_it_fails_at(truncated: float) -> None:
 
 
 def test_a_quoted_reply_is_one_short_printable_line() -> None:
-    assert quoted("a\n b\x1b[31m\u202ec") == '"a b\\x1b[31m\\u202ec"'
-    long = quoted("x" * 500 + " the end")
+    assert quote_reply("a\n b\x1b[31m\u202ec") == '"a b\\x1b[31m\\u202ec"'
+    long = quote_reply("x" * 500 + " the end")
     assert len(long) < 110
     assert long.endswith('the end"')
-    assert quoted("  \n") == "an empty reply"
-    assert quoted("\ud800") == '"\\ud800"'
+    assert quote_reply("  \n") == "an empty reply"
+    assert quote_reply("\ud800") == '"\\ud800"'
 
 
 def test_groups_that_agree() -> None:

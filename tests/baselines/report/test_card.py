@@ -15,8 +15,8 @@ from huggingface_hub import ModelCard, try_to_load_from_cache
 from flowzoo.baselines.report import card as card_module
 from flowzoo.baselines.report.card import (
     CardSubject,
-    escaped,
-    fenced,
+    escape_markdown,
+    fence_code,
     license_of,
     model_card,
     starting_model,
@@ -131,6 +131,8 @@ def test_foreign_text_is_shown_and_does_nothing(tmp_path: Path) -> None:
 
 
 def test_markup_is_escaped_and_fences_hold() -> None:
-    assert escaped("a_b *c* [d](e) <f> & x|y") == r"a\_b \*c\* \[d\](e) &lt;f&gt; &amp; x\|y"
-    assert escaped("two\n\nlines\u202e") == "two lines"
-    assert fenced("x ```` y", "json").startswith("`````json\n")
+    assert (
+        escape_markdown("a_b *c* [d](e) <f> & x|y") == r"a\_b \*c\* \[d\](e) &lt;f&gt; &amp; x\|y"
+    )
+    assert escape_markdown("two\n\nlines\u202e") == "two lines"
+    assert fence_code("x ```` y", "json").startswith("`````json\n")

@@ -13,7 +13,7 @@ import pytest
 
 from flowzoo.baselines.report.html import as_json, render
 from flowzoo.baselines.report.reading import read_runs
-from flowzoo.baselines.report.transcripts import LONGEST, Texts, pack, shortened
+from flowzoo.baselines.report.transcripts import LONGEST, Texts, pack, shorten
 from flowzoo.baselines.report.write import page_names, write_report
 
 MakeRun = Callable[..., Path]
@@ -126,7 +126,7 @@ def test_the_last_first_and_best_evaluations_are_packed_first(
 
 def test_a_very_long_text_loses_its_middle_and_says_so() -> None:
     text = "a" * LONGEST + "bc" + "d" * LONGEST
-    kept = shortened(text)
+    kept = shorten(text)
     assert f"{len(text) - LONGEST} characters are left out" in kept
     assert (kept[0], kept[-1]) == ("a", "d")
     texts = Texts()

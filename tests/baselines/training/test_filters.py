@@ -20,7 +20,7 @@ from flowzoo.baselines.training.advantage_computer import (
     LengthShaping,
     informative_jobs,
 )
-from flowzoo.baselines.training.filters import gather, job_of, needed
+from flowzoo.baselines.training.filters import gather, job_of, problems_needed
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import UsageError
 from tests.baselines.rows import new_call
@@ -246,10 +246,10 @@ def test_length_shaping_is_that_of_the_paper():
 
 
 def test_as_many_are_drawn_as_are_likely_to_be_needed():
-    assert needed(4, 0, 16, 16) == 16
-    assert needed(4, 8, 16, 16) == 8
-    assert needed(4, 16, 16, 16) == 4
-    assert needed(15, 1, 16, 16) == 16
+    assert problems_needed(4, 0, 16, 16) == 16
+    assert problems_needed(4, 8, 16, 16) == 8
+    assert problems_needed(4, 16, 16, 16) == 4
+    assert problems_needed(15, 1, 16, 16) == 16
 
 
 def test_mistakes_are_refused():

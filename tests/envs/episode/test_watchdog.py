@@ -11,7 +11,7 @@ import pytest
 
 from flowzoo.envs import Ask, Episode, Outcome, Workflow
 from flowzoo.envs.api.registry import make_workflow
-from flowzoo.envs.episode.watchdog import watched
+from flowzoo.envs.episode.watchdog import watch
 
 pytestmark = pytest.mark.skipif(
     not hasattr(time, "pthread_getcpuclockid"), reason="no clock of a thread's CPU time"
@@ -38,7 +38,7 @@ def test_a_script_without_a_yield_is_told_of_with_its_line() -> None:
     TOLD.clear()
     workflow = make_workflow(Busy)
     episode = Episode(workflow, workflow.task.problem(0))
-    with watched(TOLD.append, 0.2):
+    with watch(TOLD.append, 0.2):
         episode.reply("writer_0", "")
     assert episode.done
     (line,) = TOLD
@@ -50,7 +50,7 @@ def test_a_script_without_a_yield_is_told_of_with_its_line() -> None:
 def test_many_short_episodes_are_not() -> None:
     workflow, caught = make_workflow("single_v0"), list[str]()
     problem, start = workflow.task.problem(0), time.thread_time()
-    with watched(caught.append, 0.4):
+    with watch(caught.append, 0.4):
         while time.thread_time() - start < 1.0:
             Episode(workflow, problem).reply("generator_0", "no")
     assert caught == []

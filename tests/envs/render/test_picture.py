@@ -10,7 +10,7 @@ import pytest
 import flowzoo  # noqa: F401 - registers the environments
 from flowzoo.envs import make_env
 from flowzoo.envs.render import picture
-from flowzoo.envs.render.picture import RGB, TextLine, folded, picture_lines
+from flowzoo.envs.render.picture import RGB, TextLine, fold, picture_lines
 from flowzoo.errors import MissingExtraError, UsageError
 
 SHAPE = (picture.HEIGHT, picture.WIDTH, 3)
@@ -49,11 +49,11 @@ def test_the_end_is_in_the_picture_however_long_the_episode_is():
 
 def test_text_is_folded_and_boards_keep_their_spaces():
     board = TextLine("#   @  #", "plain")
-    assert folded(board, 10) == [board]
-    pieces = folded(TextLine("word " * 50, "dim"), 40)
+    assert fold(board, 10) == [board]
+    pieces = fold(TextLine("word " * 50, "dim"), 40)
     assert max(len(piece.text) for piece in pieces) <= 40
     assert "".join(piece.text for piece in pieces) == "word " * 50
-    assert folded(TextLine("", "dim"), 40) == [TextLine("", "dim")]
+    assert fold(TextLine("", "dim"), 40) == [TextLine("", "dim")]
 
 
 def test_the_other_faces_draw_too():

@@ -4,9 +4,9 @@ import pytest
 
 from flowzoo.envs import Episode, make_workflow
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.envs.workflows.code_pair import split_solution
-from flowzoo.reward.code.pair import defined, is_wrapper, parsed
+from flowzoo.reward.code.pair import find_function, is_wrapper, parse_code
 from flowzoo.sandbox.program import CallTest
 from tests.envs.playing import play_experts, play_turns
 from tests.tables import read_tables
@@ -33,7 +33,7 @@ def problem():
 def play(problem, *turns, **options):
     """Play turns of (helper, main) code; returns the record."""
     workflow = make_workflow("code_pair_v0", TASK, **options)
-    replies = [{"main_0": fenced(main), "helper_0": fenced(helper)} for helper, main in turns]
+    replies = [{"main_0": fence(main), "helper_0": fence(helper)} for helper, main in turns]
     return play_turns(workflow, problem, *replies)
 
 
@@ -140,8 +140,8 @@ def test_the_reference_is_cut_in_two(level):
         helper, main = split_solution(meta["solution"], meta["entry"])
         assert "def aux(" in helper
         assert "aux(" in main
-        assert defined(parsed(helper), "aux") is not None
-        cut += not is_wrapper(defined(parsed(main), meta["entry"]))
+        assert find_function(parse_code(helper), "aux") is not None
+        cut += not is_wrapper(find_function(parse_code(main), meta["entry"]))
     assert cut >= (60 if level == 1 else 10)
 
 

@@ -9,7 +9,7 @@ import pytest
 from flowzoo.envs import Episode, EpisodeRecord, make_workflow
 from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.envs.testing import advance
 from flowzoo.errors import UsageError
 from tests.envs.playing import play_experts
@@ -22,8 +22,8 @@ EVERY = [
 ]
 TASK = CodeTask()
 PROBLEM = TASK.problem(0)
-RIGHT = fenced(PROBLEM.gold)
-WRONG = fenced("def f(x):\n    return x - 12345")
+RIGHT = fence(PROBLEM.gold)
+WRONG = fence("def f(x):\n    return x - 12345")
 
 
 def play(workflow: Any, replies: dict[str, list[str]]) -> EpisodeRecord:

@@ -7,7 +7,7 @@ import pytest
 from flowzoo.envs import Problem, make_workflow
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.readers import read_tests
-from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.program import CallTest, StdinTest
 from tests.envs.playing import play_experts, play_turns
@@ -20,8 +20,8 @@ META = {
     "solution": "def f(x):\n    return (x + 3) * 4",
 }
 PROBLEM = Problem("code", "train", 0, 0, "Write f(x): add 3, then multiply by 4.", "", META)
-RIGHT = fenced(META["solution"])
-WRONG = fenced("def f(x):\n    return x * 4 if x < 0 else (x + 3) * 4")
+RIGHT = fence(META["solution"])
+WRONG = fence("def f(x):\n    return x * 4 if x < 0 else (x + 3) * 4")
 
 
 def cases(*pairs):
@@ -69,7 +69,7 @@ def test_role_scores_and_local_rewards():
     assert done.facts["valid_tests"] == pytest.approx(2 / 3)
     locals_ = [call.parts["local"] for call in done.calls]
     assert locals_ == pytest.approx([0.2 + 0.8 * 0.75, 0.2 + 0.8 * 0.5, 1.0, 1.0])
-    for code, local in (("no code", 0.0), (fenced("def f(x"), 0.0), (fenced("f = 1 / 0"), 0.1)):
+    for code, local in (("no code", 0.0), (fence("def f(x"), 0.0), (fence("f = 1 / 0"), 0.1)):
         failed = run((code, cases((1, 16))), max_turns=1)
         assert failed.calls[0].parts["local"] == pytest.approx(local)
 

@@ -12,7 +12,7 @@ from flowzoo.envs import testing as suite
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.script import Ran, RanCase, Reply, Run
-from flowzoo.envs.workflows.tool_planner import ToolProposal, report, shortened
+from flowzoo.envs.workflows.tool_planner import ToolProposal, report, shorten
 from tests.envs.playing import play_experts
 
 BOARD = "P..\n.#.\n..G"
@@ -162,8 +162,8 @@ def test_the_planner_expert_takes_a_right_list_and_mends_a_wrong_one():
 
 
 def test_long_outputs_are_shortened_and_failures_named():
-    assert shortened("x" * 1500) == "x" * 1500
-    cut = shortened("a" * 1000 + "b" * 1000)
+    assert shorten("x" * 1500) == "x" * 1500
+    cut = shorten("a" * 1000 + "b" * 1000)
     assert cut.startswith("a" * 750)
     assert cut.endswith("b" * 750)
     assert "[500 characters left out]" in cut

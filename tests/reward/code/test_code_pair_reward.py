@@ -6,12 +6,12 @@ import pytest
 
 from flowzoo.reward.code.pair import (
     cooperation,
-    defined,
+    find_function,
     is_wrapper,
-    joined,
+    join_programs,
     may_cooperate,
     pair_reward,
-    parsed,
+    parse_code,
     variants,
 )
 from tests.tables import read_tables
@@ -27,7 +27,7 @@ def main(*lines):
 
 @pytest.mark.parametrize(("code", "definition"), [*TABLES["definitions"], (None, False)])
 def test_a_definition_has_to_return_something(code, definition):
-    assert (defined(parsed(code), "aux") is not None) == definition
+    assert (find_function(parse_code(code), "aux") is not None) == definition
 
 
 def test_parts_without_cooperation():
@@ -59,7 +59,7 @@ def test_what_calls_the_helpers_aux_may_cooperate():
 
 @pytest.mark.parametrize(("lines", "thin"), TABLES["wrappers"])
 def test_wrappers(lines, thin):
-    function = defined(parsed(main(*lines.split("\n"))), "f")
+    function = find_function(parse_code(main(*lines.split("\n"))), "f")
     assert is_wrapper(function) == thin
 
 
@@ -90,10 +90,12 @@ def test_cooperation_is_read_from_what_the_variants_do():
 
 
 def test_programs_are_put_together():
-    assert joined(HELPER, "y = 1").index("aux") < joined(HELPER, "y = 1").index("y = 1")
-    assert joined("def aux(x", "y = 1") == joined(None, "y = 1") == "y = 1\n"
+    assert join_programs(HELPER, "y = 1").index("aux") < join_programs(HELPER, "y = 1").index(
+        "y = 1"
+    )
+    assert join_programs("def aux(x", "y = 1") == join_programs(None, "y = 1") == "y = 1\n"
     for variant in variants(HELPER, main("return aux(x) * 4")):
-        assert parsed(variant) is not None
+        assert parse_code(variant) is not None
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flowzoo.errors import MissingExtraError
-from flowzoo.extras import installed
-from flowzoo.sandbox.docker.engine import DockerError, connect, explain, explained, unfit
+from flowzoo.extras import is_installed
+from flowzoo.sandbox.docker.engine import DockerError, connect, explain, explain_errors, unfit
 
 GOOD = {
     "OSType": "linux",
@@ -20,7 +20,7 @@ GOOD = {
     "SecurityOptions": ["name=seccomp,profile=default"],
 }
 needs_module = pytest.mark.skipif(
-    not installed("docker"), reason="the module docker is not installed"
+    not is_installed("docker"), reason="the module docker is not installed"
 )
 
 
@@ -126,7 +126,7 @@ def test_errors_name_the_remedy(error: Exception, message: str):
 
 
 def test_explained_leaves_our_own_errors_alone():
-    with pytest.raises(DockerError, match=r"^as it is$"), explained("testing"):
+    with pytest.raises(DockerError, match=r"^as it is$"), explain_errors("testing"):
         raise DockerError("as it is")
-    with pytest.raises(DockerError, match="failed while testing: odd"), explained("testing"):
+    with pytest.raises(DockerError, match="failed while testing: odd"), explain_errors("testing"):
         raise ValueError("odd")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowzoo.baselines.backends.ray.worker import AnsweringActor, Failed, OpenPlayer
-from flowzoo.garbage import uncollected
+from flowzoo.garbage import pause_collection
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -86,7 +86,7 @@ class LearnerWorker(AnsweringActor):
         """Make the learners, meet the others at `meeting` (None: alone), and share the work."""
 
         def meet() -> Joined:
-            with uncollected(freeze=True):
+            with pause_collection(freeze=True):
                 self._learners = cast("Mapping[str, Learner]", self._open())
             if meeting is not None:
                 learner_group = self._meet(shard, meeting)

@@ -21,7 +21,7 @@ from flowzoo.baselines.backends.errors_wire import serialize_error
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.errors import UsageError
 from flowzoo.extras import remedy
-from flowzoo.garbage import uncollected
+from flowzoo.garbage import pause_collection
 
 LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
 """Packages whose versions must be equal on all nodes: they are in the numbers of a run."""
@@ -212,7 +212,7 @@ class RolloutWorker(AnsweringActor):
 
     def _ready(self) -> ShardPlayer:
         if self._player is None:
-            with uncollected(freeze=True):
+            with pause_collection(freeze=True):
                 self._player = self._open()
         return self._player
 

@@ -58,7 +58,7 @@ def pack_files(sides: Sequence[EvaluationData], most: int | None = None) -> Epis
     items, lines = episode_items(sides, most), Texts()
     rows: list[list[Any]] = []
     packs: list[str] = []
-    for group in _grouped(items):
+    for group in _group(items):
         texts, episodes = Texts(), list[Any]()
         for item in group:
             rows.append(
@@ -77,7 +77,7 @@ def pack_files(sides: Sequence[EvaluationData], most: int | None = None) -> Epis
     return EpisodeFiles(index, scripts)
 
 
-def _grouped(items: Sequence[Item]) -> Iterator[list[Item]]:
+def _group(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Items in runs that fill a file each."""
     group: list[Item] = []
     episodes = characters = 0

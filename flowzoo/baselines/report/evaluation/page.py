@@ -12,7 +12,7 @@ from urllib.parse import quote
 from flowzoo.baselines.report.evaluation.data import evaluation_files, read_evaluations
 from flowzoo.baselines.report.evaluation.facts import comparison_facts, evaluation_facts
 from flowzoo.baselines.report.evaluation.files import pack_files
-from flowzoo.baselines.report.html import render, stamped
+from flowzoo.baselines.report.html import render, stamp
 from flowzoo.baselines.report.local import LocalPage, Resource, file_states
 from flowzoo.errors import UsageError
 from flowzoo.files import replace_text, writing
@@ -42,10 +42,10 @@ def build_page(
     sides = read_evaluations([folder] if against is None else [folder, against])
     if against is None:
         title = sides[0].name
-        facts = stamped(title, evaluation=evaluation_facts(sides[0]))
+        facts = stamp(title, evaluation=evaluation_facts(sides[0]))
     else:
         title = f"{sides[0].name} against {sides[1].name}"
-        facts = stamped(title, comparison=comparison_facts(*sides))
+        facts = stamp(title, comparison=comparison_facts(*sides))
     index, scripts = pack_files(sides, episodes)
     html = render(title, facts, {**index, "folder": quote(beside)}, loads=True)
     return EvaluationPage(html, scripts)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
-from flowzoo.envs.tasks.code.interpreter import InterpreterError, printed, returned
+from flowzoo.envs.tasks.code.interpreter import InterpreterError, run_function, run_program
 from flowzoo.sandbox.program import CallTest, StdinTest
 from flowzoo.seeding import key_rng
 
@@ -63,7 +63,7 @@ class CodeInstance:
 
 def outcome(program: str | ast.Module, entry: str | None, given: Any) -> Any:
     """Result of a generated program for an input: its return value or its output."""
-    return printed(program, given) if entry is None else returned(program, entry, given)
+    return run_program(program, given) if entry is None else run_function(program, entry, given)
 
 
 def standard(source: str) -> str:
@@ -177,7 +177,7 @@ def _set(node: ast.AST, **values: object) -> Change:
     return change
 
 
-def _regrouped(node: ast.BinOp, inner: ast.BinOp) -> Change:
+def _regroup(node: ast.BinOp, inner: ast.BinOp) -> Change:
     """`(a + b) * c` as `a + b * c`."""
     right = ast.BinOp(inner.right, node.op, node.right)
     return _set(node, left=inner.left, op=inner.op, right=right)
@@ -192,7 +192,7 @@ def changes(node: ast.AST) -> Iterator[Change]:
         if isinstance(node.op, ast.Sub | ast.FloorDiv | ast.Mod):
             yield _set(node, left=node.right, right=node.left)
         if isinstance(node.left, ast.BinOp):
-            yield _regrouped(node, node.left)
+            yield _regroup(node, node.left)
     elif isinstance(node, ast.Compare):
         for position, op in enumerate(node.ops):
             changed = [*node.ops[:position], _COMPARISONS[type(op)](), *node.ops[position + 1 :]]

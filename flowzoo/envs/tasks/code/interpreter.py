@@ -68,17 +68,17 @@ class _Continue(Exception):
 
 
 @lru_cache(maxsize=512)
-def _parsed(source: str) -> ast.Module:
+def _parse(source: str) -> ast.Module:
     return ast.parse(source)
 
 
-def returned(program: str | ast.Module, entry: str, args: Sequence[Any]) -> Any:
+def run_function(program: str | ast.Module, entry: str, args: Sequence[Any]) -> Any:
     """Return value of a program's function `entry` for `args`, which are copied first."""
     machine = _Machine("")
     return machine.guarded(lambda: machine.run(program).call(entry, [_copy(arg) for arg in args]))
 
 
-def printed(program: str | ast.Module, stdin: str) -> str:
+def run_program(program: str | ast.Module, stdin: str) -> str:
     """Output of a program that reads `stdin`."""
     machine = _Machine(stdin)
     machine.guarded(lambda: machine.run(program))
@@ -108,7 +108,7 @@ class _Machine:
             raise InterpreterError(f"{type(error).__name__}: {error}") from error
 
     def run(self, program: str | ast.Module) -> _Machine:
-        tree = _parsed(program) if isinstance(program, str) else program
+        tree = _parse(program) if isinstance(program, str) else program
         self.block(tree.body, self.names)
         return self
 

@@ -32,9 +32,9 @@ def io_tests(
         value = value["test_cases"]
     if isinstance(value, dict):
         function = value.get("fn_name") or function
-        pairs = _paired(where, value.get("inputs"), value.get("outputs"))
+        pairs = _pair(where, value.get("inputs"), value.get("outputs"))
     elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-        function, pairs = _listed(where, value, function)
+        function, pairs = _list_calls(where, value, function)
     else:
         raise DataError(
             f"{where}: tests must have `inputs` and `outputs`, or be a list of objects with "
@@ -54,7 +54,7 @@ def _json(where: str, text: str) -> Any:
         raise DataError(f"{where}: the tests are no JSON ({error}).") from None
 
 
-def _paired(where: str, inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
+def _pair(where: str, inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not inputs:
         raise DataError(f"{where}: the tests have no lists `inputs` and `outputs`.")
     if len(inputs) != len(outputs):
@@ -62,10 +62,10 @@ def _paired(where: str, inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
     return list(zip(inputs, outputs, strict=True))
 
 
-def _listed(
+def _list_calls(
     where: str, items: list[dict[str, Any]], function: str | None
 ) -> tuple[Any, list[tuple[Any, Any]]]:
-    names = [_called(where, item, function) for item in items]
+    names = [_called_name(where, item, function) for item in items]
     if any(name != names[0] for name in names):
         raise DataError(f"{where}: the tests of one problem must all be of one type and function.")
     pairs = [(item.get("input"), item.get("output")) for item in items]
@@ -74,7 +74,7 @@ def _listed(
     return names[0], pairs
 
 
-def _called(where: str, item: dict[str, Any], function: str | None) -> Any:
+def _called_name(where: str, item: dict[str, Any], function: str | None) -> Any:
     named = item.get("fn_name") or function
     kind = item.get("type") or item.get("testtype") or ("functional" if named else "stdin")
     if "stdin" in str(kind):
@@ -102,7 +102,7 @@ def _lines(where: str, value: Any) -> str:
 def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[Test, ...]:
     # Arguments are lists, or texts with one JSON value a line (then outputs are JSON, too).
     if all(isinstance(given, str) for given, _ in pairs):
-        pairs = [_parsed(where, given, expected) for given, expected in pairs]
+        pairs = [_parse_lines(where, given, expected) for given, expected in pairs]
     elif wrapped and all(type(expected) is list and len(expected) == 1 for _, expected in pairs):
         pairs = [(given, expected[0]) for given, expected in pairs]
     if not all(isinstance(given, list) for given, _ in pairs):
@@ -110,7 +110,7 @@ def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[Tes
     return tuple(CallTest(tuple(given), expected, {}, VALUES) for given, expected in pairs)
 
 
-def _parsed(where: str, given: str, expected: Any) -> tuple[Any, Any]:
+def _parse_lines(where: str, given: str, expected: Any) -> tuple[Any, Any]:
     arguments = [_json(where, line) for line in given.split("\n") if line.strip()]
     return arguments, _json(where, expected) if isinstance(expected, str) else expected
 
@@ -124,7 +124,7 @@ _AROUND = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
 def listed_tests(where: str, value: Any) -> list[Any]:
     """The list of tests in a column of LiveCodeBench; empty where the column is."""
     if isinstance(value, str) and value.strip():
-        text = value if value.lstrip().startswith("[") else _unpacked(where, value)
+        text = value if value.lstrip().startswith("[") else _unpack(where, value)
         value = _json(where, text)
     if value in (None, ""):
         return []
@@ -133,7 +133,7 @@ def listed_tests(where: str, value: Any) -> list[Any]:
     return value
 
 
-def _unpacked(where: str, packed: str) -> str:
+def _unpack(where: str, packed: str) -> str:
     try:
         stream = zlib.decompressobj()
         data = stream.decompress(base64.b64decode(packed, validate=True), MOST_UNPACKED)

@@ -66,7 +66,7 @@ from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
 
-def fenced(source: str) -> str:
+def fence(source: str) -> str:
     """A program as a reply gives it."""
     return f"```python\n{source}\n```"
 
@@ -387,21 +387,21 @@ class CodeTask(DataTask[CodeRow]):
                     f"{where}: the problem has no reference solution, so no scripted expert can "
                     "solve it: use another policy."
                 )
-            return fenced(problem.gold)
+            return fence(problem.gold)
         if "draw" not in problem.meta:
-            return fenced(nothing(problem.meta["entry"]))
+            return fence(nothing(problem.meta["entry"]))
         key = problem.meta["level"], problem.split, problem.index, problem.meta["draw"]
         original = complete(*self._draft(*key))
-        return fenced(wrong_program(original, rng) if original else nothing(problem.meta["entry"]))
+        return fence(wrong_program(original, rng) if original else nothing(problem.meta["entry"]))
 
     def reference(self, problem: Problem) -> str | None:
         return problem.gold or None
 
     def samples(self) -> tuple[str, ...]:
         return (
-            fenced("def f(x):\n    return x + 3"),
-            fenced("def f(x):\n    return (x + 2) * 3"),
-            fenced("print(input())"),
+            fence("def f(x):\n    return x + 3"),
+            fence("def f(x):\n    return (x + 2) * 3"),
+            fence("print(input())"),
             "def f(x):\n    return x * 2",
             "I am not sure.",
             "```python\ndef f(x",

@@ -63,7 +63,7 @@ def written(actions: Sequence[object]) -> str:
     return json.dumps(actions, separators=(",", ":"))
 
 
-def joined(*lists: str) -> str:
+def join_lists(*lists: str) -> str:
     """Canonical lists one after the other, as one canonical list."""
     return f"[{','.join(inner for text in lists if (inner := text[1:-1]))}]"
 

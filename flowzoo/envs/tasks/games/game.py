@@ -17,7 +17,7 @@ from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks.games.actions import (
     MOVES,
     are_moves,
-    joined,
+    join_lists,
     mistaken,
     read_moves,
     read_moves_loosely,
@@ -262,7 +262,7 @@ class Game(DataTask[BoardRow]):
 
     def join(self, *actions: str) -> str:
         """Canonical lists one after the other."""
-        return joined(*actions)
+        return join_lists(*actions)
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
@@ -309,7 +309,7 @@ def compile_in(module: dict[str, Any], names: Iterable[str]) -> None:
                 module[name] = njit(cache=True, nogil=True)(module[name])
 
 
-def packed(lists: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def pack_lists(lists: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Lists of actions for a kernel: their bytes (uint8) and where each ends (int64)."""
     buffer = np.frombuffer("".join(lists).encode("ascii"), dtype=np.uint8)
     return buffer, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))

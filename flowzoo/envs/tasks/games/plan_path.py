@@ -38,7 +38,7 @@ from flowzoo.envs.tasks.games.game import (
     MoveGame,
     Tile,
     compile_in,
-    packed,
+    pack_lists,
 )
 from flowzoo.envs.tasks.task import Problem, Scene
 from flowzoo.errors import UsageError
@@ -78,7 +78,7 @@ def walk_batch(
     if not plans:
         return []
     grids = np.frombuffer(b"".join(map(cells, boards)), dtype=np.uint8)
-    buffer, ends = packed(plans)
+    buffer, ends = pack_lists(plans)
     out = np.empty((len(plans), len(PlanPathResult._fields)), dtype=np.int64)
     _compile()
     _walk(grids.reshape(len(plans), side * side), side, buffer, ends, cap, out)

@@ -41,7 +41,7 @@ from flowzoo.envs.tasks.games.game import (
     MoveGame,
     Tile,
     compile_in,
-    packed,
+    pack_lists,
 )
 from flowzoo.envs.tasks.task import Problem, Scene, is_in
 from flowzoo.errors import UsageError
@@ -156,7 +156,7 @@ def run_batch(
     # Rows keep their newline, an obstacle like any other: no copy without it has to be made.
     texts = "".join([f"{board}\n" for board in boards]).encode("ascii")
     grids = np.frombuffer(texts, dtype=np.uint8).reshape(len(lists), side * (side + 1)).copy()
-    buffer, ends = packed(lists)
+    buffer, ends = pack_lists(lists)
     out = np.zeros((len(lists), 4), dtype=np.int64)
     _compile()
     _run(grids, side + 1, buffer, ends, cap, out)

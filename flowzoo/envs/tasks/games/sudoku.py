@@ -39,7 +39,7 @@ from flowzoo.envs.tasks.games.game import (
     GameResult,
     check_square,
     compile_in,
-    packed,
+    pack_lists,
 )
 from flowzoo.envs.tasks.task import Problem, Scene, split_of
 from flowzoo.envs.text import visible
@@ -100,7 +100,7 @@ def fill_batch(puzzles: Sequence[str], side: int, lists: Sequence[str]) -> list[
     _compile()
     size = side * side
     puzzle = _array("".join(puzzles)).reshape(len(lists), size)
-    buffer, ends = packed(lists)
+    buffer, ends = pack_lists(lists)
     grids = puzzle.copy()
     out = np.zeros((len(lists), 2), dtype=np.int64)
     _enter(puzzle, grids, side, buffer, ends, out)
@@ -352,7 +352,7 @@ def read_lines(text: str, side: int) -> list[list[int]] | None:
     return None
 
 
-def spaced(cells: str, side: int) -> str:
+def format_board(cells: str, side: int) -> str:
     """A board from its digits: rows on lines, digits apart."""
     return "\n".join(" ".join(cells[r : r + side]) for r in range(0, side * side, side))
 
@@ -413,7 +413,7 @@ class SudokuTask(Game):
         if puzzle is None:
             return None
         clues = digits(puzzle)
-        return GameInstance(key, spaced(clues, side), entries_between(clues, key, side), {})
+        return GameInstance(key, format_board(clues, side), entries_between(clues, key, side), {})
 
     @classmethod
     def instance(cls, rows: list[str], side: int) -> GameInstance:
@@ -423,10 +423,10 @@ class SudokuTask(Game):
         if "0" not in clues or count_solutions(clues, side) != 1:
             raise UsageError("expected a puzzle with a blank and exactly one solution")
         key = solution_of(clues, side)
-        return GameInstance(key, spaced(clues, side), entries_between(clues, key, side), {})
+        return GameInstance(key, format_board(clues, side), entries_between(clues, key, side), {})
 
     def state(self, problem: Problem, actions: str = START) -> str:
-        return spaced(self._fill(problem, actions).grid, self.side)
+        return format_board(self._fill(problem, actions).grid, self.side)
 
     def scene(self, problem: Problem, answer: str | None = None) -> Scene:
         side, box = self.side, 2 if self.side == 4 else 3

@@ -330,7 +330,7 @@ class MathTask(DataTask[MathRow]):
         if "draw" in problem.meta:
             return problem.meta["solution"] if right else self._mistaken(problem, rng)
         final = problem.gold if right else wrong_answer(problem.gold, rng)
-        solution = _unboxed(problem.meta.get("solution", ""))
+        solution = _unbox(problem.meta.get("solution", ""))
         conclusion = f"The answer is \\boxed{{{final}}}."
         if not solution or len(solution) > _LONGEST_SHOWN:
             return conclusion
@@ -359,7 +359,7 @@ class MathTask(DataTask[MathRow]):
         )
 
 
-def _unboxed(solution: str) -> str:
+def _unbox(solution: str) -> str:
     # `solution` with every simple `\boxed{x}` replaced by `x`; empty if a box is left over.
     plain = _BOX.sub(r"\1", solution)
     return "" if extract(plain) is not None else plain

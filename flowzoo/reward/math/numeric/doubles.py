@@ -91,7 +91,7 @@ def _terms(name: str, arity: int) -> tuple[_Term, ...]:
     )  # fmt: skip
 
 
-def modelled(name: str, values: list[Any], number: Any) -> Any:
+def model_function(name: str, values: list[Any], number: Any) -> Any:
     """The stand-in's value: a sum of `(w + s u) / ((u - c)^2 + d)`, `u` linear in the arguments."""
     total = number(Fraction(0))
     for weight, slope, shift, width, *factors in _terms(name, len(values)):
@@ -187,7 +187,7 @@ def _value(node: ExprNode, point: ProbePoint, bound: Mapping[str, float]) -> App
         return _on_reals(_power(base, exponent, rational(args[1])), point)
     if op == "bind":
         return _finite(node, point, bound)
-    return _on_reals(_called(args[0], args[1:], point, bound), point)
+    return _on_reals(_call(args[0], args[1:], point, bound), point)
 
 
 def _times(a: Approx, b: Approx) -> Approx:
@@ -225,7 +225,7 @@ def _power(base: Approx, exponent: Approx, exact: Fraction | None) -> Approx:
     return Approx(value, abs(value) * (1.2 * spread + _EPS * (4 + abs(exponent.value * log))))
 
 
-def _called(
+def _call(
     name: str, args: tuple[ExprNode, ...], point: ProbePoint, bound: Mapping[str, float]
 ) -> Approx:
     if name in _PRECISE_ONLY:
@@ -243,12 +243,12 @@ def _called(
     if name in ("binom", "sign", "gcd", "lcm"):
         raise UnreliableValueError
     plain_values = [item.value for item in values]
-    value = modelled(name, plain_values, float)
+    value = model_function(name, plain_values, float)
     off = 0.0
     for idx, item in enumerate(values):
         step = max(item.error, 1e-7)
         moved = [*plain_values[:idx], item.value + step, *plain_values[idx + 1 :]]
-        off += 4 * abs(modelled(name, moved, float) - value) * item.error / step
+        off += 4 * abs(model_function(name, moved, float) - value) * item.error / step
     return Approx(complex(value), off + 64 * _EPS)
 
 

@@ -16,7 +16,7 @@ from flowzoo.reward.math.numeric.doubles import (
     OffRealsError,
     UnreliableValueError,
     deeper,
-    modelled,
+    model_function,
     sample,
     span,
     spend,
@@ -378,7 +378,7 @@ class TreeEvaluation:
             return self.stepped(name, values)
         if not self.stands_in or any(abs(item) > 1e30 for item in values):
             raise UnreliableValueError
-        return modelled(name, values, self.number)
+        return model_function(name, values, self.number)
 
     def check_level(self, name: str, at: Any) -> None:
         """Check that a function is not too flat at `at` for the digits held."""
@@ -464,6 +464,6 @@ class TreeEvaluation:
             for idx in range(2)
         ]
         if name == "prod":
-            return modelled(f"bind:{name}", [*bodies, *ends], self.number)
-        weights = [modelled(f"bind:{name}:{idx}", ends, self.number) for idx in range(2)]
+            return model_function(f"bind:{name}", [*bodies, *ends], self.number)
+        weights = [model_function(f"bind:{name}:{idx}", ends, self.number) for idx in range(2)]
         return weights[0] * bodies[0] + weights[1] * bodies[1]

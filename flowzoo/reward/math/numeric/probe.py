@@ -41,7 +41,7 @@ from flowzoo.reward.math.tree import (
     rational,
     substitute,
     symbols,
-    unapplied,
+    unapply,
 )
 
 _STEPS: Final = frozenset({"floor", "ceil", "mod", "sign"})
@@ -271,7 +271,7 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
         # A letter that is a function on one side and a factor on the other is a factor.
         factors = (applied_letters(a) | applied_letters(b)) & letters
         if factors:
-            return same_function(unapplied(a, factors), unapplied(b, factors))
+            return same_function(unapply(a, factors), unapply(b, factors))
     whole = frozenset(name for name in letters if is_whole(name))
     is_stepped = mentions(a, _STEPPED) or mentions(b, _STEPPED)
     verdict = None if is_stepped else _agree(a, b, _points(a, b))
@@ -451,10 +451,10 @@ def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
             continue  # more digits may hold it
         apart.append((abs(first - second), max(abs(first), abs(second)), digits))
         if len(apart) > 1:
-            verdict = _settled(apart[-2], apart[-1])
+            verdict = _settle(apart[-2], apart[-1])
             if verdict is False or (verdict and len(apart) == _ENOUGH):
                 return verdict
-    verdicts = [_settled(coarse, fine) for coarse, fine in pairwise(apart)]
+    verdicts = [_settle(coarse, fine) for coarse, fine in pairwise(apart)]
     return True if verdicts and all(verdicts) else None
 
 
@@ -466,7 +466,7 @@ def _has_value(node: ExprNode, point: ProbePoint) -> bool | None:
     return True
 
 
-def _settled(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool | None:
+def _settle(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool | None:
     (before, _, _), (after, size, digits) = coarse, fine
     if after <= before * 10.0**_SHRINKS or after < size * 10.0 ** (_SLACK - digits):
         return True

@@ -23,7 +23,7 @@ from flowzoo.envs.tasks.code.family import (
     wrong_program,
 )
 from flowzoo.envs.tasks.code.problems import FAMILIES, LEVEL_1, LEVELS
-from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.envs.tasks.task import SPLITS, split_of
 from flowzoo.sandbox.program import CallTest
 
@@ -121,9 +121,9 @@ def test_level_1_tests_tell_every_single_mistake(count: int) -> None:
 
 
 def _values(tree: ast.Module, tests: list[CallTest]) -> list[object]:
-    from flowzoo.envs.tasks.code.interpreter import returned
+    from flowzoo.envs.tasks.code.interpreter import run_function
 
-    return [returned(tree, "f", test.args) for test in tests]
+    return [run_function(tree, "f", test.args) for test in tests]
 
 
 @pytest.mark.full
@@ -133,7 +133,7 @@ def test_level_1_is_large_and_short() -> None:
     # 8,779 statements: 2,000 draws hit about 1,790 different ones.
     assert len({problem.text for problem in problems}) > 1_700
     assert max(len(problem.text.split()) for problem in problems) <= 24
-    assert max(len(fenced(problem.gold)) for problem in problems) <= 64
+    assert max(len(fence(problem.gold)) for problem in problems) <= 64
     arguments = {word.strip(",.:") for problem in problems for word in problem.text.split()}
     assert len({word for word in arguments if word.isalpha()}) <= 20
 

@@ -12,7 +12,7 @@ import pytest
 from flowzoo.envs.script import Graded, Ran, Run
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.code.problems import LEVELS
-from flowzoo.envs.tasks.code.task import CodeTask, fenced
+from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.envs.tasks.task import read_levels
 from flowzoo.errors import UsageError
 
@@ -131,7 +131,7 @@ def test_problems_and_tasks_are_pickled_small() -> None:
 def test_samples_are_of_every_kind() -> None:
     kinds = {(TASK.answer(s) is None, TASK.answer_lenient(s) is None) for s in TASK.samples()}
     assert kinds == {(False, False), (True, False), (True, True)}
-    assert fenced("a") == "```python\na\n```"
+    assert fence("a") == "```python\na\n```"
 
 
 def test_a_task_of_ones_own_may_group_answers_one_by_one() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flowzoo.envs.tasks.games.actions import (
     MOST_ACTIONS,
     are_moves,
-    joined,
+    join_lists,
     moves_of,
     read_moves,
     read_moves_loosely,
@@ -50,5 +50,5 @@ def test_what_is_read_is_canonical_and_reads_as_itself(text):
 @given(st.lists(st.text("UDLR", max_size=4)))
 def test_joined_lists_are_the_list_of_all(parts):
     lists = [written([*part]) for part in parts]
-    assert json.loads(joined(*lists)) == [move for part in parts for move in part]
-    assert moves_of(joined(*lists)) == "".join(parts)
+    assert json.loads(join_lists(*lists)) == [move for part in parts for move in part]
+    assert moves_of(join_lists(*lists)) == "".join(parts)
