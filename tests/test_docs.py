@@ -189,5 +189,6 @@ def test_every_page_is_in_the_contents():
     }
     built = {f"generated/environments/{name}" for name in WORKFLOWS}
     built |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
+    built.add("generated/papers")
     built |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
     assert entries == (pages - {"index"}) | built

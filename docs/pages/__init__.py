@@ -19,8 +19,10 @@ def write_all(folder: Path) -> None:
     from pages.algorithms import algorithm_pages
     from pages.environments import environment_pages
     from pages.notebooks import notebook_pages
+    from pages.papers import papers_page
 
-    contents = {
+    contents: dict[Path, str | bytes] = {
+        folder / "papers.md": papers_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},
         **{folder / "algorithms" / name: text for name, text in algorithm_pages().items()},
         **{folder / "notebooks" / name: text for name, text in notebook_pages().items()},
