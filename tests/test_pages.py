@@ -42,3 +42,23 @@ def test_every_algorithm_stands_in_the_table_of_papers_once():
             assert f"(https://arxiv.org/abs/{number})" in page
     assert "| Dr. MAS [arXiv:2602.08847]" in page
     assert "[search_team_v0](environments/search_team_v0.md)" in page
+
+
+def test_graphs_have_every_agent_and_the_loops_of_their_workflow():
+    from pages.graphs import graph
+
+    roles = {"a_0": 0, "b_0": 1, "b_1": 1}
+    picture = graph([[("a_0",), ("b_0",), ("a_0",)], [("a_0",), ("b_0", "b_1")]], roles)
+    texts = [element.text for element in ET.fromstring(picture).iter("text")]
+    assert texts == ["problem", "a_0", "b_0", "b_1", "reward"]
+    assert picture.count('class="tip"') == 5  # on: 3; back from b to a; from a to the end
+
+
+@pytest.mark.parametrize("name", ["eval_opt_v0", "orch_workers_v0"])
+def test_the_page_of_an_environment_draws_its_agents(name):
+    from flowzoo.envs import make_workflow
+    from pages.environments import graph_of
+
+    workflow = make_workflow(name)
+    texts = [element.text for element in ET.fromstring(graph_of(workflow)).iter("text")]
+    assert texts == ["problem", *workflow.agents, "reward"]
