@@ -18,10 +18,12 @@ def write_all(folder: Path) -> None:
     """Write every generated page below `folder`, and remove stale ones."""
     from pages.algorithms import algorithm_pages
     from pages.environments import environment_pages
+    from pages.gallery import gallery
     from pages.notebooks import notebook_pages
     from pages.papers import papers_page
 
     contents: dict[Path, str | bytes] = {
+        folder / "gallery.md": gallery(),
         folder / "papers.md": papers_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},
         **{folder / "algorithms" / name: text for name, text in algorithm_pages().items()},
