@@ -193,6 +193,6 @@ def test_every_page_is_in_the_contents():
     }
     built = {f"generated/environments/{name}" for name in WORKFLOWS}
     built |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
-    built |= {"generated/gallery", "generated/papers"}
+    built |= {f"generated/{name}" for name in ("expectations", "gallery", "papers")}
     built |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
     assert entries == (pages - {"index"}) | built

@@ -62,3 +62,27 @@ def test_the_page_of_an_environment_draws_its_agents(name):
     workflow = make_workflow(name)
     texts = [element.text for element in ET.fromstring(graph_of(workflow)).iter("text")]
     assert texts == ["problem", *workflow.agents, "reward"]
+
+
+def test_the_sixty_expectations_are_answered_with_a_page_or_a_reason():
+    from pages.expectations import DATA, PEERS, expectations_page
+
+    data = json.loads(DATA.read_text(encoding="utf-8"))
+    rows = data["rows"]
+    assert len({row["expectation"] for row in rows}) == 60
+    assert len({row["area"] for row in rows}) == 8
+    for row in rows:
+        own = row["flowzoo"]
+        if own["answer"] == "no":
+            assert len(own["reason"].split()) >= 4, row["expectation"]
+        else:
+            path = own["link"].partition("#")[0]
+            assert path.startswith("generated/") or (DOCS / path).is_file(), path
+        for peer in PEERS:
+            answer = row[peer]["answer"]
+            assert answer in ("yes", "partly", "no", "not found")
+            assert ("page" in row[peer]) == (answer in ("yes", "partly"))
+            assert answer == "not found" or data["pages"][peer][row[peer]["page"]]["url"]
+    page = expectations_page()
+    assert page.count("\n| ") == 60 + 8
+    assert "[yes](../start.md)" in page

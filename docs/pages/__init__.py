@@ -18,11 +18,13 @@ def write_all(folder: Path) -> None:
     """Write every generated page below `folder`, and remove stale ones."""
     from pages.algorithms import algorithm_pages
     from pages.environments import environment_pages
+    from pages.expectations import expectations_page
     from pages.gallery import gallery
     from pages.notebooks import notebook_pages
     from pages.papers import papers_page
 
     contents: dict[Path, str | bytes] = {
+        folder / "expectations.md": expectations_page(),
         folder / "gallery.md": gallery(),
         folder / "papers.md": papers_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},
