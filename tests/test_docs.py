@@ -180,7 +180,10 @@ def test_links_lead_somewhere_on_a_code_host_too():
     assert looked > 100
 
 
-def test_every_page_is_in_the_contents():
+def test_every_page_is_in_the_contents(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS))
+    from pages.libraries import LIBRARIES
+
     entries = {
         (path.parent / line.strip()).with_suffix("").resolve().relative_to(DOCS).as_posix()
         for path in DOCS.rglob("*.md")
@@ -194,5 +197,6 @@ def test_every_page_is_in_the_contents():
     built = {f"generated/environments/{name}" for name in WORKFLOWS}
     built |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
     built |= {f"generated/{name}" for name in ("expectations", "gallery", "papers")}
+    built |= {f"generated/libraries/{name}" for name in (*LIBRARIES, "grpo")}
     built |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
     assert entries == (pages - {"index"}) | built

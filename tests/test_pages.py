@@ -9,7 +9,8 @@ import pytest
 
 from flowzoo.baselines.settings.algorithms import ALGORITHMS
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +87,26 @@ def test_the_sixty_expectations_are_answered_with_a_page_or_a_reason():
     page = expectations_page()
     assert page.count("\n| ") == 60 + 8
     assert "[yes](../start.md)" in page
+
+
+def test_every_library_has_a_page_with_scripts_that_its_check_runs(monkeypatch):
+    from pages.libraries import LIBRARIES, library_pages, rows_of
+
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks/third_party"))
+    import run
+
+    assert set(LIBRARIES) == set(run.LIBRARIES)
+    pages = library_pages()
+    for name, library in LIBRARIES.items():
+        page = pages[f"{name}.md"]
+        assert (ROOT / f"benchmarks/third_party/check_{name}.py").read_text(
+            "utf-8"
+        ).rstrip() in page
+        check = (ROOT / f"benchmarks/third_party/check_{name}.py").read_text("utf-8")
+        for path in library.files:
+            assert Path(path).stem in check or "examples/openenv" in check.replace('" / "', "/"), (
+                path
+            )
+        assert len(rows_of(library.row, (DOCS / "libraries.md").read_text("utf-8"))[1]) >= 2
+    with pytest.raises(ValueError, match="expected a row of"):
+        rows_of("Nothing", "")

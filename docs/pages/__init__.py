@@ -20,6 +20,7 @@ def write_all(folder: Path) -> None:
     from pages.environments import environment_pages
     from pages.expectations import expectations_page
     from pages.gallery import gallery
+    from pages.libraries import library_pages
     from pages.notebooks import notebook_pages
     from pages.papers import papers_page
 
@@ -29,6 +30,7 @@ def write_all(folder: Path) -> None:
         folder / "papers.md": papers_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},
         **{folder / "algorithms" / name: text for name, text in algorithm_pages().items()},
+        **{folder / "libraries" / name: text for name, text in library_pages().items()},
         **{folder / "notebooks" / name: text for name, text in notebook_pages().items()},
     }
     for path, content in contents.items():
