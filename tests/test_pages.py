@@ -38,11 +38,11 @@ def test_every_algorithm_stands_in_the_table_of_papers_once():
 
     page = papers_page()
     for name, algorithm in ALGORITHMS.items():
-        assert page.count(f"(algorithms/{name}.md)") == 1
+        assert page.count(f"(../algorithms/{name}.md)") == 1
         for number in re.findall(r"arXiv (\d{4}\.\d{5})", algorithm.source):
             assert f"(https://arxiv.org/abs/{number})" in page
     assert "| Dr. MAS [arXiv:2602.08847]" in page
-    assert "[search_team_v0](environments/search_team_v0.md)" in page
+    assert "[search_team_v0](../environments/search_team_v0.md)" in page
 
 
 def test_graphs_have_every_agent_and_the_loops_of_their_workflow():
@@ -86,7 +86,7 @@ def test_the_sixty_expectations_are_answered_with_a_page_or_a_reason():
             assert answer == "not found" or data["pages"][peer][row[peer]["page"]]["url"]
     page = expectations_page()
     assert page.count("\n| ") == 60 + 8
-    assert "[yes](../start.md)" in page
+    assert "[yes](../../start.md)" in page
 
 
 def test_every_library_has_a_page_with_scripts_that_its_check_runs(monkeypatch):

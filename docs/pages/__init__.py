@@ -25,9 +25,9 @@ def write_all(folder: Path) -> None:
     from pages.papers import papers_page
 
     contents: dict[Path, str | bytes] = {
-        folder / "expectations.md": expectations_page(),
-        folder / "gallery.md": gallery(),
-        folder / "papers.md": papers_page(),
+        folder / "tables" / "expectations.md": expectations_page(),
+        folder / "tables" / "gallery.md": gallery(),
+        folder / "tables" / "papers.md": papers_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},
         **{folder / "algorithms" / name: text for name, text in algorithm_pages().items()},
         **{folder / "libraries" / name: text for name, text in library_pages().items()},

@@ -50,9 +50,8 @@ def own_cell(own: Mapping[str, str]) -> str:
     if "link" not in own:
         return own["answer"]
     name, _, anchor = own["link"].partition("#")
-    place = name.removeprefix("generated/") if name.startswith("generated/") else f"../{name}"
-    page = place if place.endswith(".md") else f"{place}.md"
-    return f"[{own['answer']}]({page}{'#' if anchor else ''}{anchor})"
+    page = name if name.endswith(".md") else f"{name}.md"
+    return f"[{own['answer']}](../../{page}{'#' if anchor else ''}{anchor})"
 
 
 def peer_cell(cell: Mapping[str, str], pages: Mapping[str, Mapping[str, str]]) -> str:

@@ -24,7 +24,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
 HEAD = """# Gallery
 The first two validation problems of every task and level, with their answers. Problems are
 generated from split, seed and index; `--options data=FILE` takes a file instead. See
-[Environments](../environments.md) for prompts.
+[Environments](../../environments.md) for prompts.
 """
 
 

@@ -74,4 +74,4 @@ def users(signs: list[str], texts: dict[str, str], folder: str) -> str:
 
 def page(name: str, folder: str) -> str:
     """A link to a generated page."""
-    return f"[{name}]({folder}/{name}.md)"
+    return f"[{name}](../{folder}/{name}.md)"
