@@ -18,6 +18,7 @@ import flowzoo
 from pages import write_all
 
 logging.getLogger("flowzoo").setLevel(logging.WARNING)
+logging.getLogger("bm25s").disabled = True  # it sets its own level when it is imported
 
 project = "flowzoo"
 author = "The flowzoo authors"

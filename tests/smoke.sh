@@ -3,7 +3,14 @@
 #   tests/smoke.sh PYTHON FOLDER
 set -euo pipefail
 python=$1 folder=$(realpath "$2") root=$(realpath "$(dirname "$0")/..")
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+works() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+# A shim of pyenv fails for a version that is not active, though it is installed.
+if ! works "$python"; then
+  for path in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/"$python"; do
+    if works "$path"; then python=$path; fi
+  done
+fi
+if ! works "$python"; then
   echo "$python: not here, nothing was tried"
   exit 0
 fi

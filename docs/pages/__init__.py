@@ -18,11 +18,19 @@ def write_all(folder: Path) -> None:
     """Write every generated page below `folder`, and remove stale ones."""
     from pages.algorithms import algorithm_pages
     from pages.environments import environment_pages
+    from pages.expectations import expectations_page
+    from pages.gallery import gallery
+    from pages.libraries import library_pages
     from pages.notebooks import notebook_pages
+    from pages.papers import papers_page
 
-    contents = {
+    contents: dict[Path, str | bytes] = {
+        folder / "tables" / "expectations.md": expectations_page(),
+        folder / "tables" / "gallery.md": gallery(),
+        folder / "tables" / "papers.md": papers_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},
         **{folder / "algorithms" / name: text for name, text in algorithm_pages().items()},
+        **{folder / "libraries" / name: text for name, text in library_pages().items()},
         **{folder / "notebooks" / name: text for name, text in notebook_pages().items()},
     }
     for path, content in contents.items():

@@ -15,7 +15,9 @@ from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm
 from flowzoo.commands.algorithms import choices
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.envs.tasks.task import get_problem
+from pages.curves import section
 from pages.formulas import advantage, loss
+from pages.papers import linked
 
 EPISODES = 4
 SKILL = 0.5
@@ -41,7 +43,7 @@ def batch() -> list[EpisodeRecord]:
 def page_of(algorithm: Algorithm, records: list[EpisodeRecord]) -> str:
     """The page, in Markdown."""
     formula, letters = advantage(algorithm.advantage)
-    lines = [f"# {algorithm.name}", "", f"{algorithm.source}.", ""]
+    lines = [f"# {algorithm.name}", "", f"{linked(algorithm.source)}.", ""]
     lines += ["```shell", f"flowzoo train voting --algorithm {algorithm.name}", "```", ""]
     lines += [
         "## Advantage",
@@ -61,7 +63,7 @@ def page_of(algorithm: Algorithm, records: list[EpisodeRecord]) -> str:
     lines += ["| choice | |", "|---|---|"]
     lines += [f"| {name} | {text} |" for name, text in choices(algorithm).items()]
     lines += ["", "[Their words](../../training.md#algorithms-are-settings), and how single ones"]
-    lines += ["are changed.", "", *worked(algorithm, records), ""]
+    lines += ["are changed.", "", *section(algorithm.name), "", *worked(algorithm, records), ""]
     return "\n".join(lines)
 
 

@@ -1,17 +1,17 @@
-"""A page for every environment: its docstring, an episode of it that was played now, its prompts.
+"""A page for every environment: its graph, its docstring, an episode that was played now, prompts.
 
 The episode is the one that `flowzoo play NAME --policy scripted:0.8` shows: the first validation
-problem, and scripted experts that do their job with probability 0.8. The picture is the project's
-own `render_mode="rgb_array"`.
+problem, and scripted experts that do their job with probability 0.8. The graph has the turns of
+the first problems, played at 0.5, so that loops and refusals happen.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import io
 import sys
 from html import escape
+from itertools import groupby
 
 from flowzoo.agents import PolicyMap, Request
 from flowzoo.agents.specs import make_policy
@@ -20,29 +20,30 @@ from flowzoo.envs.api.registry import PARALLEL
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.render.picture import to_array
 from flowzoo.envs.render.transcript import facts_line, printable, remarks, verdict
 from flowzoo.envs.tasks.task import get_problem
+from pages.graphs import graph
 
 POLICY = "scripted:0.8"
 SEED = 0
+DRAWN, HALF = 8, "scripted:0.5"
+"""Episodes of a graph, and their policy."""
 
 
-def environment_pages() -> dict[str, str | bytes]:
-    """File name -> page, and the picture that it shows."""
-    pages: dict[str, str | bytes] = {}
+def environment_pages() -> dict[str, str]:
+    """File name -> page."""
+    pages = {}
     for name in WORKFLOWS:
         workflow = make_workflow(name)
-        episode = asyncio.run(played(workflow))
-        pages[f"{name}.png"] = picture_of(episode)
+        episode = asyncio.run(played(workflow, POLICY))
         pages[f"{name}.md"] = page_of(name, workflow, episode)
     return pages
 
 
-async def played(workflow: Workflow) -> Episode:
-    """The first episode of scripted experts, to its end."""
-    policy_map = PolicyMap.shared(make_policy(POLICY, oracle=workflow), workflow.role_counts())
-    problem = get_problem(workflow.task, 0, "validation")
+async def played(workflow: Workflow, policy: str, index: int = 0) -> Episode:
+    """An episode of scripted experts on a validation problem, to its end."""
+    policy_map = PolicyMap.shared(make_policy(policy, oracle=workflow), workflow.role_counts())
+    problem = get_problem(workflow.task, index, "validation")
     episode = Episode(workflow, problem, f"{problem.id}#0")
     while not episode.done:
         if episode.effects:
@@ -58,16 +59,16 @@ async def played(workflow: Workflow) -> Episode:
     return episode
 
 
-def picture_of(episode: Episode) -> bytes:
-    """The episode's end as `rgb_array` draws it, as a PNG of few colors, its empty rows cut."""
-    from PIL import Image
-
-    pixels = to_array(episode)
-    drawn = (pixels != pixels[0, 0]).any(axis=(1, 2)).nonzero()[0]
-    image = Image.fromarray(pixels[: drawn[-1] + 1 + drawn[0]])
-    data = io.BytesIO()
-    image.quantize(64, dither=Image.Dither.NONE).save(data, "PNG", optimize=True)
-    return data.getvalue()
+def graph_of(workflow: Workflow) -> str:
+    """The order of turns in some episodes, drawn."""
+    episodes = []
+    for index in range(DRAWN):
+        turns = [turn for turn, _ in answered_turns(asyncio.run(played(workflow, HALF, index)))]
+        phases = groupby(turns, key=lambda turn: turn.phase)
+        episodes.append([tuple(turn.agent for turn in phase) for _, phase in phases])
+    roles = list(workflow.role_counts())
+    numbers = {agent: roles.index(role) for agent, (role, _) in workflow.agents.items()}
+    return graph(episodes, numbers)
 
 
 def page_of(name: str, workflow: Workflow, episode: Episode) -> str:
@@ -79,7 +80,9 @@ def page_of(name: str, workflow: Workflow, episode: Episode) -> str:
         [
             title,
             "",
-            f"![The end of an episode of {name}, drawn]({name}.png)",
+            html_block(graph_of(workflow)),
+            "",
+            "Agents of a row are asked at the same time, and an arrow leads to those asked next.",
             before,
             "",
             "## Creation by name",

@@ -1,21 +1,13 @@
-"""docs/gallery.md: example problems of every task and level.
-
-    python docs/pages/gallery.py
-
-The page has the first two validation problems of each, as a prompt shows them, with the reference
-answer. A test compares it with the output of this script.
-"""
+"""The gallery: the first two validation problems of every task and level, with their answers."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.task import Problem, get_problem
 
-PAGE = Path(__file__).resolve().parent.parent / "gallery.md"
 SHOWN, LONGEST = 2, 300
 
 CHOICES: dict[str, list[dict[str, Any]]] = {
@@ -32,7 +24,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
 HEAD = """# Gallery
 The first two validation problems of every task and level, with their answers. Problems are
 generated from split, seed and index; `--options data=FILE` takes a file instead. See
-[Environments](environments.md) for prompts. Written by `python docs/pages/gallery.py`.
+[Environments](../../environments.md) for prompts.
 """
 
 
@@ -60,7 +52,3 @@ def sample(problem: Problem) -> str:
 def shown(text: str) -> str:
     """The text, or its beginning where it is long."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(gallery(), encoding="utf-8")

@@ -1,6 +1,7 @@
 """The checks of a release find what they are for."""
 
 import io
+import os
 import re
 import subprocess
 import tarfile
@@ -166,6 +167,29 @@ def test_all_addresses_are_of_one_owner():
             text = path.read_bytes().decode("utf-8", "replace")
             owners |= {match[1] or match[2] for match in address.finditer(text)}
     assert owners == {REPOSITORY.split("/")[3]}
+
+
+def test_an_inactive_python_of_pyenv_is_tried(tmp_path):
+    def interpreter(path: Path, answer: int) -> None:
+        path.parent.mkdir(parents=True)
+        path.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit {answer}\necho "chosen: $*"; exit 7\n')
+        path.chmod(0o755)
+
+    interpreter(tmp_path / "shims/python3.99", 127)
+    interpreter(tmp_path / "versions/3.98.1/bin/python3.98", 0)
+    (tmp_path / "flowzoo-1.0.whl").touch()
+    search = f"{tmp_path / 'shims'}:{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": search, "PYENV_ROOT": str(tmp_path)}
+
+    def smoke(python: str) -> subprocess.CompletedProcess[str]:
+        command = [str(ROOT / "tests/smoke.sh"), python, str(tmp_path)]
+        return subprocess.run(command, env=variables, capture_output=True, text=True)
+
+    assert "nothing was tried" in smoke("python3.99").stdout
+    interpreter(tmp_path / "versions/3.99.0/bin/python3.99", 0)
+    for python in ("python3.98", "python3.99"):
+        done = smoke(python)
+        assert (done.returncode, done.stdout) == (7, "chosen: -m venv --clear venv\n")
 
 
 @pytest.mark.full
