@@ -10,7 +10,6 @@ W = TypeVar("W")
 R = TypeVar("R")
 
 DEPTH = 2  # shards of a worker: the one it plays, and the next
-LONG = 2.0  # times the mean of the others, from which on a shard is played a second time
 
 
 class ShardBatch(Generic[W, R]):
@@ -27,7 +26,8 @@ class ShardBatch(Generic[W, R]):
         self.error: Exception | None = None
         """Error that ends the batch."""
         self._results: dict[int, R] = {}
-        self._seconds = 0.0
+        self._longest: list[tuple[float, int]] = []
+        """Longest seconds of a shard of the two slowest workers, and these workers."""
 
     @property
     def finished(self) -> bool:
@@ -43,14 +43,19 @@ class ShardBatch(Generic[W, R]):
         """True if there is a result of the shard `index`."""
         return index in self._results
 
-    def put(self, index: int, result: R, seconds: float) -> None:
-        """Take the result of a shard and the seconds that it took."""
+    def put(self, index: int, result: R, worker: int, seconds: float) -> None:
+        """Take the result of a shard and the seconds that it took a worker."""
         self._results[index] = result
-        self._seconds += seconds
+        longest = {other: most for most, other in self._longest}
+        longest[worker] = max(seconds, longest.get(worker, 0.0))
+        pairs = sorted(((most, other) for other, most in longest.items()), reverse=True)
+        self._longest = pairs[:2]
 
-    def is_long(self, seconds: float) -> bool:
-        """True if a shard takes much longer than the others."""
-        return bool(self._results) and seconds > LONG * self._seconds / len(self._results)
+    def is_long(self, worker: int, seconds: float) -> bool:
+        """True if a shard takes a worker longer than any shard took another worker."""
+        # Not longer than the mean: where lengths spread, copies of long shards would be in the way.
+        others = [most for most, other in self._longest if other != worker]
+        return bool(others) and seconds > others[0]
 
 
 class ShardKey(NamedTuple):
@@ -117,7 +122,7 @@ class Schedule(Generic[W, R]):
         batch, index = shard
         if batch.holds(index):
             return set()
-        batch.put(index, result, seconds)
+        batch.put(index, result, worker, seconds)
         return batch.holders.pop(index, set())
 
     def give_back(self, worker: int, shard: ShardKey, now: float) -> None:
@@ -147,7 +152,7 @@ class Schedule(Generic[W, R]):
                     return Assignment(worker, shard, holder)
         for batch in self._batches if idle else ():
             for shard, holder in self._single(worker, batch):
-                if batch.is_long(now - self._began[holder]):
+                if batch.is_long(holder, now - self._began[holder]):
                     return Assignment(worker, shard)
         return None
 

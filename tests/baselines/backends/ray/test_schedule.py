@@ -99,7 +99,7 @@ def test_who_has_nothing_to_do_helps_the_slow():
     schedule.finish(1, d, "D", 2)
     assert schedule.assign(2) == [(1, c, 0)], "what waits behind another shard, in its place"
     assert schedule.finish(1, c, "C", 3) == set()
-    assert schedule.assign(3) == [(1, a, None)], "three times the mean of the others"
+    assert schedule.assign(3) == [(1, a, None)], "longer than any shard of the other"
     assert schedule.finish(1, a, "A", 4) == {0}, "the copy that is redundant"
     assert batch.finished
     assert batch.results == ["A", "B", "C", "D"]
