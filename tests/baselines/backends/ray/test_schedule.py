@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.asynchrony import Simulation
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
@@ -125,6 +126,15 @@ def test_who_has_nothing_left_of_a_batch_begins_with_the_next():
     schedule.finish(1, a, "A", 7)
     assert early.results == ["A", "B"]
     assert not late.finished
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_workers_are_busy_with_the_next_batch_while_long_episodes_are_played(workers):
+    by_batch, by_episode = (
+        Simulation(workers, 1, by_episode=way).run() for way in (False, True)
+    )  # fmt: skip
+    assert by_batch < 0.9 < by_episode <= 1
+    assert Simulation(workers, 2, by_episode=True).run() > by_episode
 
 
 class TinyPlayer:
