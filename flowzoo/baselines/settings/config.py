@@ -246,6 +246,14 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         return bool(self.max_staleness) and not self.deterministic and self.backend == "local"
 
     @property
+    def batches_at_once(self) -> int:
+        """Most batches of training that are played beside each other."""
+        if self.updates_in_flight:
+            return 2
+        # With `refill` a step draws problems until it ends, and the next step draws after it.
+        return 1 + self.max_staleness if self.backend == "ray" and not self.refill else 1
+
+    @property
     def longest_sequence(self) -> int:
         """Most tokens of prompt and reply; 0 if only the model's own limit bounds all roles."""
         if not self.max_prompt or self.lengths or self.max_tokens is None:

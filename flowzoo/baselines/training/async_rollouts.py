@@ -2,24 +2,25 @@
 
 With K the batch of step t is sampled from the weights after step t-1-K (the first K+1 batches from
 the starting weights) while the learners take the steps before it, off-policy, as in section 4 of
-arXiv 2410.18252. In runs that are not deterministic a split engine gets new weights in the middle
-of a batch, between the turns of its episodes, and plays two batches beside each other, so that the
-last episodes of one do not run alone (AReaL, arXiv 2505.24298, interrupts replies, too). No reply
-is more than K steps old when it is trained on.
+arXiv 2410.18252. Rollout workers play several batches beside each other, each with its
+weights: one that has nothing left to do of batch t begins with t+1, while the longest
+episodes of t are still played. In runs that are not deterministic a split engine gets new weights
+in the middle of a batch, between the turns of its episodes, and plays two batches beside each
+other (AReaL, arXiv 2505.24298, interrupts replies, too). No reply is more than K steps old when it
+is trained on.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 from flowzoo.agents.evaluation.evaluate import call_from_json, record_from_json
@@ -74,15 +75,25 @@ class StepSampler:
         backend: RunBackend,
         shard_jobs: int,
         *,
+        at_once: int = 1,
         in_flight: bool = False,
     ) -> None:
-        """Make a sampler; with `in_flight` the weights may change while batches are under way."""
-        self._draw, self._engines, self.in_flight = draw, engines, in_flight
+        """Make a sampler that plays up to `at_once` batches beside each other.
+
+        With `in_flight` the weights may change while batches are under way.
+        """
+        self._draw, self._engines, self._in_flight = draw, engines, in_flight
+        self.lone = at_once == 1
+        """True if batches are played one after another."""
+        self.independent = at_once > 1 and not in_flight
+        """True if batches are played beside each other, each with its weights."""
         self._shards = partial(sample_shards, backend, shard_jobs)
         self._stream, self._means, self._versions = stream, means, versions
-        self._threads = ThreadPoolExecutor(1 + in_flight, thread_name_prefix="flowzoo-ahead")
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="flowzoo-ahead")
         self._under_way: deque[Future[SampledStep]] = deque()
-        self._drawing = threading.Lock()
+        self._drawn = Event()
+        """Set once the batch that was started last has drawn its first problems."""
+        self._drawn.set()
         self._begun: dict[int, int] = {}
         """Cursor of the stream before a batch that is not collected yet, by step."""
         self.ready: deque[SampledStep] = deque()
@@ -93,22 +104,26 @@ class StepSampler:
         self.wait()
         if self.ready:
             return self.ready.popleft()
-        batch = self._sample(step, sample_jobs, self._versions(), self._means)
+        batch = self._sample(step, sample_jobs, self._versions(), self._means, self._drawn, Event())
         del self._begun[step]
         return batch
 
     def run_ahead(self, step: int, last: int) -> None:
-        """Start the batches after `step`, up to `last`, unless already started."""
-        # The present weights are the newest that these may have. The pacing alone decides which
-        # weights sample which step, not the speed of either side, so runs repeat.
+        """Start the batches after `step`, the last that was trained, up to `last`."""
+        # Called after every step, so the pacing alone decides which weights sample which step, not
+        # the speed of either side, and runs repeat.
         for later in range(step + 1 + len(self.ready) + len(self._under_way), last + 1):
             self.start(later)
 
     def start(self, step: int) -> None:
         """Queue the batch of `step`, with the present weights."""
         # A dead engine is raised there: threads must not restart engines beside the learner.
-        given = sample_once, self._versions(), self._means.copy()
-        self._under_way.append(self._threads.submit(self._sample, step, *given))
+        before, self._drawn = self._drawn, Event()
+        given = sample_once, self._versions(), self._means.copy(), before, self._drawn
+        batch = self._threads.submit(self._sample, step, *given)
+        # Also when it fails or is cancelled, so that none waits for it forever.
+        batch.add_done_callback(lambda _, drawn=self._drawn: drawn.set())
+        self._under_way.append(batch)
 
     def wait(self) -> None:
         """Wait for the next step's batch, if it was started."""
@@ -150,21 +165,19 @@ class StepSampler:
         play_with: Callable[[Engines, Sampler, Sequence[EpisodeJob]], RolloutBatch],
         versions: Mapping[str, int],
         means: RunningMean,
+        before: Event,
+        drawn: Event,
     ) -> SampledStep:
-        with ExitStack() as drawing:
-            # Until the first problems are drawn, so that steps draw them in their order.
-            drawing.enter_context(self._drawing)
-            began, self._begun[step] = time.perf_counter(), self._stream.cursor
+        before.wait()  # steps draw their problems in order
+        began, self._begun[step] = time.perf_counter(), self._stream.cursor
 
-            def play(
-                plan: RolloutSpec, sampler: Sampler, jobs: Sequence[EpisodeJob]
-            ) -> RolloutBatch:
-                drawing.close()
-                versioned = replace(plan, versions=versions)
-                return self._shards(partial(play_with, self._engines), versioned, sampler, jobs)
+        def play(plan: RolloutSpec, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
+            drawn.set()
+            versioned = replace(plan, versions=versions)
+            return self._shards(partial(play_with, self._engines), versioned, sampler, jobs)
 
-            gathered = self._draw(step, play, means)
-        if self.in_flight:
+        gathered = self._draw(step, play, means)
+        if self._in_flight:
             versions = oldest(gathered.sampled.rows, versions)
         return SampledStep(step, gathered, versions, time.perf_counter() - began)
 

@@ -85,7 +85,7 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
         shard_jobs = config.shard_jobs or 0
         batches = StepSampler(
             draws.draw, engines, state.stream, state.means, lambda: state.versions, backend,
-            shard_jobs, in_flight=config.updates_in_flight,
+            shard_jobs, at_once=config.batches_at_once, in_flight=config.updates_in_flight,
         )  # fmt: skip
         batches.ready.extend(sampled)
         opened.callback(batches.close)

@@ -109,7 +109,10 @@ class Trainer:
         """Run one iteration: rollouts, advantages, the optimizer steps of every policy."""
         config, plan = self.config, self.plan
         began = time.perf_counter()
+        if config.max_staleness:
+            self.batches.run_ahead(step - 1, min(step + config.max_staleness, config.steps))
         batch = self.batches.take(step)
+        taken_at = time.perf_counter()
         self.engines.before_learning()
         sampled_at = time.perf_counter()
         gathered, sampled = batch.gathered, batch.gathered.sampled
@@ -126,8 +129,6 @@ class Trainer:
         if config.updates_in_flight:
             row |= mean_staleness(sampled.rows, self.state.versions)
         advantages = plan.compute_advantages(sampled, self.state.means)
-        # After the advantages, since problems may be chosen by the running means.
-        self.batches.run_ahead(step, min(step + config.max_staleness, config.steps))
         played = [call for record in sampled.records for call in record.calls]
         scores = role_metrics(sampled.records)
         if plan.hooks.reward:  # a score of 1 need not mean a right answer
@@ -162,8 +163,7 @@ class Trainer:
         self.engines.compare(gaps)
         check_bound(gaps, step, config)
         learned_at = time.perf_counter()
-        # Else each batch has weights of one version.
-        if not self.batches.in_flight:
+        if self.batches.lone:  # an engine has weights of one version
             self.batches.wait()
         idle_at = time.perf_counter()
         row |= self.engines.sync(step % config.probe_distance == 0)
@@ -175,7 +175,7 @@ class Trainer:
             row["tree/value_tokens"] = sampled.value_tokens
         row["time/rollout"], row["time/learn"] = batch.seconds, learned_at - sampled_at
         if config.max_staleness:
-            row["time/wait"] = idle_at - learned_at
+            row["time/wait"] = idle_at - learned_at + taken_at - began
         row["perf/tok_s"] = tokens / (time.perf_counter() - began)
         if step % config.transcripts_every == 0:
             pairs = zip(sampled.rows, advantages.values.tolist(), strict=True)
@@ -222,8 +222,9 @@ class Trainer:
 
     def evaluate(self, step: int) -> MetricRow:
         """Evaluate on the held-out problems, with the same noise every time."""
-        # Evaluations have the newest weights, and the engines to themselves.
-        self.batches.settle()
+        # Evaluations have the newest weights.
+        if not self.batches.independent:
+            self.batches.settle()
         proof = self.engines.prove()
         records = self.evaluation.play(self.plan.make_policy_map(self.engines.eval_policies))
         self.run.save_transcripts("eval", step, records)

@@ -145,10 +145,8 @@ class Versions(LocalRunBackend):
 
     def play(self, plan: RolloutSpec, shards: Sequence[Shard], play: Any) -> list[RolloutBatch]:
         wanted = self.published.newest() if plan.versions is None else plan.versions
-        self.published.choose(wanted)
         time.sleep(self.rng.choice([0, 0, 0.001, 0.01]))
-        version = self.published["p"].version
-        assert self.published["p"].file == version, "the weights under this name are others"
+        version = self.published.get("p", wanted["p"]).file
         row = Call(
             f"{plan.step}", "e", "a_0", "a", 0, 0, 0, (), "", True, True, None, {}, 0.0, "", "",
             version=version,
@@ -159,7 +157,8 @@ class Versions(LocalRunBackend):
 class Paced:
     """A trainer's loop without models, as often stopped and continued as `seed` says."""
 
-    def __init__(self, most: int, steps: int, seed: int, root: Path) -> None:
+    def __init__(self, most: int, steps: int, at_once: int, seed: int, root: Path) -> None:
+        self.at_once = at_once
         self.most, self.steps, self.rng = most, steps, random.Random(seed)
         self.root, self.learned, self.seen = root, 0, list[tuple[Any, ...]]()
         self.stream, self.means = ProblemStream("train", 0), RunningMean()
@@ -171,7 +170,7 @@ class Paced:
         self.backend = Versions(self.most, self.rng.randrange(99))
         self.batches = async_rollouts.StepSampler(
             self.draw, engines, self.stream, self.means, lambda: {"p": self.learned},
-            self.backend, 0,
+            self.backend, 0, at_once=self.at_once,
         )  # fmt: skip
         self.batches.ready.extend(async_rollouts.read(self.root))
         self.publish()
@@ -180,18 +179,21 @@ class Paced:
         self.backend.published.add("p", PublishedWeights(self.learned, self.learned, ""))
 
     def draw(self, step: int, play: async_rollouts.PlayStep, means: RunningMean) -> FilteredBatch:
-        """Twice, as with `refill`, more from the stream at every other step."""
+        """More from the stream at every other step; of lone batches in two draws, as a refill."""
         sampler: Any = None
         parts, known = [], means.means.get(("judged",), 0.0)
-        for _ in range(2):
-            self.stream.cursor += 1 + step % 2
-            parts.append(play(RolloutSpec("train", {}, step), sampler, []))
-        counts = {"cursor": float(self.stream.cursor), "known": known}
+        draws = 2 if self.at_once == 1 else 1
+        for _ in range(draws):
+            self.stream.cursor += (1 + step % 2) * 2 // draws
+            cursor = self.stream.cursor
+            parts += [play(RolloutSpec("train", {}, step), sampler, []) for _ in range(2 // draws)]
+        counts = {"cursor": float(cursor), "known": known}
         return FilteredBatch(concat_batches(parts), frozenset(), counts)
 
     def run(self) -> list[tuple[Any, ...]]:
         """Step, version, cursor and the last judged step that is known, of every row."""
         for step in range(1, self.steps + 1):
+            self.batches.run_ahead(step - 1, min(step + self.most, self.steps))
             taken = self.batches.take(step)
             assert taken.step == step
             counts, rows = taken.gathered.counts, taken.gathered.sampled.rows
@@ -201,14 +203,15 @@ class Paced:
                 assert row.version == taken.versions["p"]
                 self.seen.append((step, row.version, counts["cursor"], counts["known"]))
             self.means.means["judged",] = float(step)
-            self.batches.run_ahead(step, min(step + self.most, self.steps))
             time.sleep(self.rng.choice([0, 0, 0.002, 0.02]))
             self.learned += 1
-            self.batches.wait()
+            if self.batches.lone:
+                self.batches.wait()
             self.publish()
             assert len(self.backend.published) <= self.most + 1, "what nobody asks for is kept"
             if self.rng.random() < 0.2:
-                self.batches.settle()
+                if not self.batches.independent:
+                    self.batches.settle()
                 (found,) = self.backend.play(RolloutSpec("eval", {}), [], None)
                 assert found.rows[0].version == self.learned, "evaluations have the newest weights"
             if self.rng.random() < 0.3:
@@ -222,16 +225,19 @@ class Paced:
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 5])
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(most, seed, tmp_path):
-    found = Paced(most, 12, seed, tmp_path).run()
+def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(
+    most, seed, beside, tmp_path
+):
+    found = Paced(most, 12, 1 + most * beside, seed, tmp_path).run()
     assert [row[:2] for row in found] == [
         (step, max(0, step - 1 - most)) for step in range(1, 13) for _ in range(2)
     ]
     cursors = [sum(2 * (1 + done % 2) for done in range(1, step + 1)) for step in range(1, 13)]
     assert [row[2] for row in found[::2]] == cursors, "each goes on where the one before has ended"
-    # A batch is judged by the means from before the step beside which it was begun.
-    known = [0] + [max(1, step - most) if most else step - 1 for step in range(2, 13)]
+    # A batch is judged by the means of the steps behind its weights.
+    known = [max(0, step - 1 - most) for step in range(1, 13)]
     assert [row[3] for row in found[::2]] == known
 
 
@@ -295,10 +301,11 @@ def test_weights_that_change_in_flight_are_at_most_so_many_steps_old(most, seed)
 
     batches = async_rollouts.StepSampler(
         draw, engines, stream, RunningMean(), lambda: {"p": backend.version}, backend, 0,
-        in_flight=True,
+        at_once=2, in_flight=True,
     )  # fmt: skip
     mixed, problems = 0, list[str]()
     while backend.version < 20:
+        batches.run_ahead(backend.version, min(backend.version + 1 + most, 20))
         try:
             batch = batches.take(backend.version + 1)
         except EngineDeadError:  # beside nothing: the trainer's engines restart and play again
@@ -309,7 +316,6 @@ def test_weights_that_change_in_flight_are_at_most_so_many_steps_old(most, seed)
         assert backend.version - min(versions) <= most
         mixed += len(set(versions)) > 1
         problems += [row.problem for row in batch.gathered.sampled.rows]
-        batches.run_ahead(backend.version + 1, min(backend.version + 1 + most, 20))
         time.sleep(rng.choice([0, 0.002, 0.03]))
         backend.version += 1
     batches.close()
@@ -323,13 +329,11 @@ def test_weights_that_are_still_to_be_played_with_are_kept_and_no_others():
         published.add("p", PublishedWeights(version, f"file {version}", ""))
     published.add("q", PublishedWeights(1, "file", ""))
     assert published.newest() == {"p": 6, "q": 1}
-    assert published.choose({"p": 4, "q": 1}) == ["p", "q"]
-    assert published.versions == {"p": 4, "q": 1}
-    assert published["p"].file == "file 4"
-    assert len(published) == 3, "neither 2, of a step that was played, nor 3"
-    assert published.choose({"p": 4, "q": 1}) == [], "workers have them"
-    with pytest.raises(VersionError, match=r"policy 'p' after 3 .* those after \[4, 6\]"):
-        published.choose({"q": 1, "p": 3})
+    assert [published.get("p", version).file for version in (3, 4, 6)] == [
+        "file 3", "file 4", "file 6",
+    ]  # fmt: skip
+    assert len(published) == 4, "not 2, of a step that was played"
+    with pytest.raises(VersionError, match=r"policy 'p' after 2 .* those after \[3, 4, 6\]"):
+        published.get("p", 2)
     with pytest.raises(VersionError, match=r"policy 'r' after 0 .* those after \[\]"):
-        published.choose({"p": 6, "r": 0})
-    assert published.versions == {"p": 4, "q": 1}, "a refusal changes nothing"
+        published.get("r", 0)

@@ -88,8 +88,8 @@ class RayRunBackend(LocalRunBackend):
         })  # fmt: skip
         self.count, self._closed, self._shard = count, False, config.shard
         self._versions: dict[str, int] = {}
-        self._due_later = config.max_staleness > 1
-        """True if a batch may be played, or wait, while weights are published."""
+        self._due_later = config.max_staleness > 0
+        """True if batches are played while weights are published."""
         self._groups: list[PlacementGroup] = []
         self.learner_groups: RemoteLearnerGroups | None = None
         self._graders: Graders | None = None
@@ -130,7 +130,7 @@ class RayRunBackend(LocalRunBackend):
         self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
         """Play on the workers, with the versions of the plan."""
-        return list(self._pool.play(plan, [shard.jobs for shard in shards]))
+        return self._pool.play(plan, [shard.jobs for shard in shards])
 
     def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
         """Proxies of the learner groups' learners, if there are learner groups."""
@@ -156,8 +156,8 @@ class RayRunBackend(LocalRunBackend):
 
     def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
         """Send one file per changed policy, once per node, and check the loads."""
-        # With `max_staleness` above 1 workers are busy from the first step on: the proof waits for
-        # the first batch that is played with these weights.
+        # With `max_staleness` workers are busy from the first step on: each is sent these weights,
+        # and proves them, before the first shard that is played with them.
         began, later = time.perf_counter(), self._due_later and not self._opening
         if self._opening:
             self._opening = []
@@ -174,9 +174,7 @@ class RayRunBackend(LocalRunBackend):
             self._pool.publish(name, learners[name].steps, file.file, file.digest)
             self._versions[name] = learners[name].steps
             sent += file.size
-        ready = self.count
-        if changed:
-            ready = self._pool.proved if later else self._pool.prove(changed)
+        ready = self._pool.present if later or not changed else self._pool.prove()
         return {
             "time/publish": time.perf_counter() - began,
             "perf/published_mib": sent / 2**20,

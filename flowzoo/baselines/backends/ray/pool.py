@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import ray
@@ -15,7 +15,6 @@ from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 from flowzoo.baselines.backends.errors_wire import deserialize_error
 from flowzoo.baselines.backends.ray.cluster import (
     BACK_WITHIN_S,
-    LOOK_S,
     PAUSE_S,
     STARTED_WITHIN_S,
     WorkerError,
@@ -23,37 +22,53 @@ from flowzoo.baselines.backends.ray.cluster import (
     last_line,
     listed,
 )
-from flowzoo.baselines.backends.ray.schedule import Schedule
+from flowzoo.baselines.backends.ray.schedule import Schedule, ShardKey
 from flowzoo.baselines.backends.ray.weights import PublishedWeights, WeightVersions
 from flowzoo.baselines.backends.ray.worker import Failed, Loaded, Played, Reply, Stale
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 
 PROVED_WITHIN_S = 600.0  # time limit for workers to prove that they have new weights, in seconds
 MOST_LOSSES = 10  # number of times that the same shard may be lost with its worker
+GLANCE_S = PAUSE_S / 4  # after which calls of other threads are waited for as well
 
 _log = logging.getLogger("flowzoo")
 
 
 class _Call(NamedTuple):
-    """A pending call of a worker: loading weights of a policy, or playing a shard."""
+    """A pending call of a worker: loading weights, playing a shard, or else opening its player."""
 
     worker: int
     policy: str = ""
-    digest: str = ""
-    index: int = -1
-    schedule: Schedule[Any, Any] | None = None
+    weights: PublishedWeights | None = None
+    shard: ShardKey | None = None
 
 
 class CalledOff(NamedTuple):
     """In place of an answer: the call was cancelled before it began."""
 
 
-class RolloutPool:
-    """Workers that play together. Not for several threads at a time, but for `publish`."""
+@dataclass(slots=True)
+class _WorkerState:
+    """The versions that a worker has, by policy."""
 
+    sent: dict[str, int] = field(default_factory=dict)
+    """Versions after all calls that it was sent."""
+    proved: dict[str, int] = field(default_factory=dict)
+    """Versions after all calls that it has answered."""
+
+
+class RolloutPool:
+    """Workers that play several batches beside each other, each with its weights."""
+
+    # Every thread may play. One waiting thread carries out calls for all, with the state of the
+    # pool under the lock.
+    #
     # Ray starts a dead worker again. With its own retries (`max_task_retries`) a call would run on
     # the new actor with its starting weights, so a lost call is given to a free worker, and a
-    # worker that came back answers `Stale` and is given the weights.
+    # worker that came back is given the weights.
+    #
+    # A worker answers calls in their order, so the weights of a shard and the shard are sent at
+    # once; answers are taken in this order, so no result counts before its weights are proved.
 
     def __init__(
         self,
@@ -62,125 +77,173 @@ class RolloutPool:
         proof: Callable[[int, str, Loaded], None] = lambda worker, policy, loaded: None,
     ) -> None:
         self._workers, self._proof = list(workers), proof
+        self._states = [_WorkerState() for _ in workers]
         self._weights = WeightVersions(ahead)
+        self._schedule: Schedule[tuple[RolloutSpec, Sequence[Any]], Any] = Schedule(len(workers))
         self._calls: dict[Any, _Call] = {}
+        """Pending calls, in the order in which they were sent."""
         self._lost: dict[int, float] = {}
         """Time since which a lost worker has not answered, by worker."""
-        self._stopped = False
-        self.proved = 0
-        """Workers that had proved at the last `prove` that they have the weights."""
+        self._again: dict[int, float] = {}
+        """Time at which a lost worker is called again, by worker."""
+        self._turn = threading.Condition()
+        self._led = False
+        self._error: Exception | None = None
         self.losses = 0
         """Calls that were lost with their workers so far."""
+
+    @property
+    def present(self) -> int:
+        """Number of workers that are not lost."""
+        return len(self._workers) - len(self._lost)
 
     def ask(self, call: Callable[[Any], Any], within: float = STARTED_WITHIN_S) -> list[Any]:
         """Replies of all workers, by worker; `call` makes the reference."""
         return ask_all("rollout worker", self._workers, call, within)
 
-    def play(self, plan: RolloutSpec, work: Iterable[Sequence[Any]]) -> Iterator[Any]:
+    def play(self, plan: RolloutSpec, work: Sequence[Sequence[Any]]) -> list[Any]:
         """Results of all items of `work`, in order, played with the versions of `plan`."""
         versions = self._weights.newest() if plan.versions is None else plan.versions
-        self._prove(self._weights.choose(versions), PROVED_WITHIN_S)
-        plan = replace(plan, versions=self._weights.versions)
-        schedule: Schedule[Any, Any] = Schedule(work, len(self._workers))
-        losses: Counter[int] = Counter()
-        again = dict.fromkeys(self._lost, 0.0)
-        for worker in {call.worker for call in self._calls.values()} | set(self._lost):
-            schedule.rest(worker)  # it still plays a redundant copy, or is gone
-        while True:
-            self._check()
-            self._try_again(schedule, again)
-            for worker, index, jobs in schedule.assign(time.monotonic()):
-                ref = self._workers[worker].play.remote(plan, jobs)
-                self._calls[ref] = _Call(worker, index=index, schedule=schedule)
-            if schedule.finished:
-                return
-            for ref in self._landed():
-                call = self._calls.pop(ref)
-                reply, now = self._reply(ref, call), time.monotonic()
-                is_current = call.schedule is schedule
-                if reply is None:
-                    schedule.rest(call.worker)
-                    again[call.worker] = now + PAUSE_S
-                    losses[call.index] += is_current
-                    if losses[call.index] > MOST_LOSSES:
-                        raise WorkerError(
-                            f"shard {call.index} was lost with its worker {MOST_LOSSES} times: it "
-                            "may need more memory than a worker has (lower `shard_jobs`)"
-                        )
-                elif call.worker not in again:
-                    schedule.wake(call.worker)
-                if not is_current:
-                    continue
-                if isinstance(reply, Played):
-                    for worker in schedule.finish(call.worker, call.index, reply.result, now):
-                        self._cancel(worker, call.index)
-                else:
-                    schedule.give_back(call.worker, call.index, now)
-                if isinstance(reply, Stale):
-                    self._load(call.worker)
-                elif isinstance(reply, Failed):
-                    raise deserialize_error(reply.error, WorkerError)
-            yield from schedule.ready()
+        for policy, version in versions.items():
+            self._weights.get(policy, version)
+        plan = replace(plan, versions=versions)
+        with self._turn:
+            batch = self._schedule.add([(plan, jobs) for jobs in work])
+        try:
+            self._until(lambda: batch.finished or batch.error is not None)
+        finally:
+            with self._turn:
+                self._schedule.remove(batch)
+        if batch.error is not None:
+            raise batch.error
+        return batch.results
 
     def publish(self, policy: str, version: int, file: Any, digest: str) -> None:
         """Make weights the newest of `policy`; `prove` sends them, or `play` when they are due."""
         self._weights.add(policy, PublishedWeights(version, file, digest))
 
-    def prove(self, policies: Sequence[str], within: float = PROVED_WITHIN_S) -> int:
-        """Send the newest weights of `policies` to all workers; number that proved them."""
-        # A worker that is gone is left out: it will answer `Stale` once it is back.
-        self._weights.choose(self._weights.newest(policies))
-        self._prove(policies, within)
-        return self.proved
+    def prove(self, within: float = PROVED_WITHIN_S) -> int:
+        """Send the newest weights to all workers; number that proved them."""
+        # A worker that is gone is left out: it is sent them once it is back.
+        newest, deadline = self._weights.newest(), time.monotonic() + within
 
-    def stop(self) -> None:
-        """Make `play`, in any thread, raise an error soon."""
-        self._stopped = True
-
-    # -- parts ---------------------------------------------------------------------------------
-
-    def _prove(self, policies: Sequence[str], within: float) -> None:
-        if not policies:
-            return
-        deadline = time.monotonic() + within
-        waiting, proved = set(range(len(self._workers))), dict[int, set[str]]()
-        for worker in waiting:
-            self._load(worker, policies)
-        while waiting:
-            self._check()
-            for ref in self._landed():
-                call = self._calls.pop(ref)
-                reply = self._reply(ref, call)
-                if isinstance(reply, Loaded) and self._weights[call.policy].digest == call.digest:
-                    proved.setdefault(call.worker, set()).add(call.policy)
-                elif reply is None and len(self._lost) == len(self._workers):
-                    time.sleep(PAUSE_S)
-                    self._load(call.worker, policies)
-                elif reply is not None:  # it was lost, is back, and has loaded older ones
-                    self._load(call.worker, policies)
-            all_lost = len(self._lost) == len(self._workers)
-            waiting = {
+        def waiting() -> list[int]:
+            return [
                 worker
-                for worker in waiting
-                if not proved.get(worker, set()).issuperset(policies)
-                and (all_lost or worker not in self._lost)
-            }
-            if waiting and time.monotonic() > deadline:
+                for worker, state in enumerate(self._states)
+                if worker not in self._lost and state.proved != newest
+            ]
+
+        def done() -> bool:
+            late = waiting()
+            if late and time.monotonic() > deadline:
                 raise WorkerError(
-                    f"rollout workers {listed(waiting)} have not proved in {within:.0f} s that "
+                    f"rollout workers {listed(late)} have not proved in {within:.0f} s that "
                     "they have the new weights; the last checkpoint is good, and the same command "
                     "goes on from it"
                 )
-        self.proved = sum(
-            policies_of_worker.issuperset(policies) for policies_of_worker in proved.values()
-        )
+            for worker in late:
+                self._load(worker, newest)
+            return not late and self.present > 0
 
-    def _landed(self) -> list[Any]:
-        if not self._calls:
-            time.sleep(PAUSE_S / 4)
-            return []
-        ready, _ = ray.wait(list(self._calls), timeout=LOOK_S / 2)
-        return ready
+        self._until(done)
+        return self.present
+
+    def stop(self) -> None:
+        """Make `play`, in any thread, raise an error soon."""
+        self._error = WorkerError("the run ends, and what was being played is given up")
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        """Carry out calls, or wait while another thread does, until `done`."""
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: not self._led or self._error or done())
+                self._check()
+                if done():
+                    return
+                self._led = True
+            try:
+                self._carry_out()
+            finally:
+                with self._turn:
+                    self._led = False
+                    self._turn.notify_all()
+
+    def _carry_out(self) -> None:
+        """Send what is due and take one answer."""
+        with self._turn:
+            now = time.monotonic()
+            for worker in [lost for lost, then in self._again.items() if then <= now]:
+                del self._again[worker]
+                self._calls[self._workers[worker].open.remote()] = _Call(worker)
+            for worker, shard, other in self._schedule.assign(now):
+                plan, jobs = shard.batch.work[shard.index]
+                self._load(worker, plan.versions)
+                ref = self._workers[worker].play.remote(plan, jobs)
+                self._calls[ref] = _Call(worker, shard=shard)
+                if other is not None:
+                    self._cancel(other, shard)
+            pending = list(self._calls)
+        if not pending:
+            time.sleep(GLANCE_S)
+            return
+        ready, _ = ray.wait(pending, timeout=GLANCE_S)
+        with self._turn:
+            try:
+                for ref in ready:
+                    self._take(ref)
+            except Exception as error:  # no batch is good without this answer
+                self._error = error
+                raise
+
+    def _take(self, ref: Any) -> None:
+        """Take the answer of a call, after the answers of the worker's earlier calls."""
+        call = self._calls[ref]
+        reply = self._reply(ref, call)
+        if reply is not None and not isinstance(reply, CalledOff):
+            for earlier in [*self._calls]:
+                if earlier == ref:
+                    break
+                if earlier in self._calls and self._calls[earlier].worker == call.worker:
+                    self._take(earlier)
+        del self._calls[ref]
+        if reply is None:
+            self._schedule.rest(call.worker)
+            self._states[call.worker] = _WorkerState()
+            self._again[call.worker] = time.monotonic() + PAUSE_S
+        if call.shard is not None:
+            self._take_shard(call.worker, call.shard, reply)
+        elif call.weights is not None and reply is not None:
+            self._states[call.worker].proved[call.policy] = call.weights.version
+        elif reply is not None:
+            self._schedule.wake(call.worker)
+
+    def _take_shard(self, worker: int, shard: ShardKey, reply: Reply | CalledOff | None) -> None:
+        now, state, batch = time.monotonic(), self._states[worker], shard.batch
+        plan, _ = batch.work[shard.index]
+        if isinstance(reply, Played) and state.proved == plan.versions:
+            for other in self._schedule.finish(worker, shard, reply.result, now):
+                self._cancel(other, shard)
+            return
+        self._schedule.give_back(worker, shard, now)
+        if isinstance(reply, Failed):
+            batch.error = deserialize_error(reply.error, WorkerError)
+        elif reply is None:
+            batch.losses[shard.index] += 1
+            if batch.losses[shard.index] > MOST_LOSSES:
+                batch.error = WorkerError(
+                    f"shard {shard.index} was lost with its worker {MOST_LOSSES} times: it "
+                    "may need more memory than a worker has (lower `shard_jobs`)"
+                )
+        elif not isinstance(reply, CalledOff):
+            # Started again, or without an engine: what it has is sent again, unless it is on
+            # its way.
+            has = reply.versions if isinstance(reply, Stale) else {}
+            state.proved = dict(state.proved.items() & has.items())
+            if not any(call.worker == worker and call.weights for call in self._calls.values()):
+                state.sent = dict(state.proved)
 
     def _reply(self, ref: Any, call: _Call) -> Reply | CalledOff | None:
         # None: lost with its worker.
@@ -202,49 +265,38 @@ class RolloutPool:
             self._lost.setdefault(call.worker, time.monotonic())
             return None
         self._lost.pop(call.worker, None)
-        if call.policy and isinstance(reply, Failed):
+        if call.shard is None and isinstance(reply, Failed):
             raise deserialize_error(reply.error, WorkerError)
-        if isinstance(reply, Loaded) and reply.digest != call.digest:
-            raise WorkerError(
-                f"rollout worker {call.worker} does not have the learner's weights of policy "
-                f"{call.policy!r} after loading them (SHA-256 {reply.digest[:12]}, not "
-                f"{call.digest[:12]}): nothing is sampled from it; the last checkpoint is good"
-            )
-        if isinstance(reply, Loaded):
+        if isinstance(reply, Loaded) and call.weights is not None:
+            if reply.digest != call.weights.digest:
+                raise WorkerError(
+                    f"rollout worker {call.worker} does not have the learner's weights of policy "
+                    f"{call.policy!r} after loading them (SHA-256 {reply.digest[:12]}, not "
+                    f"{call.weights.digest[:12]}): nothing is sampled from it; the last checkpoint "
+                    "is good"
+                )
             self._proof(call.worker, call.policy, reply)
         return reply
 
-    def _load(self, worker: int, policies: Iterable[str] | None = None) -> None:
-        # A lost worker has one load waiting for it at most: each holds on to its weights.
-        under_way = {
-            call.digest if worker not in self._lost else call.policy
-            for call in self._calls.values()
-            if call.worker == worker and call.policy
-        }
-        for policy in self._weights.policies if policies is None else policies:
-            due = self._weights[policy]
-            if not under_way & {policy, due.digest}:
-                ref = self._workers[worker].load.remote(policy, due.version, due.file)
-                self._calls[ref] = _Call(worker, policy, due.digest)
+    def _load(self, worker: int, versions: Mapping[str, int]) -> None:
+        """Send weights of `versions` that the worker does not have after its pending calls."""
+        sent = self._states[worker].sent
+        for policy, version in versions.items():
+            if sent.get(policy) != version:
+                due = self._weights.get(policy, version)
+                ref = self._workers[worker].load.remote(policy, version, due.file)
+                self._calls[ref] = _Call(worker, policy, due)
+                sent[policy] = version
 
-    def _try_again(self, schedule: Schedule[Any, Any], again: dict[int, float]) -> None:
-        now = time.monotonic()
-        for worker in [lost_worker for lost_worker, then in again.items() if then <= now]:
-            del again[worker]
-            if self._weights.policies:
-                self._load(worker)
-            else:
-                schedule.wake(worker)
-
-    def _cancel(self, worker: int, index: int) -> None:
+    def _cancel(self, worker: int, shard: ShardKey) -> None:
         for ref, call in self._calls.items():
-            if (call.worker, call.index) == (worker, index):
+            if (call.worker, call.shard) == (worker, shard):
                 ray.cancel(ref)
 
     def _check(self) -> None:
-        if self._stopped:
-            raise WorkerError("the run ends, and what was being played is given up")
-        if len(self._lost) == len(self._workers):
+        if self._error is not None:
+            raise self._error
+        if not self.present:
             seconds = time.monotonic() - max(self._lost.values())
             if seconds > BACK_WITHIN_S:
                 raise WorkerError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -78,66 +78,42 @@ class PublishedWeights(NamedTuple):
 
 
 class WeightVersions:
-    """The weights that are played with, by policy, and those after them."""
+    """The newest weights of every policy that batches under way are played with."""
 
-    # One thread may add while another chooses.
+    # One thread may add while others read.
 
     def __init__(self, ahead: int = 0) -> None:
         self._most = ahead + 1
         self._kept: dict[str, dict[int, PublishedWeights]] = {}
-        self._now: dict[str, PublishedWeights] = {}
         self._lock = threading.Lock()
-
-    def __getitem__(self, policy: str) -> PublishedWeights:
-        """The weights of `policy` that are played with."""
-        return self._now[policy]
 
     def __len__(self) -> int:
         with self._lock:
             return sum(map(len, self._kept.values()))
 
-    @property
-    def policies(self) -> list[str]:
-        """Policies whose weights are played with."""
-        return list(self._now)
-
-    @property
-    def versions(self) -> dict[str, int]:
-        """Policy -> version of the weights that are played with."""
-        return {policy: entry.version for policy, entry in self._now.items()}
-
     def add(self, policy: str, weights: PublishedWeights) -> None:
-        """Keep the newest weights of a policy; nothing is played with them yet."""
+        """Keep the newest weights of a policy."""
         with self._lock:
             files = self._kept.setdefault(policy, {})
             files[weights.version] = weights
             if len(files) > self._most:  # of a step that was played
                 del files[next(iter(files))]
 
-    def newest(self, policies: Iterable[str] | None = None) -> dict[str, int]:
-        """The versions that were added last, of these policies or of all."""
+    def newest(self) -> dict[str, int]:
+        """The version that was added last, by policy."""
         with self._lock:
-            names = self._kept if policies is None else policies
-            return {policy: next(reversed(self._kept[policy])) for policy in names}
+            return {policy: next(reversed(files)) for policy, files in self._kept.items()}
 
-    def choose(self, versions: Mapping[str, int]) -> list[str]:
-        """Play with these versions from now on and forget older ones; the policies that change."""
+    def get(self, policy: str, version: int) -> PublishedWeights:
+        """Weights of a policy after `version` optimizer steps."""
         with self._lock:
-            for policy, version in versions.items():
-                if version not in self._kept.get(policy, {}):
-                    raise VersionError(
-                        f"the weights of policy {policy!r} after {version} optimizer steps are not "
-                        f"kept; there are those after {sorted(self._kept.get(policy, {}))}"
-                    )
-            changed = []
-            for policy, version in versions.items():
-                files = self._kept[policy]
-                if self._now.get(policy) is not files[version]:
-                    changed.append(policy)
-                    self._now[policy] = files[version]
-                for older in [stored for stored in files if stored < version]:
-                    del files[older]
-            return changed
+            files = self._kept.get(policy, {})
+            if version not in files:
+                raise VersionError(
+                    f"the weights of policy {policy!r} after {version} optimizer steps are not "
+                    f"kept; there are those after {sorted(files)}"
+                )
+            return files[version]
 
 
 KEPT = 256  # versions of a policy whose log-probs are kept: many more than a run is ahead

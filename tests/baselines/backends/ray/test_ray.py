@@ -63,6 +63,7 @@ def test_one_step_ahead_repeats_with_another_number_of_workers_a_slow_one(world,
     assert len(rows) == 4
     assert repeated_rows(world / "loud") == rows
     assert [row["staleness/generator"] for row in rows[1:]] == [0, 1, 1]
+    assert found["overlaps"], "who is idle begins with the next step"
     adapters = sum(found["adapters"]) / 2**20
     assert len(found["adapters"]) == 2
     for sent in found["mib"][1:]:
@@ -178,12 +179,13 @@ def test_what_graders_are_asked_is_cut_repeated_or_an_error(world):
     assert found["other"].startswith("UsageError: nodes would grade with different means")
 
 
-def test_two_steps_ahead_repeats_with_a_slow_worker_and_a_driver_that_is_killed(
+def test_two_steps_ahead_repeats_with_a_slow_worker_and_whoever_is_killed(
     world, repeated_rows, same_files
 ):
     found = case(world, "further")
     assert found["kept"] == [3, 4]
     assert 3 <= found["driver killed after"] < 5
+    assert found["killed"] == 1
     rows = repeated_rows(world / "two-quiet")
     assert len(rows) == 6
     assert repeated_rows(world / "two-loud") == rows
@@ -199,6 +201,7 @@ def test_two_steps_ahead_repeats_with_a_slow_worker_and_a_driver_that_is_killed(
 def test_a_pool_loses_nothing_and_says_what_is_wrong(world):
     found = case(world, "pool")
     assert found["proved"] == 2
+    assert found["beside"] == [[job * by for job in range(30)] for by in (10, 7, 10)]
     assert found["first"] is found["second"] is True
     assert found["losses"] >= 1
     assert found["raised"] == "UsageError: no such job"

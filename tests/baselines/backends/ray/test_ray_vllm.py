@@ -45,7 +45,9 @@ def test_a_worker_with_vllm_has_the_numbers_of_a_split_engine_whoever_dies(
     for row in mine[1:]:
         for policy in ("generator", "aggregator"):
             assert row[f"learn/steps/{policy}"] == 1.0, "else nothing is published"
-            assert 0 < row[f"sync/gap_max/{policy}"] < 1e-3
             assert row[f"staleness/{policy}"] == (row["step"] > 1)
             assert (row[f"learn/logp_gap_max/{policy}"] < 1e-3) == (row["step"] == 1)
+    for policy in ("generator", "aggregator"):  # in the row that is written next after the proof
+        gaps = [row[f"sync/gap_max/{policy}"] for row in mine if f"sync/gap_max/{policy}" in row]
+        assert 0 < max(gaps) < 1e-3
     same_files(tmp_path / "local", tmp_path / "ray", 3)

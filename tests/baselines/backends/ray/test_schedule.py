@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.asynchrony import Simulation
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
 from flowzoo.baselines.backends.ray.graders import GraderWorker, Resolved
-from flowzoo.baselines.backends.ray.schedule import DEPTH, Schedule
+from flowzoo.baselines.backends.ray.schedule import DEPTH, Schedule, ShardBatch, ShardKey
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
 from flowzoo.baselines.backends.ray.worker import (
     Failed,
@@ -52,54 +53,88 @@ RAY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_shard_comes_once_in_order_whatever_workers_do(seed):
+def test_every_shard_of_every_batch_comes_once_in_order_whatever_workers_do(seed):
     rng = random.Random(seed)
-    workers, count = rng.randint(1, 5), rng.choice([0, 1, 7, 40])
-    schedule: Schedule[int, int] = Schedule(iter(range(count)), workers)
-    held: list[list[int]] = [[] for _ in range(workers)]
+    workers, sizes = rng.randint(1, 5), [rng.choice([0, 1, 7, 40]) for _ in range(4)]
+    schedule: Schedule[Any, Any] = Schedule(workers)
+    held: list[list[ShardKey]] = [[] for _ in range(workers)]
     slow = [rng.choice([1, 1, 30]) for _ in range(workers)]
-    found: list[int] = []
-    now, played, read = 0.0, 0, 0
-    while not schedule.finished:
+    batches: list[ShardBatch[Any, Any]] = []
+    now = 0.0
+    while len(batches) < len(sizes) or not all(batch.finished for batch in batches):
         now += 1
         assert now < 100_000, "it does not end"
-        for worker, place, work in schedule.assign(now):
-            assert place == work
-            held[worker].append(place)
-            read = max(read, place + 1)
+        if len(batches) < len(sizes) and rng.random() < 0.1:
+            number = len(batches)
+            batches.append(schedule.add([(number, index) for index in range(sizes[number])]))
+        for worker, shard, other in schedule.assign(now):
+            if other is not None:
+                assert shard in held[other][1:], "it had not begun"
+                held[other].remove(shard)
+            held[worker].append(shard)
         assert all(len(queue) <= DEPTH for queue in held)
         for worker, queue in enumerate(held):
             if queue and rng.random() < 0.02:  # it is lost with all it has
-                for place in queue:
-                    schedule.give_back(worker, place, now)
+                for shard in queue:
+                    schedule.give_back(worker, shard, now)
                 held[worker] = []
                 schedule.rest(worker)
             elif queue and rng.random() < 1 / slow[worker]:
-                played += 1
-                schedule.finish(worker, queue.pop(0), played, now)
+                batch, index = shard = queue.pop(0)
+                for other in schedule.finish(worker, shard, batch.work[index], now):
+                    assert shard in held[other]
             elif not queue:
                 schedule.wake(worker)
-        found += schedule.ready()
-        assert read - len(found) <= 2 * DEPTH * workers, "the buffer is bounded"
-    assert len(found) == count
-    assert len(set(found)) == count
+    for batch in batches:
+        assert batch.results == batch.work
+        schedule.remove(batch)
+    assert schedule.assign(now) == []
 
 
 def test_who_has_nothing_to_do_helps_the_slow():
-    schedule: Schedule[str, str] = Schedule("abcd", 2)
-    assert [(worker, work) for worker, _, work in schedule.assign(0)] == [
-        (0, "a"), (1, "b"), (0, "c"), (1, "d"),
-    ]  # fmt: skip
-    schedule.finish(1, 1, "B", 1)
-    schedule.finish(1, 3, "D", 2)
-    assert list(schedule.ready()) == []
-    assert schedule.assign(2) == [(1, 2, "c")], "what waits behind another shard"
-    assert schedule.finish(1, 2, "C", 3) == {0}, "the copy that is to be called off"
-    assert schedule.assign(3) == [(1, 0, "a")], "three times the mean of the others"
-    schedule.finish(1, 0, "A", 4)
-    assert list(schedule.ready()) == ["A", "B", "C", "D"]
-    assert schedule.finish(0, 0, "other", 90) == set()
-    assert schedule.finished
+    schedule: Schedule[str, str] = Schedule(2)
+    batch = schedule.add("abcd")
+    a, b, c, d = (ShardKey(batch, index) for index in range(4))
+    assert schedule.assign(0) == [(0, a, None), (1, b, None), (0, c, None), (1, d, None)]
+    schedule.finish(1, b, "B", 1)
+    schedule.finish(1, d, "D", 2)
+    assert schedule.assign(2) == [(1, c, 0)], "what waits behind another shard, in its place"
+    assert schedule.finish(1, c, "C", 3) == set()
+    assert schedule.assign(3) == [(1, a, None)], "longer than any shard of the other"
+    assert schedule.finish(1, a, "A", 4) == {0}, "the copy that is redundant"
+    assert batch.finished
+    assert batch.results == ["A", "B", "C", "D"]
+    assert schedule.finish(0, a, "other", 90) == set()
+    assert batch.results == ["A", "B", "C", "D"]
+
+
+def test_who_has_nothing_left_of_a_batch_begins_with_the_next():
+    schedule: Schedule[str, str] = Schedule(3)
+    early = schedule.add("ab")
+    a, b = (ShardKey(early, index) for index in range(2))
+    assert schedule.assign(0) == [(0, a, None), (1, b, None)]
+    late = schedule.add("cdef")
+    c, d, e, f = (ShardKey(late, index) for index in range(4))
+    assert schedule.assign(1) == [(2, c, None), (0, d, None), (1, e, None), (2, f, None)]
+    schedule.finish(1, b, "B", 2)
+    schedule.finish(1, e, "E", 3)
+    assert schedule.assign(4) == [(1, d, 0)], "before a copy of the long one, which is older"
+    schedule.rest(0)
+    schedule.give_back(0, a, 5)
+    assert schedule.assign(5) == [(1, a, None)], "what is lost of the older batch comes first"
+    schedule.finish(1, d, "D", 6)
+    schedule.finish(1, a, "A", 7)
+    assert early.results == ["A", "B"]
+    assert not late.finished
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+def test_workers_are_busy_with_the_next_batch_while_long_episodes_are_played(workers):
+    by_batch, by_episode = (
+        Simulation(workers, 1, by_episode=way).run() for way in (False, True)
+    )  # fmt: skip
+    assert by_batch < 0.9 < by_episode <= 1
+    assert Simulation(workers, 2, by_episode=True).run() > by_episode
 
 
 class TinyPlayer:

@@ -17,8 +17,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,7 +84,7 @@ def open_pool(address: str, kind: str, **given: Any) -> Any:
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     opener = OpenPlayer(f"{Path(__file__).stem}:{kind}", (given,))
     workers, _ = start_workers(2, opener, 1, 0)
-    pool = RolloutPool(workers)
+    pool = RolloutPool(workers, ahead=1)
     pool.ask(lambda worker: worker.open.remote())
     return pool
 
@@ -121,7 +124,19 @@ def publish(pool: Any, version: int, weights: int, within: float = 60.0) -> int:
 
     file = ray.put(np.frombuffer(str(weights).encode(), np.uint8))
     pool.publish("p", version, file, str(weights))
-    return pool.prove(["p"], within)
+    return pool.prove(within)
+
+
+def beside(pool: Any) -> list[Any]:
+    """Three batches of two versions, played by three threads, and a worker killed meanwhile."""
+    import numpy as np
+    import ray
+
+    plans = [replace(PLAN, versions={"p": version}) for version in (1, 5, 1)]
+    pool.publish("p", 5, ray.put(np.frombuffer(b"7", np.uint8)), "7")
+    work = [[number] for number in range(30)]
+    with meanwhile(Killer(1)), ThreadPoolExecutor(len(plans)) as threads:
+        return [*threads.map(lambda plan: [*chain(*pool.play(plan, work))], plans)]
 
 
 def pool(address: str, folder: Path) -> dict[str, Any]:
@@ -135,23 +150,24 @@ def pool(address: str, folder: Path) -> dict[str, Any]:
     work = [[number, number + 1] for number in range(40)]
     one = open_pool(address, "WordPlayer", bad=105, deadly=107, lies=40, late=50)
     found["proved"] = publish(one, 1, 10)
-    found["first"] = list(one.play(PLAN, work)) == [[job * 10 for job in jobs] for jobs in work]
+    found["first"] = one.play(PLAN, work) == [[job * 10 for job in jobs] for jobs in work]
+    found["beside"] = beside(one)
     os.kill(workers_now()[0].pid, signal.SIGKILL)
     killer = Killer(1)
     with meanwhile(killer):
-        publish(one, 2, 20)
-        found["second"] = list(one.play(PLAN, work)) == [[j * 20 for j in jobs] for jobs in work]
+        publish(one, 6, 20)
+        found["second"] = one.play(PLAN, work) == [[j * 20 for j in jobs] for jobs in work]
     found["losses"], found["killed"] = one.losses, len(killer.done)
     found["no room"] = said(lambda: place([{"CPU": 1.0}], within=2))
     found["no gpu"] = said(lambda: place([{"CPU": 1.0, "GPU": 2.0}], within=1))
     found["twice"] = said(lambda: connect(address, {}))
-    found["raised"] = said(lambda: list(one.play(PLAN, [[101], [105]])))
+    found["raised"] = said(lambda: one.play(PLAN, [[101], [105]]))
     pools.MOST_LOSSES = 1
-    found["deadly"] = said(lambda: list(one.play(PLAN, [[107]])))
-    found["late"] = said(lambda: publish(one, 3, 50, within=2))
-    one._lost = {0: time.monotonic(), 1: time.monotonic()}  # back, but with the older load
-    found["back"] = publish(one, 4, 60, within=30)
-    found["lies"] = said(lambda: publish(one, 5, 40))
+    found["deadly"] = said(lambda: one.play(PLAN, [[107]]))
+    found["late"] = said(lambda: publish(one, 7, 50, within=2))
+    # The older load is still under way.
+    found["back"] = publish(one, 8, 60, within=30)
+    found["lies"] = said(lambda: publish(one, 9, 40))
     ray.shutdown()
     return found
 
@@ -185,6 +201,33 @@ def faults(address: str, folder: Path) -> dict[str, Any]:
     return {"killed": len(killer.done), "driver killed after": at}
 
 
+@contextmanager
+def overlaps() -> Iterator[set[int]]:
+    """Steps whose shards were given out while shards of the step before had no result."""
+    from flowzoo.baselines.backends.ray.schedule import Schedule
+
+    steps, usual = set[int](), Schedule.assign
+
+    def assign(self: Any, now: float) -> Any:
+        assignments = usual(self, now)
+        under_way = {
+            plan.step
+            for batch in self._batches if not batch.finished
+            for plan, _ in batch.work[:1] if plan.mode == "train"
+        }  # fmt: skip
+        for assignment in assignments:
+            plan, _ = assignment.shard.batch.work[assignment.shard.index]
+            if plan.mode == "train" and plan.step - 1 in under_way:
+                steps.add(plan.step)
+        return assignments
+
+    Schedule.assign = assign
+    try:
+        yield steps
+    finally:
+        Schedule.assign = usual
+
+
 def ahead(address: str, folder: Path) -> dict[str, Any]:
     """One step ahead with adapters: one worker alone, and two, of which one is slow."""
     from flowzoo.baselines.training.trainer import Trainer, train
@@ -199,13 +242,13 @@ def ahead(address: str, folder: Path) -> dict[str, Any]:
         for path in (folder / "quiet/checkpoints/step-00000003").rglob("adapter_model.safetensors")
     ]
     trainer = Trainer(settings(address, folder / "loud", **AHEAD, learner_workers=1))
-    with meanwhile(stutter):
+    with meanwhile(stutter), overlaps() as steps:
         trainer.train()
-    return {"mib": sent, "adapters": adapters}
+    return {"mib": sent, "adapters": adapters, "overlaps": sorted(steps)}
 
 
 def further(address: str, folder: Path) -> dict[str, Any]:
-    """Two steps ahead: one worker, and two, of which one is slow, and a driver that is killed."""
+    """Two steps ahead: one worker, and two, one slow, with a driver and a worker killed."""
     from flowzoo.baselines.training.trainer import train
 
     train(settings(address, folder / "two-quiet", **FURTHER, rollout_workers=1))
@@ -213,9 +256,11 @@ def further(address: str, folder: Path) -> dict[str, Any]:
         DRIVERS["further"].begin(address)
         at = DRIVERS["further"].kill_after(3, folder / "two-loud" / "metrics.jsonl")
         kept = (folder / "two-loud/checkpoints/step-00000002/ahead.json").read_bytes()
-        train(settings(address, folder / "two-loud", **FURTHER))
+        killer = Killer(1)
+        with meanwhile(killer):
+            train(settings(address, folder / "two-loud", **FURTHER))
     steps = [one["step"] for one in json.loads(kept)]
-    return {"driver killed after": at, "kept": steps}
+    return {"driver killed after": at, "kept": steps, "killed": len(killer.done)}
 
 
 def learners(address: str, folder: Path) -> dict[str, Any]:
