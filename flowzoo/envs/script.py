@@ -326,7 +326,7 @@ class ProgramReply(NamedTuple):
     """The reply to a request of an agent program."""
 
     text: str
-    """Of a reply with calls, the text before them."""
+    """Text of the reply; before its calls if it has any."""
     counts: ReplyCounts = NO_COUNTS
     calls: tuple[ToolCall, ...] = ()
 
