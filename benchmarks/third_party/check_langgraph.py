@@ -21,7 +21,7 @@ def looped(episodes: list[dict[str, Any]]) -> None:
         assert "Incorrect" not in last["reply"] or len(drafts) == 2
 
 
-EXAMPLE = AgentExample("langgraph_review.py", ("at_once=1",), looped)
+EXAMPLE = AgentExample("langgraph_review.py", looped)
 
 
 def torchrl() -> None:
