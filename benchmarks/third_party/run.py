@@ -36,6 +36,7 @@ LIBRARIES = {
     "openenv": ["openenv==0.10.0"],
     "langgraph": ["langgraph==1.2.24", "langchain-openai==1.7.4", "torchrl==0.14.1"],
     "openai_agents": ["openai-agents==0.24.0"],
+    "pydantic_ai": ["pydantic-ai-slim[openai]==2.68.0"],
     "trl": ["trl==1.16.0", "datasets==5.2.0", "pyarrow==26.0.1"],
 }
 """What is installed for the script of each, the library first."""
