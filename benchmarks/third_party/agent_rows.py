@@ -158,12 +158,12 @@ class AgentExample:
         assert summary["policy_updates"].keys() == roles.keys()
         assert all(summary["policy_updates"].values())
         assert all(role in page for role in roles)
-        for name in ("before", "after"):
-            self.figures[name] = f"{100 * summary[f'accuracy_{name}']:.1f} %"
+        for name, when in (("before", "accuracy before"), ("after", f"after {STEPS} steps")):
+            self.figures[when] = f"{100 * summary[f'accuracy_{name}']:.1f} %"
         mean, low, high = (
             f"{100 * summary['gain'][name]:+.1f}" for name in ("mean", "low", "high")
         )
-        self.figures["gain"] = f"{mean} ({low} to {high})"
+        self.figures["points, 95 % interval"] = f"{mean} ({low} to {high})"
 
     def warm_start(self, folder: Path) -> list[str]:
         """Teach the roles that call tools the expert's calls; arguments that name the models."""
