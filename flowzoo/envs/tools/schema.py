@@ -22,9 +22,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
 _CHECKED = {
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf",
 }  # fmt: skip
-_FORMS: Mapping[str, type] = MappingProxyType(
-    {"properties": dict, "required": list, "enum": list, "anyOf": list}
-)
+_LISTS = "required", "enum", "anyOf"
 _TEXTS = {"title", "description", "default", "examples", "$schema"}
 
 
@@ -38,9 +36,11 @@ def check_schema(schema: Any, path: str) -> None:
         raise UsageError(
             f"{path}: {', '.join(unchecked)} cannot be checked; describe the arguments by {names}."
         )
-    for keyword, form in _FORMS.items():
-        if not isinstance(schema.get(keyword, form()), form):
-            raise UsageError(f"{path}: {keyword} must be a {form.__name__}")
+    if not isinstance(schema.get("properties", {}), Mapping):
+        raise UsageError(f"{path}: properties must be a dict")
+    for keyword in _LISTS:
+        if not isinstance(schema.get(keyword, ()), list | tuple):
+            raise UsageError(f"{path}: {keyword} must be a list")
     kinds = schema.get("type", [])
     for kind in [kinds] if isinstance(kinds, str) else kinds:
         if not (isinstance(kind, str) and kind in _TYPES):

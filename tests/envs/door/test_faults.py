@@ -204,7 +204,7 @@ def flood_with_errors(problem: str, base_url: str, key: str) -> None:
     [
         (crash, {}, "crash", "KeyError: 'no KEY at URL' (test_faults.py, line", 1),
         (leave, {}, "crash", "SystemExit: 3 (test_faults.py, line", 0),
-        (crash_later, {}, "crash", "ValueError: later", 0),
+        (crash_later, {}, "crash", "ValueError: later (test_faults.py, line", 0),
         (misname, {}, "crash", "RuntimeError: model_not_found", 0),
         (count, {}, "crash", "it returned int, expected a text", 0),
         (hang, {"seconds": 0.2}, "timeout", "it ran for 0.2 s", 1),
