@@ -17,8 +17,10 @@ from said import answering
 
 from flowzoo.agents.pocket import pocket_path
 from flowzoo.cli import main
+from flowzoo.envs import Episode
 from flowzoo.envs.external.program import OpenAIProgram
-from flowzoo.envs.testing import check_workflow
+from flowzoo.envs.testing import advance, check_workflow
+from flowzoo.envs.tools.reading import call_text
 
 Body = dict[str, Any]
 EPISODES, TAUGHT, STEPS = 100, 200, 12
@@ -44,6 +46,31 @@ def command(*words: str) -> None:
     with contextlib.redirect_stdout(output):
         status = main([*words])
     assert status == 0, output.getvalue()[-2000:]
+
+
+def played(solve: Callable[..., Any], *replies: str) -> str | None:
+    """Answer of a program whose agents `a`, `b` and `c` give these replies.
+
+    Raises:
+        RuntimeError: the program failed.
+    """
+    workflow = OpenAIProgram(solve, roles="a,b,c", at_once=1)
+    episode, left = Episode(workflow, workflow.task.problem(0), "e"), [*replies]
+    advance(episode)
+    while not episode.done:
+        for turn in list(episode.waiting):
+            episode.reply(turn.agent, left.pop(0))
+        advance(episode)
+    outcome = episode.finished()
+    if outcome.facts["failed"]:
+        raise RuntimeError(outcome.facts["reason"])
+    assert not left
+    return outcome.answer
+
+
+def called(name: str, **arguments: Any) -> str:
+    """A reply that calls a tool."""
+    return call_text(json.dumps({"name": name, "arguments": arguments}))
 
 
 def call_of(name: str, **arguments: Any) -> Body:
@@ -175,7 +202,7 @@ class AgentExample:
             self.episodes(words, episodes, "--n", str(TAUGHT), "--split", "train")
         command(
             "sft", *self.settings, "--source", episodes, "--model", str(base), "--threshold", "0",
-            "--sharing", "isolated", "--frozen", *self.others, "--epochs", "8", "--lr", "3e-3",
+            "--sharing", "isolated", "--frozen", *self.others, "--epochs", "14", "--lr", "3e-3",
             "--eval-problems", "20", "--out", str(taught),
         )  # fmt: skip
         models = [f"{role}={taught / 'models' / role}" for role in self.callers]

@@ -107,6 +107,7 @@ def table(before: str, libraries: list[dict[str, Any]]) -> str:
     head, *lines = before.strip().splitlines()
     rule, *lines = lines
     rows: dict[str, list[str]] = {}
+    name = ""
     for line in lines:
         if title := re.match(r"\| \*\*(.+?)\*\* ", line):
             name = title[1]
