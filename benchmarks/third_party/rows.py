@@ -12,9 +12,10 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 
@@ -51,18 +52,21 @@ class Row:
         return f"works with {self.using}" if self.using else "works"
 
 
-def report(library: str, packages: Sequence[str], rows: Sequence[Row]) -> None:
-    """Run `rows` and print one line of JSON: library, versions, results and faults.
+def report(
+    library: str,
+    packages: Sequence[str],
+    rows: Sequence[Row],
+    figures: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Run `rows` and print one line of JSON: library, versions, results, faults, figures.
 
-    The process fails if a row is not as it says.
+    `figures` are measured by the rows. The process fails if a row is not as it says.
     """
     faults = {row.what: fault for row in rows if (fault := row.run())}
     versions = {name: importlib.metadata.version(name) for name in packages}
     lines = [(row.what, row.result) for row in rows]
-    print(
-        json.dumps({"library": library, "versions": versions, "rows": lines, "faults": faults}),
-        flush=True,
-    )
+    line = {"library": library, "versions": versions, "rows": lines, "faults": faults}
+    print(json.dumps({**line, "figures": dict(figures)}), flush=True)
     sys.exit(bool(faults))
 
 

@@ -5,7 +5,8 @@ python benchmarks/third_party/run.py [LIBRARY ...] [--write]      (or `make thir
 `LIBRARY==VERSION` takes that version in place of the one below. An environment lies in
 `.venv-third-party/LIBRARY` (or `LIBRARY==VERSION`), above the packages of the one that runs this: a
 library brings what it needs in another version, torch is not installed again. `--write` puts the
-table into docs/libraries.md. Ends with status 1 if a row is not as its script says.
+rows of these libraries into the table of docs/libraries.md, and figures of agent programs into
+docs/data/agent-libraries.json, unless a row is not as its script says; then it ends with status 1.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -24,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PAGE = ROOT / "docs" / "libraries.md"
+FIGURES = ROOT / "docs" / "data" / "agent-libraries.json"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 LIBRARIES = {
     "gymnasium": ["moviepy==2.2.1"],
@@ -34,6 +37,9 @@ LIBRARIES = {
     "inspect": ["inspect-ai==0.3.285"],
     "verifiers": ["verifiers==0.4.0"],
     "openenv": ["openenv==0.10.0"],
+    "langgraph": ["langgraph==1.2.24", "langchain-openai==1.7.4", "torchrl==0.14.1"],
+    "openai_agents": ["openai-agents==0.24.0"],
+    "pydantic_ai": ["pydantic-ai-slim[openai]==2.68.0"],
     "trl": ["trl==1.16.0", "datasets==5.2.0", "pyarrow==26.0.1"],
 }
 """What is installed for the script of each, the library first."""
@@ -83,40 +89,66 @@ def check(word: str) -> dict[str, Any]:
     print(f"{found['library']}: {time.perf_counter() - start:.0f} s, {found['versions']}")
     for what, result in found["rows"]:
         print(f"  {what}: {result}")
+    for what, figure in found["figures"].items():
+        print(f"  {what}: {figure}")
     for what, fault in found["faults"].items():
         print(f"  NOT AS SAID: {what}: {fault}")
     return found
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    """The rows of all libraries, in Markdown."""
-    lines = ["| library | what | result |", "|---|---|---|"]
-    for library in found:
-        versions = ", ".join(f"{name} {version}" for name, version in library["versions"].items())
-        title = f"**{library['library']}** ({versions})"
-        for what, result in library["rows"]:
-            lines.append(f"| {title} | {what} | {result} |")
-            title = ""
-    return "\n".join(lines)
+def title_of(library: dict[str, Any]) -> str:
+    """A library with its versions."""
+    versions = ", ".join(f"{name} {version}" for name, version in library["versions"].items())
+    return f"**{library['library']}** ({versions})"
+
+
+def table(before: str, libraries: list[dict[str, Any]]) -> str:
+    """The table `before` in Markdown, with other rows for these libraries."""
+    head, *lines = before.strip().splitlines()
+    rule, *lines = lines
+    rows: dict[str, list[str]] = {}
+    name = ""
+    for line in lines:
+        if title := re.match(r"\| \*\*(.+?)\*\* ", line):
+            name = title[1]
+        rows.setdefault(name, []).append(line)
+    for library in libraries:
+        titles = [title_of(library)] + [""] * (len(library["rows"]) - 1)
+        rows[library["library"]] = [
+            f"| {title} | {what} | {result} |"
+            for title, (what, result) in zip(titles, library["rows"], strict=True)
+        ]
+    return "\n".join([head, rule, *(line for group in rows.values() for line in group)])
+
+
+def write_figures(libraries: list[dict[str, Any]]) -> None:
+    """Put the figures of these libraries into their file."""
+    data = json.loads(FIGURES.read_text(encoding="utf-8"))
+    rows = {row[0].partition(" (")[0]: row for row in data["rows"]}
+    for library in libraries:
+        if library["figures"]:
+            values = [library["figures"][name] for name in data["columns"][1:]]
+            rows[f"**{library['library']}**"] = [title_of(library), *values]
+    data["rows"] = list(rows.values())
+    FIGURES.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     """Check the libraries that are named, or all."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("libraries", nargs="*", metavar="LIBRARY", help=", ".join(LIBRARIES))
-    reader.add_argument("--write", action="store_true", help="write the table of all libraries")
+    reader.add_argument("--write", action="store_true", help="write rows and figures")
     given = reader.parse_args()
     names = given.libraries or list(LIBRARIES)
     if unknown := {name.partition("==")[0] for name in names} - set(LIBRARIES):
         reader.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(LIBRARIES)}")
-    if given.write and set(names) != set(LIBRARIES):
-        reader.error("--write takes all libraries: name none")
     found = [check(name) for name in names]
-    if given.write:
+    if given.write and not any(library["faults"] for library in found):
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        _, _, after = rest.partition(END)
-        page = f"{before}{BEGIN}\n{table(found)}\n{END}{after}"
+        rows, _, after = rest.partition(END)
+        page = f"{before}{BEGIN}\n{table(rows, found)}\n{END}{after}"
         PAGE.write_text(page, encoding="utf-8")
+        write_figures(found)
     sys.exit(any(library["faults"] for library in found))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -41,29 +41,39 @@ def recorded(
 
 @contextmanager
 def serving(said: Said) -> Iterator[tuple[str, Counter[str]]]:
-    """An endpoint of OpenAI's kind on loopback; its URL, and how often each model was asked."""
+    """An endpoint that says `said` again; its URL, and how often each model was asked."""
     asked: Counter[str] = Counter()
     lock = Lock()
 
+    def message(body: dict[str, Any]) -> dict[str, Any]:
+        content = body["messages"][-1]["content"]
+        if not isinstance(content, str):
+            content = "".join(part["text"] for part in content)
+        with lock:
+            asked[body["model"]] += 1
+            return {"content": said[content].pop(0)}
+
+    with answering(message) as url:
+        yield url, asked
+
+
+@contextmanager
+def answering(message: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[str]:
+    """An endpoint of OpenAI's kind on loopback, which answers by a function; its URL."""
+
     class Answers(BaseHTTPRequestHandler):
-        """Answers a chat with the next reply to its last message."""
+        """Answers a chat with the message that the function returns for the request's body."""
 
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             """One completion."""
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            content = body["messages"][-1]["content"]
-            if not isinstance(content, str):
-                content = "".join(part["text"] for part in content)
-            with lock:
-                asked[body["model"]] += 1
-                reply = said[content].pop(0)
-            message: dict[str, Any] = {"role": "assistant", "content": reply}
+            reply = {"role": "assistant", **message(body)}
             answer = json.dumps(
                 {
                     "id": "said", "object": "chat.completion", "created": 0, "model": body["model"],
-                    "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+                    "choices": [{"index": 0, "finish_reason": "stop", "message": reply}],
                     "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
                 }
             ).encode()  # fmt: skip
@@ -79,6 +89,6 @@ def serving(said: Said) -> Iterator[tuple[str, Counter[str]]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", asked
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
     finally:
         server.shutdown()

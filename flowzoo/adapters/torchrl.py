@@ -21,7 +21,7 @@ from torchrl.data import NonTensor
 from torchrl.envs.libs.gym import register_gym_spec_conversion
 from torchrl.envs.libs.pettingzoo import PettingZooWrapper
 
-from flowzoo.envs.api.spaces import Messages, Prose, Turns
+from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns
 
 
 class TextSpec(NonTensor):
@@ -67,9 +67,10 @@ def text_spec(space: Prose, device: Any = None, **_: Any) -> NonTensor:
 
 
 @register_gym_spec_conversion(Messages)
+@register_gym_spec_conversion(Tools)
 @register_gym_spec_conversion(Turns)
-def chat_spec(space: Messages | Turns, device: Any = None, **_: Any) -> NonTensor:
-    """A chat, or a transcript: a list of dicts."""
+def chat_spec(space: Messages | Tools | Turns, device: Any = None, **_: Any) -> NonTensor:
+    """A chat, tools, or a transcript: a list of dicts."""
     return NonTensor((), device=device, example_data=[])
 
 

@@ -309,17 +309,26 @@ class ProgramRequest(NamedTuple):
     """The part of a request that a reply can depend on."""
 
     model: str
-    messages: tuple[tuple[str, str], ...]
-    """Role and content of every message."""
+    messages: tuple[tuple[str, ...], ...]
+    """Role and content of every message; where it has calls of tools, or is the result of one, then
+    also the JSON of what it has more."""
     stop: tuple[str, ...] = ()
     """Texts before which the program wants a reply to end."""
+    tools: tuple[Tool, ...] = ()
+    """Tools that the reply may call."""
+    most_calls: int = 1
+    """Most calls of the reply."""
+    needs_call: bool = False
+    """True if the program wants a call. No reply is forced."""
 
 
 class ProgramReply(NamedTuple):
     """The reply to a request of an agent program."""
 
     text: str
+    """Text of the reply; before its calls if it has any."""
     counts: ReplyCounts = NO_COUNTS
+    calls: tuple[ToolCall, ...] = ()
 
 
 class Exchange(NamedTuple):

@@ -102,7 +102,7 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
 def offered(observation: Any) -> tuple[Tool, ...]:
     """The tools in an observation of a workflow's environment."""
     tools = observation.get("tools", ()) if isinstance(observation, dict) else ()
-    return tuple(Tool(**tool["function"]) for tool in tools)
+    return tuple(map(Tool.of_schema, tools))
 
 
 def _no_tools(observation: Any) -> tuple[Tool, ...]:

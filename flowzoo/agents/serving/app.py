@@ -19,7 +19,8 @@ from flowzoo.agents.serving.questions import TeamAnswer
 from flowzoo.agents.serving.replies import ReplyStream, completion, reply_head
 from flowzoo.agents.serving.service import PendingAnswer, TeamService
 from flowzoo.envs.door.app import answer, body_of
-from flowzoo.envs.door.wire import RefusalError, event, model_list
+from flowzoo.envs.door.refusal import RefusalError
+from flowzoo.envs.door.wire import event, model_list
 
 _RETRY_S = {429: "1", 503: "5"}
 """Seconds after which a refused request may be sent again, by status."""

@@ -6,48 +6,42 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from flowzoo.envs.door.refusal import RefusalError, wrong
 from flowzoo.envs.door.wire import (
     BOOLEAN,
+    NOTES,
+    OBJECT,
     SAMPLING,
     UNSUPPORTED,
     Kinds,
-    RefusalError,
     check_kinds,
     check_neutral,
-    is_text,
     is_whole,
     read_body,
     read_messages,
     read_model,
     read_stops,
-    wrong,
 )
 from flowzoo.envs.script import Message
 
-_OBJECT = "an object", lambda value: isinstance(value, dict)
 _OBEYED: Kinds = {
     **SAMPLING,
     "n": ("a whole number", is_whole),
     "stream": BOOLEAN,
-    "stream_options": _OBJECT,
-    "flowzoo": _OBJECT,
+    "stream_options": OBJECT,
+    "flowzoo": OBJECT,
 }
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **UNSUPPORTED,
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False),
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "service_tier": ("auto", "default"),
     "store": (False,),
 }
-_NOTES: Kinds = {
-    "metadata": _OBJECT,
-    "prompt_cache_key": ("a text", is_text),
-    "safety_identifier": ("a text", is_text),
-    "user": ("a text", is_text),
-}
-"""Fields that no reply depends on."""
-_FIELDS = {"model", "messages", "stop", *_OBEYED, *_NEUTRAL, *_NOTES}
+_FIELDS = {"model", "messages", "stop", *_OBEYED, *_NEUTRAL, *NOTES}
 _SEEDS = 2**63
 
 
@@ -94,7 +88,7 @@ def read_request(raw: bytes, team: Team) -> ServedRequest:
         if name not in _FIELDS:
             message = f"`{name:.100}` is no parameter of this server."
             raise RefusalError(400, "unknown_parameter", message, name)
-    check_kinds(body, {**_OBEYED, **_NOTES})
+    check_kinds(body, {**_OBEYED, **NOTES})
     check_neutral(body, _NEUTRAL)
     _check_sampling(body, team)
     stream = body.get("stream") is True

@@ -21,7 +21,7 @@ from flowzoo.agents.serving.questions import (
     resolve_ungraded,
 )
 from flowzoo.envs import Workflow, WorkflowError
-from flowzoo.envs.door.wire import RefusalError
+from flowzoo.envs.door.refusal import RefusalError
 from flowzoo.errors import FlowzooError
 
 PULSE_S = 15.0

@@ -199,7 +199,7 @@ def _reply(call: Mapping[str, Any]) -> RecordedReply:
         cut_off=call["finish"] == "length",
         shortened=call["shortened"] > 0,
         length=length if length.prompt and length.reply else None,
-        tools=tuple(Tool(**tool["function"]) for tool in call.get("tools", ())),
+        tools=tuple(map(Tool.of_schema, call.get("tools", ()))),
     )
 
 

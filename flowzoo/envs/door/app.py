@@ -13,10 +13,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from flowzoo.envs.door.refusal import RefusalError
 from flowzoo.envs.door.run import OpenRequest, ProgramRun
 from flowzoo.envs.door.wire import (
     ChatCall,
-    RefusalError,
     completion,
     events,
     model_list,

@@ -8,6 +8,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from flowzoo.envs.door.run import ProgramRun, kill_group
@@ -15,6 +16,7 @@ from flowzoo.envs.door.run import ProgramRun, kill_group
 MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
 _LONGEST = 500  # characters of a reason
+_NOT_PROGRAMS = os.path.dirname(asyncio.__file__), str(Path(__file__).parents[2])
 _LOOK_S = 0.02  # seconds between two looks at a process
 
 
@@ -51,7 +53,12 @@ def _call(
 
 
 def _described(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)[1:]
+    # The first frames are ours and, of an async program, asyncio's.
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)[1:]
+        if os.path.dirname(frame.filename) not in _NOT_PROGRAMS
+    ]
     home = frames[0].filename if frames else ""
     lines = [frame.lineno for frame in frames if frame.filename == home]
     where = f" ({os.path.basename(home)}, line {lines[-1]})" if lines else ""

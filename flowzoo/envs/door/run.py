@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowzoo.envs.door.wire import ChatCall, RefusalError
+from flowzoo.envs.door.refusal import RefusalError
+from flowzoo.envs.door.wire import ChatCall
 from flowzoo.envs.script import (
     AgentProgram,
     Exchange,
@@ -147,7 +148,10 @@ class ProgramRun:
 
     def _sorted(self, requests: Any) -> list[ProgramRequest]:
         order = {name: number for number, name in enumerate(self.program.models)}
-        return sorted(requests, key=lambda item: (order[item.model], item.messages, item.stop))
+        return sorted(
+            requests,
+            key=lambda item: (order[item.model], item.messages, item.stop, repr(item.tools)),
+        )
 
     async def reach(self, requests: Sequence[ProgramRequest]) -> bool:
         """Wait until `requests` are open, as in an earlier run; False if they will not be."""

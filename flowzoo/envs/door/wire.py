@@ -7,25 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from flowzoo.envs.door.calls import read_calls_of, read_tools, sent_calls
+from flowzoo.envs.door.refusal import RefusalError, refuse_constant, wrong
 from flowzoo.envs.script import ProgramReply, ProgramRequest
 from flowzoo.envs.text import encodable
 
 _SENDERS = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _MOST_STOPS = 4
-
-
-class RefusalError(Exception):
-    """A request that is answered with an error in OpenAI's format."""
-
-    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.param = status, code, param
-
-    def body(self) -> dict[str, Any]:
-        """The JSON of the answer."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
-        return {"error": error}
 
 
 class ChatCall(NamedTuple):
@@ -60,6 +48,7 @@ def is_boolean(value: Any) -> bool:
 Kinds = Mapping[str, tuple[str, Callable[[Any], bool]]]
 """Field -> the kind of its value in words, and a check of it."""
 BOOLEAN = "true or false", is_boolean
+OBJECT = "an object", lambda value: isinstance(value, dict)
 SAMPLING: Kinds = {
     "temperature": ("a number", is_number),
     "top_p": ("a number", is_number),
@@ -68,13 +57,29 @@ SAMPLING: Kinds = {
     "seed": ("a whole number", is_whole),
     "max_tokens": ("a whole number", is_whole),
     "max_completion_tokens": ("a whole number", is_whole),
-    "user": ("a text", is_text),
 }
 """Fields of sampling. The door checks them to no effect: a rollout has its own sampling."""
+NOTES: Kinds = {
+    "metadata": OBJECT,
+    "prompt_cache_key": ("a text", is_text),
+    "safety_identifier": ("a text", is_text),
+    "user": ("a text", is_text),
+}
+"""Fields that no reply depends on."""
+_UNHEEDED: Kinds = {
+    **SAMPLING,
+    **NOTES,
+    "min_p": ("a number", is_number),
+    "reasoning_effort": ("a text", is_text),
+    "repetition_penalty": ("a number", is_number),
+    "service_tier": ("a text", is_text),
+    "store": BOOLEAN,
+    "top_k": ("a whole number", is_whole),
+    "verbosity": ("a text", is_text),
+}
+"""Further fields that the door checks to no effect."""
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "tools": ([],),
     "functions": ([],),
-    "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "logprobs": (False,),
@@ -86,6 +91,10 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 """Fields that a reply would have to obey, with the values that ask for nothing."""
+_OBEYED = {
+    "messages", "model", "n", "parallel_tool_calls", "stop", "stream", "stream_options",
+    "tool_choice", "tools",
+}  # fmt: skip
 
 
 def read_body(raw: bytes) -> dict[str, Any]:
@@ -95,17 +104,13 @@ def read_body(raw: bytes) -> dict[str, Any]:
         RefusalError: it is no JSON, or no object.
     """
     try:
-        body = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        body = json.loads(raw.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         message = f"The body must be JSON in UTF-8: {error}"
         raise RefusalError(400, "invalid_json", message) from None
     if not isinstance(body, dict):
         raise wrong("a JSON object", body, None)
     return body
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def read_model(body: Mapping[str, Any], models: tuple[str, ...]) -> str:
@@ -131,22 +136,20 @@ def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
     options = body.get("stream_options")
     if not isinstance(options, (dict, type(None))):
         raise wrong("an object", options, "stream_options")
+    messages = read_messages(body.get("messages"), tools=True)
     return ChatCall(
-        ProgramRequest(model, read_messages(body.get("messages")), read_stops(body.get("stop"))),
+        ProgramRequest(model, messages, read_stops(body.get("stop")), *read_tools(body)),
         body.get("stream") is True,
         bool(options and options.get("include_usage")),
     )
 
 
-def wrong(expected: str, value: Any, param: str | None) -> RefusalError:
-    """The refusal of a value of another type."""
-    subject = f"`{param}`" if param else "The body"
-    message = f"{subject} must be {expected}, got {type(value).__name__}."
-    return RefusalError(400, "invalid_type", message, param)
-
-
 def _check_fields(body: Mapping[str, Any]) -> None:
-    check_kinds(body, {"stream": BOOLEAN, **SAMPLING})
+    for name in body.keys() - _OBEYED - _UNHEEDED.keys() - UNSUPPORTED.keys():
+        if body[name] is not None:
+            message = f"`{name:.100}` is no parameter of the door: replies do not depend on it."
+            raise RefusalError(400, "unknown_parameter", message, name)
+    check_kinds(body, {"stream": BOOLEAN, **_UNHEEDED})
     if body.get("n") not in (None, 1):
         message = "`n` must be 1: a request is one turn of an agent."
         raise RefusalError(400, "unsupported_value", message, "n")
@@ -169,25 +172,36 @@ def check_neutral(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]
             raise RefusalError(400, "unsupported_parameter", message, name)
 
 
-def read_messages(value: Any) -> tuple[tuple[str, str], ...]:
-    """Role and content of every message of the field `messages`."""
+def read_messages(value: Any, tools: bool = False) -> tuple[tuple[str, ...], ...]:
+    """The messages of the field `messages`, as `ProgramRequest` has them.
+
+    With `tools`, they may have calls of tools, and results.
+    """
+    senders = {**_SENDERS, "tool": "tool"} if tools else _SENDERS
+    names: dict[str, str] = {}
     if not isinstance(value, list) or not value:
         raise wrong("a list of at least one message", value, "messages")
-    messages: list[tuple[str, str]] = []
+    messages: list[tuple[str, ...]] = []
     for number, message in enumerate(value):
         param = f"messages[{number}]"
         if not isinstance(message, dict):
             raise wrong("an object", message, param)
         sender = message.get("role")
-        if not isinstance(sender, str) or sender not in _SENDERS:
-            expected = f"one of {', '.join(_SENDERS)}, got {sender!r:.60}"
+        if not isinstance(sender, str) or sender not in senders:
+            expected = f"one of {', '.join(senders)}, got {sender!r:.60}"
             raise RefusalError(
                 400, "invalid_value", f"`{param}.role` must be {expected}.", f"{param}.role"
             )
-        if message.get("tool_calls") or message.get("function_call"):
-            text = f"`{param}.tool_calls` is not supported: replies are plain text."
-            raise RefusalError(400, "unsupported_parameter", text, f"{param}.tool_calls")
-        messages.append((_SENDERS[sender], _content(message.get("content"), f"{param}.content")))
+        for name in ("function_call",) if tools else ("function_call", "tool_calls"):
+            if message.get(name):
+                text = f"`{param}.{name}` is not supported: replies are plain text."
+                raise RefusalError(400, "unsupported_parameter", text, f"{param}.{name}")
+        calls = read_calls_of(message, param, names)
+        content = message.get("content")
+        if content is None and sender == "assistant" and calls:
+            content = ""
+        row = senders[sender], _content(content, f"{param}.content")
+        messages.append((*row, calls) if calls else row)
     return tuple(messages)
 
 
@@ -223,21 +237,32 @@ def until(text: str, stop: tuple[str, ...], finish: str) -> tuple[str, str]:
     return (encodable(text[: min(ends)]), "stop") if ends else (encodable(text), finish)
 
 
+def _parts(call: ChatCall, reply: ProgramReply) -> tuple[str, str, list[dict[str, Any]]]:
+    # A stop in the text means that the calls after it were never made.
+    text, finish = until(reply.text, call.request.stop, reply.counts.finish)
+    if reply.calls and len(text) == len(reply.text):
+        return text, "tool_calls", sent_calls(reply.calls)
+    return text, finish, []
+
+
 def completion(call: ChatCall, number: int, reply: ProgramReply) -> dict[str, Any]:
     """The JSON of a reply."""
-    text, finish = until(reply.text, call.request.stop, reply.counts.finish)
-    message = {"role": "assistant", "content": text, "refusal": None}
+    text, finish, calls = _parts(call, reply)
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if calls:
+        message |= {"content": text or None, "tool_calls": calls}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
     return {**_head(call, number, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
 
 
 def events(call: ChatCall, number: int, reply: ProgramReply) -> Iterator[bytes]:
     """A reply as server-sent events."""
-    text, finish = until(reply.text, call.request.stop, reply.counts.finish)
+    text, finish, calls = _parts(call, reply)
     head = _head(call, number, "chat.completion.chunk")
-    steps: list[tuple[dict[str, str], str | None]] = [
+    steps: list[tuple[dict[str, Any], str | None]] = [
         ({"role": "assistant", "content": ""}, None),
-        ({"content": text}, None),
+        *([({"content": text}, None)] if text or not calls else []),
+        *(({"tool_calls": [{"index": n, **row}]}, None) for n, row in enumerate(calls)),
         ({}, finish),
     ]
     for delta, reason in steps:

@@ -8,7 +8,7 @@ program is graded by the task.
 |---|---|
 | Creation | `OpenAIProgram(run, task="math", roles={"writer": 1})`; `--program` |
 | Agents | as `roles` says |
-| Observation | the messages of the request |
+| Observation | the messages of the request, and the tools that it offers |
 | Action | the reply |
 | Reward | `credit="team"`: the score of the answer, to every call |
 | End | when the program ends, or at a limit |
@@ -41,7 +41,8 @@ a copy, the program is run again and told the same replies; one that then asks s
 
 A program that fails ends its own episode, without an answer. Facts in `info` at the end: `ended` (`answer`,
 `crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100), `reason`, `failed`,
-`refused` (number of requests that were answered with an error) and `refusal` (code of the last).
+`refused` (number of requests that were answered with an error), `refusal` (code of the last) and
+`uncalled` (number of replies without a call of a tool where `tool_choice` required one).
 
 ## Version history
 * v0: first version.
@@ -61,15 +62,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flowzoo.envs.door.course import course_digest, spot_digest
+from flowzoo.envs.external.program_chat import asked, program_reply
 from flowzoo.envs.script import (
-    NO_COUNTS,
     Advance,
     AgentProgram,
-    Ask,
     Exchange,
     Outcome,
     ProgramEnd,
-    ProgramReply,
     ProgramRequest,
     Script,
 )
@@ -139,6 +138,10 @@ class OpenAIProgram(Workflow):
     def functions(self) -> Mapping[str, str]:
         return {**super().functions, **program_files(self.run)}
 
+    @property
+    def tool_roles(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(self.role_counts())
+
     def role_counts(self) -> Roles:
         return dict(self.roles)  # type: ignore[arg-type] # pairs, once it is made
 
@@ -174,17 +177,20 @@ class OpenAIProgram(Workflow):
     def play(self, problem: Problem) -> Script:
         question, counts = self.task.prompt(problem), Counter[str]()
         spot = key = key_digest(self.name, problem.id, question)
-        history: tuple[Exchange, ...] = ()
+        history, uncalled = tuple[Exchange, ...](), 0
         while True:
             progress = yield Advance(self.program, question, history, spot, key)
             if progress.end is not None:
-                return self._outcome(progress.end)
+                return self._outcome(progress.end, uncalled)
             phase = self.assigned(progress.requests, counts)
             counts.update(agent for agent, _ in phase)
-            replies = yield [Ask(agent, chat(request)) for agent, request in phase]
+            replies = yield [asked(agent, request) for agent, request in phase]
             exchange = Exchange(
-                tuple(request for _, request in phase),
-                tuple(ProgramReply(reply.text, reply.counts or NO_COUNTS) for reply in replies),
+                tuple(request for _, request in phase), tuple(map(program_reply, replies))
+            )
+            uncalled += sum(
+                request.needs_call and not reply.tool_calls
+                for (_, request), reply in zip(phase, replies, strict=True)
             )
             spot = spot_digest(key, progress)
             key, history = course_digest(spot, exchange), (*history, exchange)
@@ -210,7 +216,7 @@ class OpenAIProgram(Workflow):
                 phase[min(free)[2]] = request
         return [(agent, phase[agent]) for agent in self.agents if agent in phase]
 
-    def _outcome(self, end: ProgramEnd) -> Outcome:
+    def _outcome(self, end: ProgramEnd, uncalled: int) -> Outcome:
         answer = end.answer
         if answer is not None:
             readable = self.task.answer(answer)
@@ -221,13 +227,9 @@ class OpenAIProgram(Workflow):
             "failed": end.status != "answer",
             "refused": end.refused,
             "refusal": end.refusal,
+            "uncalled": uncalled,
         }
         return Outcome(answer=answer, facts=facts)
-
-
-def chat(request: ProgramRequest) -> list[dict[str, str]]:
-    """The messages of a request."""
-    return [{"role": sender, "content": content} for sender, content in request.messages]
 
 
 def read_program(run: Any) -> Any:

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flowzoo.envs.tools.schema import value_fault
 from flowzoo.envs.tools.tool import Tool, ToolCall
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -106,6 +105,6 @@ def _call(body: str, tools: Sequence[Tool]) -> tuple[str, dict[str, Any]]:
         raise _CallFault(f"no tool {name!r:.60}; there is {', '.join(t.name for t in tools)}")
     if not isinstance(arguments, dict):
         raise _CallFault(f"arguments must be an object, got {type(arguments).__name__}")
-    if fault := value_fault(arguments, tool.parameters):
+    if fault := tool.fault(arguments):
         raise _CallFault(f"{tool.name}: {fault}")
     return tool.name, arguments

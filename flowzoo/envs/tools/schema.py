@@ -22,6 +22,7 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
 _CHECKED = {
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf",
 }  # fmt: skip
+_LISTS = "required", "enum", "anyOf"
 _TEXTS = {"title", "description", "default", "examples", "$schema"}
 
 
@@ -35,9 +36,14 @@ def check_schema(schema: Any, path: str) -> None:
         raise UsageError(
             f"{path}: {', '.join(unchecked)} cannot be checked; describe the arguments by {names}."
         )
+    if not isinstance(schema.get("properties", {}), Mapping):
+        raise UsageError(f"{path}: properties must be a dict")
+    for keyword in _LISTS:
+        if not isinstance(schema.get(keyword, ()), list | tuple):
+            raise UsageError(f"{path}: {keyword} must be a list")
     kinds = schema.get("type", [])
     for kind in [kinds] if isinstance(kinds, str) else kinds:
-        if kind not in _TYPES:
+        if not (isinstance(kind, str) and kind in _TYPES):
             raise UsageError(f"{path}: type must be one of {', '.join(_TYPES)}, got {kind!r:.40}")
     for name, inner in schema.get("properties", {}).items():
         check_schema(inner, f"{path}.{name}")

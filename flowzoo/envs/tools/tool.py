@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from flowzoo.envs.tools.schema import check_schema
+from flowzoo.envs.tools.schema import check_schema, value_fault
 from flowzoo.errors import UsageError
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -28,6 +28,8 @@ class Tool:
     """Text for the agent."""
     parameters: Mapping[str, Any] = field(hash=False)
     """JSON schema of the arguments, of type `object`."""
+    checked: bool = True
+    """False: calls may have any arguments, and `parameters` may be any schema, which is shown."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
@@ -35,9 +37,19 @@ class Tool:
                 "the name of a tool has 1 to 64 ASCII letters, digits, _ and -, got "
                 f"{self.name!r:.80}"
             )
-        check_schema(self.parameters, f"parameters of tool {self.name}")
+        if self.checked:
+            check_schema(self.parameters, f"parameters of tool {self.name}")
         if self.parameters.get("type") != "object":
             raise UsageError(f'parameters of tool {self.name}: the schema has "type": "object"')
+
+    @classmethod
+    def of_schema(cls, schema: Mapping[str, Any]) -> Tool:
+        """The tool that a schema shows; arguments are not checked."""
+        return cls(**schema["function"], checked=False)
+
+    def fault(self, arguments: Mapping[str, Any]) -> str:
+        """Reason why a call may not have these arguments; "" if it may."""
+        return value_fault(arguments, self.parameters) if self.checked else ""
 
     def schema(self) -> dict[str, Any]:
         """The tool as chat templates and endpoints take it; a fresh copy."""

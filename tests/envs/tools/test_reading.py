@@ -182,8 +182,24 @@ def test_a_reply_without_a_call_has_none_and_no_fault():
         ("a", {"type": "string"}, '"type": "object"'),
         ("a", {"type": "object", "properties": {"b": {"pattern": "x"}}}, "a.b: pattern cannot be"),
         ("a", {"type": "object", "properties": {"b": {"type": "text"}}}, "type must be one of"),
+        ("a", {"type": "object", "properties": {"b": {"type": [[]]}}}, "type must be one of"),
+        ("a", {"type": "object", "properties": 3}, "properties must be a dict"),
+        ("a", {"type": "object", "required": "b"}, "required must be a list"),
+        ("a", {"type": "object", "properties": {"b": {"anyOf": 1}}}, "a.b: anyOf must be a list"),
+        ("a", {"type": "object", "properties": {"b": {"enum": 1}}}, "a.b: enum must be a list"),
     ],
 )
 def test_a_tool_that_cannot_be_checked_is_an_error(name, parameters, message):
     with pytest.raises(UsageError, match=message):
         Tool(name, "text", parameters)
+
+
+def test_arguments_of_an_unchecked_tool_may_be_any():
+    schema = {"type": "object", "properties": {"b": {"pattern": "x"}}}
+    checked = Tool("a", "text", {"type": "object", "properties": {}})
+    shown = {"type": "function", "function": {**checked.schema()["function"], "parameters": schema}}
+    unchecked = Tool.of_schema(shown)
+    assert unchecked.schema() == shown
+    text = tagged('{"name": "a", "arguments": {"b": 1}}')
+    assert read_calls(text, (unchecked,)).calls[0].arguments == {"b": 1}
+    assert "unknown name 'b'" in read_calls(text, (checked,)).fault
