@@ -22,7 +22,8 @@ def test_every_algorithm_has_a_measured_curve_or_says_so():
     from pages.curves import section
 
     curves = json.loads((DOCS / "data/curves.json").read_text(encoding="utf-8"))["curves"]
-    assert set(curves) == set(ALGORITHMS)
+    assert set(curves) <= set(ALGORITHMS)
+    assert len(curves) >= 18
     assert section("none of these")[-1] == "Not measured."
     text = "\n".join(section("grpo"))
     assert f"{100 * curves['grpo']['right'][-1] / 200:.1f} %" in text
