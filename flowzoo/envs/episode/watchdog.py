@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Workflow
+from flowzoo.garbage import uncollected
 
 LONG_S = 10.0  # CPU seconds between two yields after which a script is reported
 _LOOK_S = 1.0  # seconds between two samples of the main thread
@@ -42,6 +43,15 @@ def running_script(frame: FrameType | None) -> RunningScript | None:
     return None
 
 
+def newest_frame(thread: int) -> FrameType | None:
+    """The newest frame of a thread; None if it has ended."""
+    # Python holds its lock of threads in this call. A collection would run callbacks, which other
+    # threads interrupt, and one of them that starts a thread would wait for that lock for ever
+    # (github.com/python/cpython/issues/106883).
+    with uncollected():
+        return sys._current_frames().get(thread)
+
+
 @contextmanager
 def watch(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
     """Report every script that the main thread runs for `long_s` CPU seconds without a yield."""
@@ -67,7 +77,7 @@ def _watch(over: threading.Event, tell: Callable[[str], None], long_s: float, th
     clock = time.pthread_getcpuclockid(thread)
     since, seen, reported = 0.0, None, None
     while not over.wait(min(_LOOK_S, long_s / 4)):
-        script, now = running_script(sys._current_frames().get(thread)), time.clock_gettime(clock)
+        script, now = running_script(newest_frame(thread)), time.clock_gettime(clock)
         if script is None or script.advance is not seen:
             since, seen = now, None if script is None else script.advance
         elif now - since >= long_s and reported is not seen:
