@@ -5,7 +5,7 @@ python benchmarks/third_party/run.py [LIBRARY ...] [--write]      (or `make thir
 `LIBRARY==VERSION` takes that version in place of the one below. An environment lies in
 `.venv-third-party/LIBRARY` (or `LIBRARY==VERSION`), above the packages of the one that runs this: a
 library brings what it needs in another version, torch is not installed again. `--write` puts the
-rows of these libraries into the table of docs/libraries.md, and figures of agent programs into
+rows of these libraries into docs/data/libraries.json, and figures of agent programs into
 docs/data/agent-libraries.json, unless a row is not as its script says; then it ends with status 1.
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -25,9 +24,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PAGE = ROOT / "docs" / "libraries.md"
+ROWS = ROOT / "docs" / "data" / "libraries.json"
 FIGURES = ROOT / "docs" / "data" / "agent-libraries.json"
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 LIBRARIES = {
     "gymnasium": ["moviepy==2.2.1"],
     "supersuit": ["SuperSuit==3.11.0"],
@@ -102,23 +100,19 @@ def title_of(library: dict[str, Any]) -> str:
     return f"**{library['library']}** ({versions})"
 
 
-def table(before: str, libraries: list[dict[str, Any]]) -> str:
-    """The table `before` in Markdown, with other rows for these libraries."""
-    head, *lines = before.strip().splitlines()
-    rule, *lines = lines
-    rows: dict[str, list[str]] = {}
-    name = ""
-    for line in lines:
-        if title := re.match(r"\| \*\*(.+?)\*\* ", line):
-            name = title[1]
-        rows.setdefault(name, []).append(line)
+def write_rows(libraries: list[dict[str, Any]]) -> None:
+    """Put the rows of these libraries into their file, and how many there are of each kind."""
+    data = json.loads(ROWS.read_text(encoding="utf-8"))
+    named = {library["library"]: library for library in data["libraries"]}
     for library in libraries:
-        titles = [title_of(library)] + [""] * (len(library["rows"]) - 1)
-        rows[library["library"]] = [
-            f"| {title} | {what} | {result} |"
-            for title, (what, result) in zip(titles, library["rows"], strict=True)
-        ]
-    return "\n".join([head, rule, *(line for group in rows.values() for line in group)])
+        named[library["library"]] = {key: library[key] for key in ("library", "versions", "rows")}
+    data["libraries"] = list(named.values())
+    data["rows"] = []
+    for library in data["libraries"]:
+        cannot = sum(result.startswith("cannot") for _, result in library["rows"])
+        works = len(library["rows"]) - cannot
+        data["rows"].append([title_of(library), str(works), str(cannot)])
+    ROWS.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def write_figures(libraries: list[dict[str, Any]]) -> None:
@@ -144,10 +138,7 @@ def main() -> None:
         reader.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(LIBRARIES)}")
     found = [check(name) for name in names]
     if given.write and not any(library["faults"] for library in found):
-        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        rows, _, after = rest.partition(END)
-        page = f"{before}{BEGIN}\n{table(rows, found)}\n{END}{after}"
-        PAGE.write_text(page, encoding="utf-8")
+        write_rows(found)
         write_figures(found)
     sys.exit(any(library["faults"] for library in found))
 

@@ -1,22 +1,24 @@
 """A page for every library: what works in it, and the whole script that a check runs.
 
-Rows are those of the table in `docs/libraries.md`, which `benchmarks/third_party/run.py` writes.
+Rows are those of `docs/data/libraries.json`, which `benchmarks/third_party/run.py` writes.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = "benchmarks/third_party"
+DATA = ROOT / "docs" / "data" / "libraries.json"
 
 
 class Library(NamedTuple):
-    """A library in the table and the files that use it."""
+    """A library and the files that use it."""
 
-    row: str
-    """Beginning of its row in the table."""
+    name: str
+    """Name in the data."""
     files: tuple[str, ...]
     """Scripts of the page, beside the check; the first is the one to begin with."""
     section: str = ""
@@ -38,6 +40,17 @@ LIBRARIES = {
     "trl": Library(
         "datasets, TRL", (f"{CHECKS}/trl_adapters.py",), "one-agent-in-trls-grpotrainer"
     ),
+    "langgraph": Library(
+        "LangGraph", ("examples/agents/langgraph_review.py", f"{CHECKS}/agent_rows.py")
+    ),
+    "openai_agents": Library(
+        "OpenAI Agents SDK",
+        ("examples/agents/openai_agents_triage.py", f"{CHECKS}/agent_rows.py"),
+    ),
+    "pydantic_ai": Library(
+        "Pydantic AI",
+        ("examples/agents/pydantic_ai_verdict.py", f"{CHECKS}/agent_rows.py"),
+    ),
 }
 GRPO = """# Plain GRPO
 The AEC interface, torch and transformers, and nothing else of flowzoo's training.
@@ -52,19 +65,18 @@ OMP_NUM_THREADS=1 python examples/grpo_from_scratch.py
 
 def library_pages() -> dict[str, str]:
     """File name -> page."""
-    text = (ROOT / "docs/libraries.md").read_text(encoding="utf-8")
-    pages = {f"{name}.md": page_of(name, library, text) for name, library in LIBRARIES.items()}
+    pages = {f"{name}.md": page_of(name, library) for name, library in LIBRARIES.items()}
     return {**pages, "grpo.md": GRPO + script("examples/grpo_from_scratch.py")}
 
 
-def page_of(name: str, library: Library, text: str) -> str:
+def page_of(name: str, library: Library) -> str:
     """The page, in Markdown."""
-    title, rows = rows_of(library.row, text)
+    title, rows = rows_of(library.name)
     more = f" [More about it](../../libraries.md#{library.section})." if library.section else ""
     files = (*library.files, f"{CHECKS}/check_{name}.py")
     return "\n".join(
         [
-            f"# {library.row}",
+            f"# {library.name}",
             f"Checked with {title}. The check runs the scripts below in an environment of its own "
             f"and fails if a row is no longer true.{more}",
             "",
@@ -81,27 +93,23 @@ def page_of(name: str, library: Library, text: str) -> str:
     )
 
 
-def rows_of(label: str, text: str) -> tuple[str, list[str]]:
-    """Versions of a library and its rows in the table, with links from a generated page.
+def rows_of(name: str) -> tuple[str, list[str]]:
+    """Versions of a library and its rows as Markdown, with links from a generated page.
 
     Raises:
-        ValueError: the table has no such library.
+        ValueError: the data have no such library.
     """
-    lines = iter(text.splitlines())
-    first = next((line for line in lines if line.startswith(f"| **{label}**")), None)
-    if first is None:
-        raise ValueError(f"docs/libraries.md: expected a row of {label}, got none")
-    versions, rows = first.split("|")[1].strip().partition("** ")[2].strip("()"), [first]
-    for line in lines:
-        if not line.startswith("|  |"):
-            break
-        rows.append(line)
-    cells = [f"|{row.split('|', 2)[2]}" for row in rows]
+    libraries = json.loads(DATA.read_text(encoding="utf-8"))["libraries"]
+    library = next((item for item in libraries if item["library"] == name), None)
+    if library is None:
+        raise ValueError(f"{DATA.name}: expected rows of {name}, got none")
+    versions = ", ".join(f"{name} {version}" for name, version in library["versions"].items())
+    rows = [f"| {what} | {result} |" for what, result in library["rows"]]
     return versions, [
-        cell.replace("](../", "](../../../")
+        row.replace("](../", "](../../../")
         .replace("](episodes.md", "](../../episodes.md")
         .replace("](#", "](../../libraries.md#")
-        for cell in cells
+        for row in rows
     ]
 
 
