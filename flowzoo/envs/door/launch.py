@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from flowzoo.envs.door.guard import Guard
 from flowzoo.envs.door.run import ProgramRun, kill_group
 
 MOST_OUTPUT = 2**20
@@ -18,10 +19,12 @@ _LONGEST = 500  # characters of a reason
 _LOOK_S = 0.02  # seconds between two looks at a process
 
 
-def launch(run: ProgramRun, base_url: str) -> Coroutine[Any, Any, None] | None:
+def launch(
+    run: ProgramRun, base_url: str, guard: Callable[[], Guard]
+) -> Coroutine[Any, Any, None] | None:
     """Start a program; returns what is to be awaited beside it, for a command."""
     if isinstance(run.program.run, tuple):
-        return _command(run, base_url)
+        return _command(run, base_url, guard())
     loop = asyncio.get_running_loop()
     args = (run.program.run, run.question, base_url, run.key, run.finish, loop)
     threading.Thread(target=_call, args=args, name="agent program", daemon=True).start()
@@ -65,7 +68,7 @@ def clean(reason: str, base_url: str, key: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-async def _command(run: ProgramRun, base_url: str) -> None:
+async def _command(run: ProgramRun, base_url: str, guard: Guard) -> None:
     command: tuple[str, ...] = run.program.run
     here = "127.0.0.1"
     skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), here)))
@@ -84,6 +87,7 @@ async def _command(run: ProgramRun, base_url: str) -> None:
     except OSError as error:
         run.finish("crash", f"{command[0]} cannot be started: {error.strerror}")
         return
+    guard.watch(process.pid)
     run.stop = lambda: kill_group(process.pid)
     if run.end is not None:  # ended while it was started
         run.stop()
@@ -93,6 +97,7 @@ async def _command(run: ProgramRun, base_url: str) -> None:
     while (status := process.returncode) is None:
         await asyncio.sleep(_LOOK_S)
     kill_group(process.pid)
+    guard.forget(process.pid)
     run.stop = lambda: None  # the id may become another process's
     output, errors = await outputs
     if status == 0:
