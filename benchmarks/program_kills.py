@@ -171,6 +171,20 @@ def contents(line: Line, out: Path) -> dict[str, Any]:
     return kept
 
 
+def is_at_work(run: Run, line: Line, out: Path, rng: random.Random) -> bool:
+    """Wait until a random moment of the run's work; False if it has ended before."""
+    # Counted in work, not in seconds: most of a short run's time goes into imports.
+    most = 1 if line.trains else 9
+    target, rest = (
+        saved(line, out) + rng.randint(0, most),
+        rng.uniform(0, 1 if line.trains else 0.3),
+    )
+    while saved(line, out) < target:
+        if run.is_over(0.01):
+            return False
+    return not run.is_over(rest)
+
+
 def saved(line: Line, out: Path) -> int:
     """Number of episodes, or of rows of metrics, that a killed run has saved."""
     file = out / ("metrics.jsonl" if line.trains else "episodes.jsonl")
@@ -192,15 +206,14 @@ def parquet_rows(path: Path) -> list[str]:
 
 def play_killed(line: Line, folder: Path, kills: int, rng: random.Random) -> dict[str, Any]:
     """Kill `line` so often, and compare every finished run with the first; a row of the table."""
-    began = time.monotonic()
     Run(line, folder / "whole").finish()
-    took, whole = time.monotonic() - began, contents(line, folder / "whole")
+    whole = contents(line, folder / "whole")
     sent, orphans, differing, finished = 0, list[str](), list[str](), 0
     progress: list[int] = []
     while sent < kills or not finished:
         out = folder / f"killed-{finished}"
         run = Run(line, out)
-        if sent < kills and not run.is_over(rng.uniform(0.2, 1) * took):
+        if sent < kills and is_at_work(run, line, out, rng):
             run.kill()
             sent += 1
             orphans += run.orphans()
@@ -213,8 +226,14 @@ def play_killed(line: Line, folder: Path, kills: int, rng: random.Random) -> dic
         finished += 1
         if sent == kills:
             break
-    return {"command": line.name, "kills": sent, "saved at each": progress,
-            "finished runs": finished, "differing": sorted(set(differing)), "orphans": orphans}  # fmt: skip
+    return {
+        "command": line.name,
+        "kills": sent,
+        "saved at each": progress,
+        "finished runs": finished,
+        "differing": sorted(set(differing)),
+        "orphans": orphans,
+    }
 
 
 def play_with_killed_programs(
