@@ -210,7 +210,7 @@ def play_killed(line: Line, folder: Path, kills: int, rng: random.Random) -> dic
     whole = contents(line, folder / "whole")
     sent, orphans, differing, finished = 0, list[str](), list[str](), 0
     progress: list[int] = []
-    while sent < kills or not finished:
+    while True:
         out = folder / f"killed-{finished}"
         run = Run(line, out)
         if sent < kills and is_at_work(run, line, out, rng):
@@ -224,7 +224,7 @@ def play_killed(line: Line, folder: Path, kills: int, rng: random.Random) -> dic
         differing += [name for name in whole if whole[name] != other.get(name)]
         differing += sorted(other.keys() - whole.keys())
         finished += 1
-        if sent == kills:
+        if sent == kills:  # the run of the last kill has gone on to its end
             break
     return {
         "command": line.name,

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 
 _PROGRAM = """
-import os, signal, sys
-groups = set()
+import os, signal, sys, time
+mark, groups = os.fsencode(sys.argv[1]), set()
+def kill(stop, target):
+    try:
+        stop(target, signal.SIGKILL)
+    except OSError:
+        pass
 for line in sys.stdin:
     (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
 for group in groups:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
+    kill(os.killpg, group)
+# Programs that were being started have no group here yet: on Linux their environment names them.
+for _ in range(20 if os.path.isdir("/proc/self") else 0):
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                marked = mark in file.read().split(b"\\0")
+        except OSError:
+            continue
+        if marked:
+            kill(os.kill, int(name))
+    time.sleep(0.05)
 """
 
 
@@ -25,9 +39,11 @@ class Guard:
     """
 
     def __init__(self) -> None:
+        self.mark = "FLOWZOO_DOOR", secrets.token_hex(16)
+        """Name and value in the environment of the programs."""
         # A session of its own: what is sent to this process's group does not reach it.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, "=".join(self.mark)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

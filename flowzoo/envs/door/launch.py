@@ -76,6 +76,7 @@ async def _command(run: ProgramRun, base_url: str, guard: Guard) -> None:
         **os.environ,
         "OPENAI_BASE_URL": base_url,
         "OPENAI_API_KEY": run.key,
+        guard.mark[0]: guard.mark[1],
         "NO_PROXY": skipped,
         "no_proxy": skipped,
     }
