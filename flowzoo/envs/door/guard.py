@@ -32,8 +32,8 @@ for _ in range(20 if os.path.isdir("/proc/self") else 0):
 """
 
 
-class Guard:
-    """Kills groups of processes when this process ends, by whatever signal.
+class ProgramGuard:
+    """Kills groups of processes when this process ends, by a signal or without one.
 
     Its input ends with this process, so SIGKILL is noticed as well.
     """
@@ -41,7 +41,7 @@ class Guard:
     def __init__(self) -> None:
         self.mark = "FLOWZOO_DOOR", secrets.token_hex(16)
         """Name and value in the environment of the programs."""
-        # A session of its own: what is sent to this process's group does not reach it.
+        # In a separate session: what is sent to this process's group does not reach it.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _PROGRAM, "=".join(self.mark)],
             stdin=subprocess.PIPE,

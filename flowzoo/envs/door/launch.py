@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from flowzoo.envs.door.guard import Guard
+from flowzoo.envs.door.guard import ProgramGuard
 from flowzoo.envs.door.run import ProgramRun, kill_group
 
 MOST_OUTPUT = 2**20
@@ -20,7 +20,7 @@ _LOOK_S = 0.02  # seconds between two looks at a process
 
 
 def launch(
-    run: ProgramRun, base_url: str, guard: Callable[[], Guard]
+    run: ProgramRun, base_url: str, guard: Callable[[], ProgramGuard]
 ) -> Coroutine[Any, Any, None] | None:
     """Start a program; returns what is to be awaited beside it, for a command."""
     if isinstance(run.program.run, tuple):
@@ -68,7 +68,7 @@ def clean(reason: str, base_url: str, key: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-async def _command(run: ProgramRun, base_url: str, guard: Guard) -> None:
+async def _command(run: ProgramRun, base_url: str, guard: ProgramGuard) -> None:
     command: tuple[str, ...] = run.program.run
     here = "127.0.0.1"
     skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), here)))
