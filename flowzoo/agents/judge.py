@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -10,6 +11,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 from flowzoo.agents.policy import Batching, Completion, Policy, Request, Sampling
+from flowzoo.envs.records import Usage
 from flowzoo.envs.script import JUDGE, Message
 from flowzoo.envs.workflow import JudgeFunction
 from flowzoo.errors import SaveError
@@ -19,8 +21,9 @@ from flowzoo.seeding import key_digest
 JUDGE_SAMPLING = Sampling(temperature=0.0, max_tokens=1024)
 """Sampling of a judge: greedy, with room to explain."""
 _TABLE = (
-    "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, text BLOB NOT NULL, "
-    "finish TEXT NOT NULL, shortened INTEGER NOT NULL) WITHOUT ROWID"
+    "CREATE TABLE IF NOT EXISTS counted_replies (key TEXT PRIMARY KEY, text BLOB NOT NULL, "
+    "finish TEXT NOT NULL, shortened INTEGER NOT NULL, prompt INTEGER, output INTEGER) "
+    "WITHOUT ROWID"
 )
 
 
@@ -41,13 +44,21 @@ class ReplyCache:
     def _exchange(
         self, keys: Sequence[str], replies: Mapping[str, Completion]
     ) -> dict[str, Completion]:
-        rows = [(k, encode(r.text), r.finish, r.shortened) for k, r in replies.items()]
+        rows = [
+            (k, encode(r.text), r.finish, r.shortened, r.prompt_tokens, r.output_tokens)
+            for k, r in replies.items()
+        ]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self.path, timeout=60)) as file, file:
                 file.execute(_TABLE)
-                file.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", rows)
-                query = "SELECT text, finish, shortened FROM replies WHERE key = ?"
+                file.executemany(
+                    "INSERT OR IGNORE INTO counted_replies VALUES (?, ?, ?, ?, ?, ?)", rows
+                )
+                query = (
+                    "SELECT text, finish, shortened, prompt, output FROM counted_replies "
+                    "WHERE key = ?"
+                )
                 stored = {key: file.execute(query, (key,)).fetchone() for key in keys}
         except (sqlite3.Error, OSError) as error:
             raise SaveError(
@@ -56,7 +67,10 @@ class ReplyCache:
             ) from error
         return {
             key: Completion(
-                row[0].decode("utf-8", "surrogatepass"), finish=row[1], shortened=row[2]
+                row[0].decode("utf-8", "surrogatepass"),
+                finish=row[1],
+                shortened=row[2],
+                usage=None if None in row[3:] else Usage(*row[3:]),
             )
             for key, row in stored.items()
             if row is not None
@@ -92,6 +106,7 @@ class JudgePolicy:
         cache: Path | None = None,
         sampling: Sampling | None = None,
         batching: Batching = "static",
+        model: str = "",
     ) -> None:
         """Describe the judge; nothing is loaded yet.
 
@@ -102,8 +117,10 @@ class JudgePolicy:
             cache: SQLite file of replies; None, as with a script that knows the truth: no cache.
             sampling: the policy's, for keys and records.
             batching: the policy's.
+            model: name of the model in a file of prices; by default the policy's name.
         """
         self.name, self.batching, self.sampling = name, batching, sampling
+        self.model = model or name
         self._open, self._identity = open_policy, identity
         self._cache = None if cache is None else ReplyCache(cache)
         self._policy: Policy | None = None
@@ -120,7 +137,19 @@ class JudgePolicy:
             values = astuple(self.sampling) if self.sampling else ()
             self._prefix = (self._identity() if self._identity else self.name, repr(values))
         parts = [part for message in messages for part in (message["role"], message["content"])]
+        # Calls of tools and their results have more fields; keys of plain chats stay as they are.
+        parts += [
+            json.dumps([number, message], sort_keys=True)
+            for number, message in enumerate(messages)
+            if len(message) > 2
+        ]
         return key_digest(JUDGE, *self._prefix, *parts).hex()
+
+    def earlier_replies(self, chats: Sequence[Sequence[Message]]) -> list[Completion | None]:
+        """Replies to `chats` that the cache has; None: it lacks this one."""
+        keys = [self._key(chat) for chat in chats]
+        replies = {} if self._cache is None else self._cache.read(keys)
+        return [replies.get(key) for key in keys]
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order: equal ones once, and none that the cache has."""

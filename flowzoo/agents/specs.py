@@ -136,6 +136,7 @@ def make_judge(
         cache=None if spec.startswith("scripted") else cache_folder() / "judge.sqlite",
         sampling=None if spec.partition(":")[0] in ("scripted", "human") else sampling,
         batching="static" if static else "stream",
+        model=model.path if model and model.url else spec,
     )
 
 

@@ -347,6 +347,10 @@ def role_table(summary: Mapping[str, Any], title: str) -> Any:
             tokens(row["tokens"]),
             with_ends(row["truncated"], ends["truncated"]),
         )
+    if judge := summary["usage"].get("judge"):
+        output = judge["output_tokens"]
+        mean = None if output is None else output / judge["calls"]
+        table.add_row("judge", f"{judge['calls']:,.0f}", *[""] * 4, tokens(mean), "")
     return table
 
 
@@ -386,8 +390,9 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
     """Cost and latency, with the shares of the roles."""
     roles = usage["roles"].items()
     if "cost" in usage:
+        paid = [*roles, ("judge", usage["judge"])] if "judge" in usage else roles
         yield f"cost {dollars(usage['cost'])}: " + ", ".join(
-            f"{role} {dollars(row['cost'])}" for role, row in roles
+            f"{role} {dollars(row['cost'])}" for role, row in paid
         )
     if usage["latency"]:
         yield "seconds per call, median and 95th percentile: " + ", ".join(

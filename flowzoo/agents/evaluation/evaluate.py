@@ -222,7 +222,7 @@ def evaluate(
     summary = {
         **summarize(records),
         "intervals": evaluation_intervals(records),
-        "usage": usage_summary(records, seconds, meter.prices),
+        "usage": usage_summary(records, seconds, meter.prices, meter.judge_usage()),
     }
     ungraded = [job.key for job in jobs if job.key not in done]
     if ungraded:

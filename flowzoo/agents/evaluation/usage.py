@@ -11,10 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowzoo.agents.judge import JudgePolicy
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy import Completion, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.envs import Call, EpisodeRecord
+from flowzoo.envs.episode.turn import prompt_digest
+from flowzoo.envs.script import JUDGE, Message
 from flowzoo.errors import DataError, FlowzooError, UsageError, unknown
 from flowzoo.files import read_toml
 
@@ -75,7 +78,7 @@ def prices_by_policy(policy_map: PolicyMap, prices: Mapping[str, Price]) -> dict
     """
     by_policy: dict[str, Price] = {}
     for name, policy in policy_map.policies.items():
-        if getattr(policy, "sampling", None) is None or policy is policy_map.judge:
+        if getattr(policy, "sampling", None) is None:
             continue
         keys = [key for key in (getattr(policy, "model", name), name) if key in prices]
         if not keys:
@@ -116,26 +119,26 @@ class Meter:
     calls: set[asyncio.Future[list[Completion]]] = field(default_factory=set)
     """Calls of policies that are under way."""
     _seconds: dict[tuple[Any, ...], float | None] = field(default_factory=dict)
+    _verdicts: dict[str, tuple[str, Completion]] = field(default_factory=dict)
 
     def watch(self, policy_map: PolicyMap, records: Sequence[EpisodeRecord]) -> PolicyMap:
         """`policy_map` with policies that count here, beginning with the calls of `records`.
 
         Raises:
-            UsageError: there is a budget, and a judge that is a model.
+            UsageError: there is a budget, and tokens of earlier verdicts are not known.
         """
-        judge = policy_map.judge  # whose replies are no calls of an episode
-        if self.budget != Budget() and getattr(judge, "sampling", None) is not None:
-            raise UsageError(
-                "the tokens of a judge are not counted, so the evaluation cannot keep a budget: "
-                "leave out --max-cost and --max-tokens-total"
-            )
+        judge = policy_map.judge
         self.tokens, self.cost = 0, 0.0
+        self._verdicts.clear()
         for record in records:
             for call in record.calls:
                 self._count(call.policy, call)
+        if judge is not None and getattr(judge, "sampling", None) is not None:
+            self._count_earlier_verdicts(judge, records)
         watched: dict[str, Policy] = {}
         for name, policy in policy_map.policies.items():
-            watched[name] = policy if policy is judge else MeteredPolicy(policy, self)
+            unpaid = policy is judge and getattr(policy, "sampling", None) is None
+            watched[name] = policy if unpaid else MeteredPolicy(policy, self)
             if isinstance(policy, OpenAIPolicy):  # which holds requests back by itself
                 policy.check_budget = self.check
         return policy_map.with_policies(watched)
@@ -159,6 +162,9 @@ class Meter:
         Raises:
             UsageError: there is a budget, and the policy does not count its tokens.
         """
+        if request.key[0] == JUDGE:
+            self._add_verdict(policy, request.messages, reply)
+            return
         _, problem, sample, agent, turn = request.key[:5]
         self._seconds[f"{problem}#{sample}", agent, turn] = reply.seconds
         self._count(policy, reply)
@@ -169,6 +175,47 @@ class Meter:
             self._seconds.pop((record.episode, call.agent, call.turn), None)
             for call in record.calls
         ]
+
+    def judge_usage(self) -> dict[str, Any] | None:
+        """Usage of the judge, with equal questions counted once; None: no model judged."""
+        if not self._verdicts:
+            return None
+        policies = list(self._verdicts.values())
+        replies = [reply for _, reply in policies]
+        usage: dict[str, Any] = {
+            "calls": len(replies),
+            "prompt_tokens": _sum([reply.prompt_tokens for reply in replies]),
+            "output_tokens": _sum([reply.output_tokens for reply in replies]),
+        }
+        price = self.prices.get(policies[0][0])
+        if price is not None:
+            counted = None not in (usage["prompt_tokens"], usage["output_tokens"])
+            usage["cost"] = (
+                price.cost(usage["prompt_tokens"], usage["output_tokens"]) if counted else None
+            )
+        return usage
+
+    def _count_earlier_verdicts(self, judge: Policy, records: Sequence[EpisodeRecord]) -> None:
+        chats = [verdict.messages for record in records for verdict in record.judgments]
+        replies: Sequence[Completion | None] = [None] * len(chats)
+        if isinstance(judge, JudgePolicy):
+            replies = judge.earlier_replies(chats)
+        for chat, reply in zip(chats, replies, strict=True):
+            if reply is not None:
+                self._add_verdict(judge.name, chat, reply)
+            elif self.budget != Budget():
+                raise UsageError(
+                    "the tokens of the judge's earlier verdicts are not in its cache any more, so "
+                    "the evaluation cannot keep a budget: leave out --max-cost and "
+                    "--max-tokens-total, or choose another --out"
+                )
+
+    def _add_verdict(self, policy: str, chat: Sequence[Message], reply: Completion) -> None:
+        # A judge is asked once about the same content, by this command or by an earlier one.
+        key = prompt_digest(chat).hex()
+        if key not in self._verdicts:
+            self._verdicts[key] = policy, reply
+            self._count(policy, reply)
 
     def _count(self, policy: str, reply: Call | Completion) -> None:
         prompt, output = reply.prompt_tokens, reply.output_tokens
@@ -224,6 +271,7 @@ def usage_summary(
     records: Sequence[EpisodeRecord],
     seconds: Mapping[str, Seconds],
     prices: Mapping[str, Price],
+    judge: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Sums over all calls, and over the calls of every role.
 
@@ -231,11 +279,13 @@ def usage_summary(
         records: the episodes.
         seconds: latencies of their calls, by episode.
         prices: price by policy; empty: no costs.
+        judge: usage of the judge, whose replies are no calls (`Meter.judge_usage`).
 
     Returns:
         `calls`; `prompt_tokens`, `output_tokens` and, with prices, `cost` in dollars (None: not
         all of them were counted); `latency` of the calls that were measured, `median` and `p95` in
-        seconds (None: none were); `roles` with the same of every role; and `prices` by policy.
+        seconds (None: none were); `roles` with the same of every role; `prices` by policy; and
+        `judge`, whose cost is part of the whole.
     """
     pairs = [
         (call, second)
@@ -246,8 +296,14 @@ def usage_summary(
     ]
     roles = sorted({call.role for call, _ in pairs})
     by_role = {role: [pair for pair in pairs if pair[0].role == role] for role in roles}
+    whole = _usage_of(pairs, prices)
+    if judge is not None:
+        whole["judge"] = dict(judge)
+        if "cost" in judge:
+            costs = whole["cost"], judge["cost"]
+            whole["cost"] = None if None in costs else sum(costs)
     return {
-        **_usage_of(pairs, prices),
+        **whole,
         "roles": {role: _usage_of(calls, prices) for role, calls in by_role.items()},
         "prices": {policy: price._asdict() for policy, price in prices.items()},
     }

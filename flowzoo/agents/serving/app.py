@@ -76,7 +76,8 @@ async def refused(request: Request, error: Exception) -> Response:
 
 async def other(request: Request, error: Exception) -> Response:
     """The response to a request for another address or by another method."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
+    assert isinstance(error, HTTPException)
+    status = error.status_code
     code = "method_not_allowed" if status == 405 else "unknown_url"
     message = (
         f"There is no {request.method} {request.url.path:.200}: there are POST "

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from flowzoo.baselines.diagnostics.verdicts import Verdicts
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
-from flowzoo.envs.episode.turn import Turn
+from flowzoo.envs.episode.turn import Turn, prompt_digest
 from flowzoo.envs.script import Grade
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
@@ -30,7 +30,7 @@ class ReplayedReply(NamedTuple):
     turn: int
     role: str
     situation: Situation
-    prompt: tuple[tuple[str, str], ...]
+    prompt: bytes
     reply: str
     role_score: float | None
     read: bool  # the parser that rules the workflow could read it
@@ -132,8 +132,8 @@ def _decisions(episode: Episode, situations: Mapping[int, Situation]) -> tuple[R
     )  # fmt: skip
 
 
-def _prompt_key(turn: Turn) -> tuple[tuple[str, str], ...]:
-    return tuple((message["role"], message["content"]) for message in turn.observe())
+def _prompt_key(turn: Turn) -> bytes:
+    return prompt_digest(turn.observe())  # calls of tools included
 
 
 def play_saved(

@@ -20,6 +20,7 @@ from typing import Any
 
 from flowzoo.baselines.report.findings import is_finite
 from flowzoo.baselines.run.reading import RunData, read_episodes
+from flowzoo.envs.tools.reading import call_text
 
 LONGEST = 200_000  # characters of one text; a note replaces the middle of a longer one
 MOST_CHARACTERS = 60_000_000
@@ -86,10 +87,16 @@ def pack_episode(episode: Mapping[str, Any], kind: str, step: int, texts: Texts)
     ]
 
 
+def message_text(message: Mapping[str, Any]) -> str:
+    """Text of a message, with its calls of tools in the notation of replies."""
+    calls = [json.dumps(call["function"]) for call in message.get("tool_calls", ())]
+    return "\n".join(filter(None, [str(message["content"]), *map(call_text, calls)]))
+
+
 def _call(call: Mapping[str, Any], texts: Texts) -> list[Any]:
     messages: list[int] = []
     for message in call.get("messages", ()):
-        messages += [texts.add(str(message["role"])), texts.add(str(message["content"]))]
+        messages += [texts.add(str(message["role"])), texts.add(message_text(message))]
     return [
         texts.add(str(call["role"])),
         texts.add(str(call["agent"])),

@@ -43,6 +43,8 @@ REPLIES = (
     Column("turn", "whole", "how often the agent had been asked before"),
     Column("policy", "text", "name of the policy that answered"),
     Column("prompt", "messages", "what the agent was shown"),
+    Column("tools", "text", "tools that it was offered, as JSON; null: none"),
+    Column("tool_messages", "text", "the prompt with tool calls, as JSON; null: it has none"),
     Column("completion", "messages", "its reply, one message of the assistant, thoughts included"),
     Column("strict", "flag", "the strict parser could read the reply"),
     Column("lenient", "flag", "the lenient parser could"),
@@ -206,6 +208,10 @@ def _reply(call: Mapping[str, Any]) -> dict[str, Any]:
             {"role": message["role"], "content": _encodable(message["content"])}
             for message in call["messages"]
         ],
+        "tools": json.dumps(call["tools"]) if call.get("tools") else None,
+        "tool_messages": json.dumps(call["messages"])
+        if any(len(message) > 2 for message in call["messages"])
+        else None,
         "completion": [{"role": "assistant", "content": _encodable(call["reply"])}],
     }
 

@@ -42,7 +42,8 @@ def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
         return answer(200, model_list(run_of(runs, request).program.models))
 
     async def other(request: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else 500
+        assert isinstance(error, HTTPException)
+        status = error.status_code
         refusal = RefusalError(
             status,
             "method_not_allowed" if status == 405 else "unknown_url",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from flowzoo.envs.door.guard import ProgramGuard
 from flowzoo.envs.door.run import ProgramRun, kill_group
 
 MOST_OUTPUT = 2**20
@@ -20,10 +21,12 @@ _NOT_PROGRAMS = os.path.dirname(asyncio.__file__), str(Path(__file__).parents[2]
 _LOOK_S = 0.02  # seconds between two looks at a process
 
 
-def launch(run: ProgramRun, base_url: str) -> Coroutine[Any, Any, None] | None:
+def launch(
+    run: ProgramRun, base_url: str, guard: Callable[[], ProgramGuard]
+) -> Coroutine[Any, Any, None] | None:
     """Start a program; returns what is to be awaited beside it, for a command."""
     if isinstance(run.program.run, tuple):
-        return _command(run, base_url)
+        return _command(run, base_url, guard())
     loop = asyncio.get_running_loop()
     args = (run.program.run, run.question, base_url, run.key, run.finish, loop)
     threading.Thread(target=_call, args=args, name="agent program", daemon=True).start()
@@ -72,7 +75,7 @@ def clean(reason: str, base_url: str, key: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-async def _command(run: ProgramRun, base_url: str) -> None:
+async def _command(run: ProgramRun, base_url: str, guard: ProgramGuard) -> None:
     command: tuple[str, ...] = run.program.run
     here = "127.0.0.1"
     skipped = ",".join(filter(None, (os.environ.get("NO_PROXY"), here)))
@@ -80,6 +83,7 @@ async def _command(run: ProgramRun, base_url: str) -> None:
         **os.environ,
         "OPENAI_BASE_URL": base_url,
         "OPENAI_API_KEY": run.key,
+        guard.mark[0]: guard.mark[1],
         "NO_PROXY": skipped,
         "no_proxy": skipped,
     }
@@ -91,6 +95,7 @@ async def _command(run: ProgramRun, base_url: str) -> None:
     except OSError as error:
         run.finish("crash", f"{command[0]} cannot be started: {error.strerror}")
         return
+    guard.watch(process.pid)
     run.stop = lambda: kill_group(process.pid)
     if run.end is not None:  # ended while it was started
         run.stop()
@@ -100,6 +105,7 @@ async def _command(run: ProgramRun, base_url: str) -> None:
     while (status := process.returncode) is None:
         await asyncio.sleep(_LOOK_S)
     kill_group(process.pid)
+    guard.forget(process.pid)
     run.stop = lambda: None  # the id may become another process's
     output, errors = await outputs
     if status == 0:

@@ -28,6 +28,8 @@ from flowzoo.envs.script import (
 
 TICK_S = 0.005
 """Seconds between two looks at the runs that move."""
+MOST_OPEN_CHARACTERS = 2**26
+"""Characters of requests that a run may have open at the same time."""
 MOST_REFUSED = 100
 """Refused requests after which a run is ended."""
 _PATIENCE_S = 1.0
@@ -37,10 +39,11 @@ _PATIENCE_S = 1.0
 class OpenRequest:
     """A request of a program, and its reply."""
 
-    __slots__ = ("abandoned", "number", "reply", "request", "seen")
+    __slots__ = ("abandoned", "number", "reply", "request", "seen", "size")
 
     def __init__(self, request: ProgramRequest, number: int) -> None:
         self.request, self.number = request, number
+        self.size = request_size(request)
         self.reply: asyncio.Future[ProgramReply] = asyncio.get_running_loop().create_future()
         self.seen = False  # it is part of a `Progress`, and so a turn
         self.abandoned = False  # its client went away before it had the reply
@@ -72,7 +75,7 @@ class ProgramRun:
         """Open a request, or take up one that its client gave up and sends again.
 
         Raises:
-            RefusalError: the run is over, or makes more calls than it may.
+            RefusalError: the run is over, makes more calls than it may, or has too much open.
         """
         if self.end is None:
             for entry in self.requests:
@@ -80,6 +83,7 @@ class ProgramRun:
                     entry.abandoned = False
                     return entry
             if self.calls < self.program.calls:
+                self._check_size(call.request)
                 self.calls += 1
                 entry = OpenRequest(call.request, self.calls)
                 self.requests.append(entry)
@@ -88,6 +92,12 @@ class ProgramRun:
                 return entry
             self.finish("calls", f"it made {self.calls:,} calls and goes on")
         raise over()
+
+    def _check_size(self, request: ProgramRequest) -> None:
+        size = request_size(request) + sum(entry.size for entry in self.requests)
+        if size > MOST_OPEN_CHARACTERS:
+            message = f"Open requests have more than {MOST_OPEN_CHARACTERS:,} characters together."
+            raise RefusalError(413, "open_requests_too_large", message)
 
     def leave(self, entry: OpenRequest) -> None:
         """Note that the client of a request went away without the reply."""
@@ -116,6 +126,11 @@ class ProgramRun:
                 if not entry.reply.done() and entry.request == request:
                     entry.reply.set_result(reply)
                     break
+        # The rest was deferred: no turn yet, and none at all where the client has left.
+        for entry in self.open:
+            entry.seen = False
+            if entry.abandoned:
+                self.leave(entry)
         self.quiet_s = 0.0
 
     # -- time ----------------------------------------------------------------------------------
@@ -185,6 +200,11 @@ class ProgramRun:
             entry.reply.exception()  # read here: its client may be gone
         self.stop()
         self.wake.set()
+
+
+def request_size(request: ProgramRequest) -> int:
+    """Characters of the messages of a request."""
+    return sum(len(content) for _, content in request.messages)
 
 
 def over() -> RefusalError:

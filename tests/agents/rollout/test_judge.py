@@ -3,6 +3,7 @@
 import asyncio
 import json
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ import pytest
 from endpoint import chat, serving
 
 from flowzoo.agents import Completion, PolicyMap, Request, Sampling
-from flowzoo.agents.evaluation.evaluate import record_from_json
+from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, record_from_json
 from flowzoo.agents.evaluation.summary import judge_summary, kappa, summarize
+from flowzoo.agents.evaluation.usage import Budget, BudgetError, Meter, Price
 from flowzoo.agents.judge import JudgePolicy, ReplyCache, model_identity
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
@@ -35,6 +37,7 @@ from flowzoo.envs import (
 )
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.readers.judgments import judged_text, scripted_judge, verdict_line
+from flowzoo.envs.records import Usage
 from flowzoo.envs.testing import check_workflow
 from flowzoo.errors import SaveError, UsageError
 
@@ -313,8 +316,75 @@ def test_commands(tmp_path, capsys):
     assert "judge on writer_1, right: " in capsys.readouterr().out
     assert main(["eval", name, "--policy", "scripted:0.5"]) == 2
     assert "--policy judge=POLICY" in capsys.readouterr().err
-    counted = ["--policy", "scripted:0.5", "judge=pocket", "--max-tokens-total", "9"]
-    assert main(["eval", name, *counted]) == 2
-    assert "the tokens of a judge are not counted" in " ".join(capsys.readouterr().err.split())
     assert main(["eval", "single", *judge]) == 2
     assert "this one asks none" in capsys.readouterr().err
+
+
+class Counted(Length):
+    """A judge whose tokens are counted: 100 of a prompt, 10 of a reply."""
+
+    sampling = Sampling(0.0)
+
+    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        self.batches.append(len(requests))
+        return [Completion(self.reply(request), usage=Usage(100, 10)) for request in requests]
+
+
+def test_a_budget_counts_the_tokens_of_a_judge_and_goes_on_where_it_stopped(tmp_path):
+    problems = [job.problem for job in JOBS]
+    asked = Counted()
+    folder = tmp_path / "evaluation"
+
+    def evaluation(budget: Budget, cache: str = "a") -> tuple[Meter, dict[str, Any]]:
+        judge = JudgePolicy(
+            "judge", lambda: asked, cache=tmp_path / cache, sampling=Counted.sampling
+        )
+        meter = Meter({"judge": Price("m", 2.0, 5.0)}, budget)
+        store = EvaluationDirectory(folder, {})
+        return meter, evaluate(PICK, policies(judge), problems, store=store, meter=meter)[1]
+
+    meter, summary = evaluation(Budget())
+    questions = sum(asked.batches)
+    assert 0 < questions < 24
+    assert meter.tokens == 110 * questions
+    assert meter.cost == pytest.approx(questions * (100 * 2 + 10 * 5) / 1e6)
+    judge = {"calls": questions, "prompt_tokens": 100 * questions, "output_tokens": 10 * questions}
+    assert summary["usage"]["judge"] == judge | {"cost": pytest.approx(meter.cost)}
+    assert summary["usage"]["cost"] == summary["usage"]["judge"]["cost"]
+    # The same from episodes and verdicts on disk, without a question.
+    assert evaluation(Budget())[1]["usage"] == summary["usage"]
+    assert sum(asked.batches) == questions
+    with pytest.raises(UsageError, match="earlier verdicts are not in its cache any more"):
+        evaluation(Budget(tokens=10**9), "other")
+    folder = tmp_path / "limited"
+    problems = problems[:1]
+    evaluation(Budget(tokens=10**9))
+    problems = [job.problem for job in JOBS]
+    for budget in (Budget(tokens=100), Budget(cost=1e-5)):
+        with pytest.raises(BudgetError):
+            evaluation(budget)
+    assert sum(asked.batches) == questions
+
+
+def test_a_budget_refuses_a_judge_that_counts_no_tokens(tmp_path):
+    class Silent(Length):
+        sampling = Sampling(0.0)
+
+    with pytest.raises(UsageError, match="does not count tokens"):
+        evaluate(PICK, policies(Silent()), [JOBS[0].problem], meter=Meter({}, Budget(tokens=9)))
+
+
+def test_the_table_has_the_tokens_of_the_judge(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    prices = tmp_path / "prices.toml"
+    name = f"{__file__}:Pick"
+    line = ["eval", name, "--policy", "scripted:0.5", "judge=pocket", "--n", "2"]
+    line += ["--prices", str(prices), "--max-cost", "1"]
+    prices.write_text("", encoding="utf-8")
+    assert main(line) == 2
+    assert "unknown model in the price file" in capsys.readouterr().err
+    prices.write_text('"pocket" = { input = 1.0, output = 1.0 }', encoding="utf-8")
+    assert main(line) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"judge +[1-4] ", printed)
+    assert re.search(r"cost \$0\.\d+: .*judge \$0\.00", printed)

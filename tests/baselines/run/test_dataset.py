@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from flowzoo.agents.judge import JudgePolicy
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
+from flowzoo.baselines.report.transcripts import message_text
 from flowzoo.baselines.run.dataset import EPISODES, REPLIES, table_of, write_dataset
 from flowzoo.baselines.run.directory import plain
 from flowzoo.envs import make_workflow
@@ -66,6 +68,35 @@ def test_every_reply_and_every_episode_is_a_row(sources, records, tmp_path):
     assert replies[12]["completion"][0]["content"] == "half \\ud83d"
     assert (out / "README.md").read_text().startswith("---\nconfigs:\n- config_name: replies\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ev", "run", "set"]
+
+
+def test_calls_of_tools_are_in_every_form_of_a_record(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    workflow = make_workflow("reasoner_python_v0")
+    policy_map = PolicyMap.shared(
+        make_policy("scripted:1", oracle=workflow), workflow.role_counts()
+    )
+    (record,) = Rollout(workflow, policy_map, seed=0).run([EpisodeJob(workflow.task.problem(0))])
+    (tmp_path / "ev").mkdir()
+    (tmp_path / "ev/episodes.jsonl").write_text(json.dumps(record.to_json()) + "\n")
+    write_dataset([tmp_path / "ev"], tmp_path / "set")
+    first, second = parquet.read_table(tmp_path / "set/replies/train.parquet").to_pylist()[:2]
+    messages = json.loads(second["tool_messages"])
+    assert messages == list(record.calls[1].messages)
+    assert json.loads(first["tools"]) == list(record.calls[0].tools)
+    assert first["tool_messages"] is None
+    (called,) = [message for message in messages if "tool_calls" in message]
+    code = called["tool_calls"][0]["function"]["arguments"]["code"]
+    assert json.dumps(code) in message_text(called)
+    assert "<tool_call>" in message_text(called)
+    # Prompts that differ in a call alone are different questions to a judge.
+    other = json.loads(second["tool_messages"])
+    calls = next(message["tool_calls"] for message in other if "tool_calls" in message)
+    calls[0]["function"]["arguments"]["code"] += "1"
+    kept = JudgePolicy("judge", lambda: None, cache=tmp_path / "replies")
+    key = kept._key(messages)
+    assert kept._key(json.loads(second["tool_messages"])) == key
+    assert kept._key(other) != key
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -20,6 +20,7 @@ import pytest
 from agent_programs import REVIEWED, Client, chat, play_together, reviewed
 
 from flowzoo.envs import Episode
+from flowzoo.envs.door import run as door_run
 from flowzoo.envs.door import server
 from flowzoo.envs.door.run import MOST_REFUSED
 from flowzoo.envs.door.server import advance_all, door, submit
@@ -281,6 +282,55 @@ def test_a_request_that_is_given_up_before_it_is_a_turn_is_none() -> None:
     episode, facts = played(solve, at_once=2, settle=0.5)
     assert [turn.messages[0]["content"] for turn in episode.turns] != ["left"]
     assert (facts["ended"], len(episode.turns)) == ("answer", 1)
+
+
+def test_a_deferred_request_whose_client_left_is_no_turn() -> None:
+    are_open, has_left = threading.Event(), threading.Event()
+
+    def solve(problem: str, base_url: str, key: str) -> str:
+        first = Client(base_url, key)
+        first.send(chat("writer", "a"))
+        with raw(base_url, key, json.dumps(chat("writer", "b")).encode()):
+            are_open.wait(20)
+        has_left.wait(20)
+        reply = first.reply()
+        return Client(base_url, key).ask("writer", problem) + reply
+
+    workflow = OpenAIProgram(solve, roles="writer", at_once=2, settle=0.1)
+    episode = Episode(workflow, workflow.task.problem(0), "e")
+    advance(episode)
+    (run,) = [run for run in door().runs.values() if run.program == workflow.program]
+    entries = list(run.requests)
+    assert sorted(entry.request.messages[0][1] for entry in entries) == ["a", "b"]
+    are_open.set()
+    wait_for(lambda: any(entry.abandoned for entry in entries))
+    has_left.set()
+    while not episode.done:
+        episode.reply("writer_0", "1")
+        advance(episode)
+    asked = [turn.messages[0]["content"] for turn in episode.turns]
+    assert asked == ["a", workflow.task.prompt(episode.problem)]
+    assert (episode.finished().answer, run.calls) == ("11", 2)
+
+
+def test_open_requests_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door_run, "MOST_OPEN_CHARACTERS", 30)
+    errors: list[str] = []
+
+    def solve(problem: str, base_url: str, key: str) -> str:
+        clients = [Client(base_url, key) for _ in range(2)]
+        for client in clients:
+            client.send(chat("writer", "x" * 20))
+        for client in clients:
+            status, body = client.receive()
+            if status != 200:
+                errors.append(body["error"]["code"])
+        return "7"
+
+    workflow = OpenAIProgram(solve, roles="writer", at_once=2, settle=0.1)
+    (episode,) = play_together(workflow)
+    assert errors == ["open_requests_too_large"]
+    assert (episode.finished().facts["refused"], len(episode.turns)) == (1, 1)
 
 
 def test_a_stream_that_is_not_read_to_its_end() -> None:

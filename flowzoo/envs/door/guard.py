@@ -1,0 +1,64 @@
+"""A process that outlives its owner just long enough to kill the programs left behind."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+
+_PROGRAM = """
+import os, signal, sys, time
+mark, groups = os.fsencode(sys.argv[1]), set()
+def kill(stop, target):
+    try:
+        stop(target, signal.SIGKILL)
+    except OSError:
+        pass
+for line in sys.stdin:
+    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+for group in groups:
+    kill(os.killpg, group)
+# Programs that were being started have no group here yet: on Linux their environment names them.
+for _ in range(20 if os.path.isdir("/proc/self") else 0):
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                marked = mark in file.read().split(b"\\0")
+        except OSError:
+            continue
+        if marked:
+            kill(os.kill, int(name))
+    time.sleep(0.05)
+"""
+
+
+class ProgramGuard:
+    """Kills groups of processes when this process ends, by a signal or without one.
+
+    Its input ends with this process, so SIGKILL is noticed as well.
+    """
+
+    def __init__(self) -> None:
+        self.mark = "FLOWZOO_DOOR", secrets.token_hex(16)
+        """Name and value in the environment of the programs."""
+        # In a separate session: what is sent to this process's group does not reach it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, "=".join(self.mark)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def watch(self, group: int) -> None:
+        """Kill `group` when this process ends."""
+        self._tell(f"+{group}\n")
+
+    def forget(self, group: int) -> None:
+        """Leave `group` alone, which has ended."""
+        self._tell(f"-{group}\n")
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode())
+        self._process.stdin.flush()
