@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.workflow import Workflow
-from flowzoo.garbage import uncollected
+from flowzoo.garbage import pause_collection
 
 LONG_S = 10.0  # CPU seconds between two yields after which a script is reported
 _LOOK_S = 1.0  # seconds between two samples of the main thread
@@ -48,7 +48,7 @@ def newest_frame(thread: int) -> FrameType | None:
     # Python holds its lock of threads in this call. A collection would run callbacks, which other
     # threads interrupt, and one of them that starts a thread would wait for that lock for ever
     # (github.com/python/cpython/issues/106883).
-    with uncollected():
+    with pause_collection():
         return sys._current_frames().get(thread)
 
 
