@@ -196,7 +196,9 @@ def test_every_page_is_in_the_contents(monkeypatch):
     }
     built = {f"generated/environments/{name}" for name in WORKFLOWS}
     built |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
-    built |= {f"generated/tables/{name}" for name in ("expectations", "gallery", "leaderboard", "papers")}
+    built |= {
+        f"generated/tables/{name}" for name in ("expectations", "gallery", "leaderboard", "papers")
+    }
     built |= {f"generated/libraries/{name}" for name in (*LIBRARIES, "grpo")}
     built |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
     assert entries == (pages - {"index"}) | built

@@ -204,7 +204,7 @@ class ProgramRun:
 
 def request_size(request: ProgramRequest) -> int:
     """Characters of the messages of a request."""
-    return sum(len(content) for _, content in request.messages)
+    return sum(len(text) for _, *texts in request.messages for text in texts)
 
 
 def over() -> RefusalError:

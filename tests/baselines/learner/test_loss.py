@@ -232,7 +232,8 @@ def test_gspo_by_hand():
     loss, stats = policy_loss(**data, config=narrow)
     loss.backward()
     assert float(loss.detach()) == pytest.approx(-2.0)
-    assert data["logps"].grad.tolist() == [[-1.0, -1.0]]  # s A / |y| for each token
+    gradient = data["logps"].grad.tolist()
+    assert gradient == [pytest.approx([-1.0, -1.0])]  # s A / |y| for each token
     assert stats.clipped == 0
     # s = (4 * 1)^(1/2) = 2 is clipped for A > 0 and not for A < 0.
     for advantage, wanted, clipped in ((2.0, -1.0004 * 2.0, 2), (-2.0, 4.0, 0)):

@@ -175,7 +175,7 @@ def test_a_failing_retriever_raises_and_is_never_observed(monkeypatch):
         raise RetrieverError("the server is gone")
 
     monkeypatch.setattr(SearchTask, "search_batch", fails)
-    env = testing.guarded(make_workflow("search_team_v0", TASK))
+    env = testing.guard(make_workflow("search_team_v0", TASK))
     env.reset(seed=0)
     env.step(NO)
     with pytest.raises(RetrieverError, match="the server is gone"):
