@@ -17,10 +17,10 @@ import tempfile
 from pathlib import Path
 
 RUNS = {"all weights": [], "LoRA of rank 16": ["--lora-rank", "16"]}
-OPTIONS = (
-    "--options level=1 --steps 2 --problems 4 --samples 4 --max-tokens 64 --eval-problems 8 "
-    "--microbatch-tokens 1024 --gradient-checkpointing --weights bfloat16 --threads 1"
-).split()
+OPTIONS = """
+    --options level=1 --steps 2 --problems 4 --samples 4 --max-tokens 64 --eval-problems 8
+    --microbatch-tokens 1024 --gradient-checkpointing --weights bfloat16 --threads 1
+"""
 
 
 def peak_gib(arguments: list[str]) -> float:
@@ -42,7 +42,7 @@ def main() -> None:
     for name, arguments in RUNS.items():
         with tempfile.TemporaryDirectory() as folder:
             line = [sys.executable, "-m", "flowzoo", "train", "single", "--model", options.model]
-            peak = peak_gib([*line, *OPTIONS, *arguments, "--out", f"{folder}/run"])
+            peak = peak_gib([*line, *OPTIONS.split(), *arguments, "--out", f"{folder}/run"])
         rows.append([name, f"{peak:.1f}"])
         print(f"{name}: {peak:.1f} GiB", flush=True)
     if options.json is not None:
