@@ -180,19 +180,11 @@ class Meter:
         """Usage of the judge, with equal questions counted once; None: no model judged."""
         if not self._verdicts:
             return None
-        policies = list(self._verdicts.values())
-        replies = [reply for _, reply in policies]
-        usage: dict[str, Any] = {
-            "calls": len(replies),
-            "prompt_tokens": _sum([reply.prompt_tokens for reply in replies]),
-            "output_tokens": _sum([reply.output_tokens for reply in replies]),
-        }
-        price = self.prices.get(policies[0][0])
-        if price is not None:
-            counted = None not in (usage["prompt_tokens"], usage["output_tokens"])
-            usage["cost"] = (
-                price.cost(usage["prompt_tokens"], usage["output_tokens"]) if counted else None
-            )
+        verdicts = list(self._verdicts.values())
+        policy, replies = verdicts[0][0], [reply for _, reply in verdicts]
+        usage: dict[str, Any] = {"calls": len(replies), **_tokens(replies)}
+        if policy in self.prices:
+            usage["cost"] = _cost_at(self.prices[policy], replies)
         return usage
 
     def _count_earlier_verdicts(self, judge: Policy, records: Sequence[EpisodeRecord]) -> None:
@@ -316,8 +308,7 @@ def _usage_of(
     measured = [second for _, second in pairs if second is not None]
     usage: dict[str, Any] = {
         "calls": len(pairs),
-        "prompt_tokens": _sum([call.prompt_tokens for call in calls]),
-        "output_tokens": _sum([call.output_tokens for call in calls]),
+        **_tokens(calls),
         "latency": None,
     }
     if measured:
@@ -326,6 +317,13 @@ def _usage_of(
     if prices:
         usage["cost"] = _cost(calls, prices)
     return usage
+
+
+def _tokens(replies: Sequence[Call | Completion]) -> dict[str, int | None]:
+    return {
+        "prompt_tokens": _sum([reply.prompt_tokens for reply in replies]),
+        "output_tokens": _sum([reply.output_tokens for reply in replies]),
+    }
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:
@@ -340,9 +338,13 @@ def _cost(calls: Sequence[Call], prices: Mapping[str, Price]) -> float | None:
         replies = [call for call in calls if call.policy == policy]
         if not replies:
             continue
-        prompt = _sum([call.prompt_tokens for call in replies])
-        output = _sum([call.output_tokens for call in replies])
-        if prompt is None or output is None:
+        part = _cost_at(price, replies)
+        if part is None:
             return None
-        cost += price.cost(prompt, output)
+        cost += part
     return cost
+
+
+def _cost_at(price: Price, replies: Sequence[Call | Completion]) -> float | None:
+    prompt, output = _tokens(replies).values()
+    return None if prompt is None or output is None else price.cost(prompt, output)
