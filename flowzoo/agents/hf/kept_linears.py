@@ -59,6 +59,17 @@ class LowerLinear(nn.Linear):
         return all(torch.equal(target, other.to(target.dtype)) for target, other in pairs)
 
 
+class _LastInput:
+    """The input that was quantized last: layers that read the same tensor do it once."""
+
+    # Only the last is kept, so that no more than one input lives longer than without this.
+    # `_version` is not asked: tensors of inference mode have none.
+
+    def __init__(self) -> None:
+        self.value: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        """Input, its int8 levels and their scales."""
+
+
 class Int8Linear(nn.Module):
     """A linear layer with int8 weights that quantizes its input, one scale per row of each.
 
@@ -69,8 +80,9 @@ class Int8Linear(nn.Module):
     integers and no row has another's scale, so rows of a batch do not change each other.
     """
 
-    def __init__(self, source: nn.Linear) -> None:
+    def __init__(self, source: nn.Linear, last_input: _LastInput | None = None) -> None:
         super().__init__()
+        self._last_input = last_input or _LastInput()
         self.out_features = source.out_features
         self.rotation = _hadamard(math.gcd(source.in_features, _BLOCK))
         self.levels = torch.empty(source.in_features, source.out_features, dtype=torch.int8)
@@ -97,9 +109,13 @@ class Int8Linear(nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Multiply (..., in_features) in int8; the result has the input's number format."""
-        rows = self._rotate(hidden)
-        scales = _scales(rows)
-        levels = torch.div(rows, scales).round_().to(torch.int8)
+        quantized = self._last_input.value
+        if quantized is None or quantized[0] is not hidden:
+            rows = self._rotate(hidden)
+            scales = _scales(rows)
+            levels = torch.div(rows, scales).round_().to(torch.int8)
+            quantized = self._last_input.value = hidden, levels, scales
+        _, levels, scales = quantized
         # torch.ao's quantized layers are deprecated, and have one scale for all rows of a batch.
         out = torch._int_mm(levels, self.levels).mul(self.scales).mul_(scales)
         if self.bias is not None:
@@ -150,6 +166,7 @@ class KeptLinears:
                 "bfloat16, or --device cpu."
             )
         layers: dict[nn.Linear, KeptLayer] = {}
+        self._last_input = _LastInput()
         self._slots: list[_Slot] = []
         for path, parent in model.named_modules():
             for child, source in parent._modules.items():
@@ -158,7 +175,7 @@ class KeptLinears:
                     continue
                 if source not in layers:
                     layers[source] = (
-                        Int8Linear(source)
+                        Int8Linear(source, self._last_input)
                         if dtype == "int8"
                         else LowerLinear(source, getattr(torch, dtype))
                     )
@@ -182,6 +199,7 @@ class KeptLinears:
         try:
             yield
         finally:
+            self._last_input.value = None
             for slot in self._slots:
                 slot.parent._modules[slot.child] = slot.source
 

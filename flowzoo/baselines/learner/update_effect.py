@@ -17,7 +17,7 @@ from flowzoo.baselines.learner.vocabulary import CHUNK_ELEMENTS
 from flowzoo.seeding import key_rng
 
 MOST_ROWS, FEWEST_ROWS, SHARE = 32, 4, 32  # the sample is one row of `SHARE`, within these numbers
-_AT_ONCE = 2**22  # elements of the vocabulary that are computed with in float64 at once: 32 MiB
+_AT_ONCE = 2**18  # elements of the vocabulary that are computed with in float64 at once: 2 MiB
 
 
 def sample(rows: Sequence[TrainingRow], iteration: int, positions: int) -> list[TrainingRow]:

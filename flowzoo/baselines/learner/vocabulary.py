@@ -146,6 +146,8 @@ def _alike(left: Tensor, right: Tensor) -> bool:
 Entropy = Literal["none", "value", "grad"]
 """`none`: not computed; `value`: as numbers; `grad`: with gradients, for an entropy bonus."""
 
+_BLOCK_ELEMENTS = 2**18
+"""Logits that are turned into probabilities at once on a CPU: 1 MiB in float32."""
 CHUNK_ELEMENTS = 2**25  # logits of one chunk where nothing else is asked for: 128 MiB in float32
 
 
@@ -208,14 +210,17 @@ class _TargetLogps(torch.autograd.Function):
         totals = logps.new_empty(count)
         stored = None
         edges, weight_now = _edges(count, sources, chunk), weight.to(states.dtype)
+        bias_now = None if bias is None else bias.to(states.dtype)
         for low, high, first, last in edges:
-            scores = _scores(states[low:high], weight_now, bias, form)
-            totals[low:high] = scores.logsumexp(-1)
-            scores -= totals[low:high, None]
-            logps[first:last] = scores[sources[first:last] - low, targets[first:last]]
-            if entropy != "none":
-                entropies[low:high] = -torch.linalg.vecdot(scores.exp(), scores)
-            stored = scores if len(edges) == 1 else None
+            products = nn.functional.linear(states[low:high], weight_now, bias_now)
+            for top, end, start, stop in _blocks(low, high, first, last, sources, products):
+                scores = _scores(products[top - low : end - low], form)
+                totals[top:end] = scores.logsumexp(-1)
+                scores -= totals[top:end, None]
+                logps[start:stop] = scores[sources[start:stop] - top, targets[start:stop]]
+                if entropy != "none":
+                    entropies[top:end] = -torch.linalg.vecdot(scores.exp(), scores)
+            stored = products if len(edges) == 1 else None
         ctx.save_for_backward(states, weight, bias, sources, targets, totals, entropies, stored)
         ctx.form, ctx.chunk, ctx.bonus = form, chunk, entropy == "grad"
         if not ctx.bonus:
@@ -234,25 +239,33 @@ class _TargetLogps(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight) if wants[1] else None
         grad_bias = torch.zeros_like(bias) if wants[2] else None
         weight_now = weight.to(states.dtype)
+        bias_now = None if bias is None else bias.to(states.dtype)
         mass = grad_logps.new_zeros(len(states)).index_add_(0, sources, grad_logps)
         for low, high, first, last in _edges(len(states), sources, ctx.chunk):
             part = states[low:high]
             if stored is None:
-                scores = _scores(part, weight_now, bias, form)
-                scores -= totals[low:high, None]
+                products = nn.functional.linear(part, weight_now, bias_now)
+                grad = products
             else:
-                scores = stored
-            slope = _slope(scores, totals[low:high, None], form)  # before `scores` is overwritten
-            bonus = None
-            if ctx.bonus:
-                bonus = grad_entropies[low:high, None], entropies[low:high, None]
-            grad = _softmax_gradient(scores, mass[low:high, None], bonus, reuse=stored is None)
-            index = (sources[first:last] - low, targets[first:last])
-            grad.index_put_(index, grad_logps[first:last], accumulate=True)
-            grad = grad.div_(form.temperature)
-            if form.scale != 1.0:
-                grad = grad.mul_(form.scale)
-            grad = (grad if slope is None else grad.mul_(slope)).to(states.dtype)
+                products, grad = stored, torch.empty_like(stored)
+            for top, end, start, stop in _blocks(low, high, first, last, sources, products):
+                scores = products[top - low : end - low]
+                if products is stored and stored.dtype == torch.float32:
+                    scores = scores.clone()  # log-probs already
+                else:
+                    scores = _scores(scores, form)
+                    scores -= totals[top:end, None]
+                slope = _slope(scores, totals[top:end, None], form)  # before it is overwritten
+                bonus = None
+                if ctx.bonus:
+                    bonus = grad_entropies[top:end, None], entropies[top:end, None]
+                block = _softmax_gradient(scores, mass[top:end, None], bonus)
+                index = (sources[start:stop] - top, targets[start:stop])
+                block.index_put_(index, grad_logps[start:stop], accumulate=True)
+                block.div_(form.temperature)
+                if form.scale != 1.0:
+                    block.mul_(form.scale)
+                grad[top - low : end - low] = block if slope is None else block.mul_(slope)
             if grad_states is not None:
                 grad_states[low:high] = grad @ weight_now
             if grad_weight is not None and grad.dtype == grad_weight.dtype:
@@ -264,21 +277,19 @@ class _TargetLogps(torch.autograd.Function):
         return grad_states, grad_weight, grad_bias, None, None, None, None, None
 
 
-def _softmax_gradient(
-    scores: Tensor, mass: Tensor, bonus: tuple[Tensor, Tensor] | None, *, reuse: bool
-) -> Tensor:
-    # Of all scores, targets or not: with p the softmax, -p (mass + g (log p + H)). `mass` is the
-    # sum of the gradients of a state's log-probs, `bonus` is (g, H).
+def _softmax_gradient(scores: Tensor, mass: Tensor, bonus: tuple[Tensor, Tensor] | None) -> Tensor:
+    # Of all scores, targets or not, in their place: with p the softmax, -p (mass + g (log p + H)).
+    # `mass` is the sum of the gradients of a state's log-probs, `bonus` is (g, H).
     if bonus is None:
-        return (scores.exp_() if reuse else scores.exp()).mul_(-mass)
+        return scores.exp_().mul_(-mass)
     gradient, entropy = bonus
     factor = (scores + entropy).mul_(gradient).add_(mass).neg_()
-    return (scores.exp_() if reuse else scores.exp()).mul_(factor)
+    return scores.exp_().mul_(factor)
 
 
-def _scores(states: Tensor, weight: Tensor, bias: Tensor | None, form: LogitForm) -> Tensor:
-    bias = None if bias is None else bias.to(states.dtype)
-    scores = nn.functional.linear(states, weight, bias).float()
+def _scores(products: Tensor, form: LogitForm) -> Tensor:
+    # In place of `products` where these are float32.
+    scores = products.float()
     if form.scale != 1.0:
         scores.mul_(form.scale)
     if form.cap is not None:
@@ -296,6 +307,22 @@ def _slope(logps: Tensor, totals: Tensor, form: LogitForm) -> Tensor | None:
 
 def _edges(count: int, sources: Tensor, chunk: int) -> list[tuple[int, int, int, int]]:
     # Chunks of states [low, high) with their tokens [first, last).
-    lows = list(range(0, max(count, 1), chunk))
-    firsts = torch.searchsorted(sources, torch.tensor(lows, device=sources.device)).tolist()
-    return list(zip(lows, [*lows[1:], count], firsts, [*firsts[1:], len(sources)], strict=True))
+    return _with_tokens([*range(0, max(count, 1), chunk), count], sources)
+
+
+def _blocks(
+    low: int, high: int, first: int, last: int, sources: Tensor, products: Tensor
+) -> list[tuple[int, int, int, int]]:
+    # The same of a chunk's parts that stay in a CPU's cache while a row's products become
+    # probabilities; fresh memory for the whole chunk costs more than the arithmetic. Another device
+    # takes the chunk as it is. No part is a single row, whose sums several threads would share.
+    rows = max(2, _BLOCK_ELEMENTS // products.shape[1])
+    parts = (high - low) // rows if products.device.type == "cpu" else 1
+    if parts < 2:
+        return [(low, high, first, last)]
+    return _with_tokens([low + (high - low) * part // parts for part in range(parts + 1)], sources)
+
+
+def _with_tokens(edges: list[int], sources: Tensor) -> list[tuple[int, int, int, int]]:
+    firsts = torch.searchsorted(sources, torch.tensor(edges, device=sources.device)).tolist()
+    return list(zip(edges, edges[1:], firsts, firsts[1:], strict=False))

@@ -112,6 +112,43 @@ def test_int8_log_probs_are_near_those_of_the_weights(model: Any) -> None:
     assert 1e-4 < gap.mean() < 0.05
 
 
+@torch.no_grad()
+def test_layers_that_read_one_tensor_quantize_it_once() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.out = layer(), layer(), nn.Linear(10, 4)
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return self.out(self.query(hidden) * self.key(hidden))
+
+    net, inputs = Attention(), torch.randn(3, 24)
+    kept = KeptLinears(net, "int8")
+    calls: list[int] = []
+
+    def results() -> list[torch.Tensor]:
+        with kept.active(), pytest.MonkeyPatch.context() as patch:
+            rotate = Int8Linear._rotate
+            patch.setattr(
+                Int8Linear, "_rotate",
+                lambda self, rows: calls.append(len(rows)) or rotate(self, rows),
+            )  # fmt: skip
+            return [net(inputs), net(inputs.clone()), net(inputs[:2] * 2)]
+
+    shared = results()
+    assert calls == [3, 3, 3, 3, 2, 2], "of query and key once, of out once"
+    for child in (net.query, net.key, net.out):
+        int8 = Int8Linear(child)
+        int8.take(child)
+        setattr(net, child_name(net, child), int8)
+    for output, alone in zip(shared, [net(inputs), net(inputs), net(inputs[:2] * 2)], strict=True):
+        assert torch.equal(output, alone)
+
+
+def child_name(net: nn.Module, child: nn.Module) -> str:
+    return next(name for name, module in net.named_children() if module is child)
+
+
 def double_scales(kept: Any) -> None:
     kept.scales *= 2
 

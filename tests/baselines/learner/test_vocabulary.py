@@ -95,6 +95,22 @@ def test_lower_precision_follows_autocast():
         torch.testing.assert_close(mine, theirs, atol=0.1, rtol=0.1)
 
 
+@pytest.mark.parametrize("chunk", [0, 7])
+def test_blocks_of_a_large_vocabulary(chunk):
+    """A row of 90,000 words fills a cache, so that two or three rows are computed at once."""
+    torch.manual_seed(0)
+    states, head = torch.randn(STATES, 8, requires_grad=True), nn.Linear(8, 90_000)
+    *_, sources, targets = problem()
+    output = target_logps(states, OutputHead(head), sources, targets, 0.8, "grad", chunk)
+    logps = (head(states) / 0.8).log_softmax(-1)
+    plain, entropies = logps[sources, targets], -(logps.exp() * logps).sum(-1)
+    torch.testing.assert_close(output.logps, plain, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(output.entropies, entropies, atol=1e-5, rtol=1e-5)
+    expected = gradients((plain, entropies), states, head)
+    for gradient, other in zip(gradients(output, states, head), expected, strict=True):
+        torch.testing.assert_close(gradient, other, atol=1e-5, rtol=1e-4)
+
+
 def test_chunk_of():
     assert chunk_of(151_936, 0) == 220
     assert chunk_of(768, 10) == 10
