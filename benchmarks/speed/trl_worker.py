@@ -92,10 +92,19 @@ def settings(job: dict[str, Any], steps: int) -> GRPOConfig:
         gradient_accumulation_steps=job["rows"] // job["microbatch"],
         num_generations=job["samples"], max_completion_length=job["max_tokens"],
         temperature=1.0, beta=0.0, epsilon=0.2, epsilon_high=0.28, loss_type="dapo",
-        mask_truncated_completions=False, scale_rewards="group", use_cpu=True, bf16=False,
+        mask_truncated_completions=False, scale_rewards="group", use_cpu=True, bf16=job.get("bf16", False),
         fp16=False, gradient_checkpointing=False, logging_strategy="no", save_strategy="no",
         report_to=[], disable_tqdm=True, seed=0, shuffle_dataset=False,
     )  # fmt: skip
+
+
+def adapter(job: dict[str, Any]) -> Any:
+    """Settings of the adapter that is trained, if one is."""
+    if job.get("weights") != "adapter":
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 def main() -> None:
@@ -118,6 +127,7 @@ def main() -> None:
         train_dataset=Dataset.from_list([{"prompt": row["messages"]} for row in job["prompts"]]),
         processing_class=AutoTokenizer.from_pretrained(job["model"]),
         callbacks=[callback],
+        peft_config=adapter(job),
     )
     if isinstance(trainer, ForcedTrainer):
         trainer.given = rows
