@@ -15,8 +15,7 @@ from typing import Any, Literal, Self
 
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
-from flowzoo.envs.tools.reading import CLOSE, OPEN, call_text
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import CLOSE, OPEN, Tool, call_text
 from flowzoo.errors import UsageError, unknown
 from flowzoo.seeding import key_digest
 

@@ -26,7 +26,7 @@ from flowzoo.agents.policy import Batching, Completion, Request, Sampling, reply
 from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
-from flowzoo.envs.tools.reading import call_text
+from flowzoo.envs.tools import call_text
 from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
 

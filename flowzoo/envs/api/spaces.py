@@ -21,7 +21,7 @@ from gymnasium.vector.utils import (
 from gymnasium.wrappers.utils import create_zero_array
 
 from flowzoo.envs.script import Message
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
 # `gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from flowzoo.agents.chat.template import find_family, one_notation
-from flowzoo.envs.tools.reading import read_calls
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import Tool, read_calls
 from flowzoo.errors import UsageError
 
 TOOLS = (
