@@ -532,6 +532,15 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
 Obs = dict[str, list[Message]]
 
 
+# Plain properties: BaseWrapper would find these names through __getattr__, at ten times the cost.
+def _read(name: str, doc: str) -> Any:
+    return property(lambda guard: getattr(guard.env, name), doc=doc)
+
+
+def _read_live(name: str, doc: str) -> Any:
+    return property(lambda guard: getattr(guard._live(name), name), doc=doc)
+
+
 # PettingZoo's own stack (OrderEnforcing over AssertOutOfBounds) checks this too, through a
 # recursive `__getattr__` that costs more than the environment itself.
 class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
@@ -547,61 +556,17 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
             raise AttributeError(f"{what} cannot be accessed before reset")
         return self.env
 
-    # Plain properties: BaseWrapper would find these through __getattr__, at ten times the cost.
-
-    @property
-    def agents(self) -> list[str]:  # type: ignore[override]
-        """Agents that have not left the episode."""
-        return self._live("agents").agents
-
-    @property
-    def agent_selection(self) -> str:  # type: ignore[override]
-        """The agent whose turn it is."""
-        return self._live("agent_selection").agent_selection
-
-    @property
-    def rewards(self) -> dict[str, float]:  # type: ignore[override]
-        """Rewards of the last step."""
-        return self._live("rewards").rewards
-
-    @property
-    def _cumulative_rewards(self) -> dict[str, float]:  # type: ignore[override]
-        return self._live("_cumulative_rewards")._cumulative_rewards
-
-    @property
-    def terminations(self) -> dict[str, bool]:  # type: ignore[override]
-        """Terminations by agent."""
-        return self._live("terminations").terminations
-
-    @property
-    def truncations(self) -> dict[str, bool]:  # type: ignore[override]
-        """Truncations by agent."""
-        return self._live("truncations").truncations
-
-    @property
-    def infos(self) -> dict[str, dict[str, Any]]:  # type: ignore[override]
-        """Infos by agent."""
-        return self._live("infos").infos
-
-    @property
-    def possible_agents(self) -> list[str]:  # type: ignore[override]
-        """All agents, in order."""
-        return self.env.possible_agents
-
-    @property
-    def state_space(self) -> Any:
-        """The space of `state()`."""
-        return self.env.state_space
-
-    @property
-    def metadata(self) -> dict[str, Any]:  # type: ignore[override]
-        """Name and render modes."""
-        return self.env.metadata
-
-    @property
-    def render_mode(self) -> str | None:
-        """Render mode of the environment."""
-        return self.env.render_mode
+    agents: list[str] = _read_live("agents", "Agents that have not left the episode.")
+    agent_selection: str = _read_live("agent_selection", "The agent whose turn it is.")
+    rewards: dict[str, float] = _read_live("rewards", "Rewards of the last step.")
+    _cumulative_rewards: dict[str, float] = _read_live("_cumulative_rewards", "Rewards to be paid.")
+    terminations: dict[str, bool] = _read_live("terminations", "Terminations by agent.")
+    truncations: dict[str, bool] = _read_live("truncations", "Truncations by agent.")
+    infos: dict[str, dict[str, Any]] = _read_live("infos", "Infos by agent.")
+    possible_agents: list[str] = _read("possible_agents", "All agents, in order.")
+    state_space: Any = _read("state_space", "The space of `state()`.")
+    metadata: dict[str, Any] = _read("metadata", "Name and render modes.")
+    render_mode: str | None = _read("render_mode", "Render mode of the environment.")
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """See `WorkflowEnv.reset`."""
