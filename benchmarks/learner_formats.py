@@ -28,7 +28,7 @@ from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.commands.arguments import read_arguments
 from flowzoo.envs import Call
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 
 FORMATS = ("float32", "bfloat16")
 WEIGHTS = ("all", "adapter")

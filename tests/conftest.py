@@ -93,11 +93,11 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True, scope="module")
 def quick_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run programs in the backend that starts soonest, but where the sandbox itself is tested."""
-    from flowzoo.sandbox import choose
+    from flowzoo.sandbox import sandbox
 
     with pytest.MonkeyPatch.context() as patch:
         if not request.path.is_relative_to(Path(__file__).parent / "sandbox"):
-            patch.setattr(choose, "PREFERENCE", ("namespaces", "landlock", "docker"))
+            patch.setattr(sandbox, "PREFERENCE", ("namespaces", "landlock", "docker"))
         yield
 
 

@@ -15,7 +15,7 @@ from pettingzoo import AECEnv
 from flowzoo.agents import Completion, Request
 from flowzoo.agents.policy import Batching
 from flowzoo.envs import Graded, Problem
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 
 REPLY = "\\boxed{1}"
 

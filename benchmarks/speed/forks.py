@@ -12,8 +12,7 @@ from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
 from benchmarks.speed.bookkeeping import UngradedMath
 from flowzoo.envs import make_workflow
-from flowzoo.envs.api.aec import WorkflowEnv
-from flowzoo.envs.api.guard import Guard
+from flowzoo.envs.api.aec import Guard, WorkflowEnv
 
 CALLS = 6
 LENGTH = 4_000

@@ -27,10 +27,10 @@ from typing import Any
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, digits, race
 from flowzoo.provenance import usable_cores
+from flowzoo.sandbox.docker.boxes import owner_labels, remove_all
 from flowzoo.sandbox.docker.container import USER_ID, container_config, profile_text
 from flowzoo.sandbox.docker.engine import connect
 from flowzoo.sandbox.docker.image import ensure_image
-from flowzoo.sandbox.docker.reaper import owner_labels, remove_all
 from flowzoo.sandbox.docker.rootfs import ENTRYPOINT
 from flowzoo.sandbox.program import Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox

@@ -12,8 +12,7 @@ from importlib import import_module
 
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
-from flowzoo.envs.tasks.search.retrievers import Bm25, words
-from flowzoo.envs.tasks.search.world import RELATIONS, World, draw_question, world
+from flowzoo.envs.tasks.search import RELATIONS, Bm25, World, draw_question, words, world
 from flowzoo.extras import is_installed
 
 TOP = 3

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.harness.record import Row
 from benchmarks.harness.timing import Contender, Workload, race
 from flowzoo.envs.tasks import Problem, make_task
-from flowzoo.envs.tasks.games.actions import MOVES, moves_of
+from flowzoo.envs.tasks.games.game import MOVES, moves_of
 from flowzoo.envs.tasks.games.plan_path import neighbor, walk_batch
 from flowzoo.envs.tasks.games.sokoban import SokobanLevel, bare
 from flowzoo.envs.tasks.games.sudoku import fill_batch

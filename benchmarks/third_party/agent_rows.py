@@ -20,7 +20,7 @@ from flowzoo.cli import main
 from flowzoo.envs import Episode
 from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.testing import advance, check_workflow
-from flowzoo.envs.tools.reading import call_text
+from flowzoo.envs.tools import call_text
 
 Body = dict[str, Any]
 EPISODES, TAUGHT, STEPS = 100, 200, 12

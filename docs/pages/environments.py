@@ -20,7 +20,7 @@ from flowzoo.envs.api.registry import PARALLEL
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.render.transcript import facts_line, printable, remarks, verdict
+from flowzoo.envs.render import facts_line, printable, remarks, verdict
 from flowzoo.envs.tasks.task import get_problem
 from pages.graphs import graph
 

@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from flowzoo.envs.render.transcript import printable
+from flowzoo.envs.render import printable
 
 DOCS = Path(__file__).resolve().parents[1]
 DATA, PICTURE = DOCS / "data" / "episode.json", DOCS / "episode.svg"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from flowzoo.agents.evaluation.leaderboard import as_markdown
+from flowzoo.agents.evaluation.comparison import as_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs" / "data" / "real-leaderboard.json"

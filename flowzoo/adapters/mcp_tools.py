@@ -24,7 +24,7 @@ from typing import Any
 from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, PaginatedRequestParams, TextContent
 
-from flowzoo.envs.tools.tool import Tool, ToolCall
+from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import FlowzooError, UsageError
 
 _START_S = 30.0

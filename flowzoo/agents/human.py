@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flowzoo.agents.policy import Batching, Completion, Request
-from flowzoo.envs.render.transcript import printable
+from flowzoo.envs.render import printable
 from flowzoo.errors import UsageError
 
 EDIT = "/edit"

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
 Batching = Literal["static", "stream"]
@@ -78,7 +78,7 @@ class Completion:
     text: str
     """The whole reply. Thoughts are in `<think>` tags, the opening one included if the prompt
     ended with it; a truncated thought is not closed. Calls of tools are in the one notation of
-    `flowzoo.envs.tools.reading`."""
+    `flowzoo.envs.tools`."""
     prompt_ids: Sequence[int] = ()
     output_ids: Sequence[int] = ()
     """Sampled tokens, the end-of-turn token included when it was sampled; never pads."""

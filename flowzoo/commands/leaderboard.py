@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.errors import FlowzooError, UsageError, unknown
 
 if TYPE_CHECKING:
-    from flowzoo.agents.evaluation.leaderboard import Entry
+    from flowzoo.agents.evaluation.comparison import Entry
     from flowzoo.commands.eval import EvaluationPlan
 
 _AXES = ("workflow", "task", "policy")
@@ -66,7 +66,7 @@ class BoardCell:
 def run(options: Options) -> int:
     """Play what is missing, write leaderboard.md and leaderboard.json, print the tables."""
     # Exit status 1 if a cell failed.
-    from flowzoo.agents.evaluation.leaderboard import as_markdown, leaderboard
+    from flowzoo.agents.evaluation.comparison import as_markdown, leaderboard
     from flowzoo.commands.shared import check_folder
     from flowzoo.files import read_toml, replace_text, write_json
 
@@ -200,8 +200,7 @@ def play_cells(
     Returns:
         The finished ones, and the error of every cell that failed, by its name.
     """
-    from flowzoo.agents.evaluation.comparison import results_in
-    from flowzoo.agents.evaluation.leaderboard import Entry
+    from flowzoo.agents.evaluation.comparison import Entry, results_in
     from flowzoo.commands.eval import play
     from flowzoo.commands.progress.shown import to_stderr
 

@@ -129,7 +129,7 @@ async def show(
     from flowzoo.agents.human import HumanPolicy
     from flowzoo.agents.rollout.drivers import reply_text
     from flowzoo.envs import Episode
-    from flowzoo.envs.render.transcript import print_new
+    from flowzoo.envs.render import print_new
 
     episode = Episode(workflow, problem, f"{problem.id}#0")
     printed, pace = 0, PACE if sys.stdout.isatty() else 0.0

@@ -62,7 +62,7 @@ def build(options: Build) -> int:
     """Build the image and print its name, size and time."""
     from flowzoo.sandbox.docker.engine import connect
     from flowzoo.sandbox.docker.image import build_image
-    from flowzoo.sandbox.packages import check_packages
+    from flowzoo.sandbox.program import check_packages
 
     packages = check_packages(options.packages)
     client, _ = connect()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flowzoo.envs.api.aec import WorkflowEnv
-from flowzoo.envs.api.guard import Guard
+from flowzoo.envs.api.aec import Guard, WorkflowEnv
 from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.registry import WORKFLOWS, env_functions, make_env, make_workflow
 from flowzoo.envs.api.spaces import Messages, Prose
@@ -38,7 +37,7 @@ from flowzoo.envs.script import (
     UseTool,
 )
 from flowzoo.envs.tasks.task import Problem, Task
-from flowzoo.envs.tools.tool import Tool, ToolCall
+from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.envs.workflow import Workflow
 
 __all__ = [

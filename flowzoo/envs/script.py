@@ -6,8 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from flowzoo.envs.tools.reading import before_calls
-from flowzoo.envs.tools.tool import Tool, ToolCall, ToolSource
+from flowzoo.envs.tools import Tool, ToolCall, ToolSource, before_calls
 from flowzoo.sandbox.program import Limits, Test
 
 # Items are NamedTuples: immutable, and five times cheaper to make than frozen dataclasses.

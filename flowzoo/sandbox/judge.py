@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from flowzoo.sandbox.compare.outputs import texts_match, values_match
+from flowzoo.sandbox.compare import texts_match, values_match
 from flowzoo.sandbox.program import CallTest, Case, Status, StdinTest, Verdict
 from flowzoo.sandbox.runner import codec
 from flowzoo.sandbox.runner.wire import Frame, FrameError

@@ -26,8 +26,7 @@ from flowzoo.sandbox.backends import (
     check_memory,
     describe_end,
 )
-from flowzoo.sandbox.packages import package_folders
-from flowzoo.sandbox.program import Limits
+from flowzoo.sandbox.program import Limits, package_folders
 from flowzoo.sandbox.tier import backend_spec
 
 EXIT_STATUS_SECONDS = 0.3  # seconds to wait for the exit status of a box whose stream has ended

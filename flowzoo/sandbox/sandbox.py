@@ -10,17 +10,21 @@ A backend asked for by name never falls back.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Literal
 
-from flowzoo.errors import UsageError, check_choice
+from flowzoo.errors import FlowzooError, UsageError, check_choice
+from flowzoo.extras import remedy
 from flowzoo.provenance import usable_cores
 from flowzoo.sandbox.backends import Backend
-from flowzoo.sandbox.box.engine import ProgramBatch, SandboxEngine, SandboxError, follow
+from flowzoo.sandbox.box.box import Box, start_box
+from flowzoo.sandbox.box.engine import Opener, ProgramBatch, SandboxEngine, SandboxError, follow
 from flowzoo.sandbox.box.job import (
     ProgramJob,
     digest,
@@ -29,10 +33,77 @@ from flowzoo.sandbox.box.job import (
     make_limits,
     make_plans,
 )
-from flowzoo.sandbox.choose import make_opener
-from flowzoo.sandbox.packages import check_packages, package_versions
-from flowzoo.sandbox.program import Limits, Program, Test, Verdict
+from flowzoo.sandbox.program import Limits, Program, Test, Verdict, check_packages, package_versions
 from flowzoo.sandbox.tier import AUTO, BACKENDS, SandboxName, backend_spec
+
+# Backends that `auto` tries, best first.
+PREFERENCE = tuple(spec.name for spec in BACKENDS.values() if spec.auto)
+REMEDY = (
+    f"Start a Docker engine that this user may use ({remedy('docker')}), or allow user "
+    "namespaces or Landlock; `flowzoo doctor` shows what is missing. The backend `unsafe` "
+    "runs programs with this user's rights: only for programs you would run yourself."
+)
+
+_log = logging.getLogger("flowzoo.sandbox")
+_logged: set[str] = set()
+
+
+def make_backend(
+    name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
+) -> Backend:
+    """Make the backend of this name, whose boxes have these packages."""
+    spec = backend_spec(name)
+    module, _, attribute = spec.target.partition(":")
+    backend_class = getattr(import_module(module), attribute)
+    return backend_class(**spec.arguments, **options, packages=packages)
+
+
+def make_opener(
+    name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
+) -> Opener:
+    """Make the function that opens the backend; it works once a box of it has become ready."""
+
+    async def open_backend(boxes: set[Box]) -> tuple[Backend, Box]:
+        refusals = []
+        for tier in PREFERENCE if name == AUTO else [name]:
+            backend = None
+            try:
+                backend = make_backend(tier, options, packages)
+                box = await start_box(backend, boxes, once=True)
+            except BaseException as error:
+                if backend is not None:
+                    backend.close()
+                if isinstance(error, UsageError) or not isinstance(error, FlowzooError):
+                    raise
+                refusals.append(f"{tier}: {str(error).rstrip('.')}")
+                continue
+            _log_trust(backend, refusals)
+            return backend, box
+        raise UsageError(_describe_refusals(name, refusals))
+
+    return open_backend
+
+
+def _describe_refusals(name: SandboxName, refusals: list[str]) -> str:
+    if name != AUTO:
+        return (
+            f"the sandbox backend {refusals[0]}. It was asked for by name, so no other is taken; "
+            "`flowzoo doctor` shows what works here."
+        )
+    tried = "; ".join(refusals)
+    return (
+        f"no sandbox works on this machine, so untrusted code is not run. Tried {tried}. {REMEDY}"
+    )
+
+
+def _log_trust(backend: Backend, refusals: list[str]) -> None:
+    if backend.tier not in _logged:
+        _logged.add(backend.tier)
+        spec = backend_spec(backend.tier)
+        level = logging.INFO if spec.confines else logging.WARNING
+        reason = f" (not taken: {'; '.join(refusals)})" if refusals else ""
+        _log.log(level, "sandbox %s%s", backend.trust, reason)
+
 
 # Boxes per usable core: most wait for a clock, not for a core, once some programs time out.
 PER_CORE = 4
@@ -85,7 +156,7 @@ class Sandbox:
         recycle_after: programs after which a box is replaced.
         options: of the Docker backend (`image`, `runtime`, `user`, `parent`); only with
             backend="docker".
-        packages: that programs and tests may import besides the standard library; see `packages`.
+        packages: that programs and tests may import besides the standard library; see `PACKAGES`.
 
     Raises:
         UsageError: an unknown backend, a number out of range, options without docker, a package

@@ -17,9 +17,8 @@ from flowzoo.errors import UsageError
 from flowzoo.sandbox.attacks.suite import run_suite
 from flowzoo.sandbox.backends import BoxConnection
 from flowzoo.sandbox.box.engine import SandboxError
-from flowzoo.sandbox.choose import make_backend
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, Program, Status, StdinTest, Test
-from flowzoo.sandbox.sandbox import Sandbox
+from flowzoo.sandbox.sandbox import Sandbox, make_backend
 from flowzoo.sandbox.tier import BackendSpec, TierCheck, backend_spec
 
 # Program, test and expected verdict.

@@ -13,8 +13,7 @@ pytest.importorskip("mcp", reason="needs flowzoo[mcp]")
 from flowzoo.adapters.mcp_tools import McpServerError, McpTools, close_servers
 from flowzoo.envs import Ask, Episode, Outcome, Problem, UseTool, Workflow, make_workflow
 from flowzoo.envs.testing import advance
-from flowzoo.envs.tools.reading import call_text
-from flowzoo.envs.tools.tool import ToolCall
+from flowzoo.envs.tools import ToolCall, call_text
 from flowzoo.errors import UsageError
 
 SOURCE = McpTools((sys.executable, str(Path(__file__).with_name("mcp_server.py"))), 20.0)

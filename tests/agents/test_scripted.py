@@ -9,7 +9,7 @@ from flowzoo.agents.policy import Policy, Request
 from flowzoo.agents.scripted import ScriptedPolicy, problem_from_id
 from flowzoo.agents.specs import make_policy
 from flowzoo.envs import make_workflow
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 
 WORKFLOW = make_workflow("single_v0", "math")

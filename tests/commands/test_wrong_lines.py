@@ -19,7 +19,7 @@ TYPOS = [(line, message) for section in SECTIONS.values() for line, message in s
 """Mistakes that are found before a library of models is loaded."""
 
 BROKEN_TASK = """
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.tasks.task import Task
 from flowzoo.envs.workflow import Workflow
 
@@ -47,7 +47,7 @@ class Nobody(Unasked):
 FEW = '''
 from dataclasses import dataclass
 from flowzoo.envs import Problem
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.tasks import split_of
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from flowzoo.envs import Ask, Episode, Grade, Outcome, Problem, Task, Workflow
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import advance
 
 

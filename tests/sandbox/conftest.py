@@ -12,7 +12,7 @@ import pytest
 from flowzoo.sandbox import local, tier
 from flowzoo.sandbox.box import engine as box_engine
 from flowzoo.sandbox.box import run as box_run
-from flowzoo.sandbox.docker import reaper as docker_reaper
+from flowzoo.sandbox.docker import boxes
 from flowzoo.sandbox.program import Limits
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import SandboxName, Tier, probe
@@ -42,7 +42,7 @@ def patient_host() -> Iterator[None]:
         patch.setattr(box_engine, "CLOSE_SECONDS", PATIENCE)
         patch.setattr(local, "EXIT_STATUS_SECONDS", PATIENCE)
         patch.setattr(local, "END_SECONDS", PATIENCE)
-        patch.setattr(docker_reaper, "GONE_SECONDS", PATIENCE)
+        patch.setattr(boxes, "GONE_SECONDS", PATIENCE)
         yield
 
 

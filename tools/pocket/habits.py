@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 
 from flowzoo.envs import Problem, Workflow
-from flowzoo.envs.tasks.games.actions import shown_list, written
+from flowzoo.envs.tasks.games.game import shown_list, written
 
 Habit = Callable[[Workflow, Problem, str, float, str], str]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowzoo.envs import Message, Problem, Workflow
-from flowzoo.envs.tasks.math.levels import LEVELS
+from flowzoo.envs.tasks.math import LEVELS
 from flowzoo.errors import unknown
 from tools.pocket.habits import (
     ONE_ENTRY,

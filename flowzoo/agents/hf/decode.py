@@ -8,6 +8,7 @@ the logits.
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,24 @@ import torch
 
 from flowzoo.agents.hf.attention import PreallocatedLayer, decoding, new_cache
 from flowzoo.agents.hf.kept_linears import Int8Linear
-from flowzoo.agents.hf.model_fingerprint import model_fingerprint
 from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError, UsageError
+
+
+def model_fingerprint(model: Any) -> Hashable:
+    """Fingerprint of a transformers model's computation, without the values of its weights."""
+    # Forward passes are checked once per fingerprint in a process: isolated policies are many equal
+    # models.
+    config = {
+        name: value for name, value in model.config.to_dict().items() if name != "_name_or_path"
+    }
+    device = model.device.type
+    return (
+        type(model), json.dumps(config, sort_keys=True, default=str), model.dtype, device,
+        model.config._attn_implementation, torch.is_autocast_enabled(device),
+        frozenset(type(part) for part in model.modules()),
+    )  # fmt: skip
+
 
 # Constants of splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators",
 # OOPSLA 2014): a counter-based generator whose output is a mix of key + counter * _GAMMA.

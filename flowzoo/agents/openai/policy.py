@@ -1,37 +1,273 @@
 """Replies from any endpoint that speaks OpenAI's chat-completions protocol.
 
 The API key is read from the environment when a request is sent, is kept in no attribute, and is cut
-out of every error text.
+out of every error text. Limits per minute are kept, and answers may be kept in a file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import email.utils
+import hashlib
 import json
 import logging
+import re
+import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowzoo.agents.chat.prompts import Span, cut, shorten
-from flowzoo.agents.openai.answers import (
-    error_status,
-    is_retried,
-    read_completion,
-    refused_for_length,
-    wait_asked,
-    was_filtered,
-)
-from flowzoo.agents.openai.cache import AnswerCache
 from flowzoo.agents.openai.endpoint import Endpoint, api_key, chat_url
-from flowzoo.agents.openai.pace import Pace
 from flowzoo.agents.policy import Batching, Completion, Request, Sampling, reply_cap
+from flowzoo.envs.records import FinishReason, Usage
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
-from flowzoo.errors import FlowzooError, UsageError, missing_extra
+from flowzoo.envs.tools import call_text
+from flowzoo.errors import DataError, FlowzooError, SaveError, UsageError, missing_extra
 from flowzoo.seeding import key_int, key_rng
+
+_SPAN = 60.0
+"""Seconds."""
+
+
+class Pace:
+    """Requests and tokens of the last minute, and the time at which more may be sent.
+
+    In no span of a minute are there more requests, or more tokens, than the limits. A request of
+    more tokens than the limit is sent alone.
+    """
+
+    def __init__(self, requests: int, tokens: int) -> None:
+        """Set the limits; 0: none."""
+        self._most, self._most_tokens = requests, tokens
+        self._sent: deque[list[float]] = deque()  # time and tokens of each request
+
+    def delay(self, now: float, tokens: int) -> float:
+        """Seconds until a request of `tokens` may be sent; 0: it may be sent `now`."""
+        while self._sent and self._sent[0][0] <= now - _SPAN:
+            self._sent.popleft()
+        ends = float("-inf")
+        if self._most and len(self._sent) >= self._most:
+            ends = self._sent[-self._most][0]
+        if self._most_tokens:
+            total = tokens + sum(count for _, count in self._sent)
+            for start, count in self._sent:
+                if total <= self._most_tokens:
+                    break
+                total -= count
+                ends = max(ends, start)
+        return max(0.0, ends + _SPAN - now)
+
+    def send(self, now: float, tokens: int) -> list[float]:
+        """Count a request; its entry [time, tokens] takes the real number of tokens later."""
+        entry = [now, float(tokens)]
+        if self._most or self._most_tokens:
+            self._sent.append(entry)
+        return entry
+
+
+class AnswerCache:
+    """Answers of endpoints by a digest of what was asked, in a SQLite file.
+
+    Several processes may use one file, and a killed one leaves it whole. Answers are JSON.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file.
+
+        Raises:
+            DataError: the file is something else.
+            SaveError: it cannot be created or written.
+        """
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = sqlite3.connect(
+                path, timeout=60, isolation_level=None, check_same_thread=False
+            )
+        except (OSError, sqlite3.OperationalError) as error:
+            raise SaveError(f"{path} cannot be opened as a cache of answers: {error}") from error
+        self._execute("PRAGMA synchronous = OFF")  # the process may die, not the machine
+        self._execute(
+            "CREATE TABLE IF NOT EXISTS answers (digest BLOB PRIMARY KEY, answer TEXT NOT NULL)"
+        )
+
+    def get(self, request: Any) -> Any:
+        """The answer to a request, both JSON values; None: it is not there.
+
+        Raises:
+            DataError: the file is something else.
+            SaveError: it cannot be read.
+        """
+        query = "SELECT answer FROM answers WHERE digest = ?"
+        row = self._execute(query, _digest(request)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def put(self, request: Any, answer: Any) -> None:
+        """Keep an answer.
+
+        Raises:
+            SaveError: the file cannot be written.
+        """
+        query = "INSERT OR REPLACE INTO answers VALUES (?, ?)"
+        self._execute(query, _digest(request), json.dumps(answer))
+
+    def _execute(self, query: str, *values: Any) -> sqlite3.Cursor:
+        try:
+            return self._file.execute(query, values)
+        except sqlite3.OperationalError as error:
+            raise SaveError(f"{self.path} cannot be read or written: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self.path} is no cache of answers: {error}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _digest(request: Any) -> bytes:
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode("ascii")).digest()
+
+
+_LENGTH = re.compile(
+    r"context[ _]length|context window|maximum context|maximum (?:model )?(?:input )?length"
+    r"|prompt is too long|too many (?:input )?tokens",
+    re.IGNORECASE,
+)
+
+
+def message_texts(message: Mapping[str, Any]) -> tuple[str, str]:
+    """Content and thoughts of a message; a refusal is its content."""
+    # Servers that part thoughts from the rest send them as `reasoning`, `reasoning_content` or as
+    # parts of the content.
+    content = message.get("content")
+    thoughts = message.get("reasoning") or message.get("reasoning_content")
+    if isinstance(content, list):
+        thoughts = thoughts or "".join(_texts(content, "thinking"))
+        content = "".join(_texts(content, "text"))
+    for name, value in (("content", content), ("reasoning", thoughts)):
+        if not isinstance(value, (str, type(None))):
+            raise TypeError(f"message.{name} is {type(value).__name__}, expected text")
+    refusal = message.get("refusal")
+    return content or (refusal if isinstance(refusal, str) else ""), thoughts or ""
+
+
+def _texts(parts: list[Any], kind: str) -> list[str]:
+    texts: list[str] = []
+    for part in parts:
+        if part["type"] == kind:
+            value = part[kind]
+            texts += _texts(value, "text") if isinstance(value, list) else [value]
+    return texts
+
+
+def whole_text(message: Mapping[str, Any], cut_off: bool, thinking: bool | None) -> str:
+    """Text of a message, with its thoughts in `<think>` tags."""
+    # A server that does not part thoughts from the rest, and whose chat template opens the thought,
+    # sends a text whose first tag is the closing one; if thoughts were asked for and the reply was
+    # cut off, that tag is missing too.
+    text, thoughts = message_texts(message)
+    if thoughts:
+        closing = "" if cut_off and not text else "</think>"
+        return f"<think>{thoughts}{closing}{text}"
+    opened = cut_off and thinking and "think>" not in text
+    return f"<think>{text}" if opened else text
+
+
+def calls_text(message: Mapping[str, Any]) -> str:
+    """The tool calls of a message in the notation of replies, the broken ones included."""
+    return "".join(map(_call, message.get("tool_calls") or ()))
+
+
+def _call(call: Any) -> str:
+    # Arguments are a text of JSON that the model wrote, and that may be none.
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call_text(json.dumps(call))
+    name, arguments = json.dumps(function.get("name")), function["arguments"] or "{}"
+    return call_text(f'{{"name": {name}, "arguments": {arguments}}}')
+
+
+def read_usage(body: Mapping[str, Any]) -> Usage | None:
+    """Token counts in a server's answer; None for values that are not counts."""
+    usage = body.get("usage")
+    if not isinstance(usage, Mapping):
+        return None
+    counts = [
+        count if type(count) is int and count >= 0 else None
+        for count in (usage.get("prompt_tokens"), usage.get("completion_tokens"))
+    ]
+    return None if counts == [None, None] else Usage(*counts)
+
+
+def read_completion(body: Any, thinking: bool | None = None, tools: bool = False) -> Completion:
+    """The completion in a server's answer; another layout raises a builtin error.
+
+    With `tools`, its tool calls are part of the text.
+    """
+    # vLLM's server adds `prompt_token_ids` and `token_ids` on request.
+    choice = body["choices"][0]
+    tokens = (choice.get("logprobs") or {}).get("content") or ()
+    finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
+    text = whole_text(choice["message"], finish == "length", thinking)
+    return Completion(
+        text=text + calls_text(choice["message"]) if tools else text,
+        prompt_ids=tuple(body.get("prompt_token_ids") or ()),
+        output_ids=tuple(choice.get("token_ids") or ()),
+        logps=tuple(float(token["logprob"]) for token in tokens),
+        finish=finish,
+        usage=read_usage(body),
+    )
+
+
+def was_filtered(body: Any) -> bool:
+    """Return True if the server cut the reply for its content."""
+    return body["choices"][0].get("finish_reason") == "content_filter"
+
+
+def error_status(body: Any) -> int | None:
+    """Status of an error that a gateway sends as an answer with status 200; None: it is none."""
+    error = body.get("error") if isinstance(body, dict) else None
+    if not error or body.get("choices"):
+        return None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if type(code) is int and 400 <= code < 600 else 502
+
+
+def is_retried(status: int) -> bool:
+    """Return True for overload and server errors, which are tried again."""
+    return status in (408, 409, 425, 429) or (status >= 500 and status not in (501, 505))
+
+
+def refused_for_length(status: int, message: str) -> bool:
+    """Return True if a server refused a prompt because it is too long for the model."""
+    return status in (400, 413, 422) and _LENGTH.search(message) is not None
+
+
+def wait_asked(headers: Mapping[str, str], now: float) -> float:
+    """Seconds that `Retry-After`, or the finer `retry-after-ms`, asks to wait."""
+    fine = headers.get("retry-after-ms")
+    seconds = retry_after(fine, now) / 1000 if fine else 0.0
+    return seconds or retry_after(headers.get("retry-after"), now)
+
+
+def retry_after(header: str | None, now: float) -> float:
+    """Seconds that a `Retry-After` header (a number or an HTTP date) asks to wait."""
+    if header is None:
+        return 0.0
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(header).timestamp() - now
+        except ValueError:
+            return 0.0
+    return seconds if 0.0 < seconds < float("inf") else 0.0
+
 
 _LEAST = 64
 """Characters to which no prompt is shortened: a server that refuses fewer means something else."""

@@ -21,7 +21,7 @@ from flowzoo.agents.rollout.drivers import (
 )
 from flowzoo.agents.rollout.engine import EffectBatch, RequestBatch, Response
 from flowzoo.envs import Episode, Workflow
-from flowzoo.envs.episode.credit import abstains, reward_parts
+from flowzoo.envs.episode.recording import abstains, reward_parts
 from flowzoo.errors import UsageError
 
 Choice = tuple[int, ...]

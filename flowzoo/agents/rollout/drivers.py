@@ -43,7 +43,7 @@ from flowzoo.envs.script import (
     ReplyCounts,
     ToolResult,
 )
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import Tool
 from flowzoo.envs.workflow import MOST_CALLS
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_maker, quick_tuple

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from flowzoo.agents.hf.attention import LEARNING, text_config
-from flowzoo.agents.hf.model_fingerprint import model_fingerprint
+from flowzoo.agents.hf.decode import model_fingerprint
 from flowzoo.baselines.learner.batch import Microbatch
 from flowzoo.baselines.learner.config import LayoutChoice, RowLayout
 from flowzoo.baselines.learner.packing import Packing, grow, lay_out, use_packed_attention

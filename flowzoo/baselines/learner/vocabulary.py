@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from flowzoo.agents.hf.model_fingerprint import model_fingerprint
+from flowzoo.agents.hf.decode import model_fingerprint
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any
 
 from flowzoo.baselines.report.findings import is_finite
 from flowzoo.baselines.run.reading import RunData, read_episodes
-from flowzoo.envs.tools.reading import call_text
+from flowzoo.envs.tools import call_text
 
 LONGEST = 200_000  # characters of one text; a note replaces the middle of a longer one
 MOST_CHARACTERS = 60_000_000

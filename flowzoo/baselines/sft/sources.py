@@ -19,7 +19,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.run.digests import check_transcripts
 from flowzoo.envs import Message, Workflow
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import Tool
 from flowzoo.errors import DataError, UsageError
 from flowzoo.files import read_rows
 

@@ -1,4 +1,4 @@
-"""AEC environment of a workflow: PettingZoo's bookkeeping around an `Episode`."""
+"""AEC environment of a workflow: PettingZoo's bookkeeping around an `Episode`, and its guard."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import difflib
 import secrets
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, ClassVar
 
 from gymnasium.spaces import Dict, Space
 from pettingzoo import AECEnv
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns, copy_spaces
 from flowzoo.envs.episode.effects import resolve
@@ -26,8 +27,7 @@ from flowzoo.envs.episode.recording import (
 )
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.records import EpisodeRecord, SampledReply
-from flowzoo.envs.render import transcript as render
-from flowzoo.envs.render.picture import can_draw, picture_font, to_array
+from flowzoo.envs.render import can_draw, picture_font, print_new, to_ansi, to_array
 from flowzoo.envs.script import CountedReply, Message, ReplyCounts
 from flowzoo.envs.settings import check_seed, check_whole, whole
 from flowzoo.envs.tasks.task import Task, check_split, get_problem, get_size
@@ -304,11 +304,11 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         (720, 960, 3).
         """
         if self.render_mode == "ansi":
-            return render.to_ansi(self._current())
+            return to_ansi(self._current())
         if self.render_mode == "rgb_array":
             return to_array(self._current())
         if self.render_mode == "human":
-            self._rendered = render.print_new(self._current(), self._rendered)
+            self._rendered = print_new(self._current(), self._rendered)
         return None
 
     def close(self) -> None:
@@ -527,3 +527,142 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         agents.remove(agent)
         if agents:
             self.agent_selection = agents[0]
+
+
+Obs = dict[str, list[Message]]
+
+
+# Plain properties: BaseWrapper would find these names through __getattr__, at ten times the cost.
+def _read(name: str, doc: str) -> Any:
+    return property(lambda guard: getattr(guard.env, name), doc=doc)
+
+
+def _read_live(name: str, doc: str) -> Any:
+    return property(lambda guard: getattr(guard._live(name), name), doc=doc)
+
+
+# PettingZoo's own stack (OrderEnforcing over AssertOutOfBounds) checks this too, through a
+# recursive `__getattr__` that costs more than the environment itself.
+class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
+    """Guards a `WorkflowEnv`; forking and the async verbs stay guarded."""
+
+    env: WorkflowEnv  # pyrefly: ignore[bad-override-mutable-attribute]
+
+    def __init__(self, env: WorkflowEnv) -> None:
+        super().__init__(env)
+
+    def _live(self, what: str) -> WorkflowEnv:
+        if not self._has_reset:
+            raise AttributeError(f"{what} cannot be accessed before reset")
+        return self.env
+
+    agents: list[str] = _read_live("agents", "Agents that have not left the episode.")
+    agent_selection: str = _read_live("agent_selection", "The agent whose turn it is.")
+    rewards: dict[str, float] = _read_live("rewards", "Rewards of the last step.")
+    _cumulative_rewards: dict[str, float] = _read_live("_cumulative_rewards", "Rewards to be paid.")
+    terminations: dict[str, bool] = _read_live("terminations", "Terminations by agent.")
+    truncations: dict[str, bool] = _read_live("truncations", "Truncations by agent.")
+    infos: dict[str, dict[str, Any]] = _read_live("infos", "Infos by agent.")
+    possible_agents: list[str] = _read("possible_agents", "All agents, in order.")
+    state_space: Any = _read("state_space", "The space of `state()`.")
+    metadata: dict[str, Any] = _read("metadata", "Name and render modes.")
+    render_mode: str | None = _read("render_mode", "Render mode of the environment.")
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """See `WorkflowEnv.reset`."""
+        self.env.reset(seed=seed, options=options)
+        self._has_reset = self._has_updated = True
+
+    async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """See `WorkflowEnv.areset`."""
+        import asyncio  # as in `WorkflowEnv.settle`
+
+        try:
+            await self.env.areset(seed=seed, options=options)
+        except asyncio.CancelledError:
+            self._has_reset = self._has_updated = True  # so that `settle` can complete it
+            raise
+        self._has_reset = self._has_updated = True
+
+    def agent_iter(self, max_iter: int = 2**63) -> Iterator[str]:  # type: ignore[override]
+        """Yields the selected agent until none is left; every turn of the loop must step."""
+        self._live("agent_iter")
+        return self._iterate(max_iter)
+
+    def last(self, observe: bool = True) -> tuple[Obs | None, float, bool, bool, dict[str, Any]]:
+        """See `WorkflowEnv.last`."""
+        if not self._has_reset:
+            raise AttributeError("last cannot be called before reset")
+        env = self.env
+        if not env.agents:
+            raise UsageError("`last` after the episode: every agent has left; call reset()")
+        return env.last(observe)
+
+    def step(self, action: str | None) -> None:
+        """See `WorkflowEnv.step`."""
+        env = self.env
+        if self._has_reset and env.agents:
+            self._has_updated = True
+            env.step(action)
+        else:
+            self._refuse_step()
+
+    async def astep(self, action: str | None) -> None:
+        """See `WorkflowEnv.astep`."""
+        env = self.env
+        if self._has_reset and env.agents:
+            self._has_updated = True
+            await env.astep(action)
+        else:
+            self._refuse_step()
+
+    async def settle(self) -> None:
+        """See `WorkflowEnv.settle`."""
+        await self._live("settle").settle()
+
+    def observe(self, agent: str) -> Obs:
+        """See `WorkflowEnv.observe`."""
+        return self._live("observe").observe(agent)
+
+    def record(self) -> EpisodeRecord:
+        """See `WorkflowEnv.record`."""
+        return self._live("record").record()
+
+    def transcript(self) -> list[dict[str, Any]]:
+        """See `WorkflowEnv.transcript`."""
+        return self._live("transcript").transcript()
+
+    def state(self) -> Any:
+        """See `WorkflowEnv.state`."""
+        return self._live("state").state()
+
+    def fork(self) -> Guard:
+        """An independent guarded environment in the same state."""
+        twin = Guard(self._live("fork").fork())
+        twin._has_reset, twin._has_updated = self._has_reset, self._has_updated
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The fields; needed because BaseWrapper's `__getattr__` hides private names.
+        return dict(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def __str__(self) -> str:
+        return str(self.env)
+
+    def _refuse_step(self) -> None:
+        # Before reset an error; after the end only a warning, as in PettingZoo.
+        self._live("step")
+        OrderEnforcingWrapper.step(self, None)
+
+    def _iterate(self, max_iter: int) -> Iterator[str]:
+        env = self.env
+        for _ in range(min(max_iter, sys.maxsize)):
+            if not env.agents:
+                return
+            if not self._has_updated:
+                raise UsageError("call step() or reset() in every turn of an `agent_iter` loop")
+            self._has_updated = False
+            yield env.agent_selection

@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
-from flowzoo.envs.api.aec import OFFERED_MODES, WorkflowEnv
+from flowzoo.envs.api.aec import OFFERED_MODES, Obs, WorkflowEnv
 from flowzoo.envs.records import EpisodeRecord
-from flowzoo.envs.script import Message
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 
-Obs = dict[str, list[Message]]
 ParallelStep = tuple[
     dict[str, Obs], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
 ]

@@ -182,8 +182,7 @@ def make_env(
     **options: Any,
 ) -> Any:
     """An AEC environment of a workflow, its class or its name; see `WorkflowEnv` for arguments."""
-    from flowzoo.envs.api.aec import WorkflowEnv
-    from flowzoo.envs.api.guard import Guard
+    from flowzoo.envs.api.aec import Guard, WorkflowEnv
 
     workflow = make_workflow(kind, task, **options)
     env = WorkflowEnv(workflow, split=split, max_cycles=max_cycles, render_mode=render_mode)

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import gymnasium
 
-from flowzoo.envs.api.aec import OFFERED_MODES
-from flowzoo.envs.api.guard import Guard
+from flowzoo.envs.api.aec import OFFERED_MODES, Guard
 from flowzoo.envs.api.registry import make_env
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.script import Message, Responder

@@ -21,7 +21,7 @@ from gymnasium.vector.utils import (
 from gymnasium.wrappers.utils import create_zero_array
 
 from flowzoo.envs.script import Message
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
 # `gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,
@@ -69,7 +69,11 @@ class LanguageSpace(Space[Any]):
         return f"{type(self).__name__}()"
 
 
-class Prose(LanguageSpace):
+class BatchedSpace(LanguageSpace):
+    """Base of spaces whose elements vector environments hold side by side."""
+
+
+class Prose(BatchedSpace):
     """Any string, the empty one and non-characters included: a reply of a model.
 
     `sample()` draws one of `samples`, short plausible replies, so that random play reaches rewards.
@@ -95,7 +99,7 @@ class Prose(LanguageSpace):
         return hash(self.samples)
 
 
-class Messages(LanguageSpace):
+class Messages(BatchedSpace):
     """A chat: a list or tuple of `{"role": …, "content": …}` dicts with string values."""
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Message]:
@@ -114,7 +118,7 @@ class Messages(LanguageSpace):
         )
 
 
-class Tools(LanguageSpace):
+class Tools(BatchedSpace):
     """Tools as chat templates take them: `{"type": "function", "function": {...}}` dicts."""
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
@@ -210,26 +214,18 @@ class SharedTexts(Sequence[Any]):
         return repr(tuple(self))
 
 
-@create_shared_memory.register(Prose)
-@create_shared_memory.register(Messages)
-@create_shared_memory.register(Tools)
-def _make_room(
-    space: Prose | Messages | Tools, n: int = 1, ctx: ModuleType = multiprocessing
-) -> Any:
+@create_shared_memory.register(BatchedSpace)
+def _make_room(space: BatchedSpace, n: int = 1, ctx: ModuleType = multiprocessing) -> Any:
     return ctx.Array("B", n * (_HEAD + ROOM))
 
 
-@read_from_shared_memory.register(Prose)
-@read_from_shared_memory.register(Messages)
-@read_from_shared_memory.register(Tools)
-def _look_at(space: Prose | Messages | Tools, shared_memory: Any, n: int = 1) -> Any:
+@read_from_shared_memory.register(BatchedSpace)
+def _look_at(space: BatchedSpace, shared_memory: Any, n: int = 1) -> Any:
     return SharedTexts(shared_memory, n, '""' if isinstance(space, Prose) else "[]")
 
 
-@write_to_shared_memory.register(Prose)
-@write_to_shared_memory.register(Messages)
-@write_to_shared_memory.register(Tools)
-def _write(space: Prose | Messages | Tools, index: int, value: Any, shared_memory: Any) -> None:
+@write_to_shared_memory.register(BatchedSpace)
+def _write(space: BatchedSpace, index: int, value: Any, shared_memory: Any) -> None:
     content = json.dumps(value).encode()  # in ASCII, so that lone surrogates survive
     if len(content) > ROOM:
         raise UsageError(
@@ -243,10 +239,8 @@ def _write(space: Prose | Messages | Tools, index: int, value: Any, shared_memor
     raw[start : start + _HEAD] = len(content).to_bytes(_HEAD, "little")
 
 
-@batch_space.register(Prose)
-@batch_space.register(Messages)
-@batch_space.register(Tools)
-def _several(space: Prose | Messages | Tools, n: int = 1) -> Batch:
+@batch_space.register(BatchedSpace)
+def _several(space: BatchedSpace, n: int = 1) -> Batch:
     # As in Gymnasium: every space of the batch, and the batch itself, has a separate random stream.
     rng = copy.deepcopy(space.np_random)
     batch = Batch([copy.deepcopy(space) for _ in range(n)], seed=copy.deepcopy(rng))
@@ -259,26 +253,20 @@ def _each_of_batch(space: Batch, items: Any) -> Iterator[Any]:
     return iter(items)
 
 
-@iterate.register(Prose)
-@iterate.register(Messages)
-@iterate.register(Tools)
-def _each(space: Prose | Messages | Tools, items: Any) -> Iterator[Any]:
+@iterate.register(BatchedSpace)
+def _each(space: BatchedSpace, items: Any) -> Iterator[Any]:
     # Gymnasium hands a batch over with the batch's space, SuperSuit with that of an item.
     if space.contains(items) and len(items):
         raise TypeError(f"one item of {space!r} is no batch of them: {items!r:.60}")
     return iter(items)
 
 
-@create_zero_array.register(Prose)
-@create_zero_array.register(Messages)
-@create_zero_array.register(Tools)
-def _no_words(space: Prose | Messages | Tools) -> Any:
+@create_zero_array.register(BatchedSpace)
+def _no_words(space: BatchedSpace) -> Any:
     return "" if isinstance(space, Prose) else []
 
 
-@create_empty_array.register(Prose)
-@create_empty_array.register(Messages)
-@create_empty_array.register(Tools)
-def _nothing_said(space: Prose | Messages | Tools, n: int | None = 1, fn: Any = None) -> Any:
+@create_empty_array.register(BatchedSpace)
+def _nothing_said(space: BatchedSpace, n: int | None = 1, fn: Any = None) -> Any:
     empty = "" if isinstance(space, Prose) else []
     return empty if n is None else tuple(type(empty)() for _ in range(n))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from flowzoo.envs.door.refusal import RefusalError, refuse_constant, wrong
 from flowzoo.envs.text import encodable
-from flowzoo.envs.tools.tool import Tool, ToolCall
+from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import UsageError
 
 MOST_CALLS = 128

@@ -47,7 +47,7 @@ from flowzoo.envs.script import (
     Script,
 )
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.tools.reading import CallReading, read_calls
+from flowzoo.envs.tools import CallReading, read_calls
 from flowzoo.envs.wording import frame_messages
 from flowzoo.envs.workflow import MOST_CALLS, Workflow
 from flowzoo.errors import UsageError, unknown

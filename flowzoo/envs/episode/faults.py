@@ -26,7 +26,7 @@ from flowzoo.envs.script import (
     UseTool,
 )
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.tools.tool import Tool, ToolCall
+from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest

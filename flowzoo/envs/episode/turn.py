@@ -19,7 +19,7 @@ from flowzoo.envs.script import (
     Reply,
     UseTool,
 )
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import Tool
 from flowzoo.errors import DivergedError
 
 

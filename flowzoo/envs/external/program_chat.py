@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from flowzoo.envs.script import NO_COUNTS, Ask, ProgramReply, ProgramRequest, Reply
-from flowzoo.envs.tools.reading import before_calls
+from flowzoo.envs.tools import before_calls
 
 
 def asked(agent: str, request: ProgramRequest) -> Ask:

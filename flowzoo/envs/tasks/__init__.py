@@ -31,11 +31,11 @@ __all__ = [
 
 # Entry points `module:class` by task name; the class is imported when it is made.
 TASKS: dict[str, str] = {
-    "math": "flowzoo.envs.tasks.math.task:MathTask",
+    "math": "flowzoo.envs.tasks.math:MathTask",
     "code": "flowzoo.envs.tasks.code.task:CodeTask",
     "plan_path": "flowzoo.envs.tasks.games.plan_path:PlanPathTask",
-    "search": "flowzoo.envs.tasks.search.task:SearchTask",
-    "writing": "flowzoo.envs.tasks.writing.task:WritingTask",
+    "search": "flowzoo.envs.tasks.search:SearchTask",
+    "writing": "flowzoo.envs.tasks.writing:WritingTask",
     "sokoban": "flowzoo.envs.tasks.games.sokoban:SokobanTask",
     "sudoku": "flowzoo.envs.tasks.games.sudoku:SudokuTask",
 }

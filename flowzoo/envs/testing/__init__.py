@@ -19,8 +19,6 @@ from typing import Any
 from flowzoo.envs.external.workflow import ResetTask
 from flowzoo.envs.readers.judgments import scripted_judge
 from flowzoo.envs.tasks.task import Task
-from flowzoo.envs.testing.interfaces import check_api, check_hostile, check_parallel, check_solo
-from flowzoo.envs.testing.leaks import check_gold_leaks, check_phase_leaks, check_truth_blindness
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,
     advance,
@@ -30,15 +28,22 @@ from flowzoo.envs.testing.playthrough import (
     sampled_reply,
     strict_warnings,
 )
-from flowzoo.envs.testing.runs import (
-    check_budget,
-    check_forks,
-    check_isolation,
-    check_returns,
-    check_seeds,
-)
 from flowzoo.envs.testing.slow_replies import check_ends, check_parsers
 from flowzoo.envs.testing.task_checks import TASK_CHECKS
+from flowzoo.envs.testing.workflow_checks import (
+    check_api,
+    check_budget,
+    check_forks,
+    check_gold_leaks,
+    check_hostile,
+    check_isolation,
+    check_parallel,
+    check_phase_leaks,
+    check_returns,
+    check_seeds,
+    check_solo,
+    check_truth_blindness,
+)
 from flowzoo.envs.workflow import Workflow
 
 __all__ = [

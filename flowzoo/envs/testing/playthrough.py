@@ -8,8 +8,7 @@ import pickle
 import warnings
 from collections.abc import Iterator
 
-from flowzoo.envs.api.aec import WorkflowEnv
-from flowzoo.envs.api.guard import Guard
+from flowzoo.envs.api.aec import Guard, WorkflowEnv
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.tasks.task import Problem, Task

@@ -42,8 +42,7 @@ from flowzoo.envs.script import Ask, Grade, Message, Outcome, Ran, RoleScore, Ru
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
-from flowzoo.envs.tools.reading import call_text
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.envs.tools import Tool, call_text
 from flowzoo.envs.workflow import Workflow
 from flowzoo.sandbox.program import Limits
 

@@ -61,8 +61,7 @@ from flowzoo.envs.script import (
     Search,
 )
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.search.task import INSTRUCTION
-from flowzoo.envs.tasks.search.world import RELATIONS, read_fact
+from flowzoo.envs.tasks.search import INSTRUCTION, RELATIONS, read_fact
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
 from flowzoo.envs.workflow import Workflow

@@ -15,7 +15,7 @@ tasks).
 
 ## Arguments
 The arguments of `Workflow` and of the task (`form`, `reward`, `data` …): see
-`flowzoo.envs.tasks.writing.task`. A writer's role score is the grounding of its text (under the published
+`flowzoo.envs.tasks.writing`. A writer's role score is the grounding of its text (under the published
 reward: the reward of the pair).
 
 Facts in `info` at the end: `reward` in [0, 3] and its parts `lengths`, `ratio`, `unique`, `style`,
@@ -34,7 +34,7 @@ from typing import ClassVar
 
 from flowzoo.envs.script import Ask, Grade, Message, Outcome, RoleScore, Script
 from flowzoo.envs.tasks.task import Problem
-from flowzoo.envs.tasks.writing.task import INSTRUCTIONS, WritingTask, join_texts
+from flowzoo.envs.tasks.writing import INSTRUCTIONS, WritingTask, join_texts
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from flowzoo.errors import check_choice
 from flowzoo.reward.visible import visible
-from flowzoo.sandbox.packages import package_names
-from flowzoo.sandbox.program import Limits, Program, Test, Verdict
+from flowzoo.sandbox.program import Limits, Program, Test, Verdict, package_names
 from flowzoo.sandbox.tier import SandboxName
 
 if TYPE_CHECKING:

@@ -15,11 +15,10 @@ from typing import Final
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.clean import clean, pieces_of, rows_of, text_form
 from flowzoo.reward.math.compare import is_over_integers
+from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.matrices import in_components
-from flowzoo.reward.math.meaning import ParsedAnswer
-from flowzoo.reward.math.numeric.doubles import Bounded
-from flowzoo.reward.math.numeric.probe import constant, same_function
 from flowzoo.reward.math.parser import parse_scalar
+from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.sets import between, solved_range
 from flowzoo.reward.math.tokens import MathToken, MathTokens, significant, tokenize
 from flowzoo.reward.math.tree import (
@@ -27,6 +26,7 @@ from flowzoo.reward.math.tree import (
     AnswerSyntaxError,
     AnswerTooLargeError,
     ExprNode,
+    ParsedAnswer,
     add,
     call,
     const,

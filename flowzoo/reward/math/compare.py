@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple
 
-from flowzoo.reward.math.meaning import ParsedAnswer
-from flowzoo.reward.math.numeric.points import is_whole
-from flowzoo.reward.math.numeric.probe import decimal, proportional, same_function
+from flowzoo.reward.math.doubles import is_whole
+from flowzoo.reward.math.probe import decimal, proportional, same_function
 from flowzoo.reward.math.sets import is_real_set, same_real_set
 from flowzoo.reward.math.tree import (
     ExprNode,
+    ParsedAnswer,
     add,
     call,
     const,

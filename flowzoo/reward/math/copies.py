@@ -16,15 +16,15 @@ from typing import Final, NamedTuple
 from flowzoo.reward.listed import names
 from flowzoo.reward.math.answer import read_answer, read_as_written
 from flowzoo.reward.math.clean import clean
+from flowzoo.reward.math.doubles import Bounded
 from flowzoo.reward.math.extract import formulas_of
-from flowzoo.reward.math.meaning import ParsedAnswer
-from flowzoo.reward.math.numeric.doubles import Bounded
-from flowzoo.reward.math.numeric.probe import same_function
 from flowzoo.reward.math.parser import WRITTEN
+from flowzoo.reward.math.probe import same_function
 from flowzoo.reward.math.tree import (
     MINUS_ONE,
     AnswerTooLargeError,
     ExprNode,
+    ParsedAnswer,
     add,
     mul,
     num,

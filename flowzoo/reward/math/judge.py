@@ -13,9 +13,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from flowzoo.reward.math.answer import read_answer, read_inequalities
-from flowzoo.reward.math.meaning import ParsedAnswer
 from flowzoo.reward.math.sets import has_interval, is_real_set
-from flowzoo.reward.math.tree import ExprNode
+from flowzoo.reward.math.tree import ExprNode, ParsedAnswer
 
 if TYPE_CHECKING:
     from flowzoo.sandbox.pool import WorkerPool

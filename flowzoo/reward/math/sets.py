@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-from flowzoo.reward.math.meaning import ParsedAnswer
-from flowzoo.reward.math.numeric.probe import constant, same_function
+from flowzoo.reward.math.probe import constant, same_function
 from flowzoo.reward.math.tree import (
     ExprNode,
+    ParsedAnswer,
     add,
     const,
     divide,

@@ -1,4 +1,4 @@
-"""The expression tree: small, immutable, with exact rational arithmetic done as it is built.
+"""Expression trees and parsed answers: small, immutable, with exact arithmetic done at once.
 
 Sums and products are flat and sorted, so two trees with the same `key` are equal. Nothing here can
 grow: numbers stay below `MAX_BITS` bits, and an operation that would exceed them stays symbolic.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 MAX_BITS: Final = 4096
 _FACTORIAL_MAX: Final = 300
@@ -336,3 +336,26 @@ def _exact_call(name: str, values: list[Fraction]) -> Fraction | None:
         n, k = first.numerator, values[1].numerator
         return Fraction(math.comb(n, k)) if k >= 0 and 0 <= n <= _FACTORIAL_MAX else None
     return None
+
+
+AnswerKind = Literal[
+    "scalar", "list", "set", "seq", "union", "cap", "setminus", "ratio", "relation", "text",
+]  # fmt: skip
+
+
+class ParsedAnswer(NamedTuple):
+    """The meaning of an answer."""
+
+    kind: AnswerKind
+    text: str = ""  # normal form as a text, of the whole answer only; a text's meaning
+    node: ExprNode | None = None  # the expression of a scalar
+    items: tuple[ParsedAnswer, ...] = ()  # members of a container, in order
+    # Brackets of a `seq`: `()`, `[]`, `[)`, `(]`; of a list, `{}` if it was in braces.
+    shape: str = ""
+    unit: str = ""  # unit of a scalar; `%` means that the value was divided by 100
+    label: str = ""  # left-hand side, such as `x` in `x = 5`
+    # True if a `seq` was written as an inequality or a membership, so that it is no tuple.
+    is_range: bool = False
+    digits: int = 0  # significant digits of a scalar written as one decimal; 0 for everything else
+    # `(op, difference)` with op `=`, `<`, `<=` or `!=`, for a single relation.
+    relation: tuple[str, ExprNode] | None = None

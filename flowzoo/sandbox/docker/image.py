@@ -21,7 +21,7 @@ from typing import Any
 
 from flowzoo.sandbox.docker import rootfs as docker_rootfs
 from flowzoo.sandbox.docker.engine import DockerError, explain, explain_errors, is_missing_image
-from flowzoo.sandbox.packages import package_folders, package_versions
+from flowzoo.sandbox.program import package_folders, package_versions
 
 REPOSITORY = "flowzoo-sandbox"
 RUNNER_LABEL = "flowzoo.sandbox.runner"

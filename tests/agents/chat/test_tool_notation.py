@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from flowzoo.agents.chat.tool_notation import find_family, one_notation
-from flowzoo.envs.tools.reading import read_calls
-from flowzoo.envs.tools.tool import Tool
+from flowzoo.agents.chat.template import find_family, one_notation
+from flowzoo.envs.tools import Tool, read_calls
 from flowzoo.errors import UsageError
 
 TOOLS = (

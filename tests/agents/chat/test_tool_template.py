@@ -5,7 +5,7 @@ from transformers import AutoTokenizer
 
 from flowzoo.agents.chat.template import ChatTokenizer
 from flowzoo.agents.pocket import pocket_path
-from flowzoo.envs.tools.tool import ToolCall
+from flowzoo.envs.tools import ToolCall
 from flowzoo.envs.workflows.reasoner_python import PYTHON
 from flowzoo.errors import UsageError
 

@@ -13,10 +13,9 @@ import pytest
 from endpoint import Answer, Endpoint, chat, serving
 
 from flowzoo.agents.openai import policy as openai
-from flowzoo.agents.openai.answers import retry_after
 from flowzoo.agents.openai.endpoint import Endpoint as Server
 from flowzoo.agents.openai.endpoint import chat_url
-from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy
+from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy, retry_after
 from flowzoo.agents.policy import Policy, Request, Sampling
 from flowzoo.errors import UsageError
 

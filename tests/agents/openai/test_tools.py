@@ -7,8 +7,7 @@ from endpoint import Endpoint, chat, serving
 
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy import Request
-from flowzoo.envs.tools.reading import read_calls
-from flowzoo.envs.tools.tool import ToolCall
+from flowzoo.envs.tools import ToolCall, read_calls
 from flowzoo.envs.workflows.reasoner_python import PYTHON
 
 

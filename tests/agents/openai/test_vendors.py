@@ -15,11 +15,9 @@ import pytest
 from endpoint import Answer, Endpoint, chat, serving
 
 from flowzoo.agents.openai import policy as openai
-from flowzoo.agents.openai.cache import AnswerCache
 from flowzoo.agents.openai.endpoint import Endpoint as Server
 from flowzoo.agents.openai.endpoint import read_endpoints
-from flowzoo.agents.openai.pace import Pace
-from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy
+from flowzoo.agents.openai.policy import AnswerCache, EndpointError, OpenAIPolicy, Pace
 from flowzoo.agents.policy import Completion, Request, Sampling
 from flowzoo.errors import DataError, UsageError
 

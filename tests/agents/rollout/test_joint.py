@@ -15,7 +15,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
 from flowzoo.agents.rollout.joint import JointRollout, JointSettings, joint_actions, split_budget
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Outcome, RoleScore, Workflow, make_workflow
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 from tests.agents.rollout.numbers import Numbers
 

@@ -18,7 +18,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Graded, Outcome, Problem, Workflow, WorkflowError
 from flowzoo.envs.api.registry import WORKFLOWS, make_env, make_workflow
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 
 SIZES: list[int] = []

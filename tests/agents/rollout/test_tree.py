@@ -31,7 +31,7 @@ from flowzoo.envs import (
     make_workflow,
 )  # fmt: skip
 from flowzoo.envs.episode.recording import state_hashes
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int
 from tests.agents.rollout.numbers import Numbers

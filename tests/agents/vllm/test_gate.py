@@ -5,7 +5,7 @@ import random
 import threading
 import time
 
-from flowzoo.agents.vllm.gate import WeightsGate
+from flowzoo.agents.vllm.engine import WeightsGate
 
 
 class Changing:

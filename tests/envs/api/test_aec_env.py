@@ -16,7 +16,7 @@ import pytest
 from flowzoo.envs import Ask, Grade, Graded, Guard, Outcome, Problem, WorkflowEnv
 from flowzoo.envs.api.registry import make_env, make_workflow
 from flowzoo.envs.episode.faults import WorkflowError
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import EnvironmentBusyError, UsageError
 from tests.envs.playing import toy
 

@@ -29,8 +29,8 @@ from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.envs.tasks import SPLITS, make_task
 from flowzoo.envs.tasks.code.task import CodeTask
-from flowzoo.envs.tasks.math.task import MathTask
-from flowzoo.envs.tasks.search.task import SearchTask
+from flowzoo.envs.tasks.math import MathTask
+from flowzoo.envs.tasks.search import SearchTask
 from flowzoo.envs.workflows.single import Single
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -452,7 +452,7 @@ def test_an_environment_that_overruns_its_budget_or_pays_for_it_is_caught(monkey
         patch.setattr(Episode, "_open_phase", unbounded)
         with pytest.raises(AssertionError, match="an agent was asked 2 times under max_cycles=1"):
             suite.check_budget(workflow)
-    monkeypatch.setattr("flowzoo.envs.testing.runs.record", lambda episode: PAID)
+    monkeypatch.setattr("flowzoo.envs.testing.workflow_checks.record", lambda episode: PAID)
     with pytest.raises(AssertionError, match=r"a truncated episode paid \{1\.0\}"):
         suite.check_budget(workflow)
 

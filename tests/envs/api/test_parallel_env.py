@@ -12,7 +12,7 @@ from flowzoo import writing_pair_v0
 from flowzoo.envs import Ask, Outcome, Workflow, make_workflow
 from flowzoo.envs.api.parallel import ParallelWorkflowEnv
 from flowzoo.envs.api.registry import PARALLEL, workflow_class
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 
 

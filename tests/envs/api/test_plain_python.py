@@ -19,7 +19,7 @@ from flowzoo.envs import SampledReply, make_env, make_workflow
 from flowzoo.envs.api import aec
 from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.envs.tasks import make_task
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.workflows.voting import Voting
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int
@@ -143,7 +143,7 @@ def test_python_m_flowzoo_is_the_command():
 def test_settings_of_a_run_take_classes():
     config = TrainConfig(workflow=Voting, task=MathTask)  # type: ignore[arg-type]
     assert config.workflow == "flowzoo.envs.workflows.voting:Voting"
-    assert config.task == "flowzoo.envs.tasks.math.task:MathTask"
+    assert config.task == "flowzoo.envs.tasks.math:MathTask"
     assert "/" not in config.directory.name
     assert ":" not in config.directory.name
     assert type(make_workflow(config.workflow, config.task)) is Voting

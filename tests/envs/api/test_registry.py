@@ -17,7 +17,7 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import make_env, make_workflow
 from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 from flowzoo.envs.api.solo import SoloEnv
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.workflows.single import Single
 from flowzoo.envs.workflows.voting import Voting
 from flowzoo.errors import UsageError

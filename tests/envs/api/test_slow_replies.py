@@ -13,7 +13,7 @@ import pytest
 
 from flowzoo.envs import Ask, Outcome, Workflow
 from flowzoo.envs.api.registry import make_workflow
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import check_task, check_workflow, slow_replies
 from flowzoo.envs.testing.slow_replies import time_limit
 

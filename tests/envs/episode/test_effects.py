@@ -7,7 +7,7 @@ import pytest
 
 from flowzoo.envs import EquivalenceClasses, Grade, Graded
 from flowzoo.envs.episode.effects import resolve
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 
 

@@ -27,7 +27,7 @@ from flowzoo.envs import (
 from flowzoo.envs.api.registry import make_workflow
 from flowzoo.envs.episode.faults import WorkflowError
 from flowzoo.envs.episode.recording import record, state_hash
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import advance, check_workflow, play_out
 from flowzoo.errors import UsageError
 from tests.envs.playing import echo, start, toy

@@ -10,7 +10,7 @@ import pytest
 
 from flowzoo.envs import Ask, Episode, InterimScore, Outcome, Workflow, WorkflowError, make_workflow
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import advance
 from flowzoo.seeding import key_rng
 

@@ -18,7 +18,7 @@ import pytest
 from flowzoo.envs import Ask, Episode, EquivalenceClasses, Grade, Graded, Outcome, Problem
 from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import advance, play_out
 from flowzoo.errors import DivergedError
 from tests.envs.playing import echo, toy

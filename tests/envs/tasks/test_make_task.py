@@ -8,7 +8,7 @@ import pytest
 
 from flowzoo.envs.script import Graded
 from flowzoo.envs.tasks import SPLITS, TASKS, make_task, register_task, split_of
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.tasks.task import is_in
 from flowzoo.errors import UsageError
 from tests.tables import read_tables
@@ -63,7 +63,7 @@ def test_an_instance_is_in_its_own_split_and_in_all() -> None:
 
 
 def test_registration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "sums", "flowzoo.envs.tasks.math.task:MathTask")
+    monkeypatch.setitem(TASKS, "sums", "flowzoo.envs.tasks.math:MathTask")
     assert isinstance(make_task("sums"), MathTask)
     with pytest.raises(UsageError, match="registered already"):
         register_task("math", "elsewhere:Task")

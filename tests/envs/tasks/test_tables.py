@@ -13,7 +13,7 @@ import pytest
 
 from flowzoo.commands.problems import ProblemOptions, build_workflow
 from flowzoo.envs.tasks import make_task
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import DataError
 from tests.tables import read_tables
 

@@ -9,7 +9,7 @@ import pytest
 
 from flowzoo.envs.tasks import SPLITS, make_task, split_of
 from flowzoo.envs.tasks import rows as task_files
-from flowzoo.envs.tasks.math.task import MathTask, wrong_answer
+from flowzoo.envs.tasks.math import MathTask, wrong_answer
 from flowzoo.errors import DataError, MissingExtraError, UsageError
 from tests.envs.playing import write_rows as write
 from tests.tables import read_tables, shared_file

@@ -11,7 +11,7 @@ from flowzoo.cli import main
 from flowzoo.envs import make_env, make_workflow
 from flowzoo.envs.api.registry import WORKFLOWS, workflow_class
 from flowzoo.envs.tasks import TASKS, task_class
-from flowzoo.envs.tasks.math.task import MathTask
+from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.tasks.task import KINDS
 from flowzoo.errors import UsageError
 

@@ -10,7 +10,7 @@ from flowzoo.envs import Ask, Episode, Outcome, Workflow, make_workflow, testing
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.script import Found, Grade, Graded, Passage, Search
-from flowzoo.envs.tasks.search.task import SearchTask
+from flowzoo.envs.tasks.search import SearchTask
 from flowzoo.envs.workflows.search_team import harmless, read_query, read_verdict
 from flowzoo.errors import RetrieverError, UsageError
 from tests.envs.playing import play_experts, write_rows

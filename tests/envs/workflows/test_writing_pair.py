@@ -3,8 +3,8 @@
 import pytest
 
 from flowzoo.envs import Episode, make_workflow
-from flowzoo.envs.tasks.math.task import MathTask
-from flowzoo.envs.tasks.writing.task import split_texts
+from flowzoo.envs.tasks.math import MathTask
+from flowzoo.envs.tasks.writing import split_texts
 from flowzoo.errors import UsageError
 from tests.envs.playing import play_turns
 

@@ -4,8 +4,8 @@ import pytest
 
 from flowzoo.reward import score_batch
 from flowzoo.reward.math.clean import clean
-from flowzoo.reward.math.numeric.probe import proportional, same_function
 from flowzoo.reward.math.parser import AnswerSyntaxError, parse_scalar
+from flowzoo.reward.math.probe import proportional, same_function
 from flowzoo.reward.math.tokens import tokenize
 from flowzoo.reward.math.tree import AnswerTooLargeError, ExprNode
 from tests.tables import read_tables

@@ -6,7 +6,7 @@ from statistics import mean
 
 import pytest
 
-from flowzoo.envs.tasks.writing.task import draw
+from flowzoo.envs.tasks.writing import draw
 from flowzoo.reward.text.grounding import grounding, pair_grounding, read_source
 from flowzoo.reward.text.writing import FUNCTION_WORDS, sentences, stem, structure, words
 

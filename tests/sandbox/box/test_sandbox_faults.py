@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox import choose, local
+from flowzoo.sandbox import local
+from flowzoo.sandbox import sandbox as api
 from flowzoo.sandbox.backends import Backend, BoxError
 from flowzoo.sandbox.box import box
 from flowzoo.sandbox.box import run as box_run
@@ -199,7 +200,7 @@ def test_auto_fails_closed_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(name: str, options: object, packages: object) -> Backend:
         raise BoxError(f"no {name} here.")
 
-    monkeypatch.setattr(choose, "make_backend", refuse)
+    monkeypatch.setattr(api, "make_backend", refuse)
     with Sandbox() as sandbox:
         for _ in range(2):
             with pytest.raises(UsageError, match="untrusted code is not run") as caught:
@@ -214,16 +215,16 @@ def test_auto_fails_closed_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None
 def test_auto_takes_the_next_tier(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "_logged", set())
+    monkeypatch.setattr(api, "_logged", set())
     caplog.set_level(logging.INFO, "flowzoo.sandbox")
-    make = choose.make_backend
+    make = api.make_backend
 
     def no_docker(name: str, options: object, packages: object) -> Backend:
         if name == "docker":
             raise BoxError("no engine")
         return make(name, {})
 
-    monkeypatch.setattr(choose, "make_backend", no_docker)
+    monkeypatch.setattr(api, "make_backend", no_docker)
     with Sandbox() as sandbox:
         assert sandbox.run_sync([Program("x")], [ECHO])[0].tier == "namespaces"
         assert sandbox.describe()["asked"] == "auto"
@@ -233,7 +234,7 @@ def test_auto_takes_the_next_tier(
 def test_the_trust_level_is_stated_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "_logged", set())
+    monkeypatch.setattr(api, "_logged", set())
     caplog.set_level(logging.INFO, "flowzoo.sandbox")
     for _ in range(2):
         with Sandbox("unsafe") as sandbox:

@@ -18,8 +18,8 @@ import pytest
 
 from flowzoo.errors import FlowzooError, UsageError
 from flowzoo.sandbox.box import run as box_run
+from flowzoo.sandbox.docker import boxes as docker_boxes
 from flowzoo.sandbox.docker import image as docker_image
-from flowzoo.sandbox.docker import reaper as docker_reaper
 from flowzoo.sandbox.docker import rootfs as docker_rootfs
 from flowzoo.sandbox.docker.boxes import Demultiplexer, DockerBackend
 from flowzoo.sandbox.docker.container import container_config, profile
@@ -42,7 +42,7 @@ def client(docker: str) -> Iterator[Any]:
 
 
 def ours(client: Any, nonce: str) -> list[Any]:
-    labels = {"label": f"{docker_reaper.NONCE}={nonce}"}
+    labels = {"label": f"{docker_boxes.NONCE}={nonce}"}
     return client.api.containers(all=True, filters=labels)
 
 
@@ -192,8 +192,8 @@ async def test_a_cancelled_start_leaves_nothing(
 def test_killed_containers_lose_no_program(
     client: Any, first_hang: list[box_run.Box], soon: Callable[..., bool]
 ):
-    owner = docker_reaper.owner_labels("")[docker_reaper.OWNER]
-    labels = {"label": f"{docker_reaper.OWNER}={owner}"}
+    owner = docker_boxes.owner_labels("")[docker_boxes.OWNER]
+    labels = {"label": f"{docker_boxes.OWNER}={owner}"}
     with Sandbox("docker", workers=2) as sandbox, ThreadPoolExecutor(1) as threads:
         work = threads.submit(sandbox.run_sync, [HONEST] * 6, [[TEST]] * 6, PATIENT)
         assert soon(lambda: len(first_hang) == 2)
@@ -266,17 +266,17 @@ def test_a_fork_leaves_the_owners_containers_alone(client: Any):
 def test_sweep_takes_the_orphans_alone(client: Any, monkeypatch: pytest.MonkeyPatch):
     backend = DockerBackend()
     # Or another process that starts a backend just now would sweep them first.
-    monkeypatch.setattr(docker_reaper, "machine_id", lambda: f"machine of {backend.nonce}")
-    living = docker_reaper.owner_labels(backend.nonce)
-    born = living[docker_reaper.OWNER].split()[1]
-    dead = {**living, docker_reaper.OWNER: f"{os.getpid()} {int(born) - 1}"}  # the id came again
-    elsewhere = {**dead, docker_reaper.MACHINE: "another machine"}
+    monkeypatch.setattr(docker_boxes, "machine_id", lambda: f"machine of {backend.nonce}")
+    living = docker_boxes.owner_labels(backend.nonce)
+    born = living[docker_boxes.OWNER].split()[1]
+    dead = {**living, docker_boxes.OWNER: f"{os.getpid()} {int(born) - 1}"}  # the id came again
+    elsewhere = {**dead, docker_boxes.MACHINE: "another machine"}
     ids = {}
     for name, labels in (("mine", living), ("dead", dead), ("elsewhere", elsewhere)):
         config = container_config(backend.image.id, labels)
         ids[name] = client.api.create_container_from_config(config)["Id"]
     try:
-        assert docker_reaper.remove_orphans(client) == 1
+        assert docker_boxes.remove_orphans(client) == 1
         left = {row["Id"] for row in ours(client, backend.nonce)}
         assert left == {ids["mine"], ids["elsewhere"]}
     finally:
@@ -286,13 +286,13 @@ def test_sweep_takes_the_orphans_alone(client: Any, monkeypatch: pytest.MonkeyPa
 
 def test_birth_knows_the_living_and_the_dead():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    born = docker_reaper.process_start_time(child.pid)
+    born = docker_boxes.process_start_time(child.pid)
     assert born is not None
-    assert born == docker_reaper.process_start_time(child.pid)
+    assert born == docker_boxes.process_start_time(child.pid)
     child.kill()
     child.wait()
     child.communicate()
-    assert docker_reaper.process_start_time(child.pid) is None
+    assert docker_boxes.process_start_time(child.pid) is None
 
 
 def test_an_image_that_is_not_there(docker: str):

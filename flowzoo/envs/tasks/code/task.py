@@ -35,9 +35,10 @@ from flowzoo.envs.tasks.code.family import (
     nothing,
     wrong_program,
 )
-from flowzoo.envs.tasks.code.files import (
+from flowzoo.envs.tasks.code.layouts import (
     LEAST_OUTPUT,
     CodeLayout,
+    CodeRow,
     check_packages_of,
     code_rows,
     failing_references,
@@ -45,8 +46,8 @@ from flowzoo.envs.tasks.code.files import (
     output_room,
     usable_source,
     warn_of_vacuous,
+    with_prelude,
 )
-from flowzoo.envs.tasks.code.layouts import CodeRow, with_prelude
 from flowzoo.envs.tasks.code.problems import LEVELS, draw, family_named
 from flowzoo.envs.tasks.rows import (
     Columns,
@@ -60,8 +61,7 @@ from flowzoo.envs.tasks.rows import (
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels, run_programs
 from flowzoo.errors import UsageError, check_choice
 from flowzoo.reward.code.score import Scoring, code_sandbox, extract_code, score_programs
-from flowzoo.sandbox.packages import check_packages
-from flowzoo.sandbox.program import Limits, Program, Test
+from flowzoo.sandbox.program import Limits, Program, Test, check_packages
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 

@@ -30,15 +30,17 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from flowzoo.envs.settings import check_number, check_whole
-from flowzoo.envs.tasks.games.actions import MOVES, moves_of, written
 from flowzoo.envs.tasks.games.game import (
+    MOVES,
     START,
     GameInstance,
     GameResult,
     MoveGame,
     Tile,
     compile_in,
+    moves_of,
     pack_lists,
+    written,
 )
 from flowzoo.envs.tasks.task import Problem, Scene
 from flowzoo.errors import UsageError

@@ -33,8 +33,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from flowzoo.envs.settings import check_number, check_whole
-from flowzoo.envs.tasks.games.actions import MOVES, written
 from flowzoo.envs.tasks.games.game import (
+    MOVES,
     START,
     GameInstance,
     GameResult,
@@ -42,6 +42,7 @@ from flowzoo.envs.tasks.games.game import (
     Tile,
     compile_in,
     pack_lists,
+    written,
 )
 from flowzoo.envs.tasks.task import Problem, Scene, is_in
 from flowzoo.errors import UsageError

@@ -31,15 +31,17 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from flowzoo.envs.settings import check_whole
-from flowzoo.envs.tasks.games.actions import LONGEST_LIST, json_list, written
 from flowzoo.envs.tasks.games.game import (
+    LONGEST_LIST,
     START,
     Game,
     GameInstance,
     GameResult,
     check_square,
     compile_in,
+    json_list,
     pack_lists,
+    written,
 )
 from flowzoo.envs.tasks.task import Problem, Scene, split_of
 from flowzoo.envs.text import visible

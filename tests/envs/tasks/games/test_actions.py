@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowzoo.envs.tasks.games.actions import (
+from flowzoo.envs.tasks.games.game import (
     MOST_ACTIONS,
     are_moves,
     join_lists,

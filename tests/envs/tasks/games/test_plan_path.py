@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowzoo.envs.tasks import Problem, make_task
-from flowzoo.envs.tasks.games.actions import MOVES, moves_of, written
+from flowzoo.envs.tasks.games.game import MOVES, moves_of, written
 from flowzoo.envs.tasks.games.plan_path import distances, neighbor
 
 SMALL = Problem(

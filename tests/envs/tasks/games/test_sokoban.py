@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowzoo.envs.tasks import Problem, make_task
-from flowzoo.envs.tasks.games.actions import MOVES, moves_of, written
+from flowzoo.envs.tasks.games.game import MOVES, moves_of, written
 from flowzoo.envs.tasks.games.sokoban import SokobanLevel, bare, level_of
 
 BOARD = "#####\n#@--#\n#-$.#\n#---#\n#####"

@@ -1,0 +1,350 @@
+"""Transcripts for people: text (`ansi`), color in a terminal (`human`), pictures (`rgb_array`)."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.recording import answered_turns, episode_rewards
+from flowzoo.envs.episode.turn import Turn
+from flowzoo.envs.script import (
+    Found,
+    Judge,
+    Judged,
+    Ran,
+    Reply,
+    Run,
+    Search,
+    ToolResult,
+    UseTool,
+)
+from flowzoo.errors import need_module
+from flowzoo.extras import is_installed
+
+if TYPE_CHECKING:
+    from PIL.ImageFont import FreeTypeFont
+    from rich.console import Console
+    from rich.text import Text
+
+    from flowzoo.envs.tasks.task import Scene
+
+
+MOST_FRAMES = 60  # moves of a turn that are shown one by one; of a longer one only the end
+
+
+def drawn(scene: Scene) -> Text:
+    """A scene as text with styles, indented."""
+    from rich.text import Text
+
+    text = Text()
+    for number, row in enumerate(scene):
+        text.append("\n  " if number else "  ")
+        for tile, style in row:
+            text.append(tile, style=style)
+    return text
+
+
+def print_moved(
+    episode: Episode, before: list[Reply], reply: Reply, out: Console, pace: float
+) -> None:
+    """Draw what `reply` did to the world, if it did anything."""
+    workflow, problem = episode.workflow, episode.problem
+    then, now = workflow.world(before), workflow.world([*before, reply])
+    if now is None or now == then:
+        return
+    frames = workflow.task.frames(then, now) if pace > 0 else []
+    end = workflow.task.scene(problem, now)
+    if end is None:
+        return
+    if frames and len(frames) <= MOST_FRAMES:
+        from rich.live import Live
+
+        with Live(console=out, auto_refresh=False, transient=True) as live:
+            for frame in frames:
+                scene = workflow.task.scene(problem, frame)
+                if scene is not None:
+                    live.update(drawn(scene), refresh=True)
+                time.sleep(pace)
+    out.print(drawn(end))
+
+
+def remarks(episode: Episode, phase: int) -> list[str]:
+    """Lines about the programs, searches and verdicts that followed the replies of `phase`."""
+    # Runs on tests are left out: some of them are ground truth.
+    turns = [turn for turn in episode.turns if turn.phase == phase]
+    later = [turn.logged for turn in episode.turns if turn.phase == phase + 1]
+    start = turns[0].logged + len(turns)
+    before = sum(not isinstance(entry, str) for entry in episode.log[:start])
+    results = episode.log[start : later[0] if later else None]
+    effects = episode.requested[before : before + len(results)]
+    lines: list[str] = []
+    for effect, result in zip(effects, results, strict=True):
+        if isinstance(effect, Search) and isinstance(result, Found):
+            lines += [f"found: {passage.text}" for passage in result.passages] or ["nothing found"]
+        elif isinstance(effect, Run) and isinstance(result, Ran) and not effect.tests:
+            lines.append(of_program(result))
+        elif isinstance(effect, UseTool) and isinstance(result, ToolResult):
+            lines.append(f"{effect.call.name}: {result.text}")
+        elif isinstance(effect, Judge) and isinstance(result, Judged):
+            verdict = "unreadable" if result.score is None else f"{result.score:.3g}"
+            lines.append(f"judge on {effect.of.agent}, {effect.name or effect.question}: {verdict}")
+    return lines
+
+
+def of_program(ran: Ran) -> str:
+    """Output of a program that was run once, or the way it failed."""
+    output = " ".join(ran.output.split())
+    if ran.status == "AC":
+        return f"the program printed: {output}" if output else "the program printed nothing"
+    detail = ran.cases[0].detail if ran.cases else ""
+    return f"the program failed: {ran.status}{', ' if detail else ''}{' '.join(detail.split())}"
+
+
+COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+LONGEST = 2_000  # characters of one text shown; the middle of a longer one is left out, and said so
+SHORT = 200  # characters of an answer or a remark of one line
+_PLAIN = 60  # characters of a reading that is repeated below its reply
+NARROW = 80  # characters of a verdict on one line; a longer one has a line for each part
+
+
+def printable(text: str, most: int = LONGEST) -> str:
+    """`text` without what a terminal would obey or refuse, its middle cut out if it is long."""
+    if len(text) > most:
+        half = most // 2
+        text = f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else f"\\u{ord(char):04x}" for char in text
+    )
+
+
+def verdict(episode: Episode) -> str:
+    """Summary of a finished episode: one line, or more if it would be long."""
+    settled = episode_rewards(episode)
+    answer = episode.finished().answer
+    parts = [_with_name("answer", answer) if answer is not None else "no answer"]
+    if episode.truncated:
+        parts = ["cut off by max_cycles"]
+    parts += [_with_name("gold", episode.problem.gold), f"score {settled.score:g}"]
+    line = "; ".join(parts)
+    return "\n".join(parts) if "\n" in line or len(line) > NARROW else line
+
+
+def facts_line(episode: Episode) -> str:
+    """The workflow's facts about a finished episode, in one line."""
+    facts = episode.finished().facts
+    values = {k: f"{v:.3g}" if isinstance(v, float) else str(v) for k, v in facts.items()}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _with_name(name: str, text: str) -> str:
+    # `name text`, or the text below its name where it has several lines.
+    several = "\n" in text
+    text = printable(text, LONGEST if several else SHORT)
+    return f"{name}:\n{text}" if several else f"{name} {text}"
+
+
+def to_ansi(episode: Episode) -> str:
+    """The transcript as plain text: who was asked what, and what it replied."""
+    lines = [f"{episode.workflow.name} · {episode.problem.id}", printable(episode.problem.text)]
+    for turn in episode.turns:
+        lines.append(f"--- {turn.agent} (phase {turn.phase}, turn {turn.turn})")
+        lines += [f"{m['role']}: {printable(m['content'])}" for m in turn.messages]
+        lines.append(f"> {printable(turn.said) if turn.reply else '…'}")
+    if episode.done:
+        lines.append(f"=== {verdict(episode)}")
+    return "\n".join(lines)
+
+
+def print_new(
+    episode: Episode,
+    printed: int,
+    console: Console | None = None,
+    prompts: bool = False,
+    pace: float = 0.0,
+) -> int:
+    """Print the answered turns from number `printed` on, and the verdict once done."""
+    from rich.console import Console
+    from rich.text import Text
+
+    out = console or Console()
+    turns = answered_turns(episode)
+    if printed == 0:
+        out.rule(Text(f"{episode.workflow.name} · {episode.problem.id}"))
+        scene = episode.workflow.task.scene(episode.problem)
+        text = Text(printable(episode.problem.text), style="bold")
+        out.print(text if scene is None else drawn(scene))
+        printed = 1
+    for turn, reply in turns[printed - 1 :]:
+        if turn.slot == 0 and turn.phase > 0:
+            _print_remarks(episode, turn.phase - 1, out)
+        _print_turn(episode, turn, reply, out, prompts)
+        print_moved(episode, [earlier for _, earlier in turns[: printed - 1]], reply, out, pace)
+        printed += 1
+    if episode.done and printed == len(turns) + 1:
+        _print_end(episode, out)
+        printed += 1
+    return printed
+
+
+def _print_end(episode: Episode, out: Console) -> None:
+    from rich.text import Text
+
+    if episode.turns:
+        _print_remarks(episode, episode.turns[-1].phase, out)
+    good = (episode.finished().score or 0.0) > 0  # a custom reward does not change this
+    out.print(Text(verdict(episode), style="bold green" if good else "bold red"))
+    if episode.finished().facts:
+        out.print(Text(printable(facts_line(episode)), style="dim"))
+
+
+def _print_remarks(episode: Episode, phase: int, out: Console) -> None:
+    from rich.text import Text
+
+    for line in remarks(episode, phase):
+        out.print(Text(f"  {printable(line, SHORT)}", style="dim italic"))
+
+
+def _print_turn(episode: Episode, turn: Turn, reply: Reply, out: Console, prompts: bool) -> None:
+    from rich.panel import Panel
+    from rich.text import Text
+
+    role = episode.workflow.agents[turn.agent][0]
+    roles = list(episode.workflow.role_counts())
+    color = COLORS[roles.index(role) % len(COLORS)]
+    if prompts:
+        for message in turn.messages:
+            out.print(Text(f"{message['role']}: {printable(message['content'])}", style="dim"))
+    out.print(
+        Panel(
+            Text(printable(turn.said)),
+            title=Text(turn.agent, style=f"bold {color}"),
+            subtitle=Text(_reading(reply), style="dim"),
+            title_align="left",
+            subtitle_align="right",
+            border_style=color,
+        )
+    )
+
+
+def _reading(reply: Reply) -> str:
+    value = reply.strict
+    if value is None:
+        return "unreadable"
+    if isinstance(value, bool):
+        return f"read as {'yes' if value else 'no'}"
+    text = str(value)
+    if len(text) > _PLAIN or "\n" in text:
+        return "" if text in reply.text else f"read as {len(text)} characters"
+    lines = [line.strip() for line in reply.text.splitlines()]
+    return "" if text in lines else f"read as {printable(text)}"
+
+
+# Pixels of a picture: even, as video codecs want them, and the same for every episode.
+WIDTH, HEIGHT = 960, 720
+MARGIN, SIZE, LEADING = 16, 14, 18  # pixels around the text; of a letter; from line to line
+
+NEEDED = ("matplotlib", "PIL")  # modules that draw; the first has the font
+
+RGB = {
+    "plain": (212, 212, 212),
+    "dim": (128, 128, 128),
+    "ground": (24, 24, 27),
+    "cyan": (86, 196, 214),
+    "magenta": (214, 126, 214),
+    "yellow": (222, 196, 96),
+    "green": (120, 204, 120),
+    "blue": (120, 160, 240),
+    "red": (236, 110, 110),
+}
+
+
+class TextLine(NamedTuple):
+    """A line of a picture: its text, and the name of its color in `RGB`."""
+
+    text: str
+    color: str
+
+
+def can_draw() -> bool:
+    """Return whether what draws pictures is installed."""
+    return all(is_installed(module) for module in NEEDED)
+
+
+@lru_cache(maxsize=1)
+def picture_font() -> FreeTypeFont:
+    """The font of all pictures."""
+    for module in NEEDED:
+        need_module(module, 'render_mode="rgb_array"')
+    from PIL import ImageFont
+
+    # A font that matplotlib ships: the same picture on every machine, boards in line, and letters
+    # for mathematics, Greek and Cyrillic.
+    matplotlib = find_spec("matplotlib")
+    assert matplotlib is not None
+    assert matplotlib.origin is not None
+    folder = Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf"
+    return ImageFont.truetype(str(folder / "DejaVuSansMono.ttf"), SIZE)
+
+
+def to_array(episode: Episode) -> np.ndarray:
+    """The newest lines of the transcript: uint8 of shape (HEIGHT, WIDTH, 3), red, green, blue."""
+    font = picture_font()
+    from PIL import Image, ImageDraw
+
+    columns = int((WIDTH - 2 * MARGIN) / font.getlength("M"))
+    rows = (HEIGHT - 2 * MARGIN) // LEADING
+    head, *body = [part for line in picture_lines(episode) for part in fold(line, columns)]
+    visible_lines = [head, *body[-(rows - 1) :]]
+    picture = Image.new("RGB", (WIDTH, HEIGHT), RGB["ground"])
+    draw: Any = ImageDraw.Draw(picture)
+    for row, (text, color) in enumerate(visible_lines):
+        draw.text((MARGIN, MARGIN + row * LEADING), text, RGB[color], font)
+    return np.array(picture)
+
+
+def picture_lines(episode: Episode) -> list[TextLine]:
+    """The transcript so far, in lines of any length."""
+    roles = list(episode.workflow.role_counts())
+    lines = [TextLine(f"{episode.workflow.name} · {episode.problem.id}", "dim")]
+    lines += _all(printable(episode.problem.text), "plain")
+    for turn in episode.turns:
+        if turn.slot == 0 and turn.phase > 0:
+            lines += _remarks(episode, turn.phase - 1)
+        role = episode.workflow.agents[turn.agent][0]
+        lines.append(TextLine("", "plain"))
+        lines.append(TextLine(turn.agent, COLORS[roles.index(role) % len(COLORS)]))
+        lines += _all(printable(turn.said), "plain", "  ") if turn.reply else [_WAITING]
+    if episode.done:
+        if episode.turns:
+            lines += _remarks(episode, episode.turns[-1].phase)
+        color = "green" if (episode.finished().score or 0.0) > 0 else "red"
+        lines += [TextLine("", "plain"), *_all(verdict(episode), color)]
+        lines += _all(printable(facts_line(episode)), "dim")
+    return lines
+
+
+_WAITING = TextLine("  …", "dim")
+
+
+def _all(text: str, color: str, indent: str = "") -> list[TextLine]:
+    return [TextLine(indent + line, color) for line in text.split("\n")]
+
+
+def _remarks(episode: Episode, phase: int) -> list[TextLine]:
+    return [TextLine(f"  {printable(line, SHORT)}", "dim") for line in remarks(episode, phase)]
+
+
+def fold(line: TextLine, columns: int) -> list[TextLine]:
+    """A line in pieces of at most `columns` characters, its spaces kept."""
+    text = line.text.expandtabs(4)
+    if len(text) <= columns:
+        return [TextLine(text, line.color)]
+    pieces = textwrap.wrap(text, columns, drop_whitespace=False, replace_whitespace=False)
+    return [TextLine(piece, line.color) for piece in pieces]

@@ -1,1 +1,0 @@
-"""Transcripts for people: text, color in a terminal, boards move by move."""

@@ -1,0 +1,604 @@
+r"""The task `math`: problems with one final answer, generated or from a file.
+
+| | |
+|---|---|
+| Creation | `make_task("math", level=2)`, `make_task("math", data="test.jsonl")` |
+| Problems | endless in five levels, or the rows of a file |
+| Prompt | the statement, then `Put the final answer in \boxed{}.` |
+| Answer | strict: last balanced box; lenient: `####`, answer phrase, last number |
+| Score | 1 if equal to the reference by `score_batch` and not copied from the problem, else 0 |
+
+Version history: v0, first release.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+
+from flowzoo.envs.script import Graded
+from flowzoo.envs.tasks.rows import (
+    Columns,
+    DataSource,
+    DataTask,
+    check_either,
+    check_layout,
+    data_source,
+    first,
+    no_layout,
+    objects,
+    read_columns,
+    text_of,
+)
+from flowzoo.envs.tasks.task import Problem, is_in, read_levels
+from flowzoo.errors import DataError, check_choice
+from flowzoo.reward import MathOptions, equivalence_classes, extract, is_gradable, score_batch
+from flowzoo.sandbox.tier import SandboxName
+from flowzoo.seeding import key_rng
+
+
+# Generated problems in five levels, each with its worked solution:
+#
+# 1. a product of digits plus or minus a number, all results in 0..99 (`Compute 12+7*8.`; 15,000
+#    instances)
+# 2. two to four operations on larger numbers
+# 3. linear equations in one unknown
+# 4. sums of fractions, quadratic equations, systems of two linear equations
+# 5. number theory: gcd, lcm, powers modulo n, counting divisors
+#
+# A solution is a chain of short steps, `7*8=56. 12+56=68. \boxed{68}`: within reach of a model of a
+# million parameters. With a `StepMistake`, the same generator makes one wrong step and goes on from
+# it: a plausible wrong solution. Random draws never depend on a mistake.
+@dataclass(frozen=True, slots=True)
+class StepMistake:
+    """An error of `delta` in step `step` (from 0) of a solution."""
+
+    step: int
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class MathInstance:
+    """A generated problem: statement, final answer and worked solution of `steps` steps."""
+
+    text: str
+    gold: str
+    solution: str
+    steps: int
+
+
+@dataclass(slots=True)
+class SolutionWriter:
+    """Writes the steps of a solution, with the mistake if there is one."""
+
+    mistake: StepMistake | None = None
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def step(self, before: str, value: int, after: str = "") -> int:
+        """Write `before`, the value (wrong if this is the step of the mistake) and `after`."""
+        if self.mistake is not None and self.mistake.step == self.count:
+            value += self.mistake.delta
+        self.count += 1
+        self.lines.append(f"{before}{value}{after}.")
+        return value
+
+    def instance(self, text: str, answer: int | str) -> MathInstance:
+        """The finished instance; `answer` is what the chain arrived at."""
+        solution = " ".join([*self.lines, f"\\boxed{{{answer}}}"])
+        return MathInstance(text, str(answer), solution, self.count)
+
+
+LevelGenerator = Callable[[random.Random, SolutionWriter], MathInstance]
+
+
+def _level_1(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    kind, a, b = rng.randrange(4), rng.randint(2, 9), rng.randint(2, 9)
+    product = a * b
+    low, high = ((1, 99 - product), (1, 99 - product), (1, product), (product, 99))[kind]
+    c = rng.randint(low, high)
+    return _product_and(chain, ("c+p", "p+c", "p-c", "c-p")[kind], a, b, c)
+
+
+def _product_and(chain: SolutionWriter, form: str, a: int, b: int, c: int) -> MathInstance:
+    # In `form` p is the product of a and b.
+    numbers = {"c": c, "p": chain.step(f"{a}*{b}=", a * b)}
+    texts = {"c": str(c), "p": f"{a}*{b}"}
+    left, sign, right = form
+    result = numbers[left] + numbers[right] if sign == "+" else numbers[left] - numbers[right]
+    answer = chain.step(f"{numbers[left]}{sign}{numbers[right]}=", result)
+    return chain.instance(f"Compute {texts[left]}{sign}{texts[right]}.", answer)
+
+
+def _level_2(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    return rng.choice((_two_operations, _four_operations))(rng, chain)
+
+
+def _two_operations(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    kind = rng.choices(range(6), weights=(18, 18, 18, 18, 20, 8))[0]
+    a, b, c, d = rng.randint(1, 99), rng.randint(2, 9), rng.randint(2, 12), rng.randint(2, 12)
+    e, f, g = rng.randint(2, 12), rng.randint(1, 20), rng.randint(1, 20)
+    if kind < 4:
+        first = a + 100 if kind == 2 else a
+        return _product_and(chain, ("c+p", "p-c", "c-p", "p+c")[kind], b, c, first)
+    if kind == 4:
+        left, right = chain.step(f"{d}*{c}=", d * c), chain.step(f"{b}*{e}=", b * e)
+        text = f"Compute {d}*{c}+{b}*{e}."
+        return chain.instance(text, chain.step(f"{left}+{right}=", left + right))
+    total = chain.step(f"{f}+{g}=", f + g)
+    return chain.instance(f"Compute ({f}+{g})*{b}.", chain.step(f"{total}*{b}=", total * b))
+
+
+def _four_operations(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    kind = rng.randrange(3)
+    a, b, c, d, e = (rng.randint(2, 30) for _ in range(5))
+    p, q = rng.randint(2, 12), rng.randint(2, 12)
+    if kind == 0:
+        left, right = chain.step(f"{a}*{p}=", a * p), chain.step(f"{b}*{q}=", b * q)
+        total = chain.step(f"{left}+{right}=", left + right)
+        text = f"Compute {a}*{p}+{b}*{q}-{e}."
+        return chain.instance(text, chain.step(f"{total}-{e}=", total - e))
+    if kind == 1:
+        total = chain.step(f"{a}+{b}=", a + b)
+        left, right = chain.step(f"{total}*{p}=", total * p), chain.step(f"{c}*{q}=", c * q)
+        text = f"Compute ({a}+{b})*{p}-{c}*{q}."
+        return chain.instance(text, chain.step(f"{left}-{right}=", left - right))
+    left, right = chain.step(f"{c}+{d}=", c + d), chain.step(f"{a}-{e}=", a - e)
+    product = chain.step(f"{p}*{left}=", p * left)
+    text = f"Compute {p}*({c}+{d})-({a}-{e})."
+    return chain.instance(text, chain.step(f"{product}-({right})=", product - right))
+
+
+def _level_3(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    # Linear equations; a step with a mistake may not divide evenly, then the chain rounds down.
+    kind = rng.randrange(3)
+    x, a, b, c = rng.randint(-15, 30), rng.randint(2, 12), rng.randint(1, 60), rng.randint(1, 9)
+    if kind == 0:
+        result = a * x + b
+        product = chain.step(f"{a}x={result}-{b}=", result - b)
+        text = f"Solve {a}x+{b}={result} for x."
+        return chain.instance(text, chain.step(f"x={product}/{a}=", product // a))
+    if kind == 1:
+        result = a * (x + b)
+        inner = chain.step(f"x+{b}={result}/{a}=", result // a)
+        text = f"Solve {a}(x+{b})={result} for x."
+        return chain.instance(text, chain.step(f"x={inner}-{b}=", inner - b))
+    right = a * x + b
+    text = f"Solve {a + c}x+{b}={c}x{right:+d} for x."
+    factor = chain.step(f"{a + c}-{c}=", a)
+    product = chain.step(f"{factor}x={right}-{b}=", right - b)
+    return chain.instance(text, chain.step(f"x={product}/{factor}=", product // (factor or 1)))
+
+
+def _level_4(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    return rng.choice((_fractions, _quadratic, _system))(rng, chain)
+
+
+def _fractions(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    b, d = rng.randint(2, 15), rng.randint(2, 15)
+    a, c = rng.randint(1, 3 * b), rng.randint(1, 3 * d)
+    left, right = chain.step(f"{a}*{d}=", a * d), chain.step(f"{c}*{b}=", c * b)
+    top, bottom = chain.step(f"{left}+{right}=", left + right), chain.step(f"{b}*{d}=", b * d)
+    shared = math.gcd(top, bottom) or 1
+    top, bottom = top // shared, bottom // shared
+    answer = str(top) if bottom == 1 else f"\\frac{{{top}}}{{{bottom}}}"
+    text = f"Compute {a}/{b}+{c}/{d}. Give a fraction in lowest terms."
+    return chain.instance(text, answer)
+
+
+def _quadratic(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    low = rng.randint(-12, 12)
+    high = low + rng.randint(1, 15)
+    total, product = low + high, low * high
+    text = f"Find the larger root of x^2{-total:+d}x{product:+d}=0."
+    root = chain.step(f"({total})^2-4*({product})=", total * total - 4 * product)
+    gap = chain.step("its root is ", math.isqrt(abs(root)))
+    return chain.instance(text, chain.step(f"(({total})+{gap})/2=", (total + gap) // 2))
+
+
+def _system(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    x, y, a, b = rng.randint(-9, 20), rng.randint(-9, 20), rng.randint(2, 9), rng.randint(1, 9)
+    first, second = a * x + b * y, x - y
+    text = f"Given {a}x+{b}y={first} and x-y={second}, find x+y."
+    total = chain.step(f"{a + b}y={first}-{a}*({second})=", first - a * second)
+    low = chain.step(f"y={total}/{a + b}=", total // (a + b))
+    high = chain.step(f"x={low}+({second})=", low + second)
+    return chain.instance(text, chain.step(f"x+y={high}+({low})=", high + low))
+
+
+def _level_5(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    return rng.choice((_gcd, _lcm, _power, _divisors))(rng, chain)
+
+
+def _euclid(chain: SolutionWriter, a: int, b: int) -> int:
+    while b:
+        a, b = b, chain.step(f"{a} mod {b}=", a % b)
+        b = max(b, 0)
+    return a
+
+
+def _gcd(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    shared = rng.randint(2, 40)
+    a, b = shared * rng.randint(2, 60), shared * rng.randint(2, 60)
+    a, b = max(a, b), min(a, b)
+    text = f"Find the greatest common divisor of {a} and {b}."
+    return chain.instance(text, _euclid(chain, a, b))
+
+
+def _lcm(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    shared = rng.randint(1, 12)
+    a, b = shared * rng.randint(2, 20), shared * rng.randint(2, 20)
+    a, b = max(a, b), min(a, b)
+    text = f"Find the least common multiple of {a} and {b}."
+    part = chain.step(f"{a}/{_euclid(chain, a, b)}=", a // math.gcd(a, b))
+    return chain.instance(text, chain.step(f"{part}*{b}=", part * b))
+
+
+def _power(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    base, exponent, modulus = rng.randint(2, 30), rng.randint(5, 99), rng.randint(7, 60)
+    value = chain.step(f"{base} mod {modulus}=", base % modulus)
+    start = value
+    for bit in bin(exponent)[3:]:
+        square = f"{value}^2" if bit == "0" else f"{value}^2*{start}"
+        power = value * value if bit == "0" else value * value * start
+        value = chain.step(f"{square} mod {modulus}=", power % modulus)
+    return chain.instance(f"Find the remainder of {base}^{exponent} divided by {modulus}.", value)
+
+
+def _divisors(rng: random.Random, chain: SolutionWriter) -> MathInstance:
+    number = rng.randint(12, 3000)
+    left, prime, count = number, 2, 1
+    while left > 1:
+        if prime * prime > left:
+            prime = left
+        exponent = 0
+        while left % prime == 0:
+            left, exponent = left // prime, exponent + 1
+        if exponent:
+            factor = exponent + 1
+            count = chain.step(f"{prime}^{exponent}: {count}*{factor}=", count * factor)
+        prime += 1
+    return chain.instance(f"How many positive divisors does {number} have?", count)
+
+
+LEVELS: dict[int, LevelGenerator] = {
+    1: _level_1,
+    2: _level_2,
+    3: _level_3,
+    4: _level_4,
+    5: _level_5,
+}
+
+
+def generate(level: int, rng: random.Random, mistake: StepMistake | None = None) -> MathInstance:
+    """One problem of `level` (1 to 5) drawn from `rng`; with `mistake`, its solution goes wrong."""
+    # The statement is the same with and without a mistake; `gold` is then the wrong final answer.
+    return LEVELS[level](rng, SolutionWriter(mistake))
+
+
+class WorkedProblem(NamedTuple):
+    """A problem with its answer and a solution in words."""
+
+    text: str
+    gold: str
+    solution: str
+
+
+WORKED = (
+    WorkedProblem(
+        "A bakery packs 12 rolls in a bag. Nora buys 4 bags for a party and 9 rolls are left over. "
+        "How many rolls were eaten?",
+        "39",
+        "4 bags hold 4 * 12 = 48 rolls. 9 are left over, so 48 - 9 = 39 rolls were eaten.",
+    ),
+    WorkedProblem(
+        "If $3x + 7 = 22$, what is the value of $2x$?",
+        "10",
+        "Subtracting 7 gives $3x = 15$, so $x = 5$. Then $2x = 2 \\cdot 5 = 10$.",
+    ),
+    WorkedProblem(
+        "A train covers 150 miles in 2.5 hours. At the same speed, how many miles does it cover in "
+        "4 hours?",
+        "240",
+        "Its speed is 150 / 2.5 = 60 miles per hour. In 4 hours it covers 4 * 60 = 240 miles.",
+    ),
+    WorkedProblem(
+        "A bag has 3 red and 5 blue marbles. One marble is drawn at random. What is the "
+        "probability that it is red? Give a common fraction.",
+        "\\frac{3}{8}",
+        "There are 3 + 5 = 8 marbles, and 3 of them are red. The probability is $\\frac{3}{8}$.",
+    ),
+    WorkedProblem(
+        "Omar saves $15 a week. He wants a bicycle for $180 and has $60 already. In how many weeks "
+        "can he buy it?",
+        "8",
+        "He still needs 180 - 60 = 120 dollars. At 15 a week that takes 120 / 15 = 8 weeks.",
+    ),
+    WorkedProblem(
+        "What is the area of a rectangle whose sides are 9 and 14?",
+        "126",
+        "The area is the product of the sides: $9 \\cdot 14 = 126$.",
+    ),
+)
+
+
+MathLayout = Literal["auto", "gsm8k", "math", "dapo", "plain"]
+
+_DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+    "gsm8k": {"text": ("question",), "answer": ("answer",), "solution": ()},
+    "math": {"text": ("problem",), "answer": ("answer",), "solution": ("solution",)},
+    "dapo": {
+        "text": ("prompt",),
+        "answer": ("reward_model.ground_truth", "answer"),
+        "solution": (),
+    },
+    "plain": {"text": ("question",), "answer": ("answer",), "solution": ("solution",)},
+}
+_ANNOTATION = re.compile(r"<<[^<>\n]*>>")
+# The published DAPO prompts wrap the problem in an answer format that would contradict ours.
+_DAPO_HEAD = re.compile(r"Solve the following math problem step by step\.[^\n]*\n\n")
+_DAPO_FOOT = re.compile(r'\n\nRemember to put your answer on its own line after "Answer:"\.\s*\Z')
+
+
+@dataclass(frozen=True, slots=True)
+class MathRow:
+    """One problem of a file. `line` counts from 1; `solution` may be empty."""
+
+    line: int
+    text: str
+    gold: str
+    solution: str
+
+
+def math_rows(
+    data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
+) -> Iterator[MathRow]:
+    """The rows of a mathematics file; see `rows.load`."""
+    check_layout(layout, get_args(MathLayout), columns, ("text", "answer", "solution"))
+    names: dict[str, tuple[str, ...]] | None = None
+    for line, where, record in objects(data, records):
+        if names is None:
+            layout, names = _layout(where, record, layout, columns)
+        yield _row(where, line, record, layout, names)
+
+
+def _layout(
+    where: str, record: dict[str, Any], layout: str, columns: dict[str, str]
+) -> tuple[str, dict[str, tuple[str, ...]]]:
+    # The layout (told by the first record where it is `auto`) and its column names.
+    renamed = {key: (name,) for key, name in columns.items()}
+    candidates: list[str] = [layout] if layout != "auto" else ["gsm8k", "dapo", "math", "plain"]
+    for name in candidates:
+        names = {**_DEFAULT_COLUMNS[name], **renamed}
+        text, answer = first(record, names["text"]), first(record, names["answer"])
+        solution = first(record, names["solution"])
+        is_marked = name != "gsm8k" or "####" in str(answer)
+        is_match = text is not None and is_marked and (answer is not None or solution is not None)
+        if is_match or layout != "auto":
+            return name, names
+    raise no_layout(where, record, _DEFAULT_COLUMNS, ("text", "answer"))
+
+
+def _row(
+    where: str, line: int, record: dict[str, Any], layout: str, names: dict[str, tuple[str, ...]]
+) -> MathRow:
+    text = text_of(first(record, names["text"]))
+    if text is None or not text.strip():
+        raise DataError(f"{where}: column {names['text'][0]!r} is missing or blank.")
+    answer = text_of(first(record, names["answer"]))
+    solution = text_of(first(record, names["solution"])) or ""
+    if layout == "gsm8k":
+        worked, mark, answer = (answer or "").rpartition("####")
+        if not mark:
+            raise DataError(
+                f"{where}: column {names['answer'][0]!r} has no '####' and answer, as in the "
+                "layout gsm8k; answers alone are layout=plain."
+            )
+        solution = solution or _ANNOTATION.sub("", worked).strip()
+    if layout == "plain" and "####" in (answer or ""):
+        raise DataError(
+            f"{where}: column {names['answer'][0]!r} has '####', and the first row's has none: a "
+            "file with '####' in every answer is layout=gsm8k."
+        )
+    if layout == "dapo":
+        text = _DAPO_FOOT.sub("", _DAPO_HEAD.sub("", text, count=1))
+    gold = (answer or "").strip() or (extract(solution) or "")
+    gold = extract(gold) or gold
+    if not gold:
+        columns = " and ".join(repr(name) for name in (*names["answer"], *names["solution"]))
+        raise DataError(f"{where}: no answer in {columns}.")
+    if not is_gradable(gold) or extract(f"\\boxed{{{gold}}}") != gold:
+        raise DataError(f"{where}: answer {gold[:80]!r} is too long or its braces do not match.")
+    return MathRow(line, text.strip(), gold, solution)
+
+
+CopiesRule = Literal["refused", "paid"]
+INSTRUCTION = "Put the final answer in \\boxed{}."
+_LONGEST_SHOWN = 600
+# Characters that 95 % of the worked solutions have at most where short replies do.
+_SHORT_SOLUTION = 1000
+_AS_GIVEN = MathOptions(read="answer")
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+_DELTAS = (-10, -3, -2, -1, 1, 2, 3, 10)
+
+
+def is_right(answer: str, gold: str) -> bool:
+    """True if the extracted `answer` is graded equal to `gold`."""
+    return score_batch([answer], [gold], _AS_GIVEN).scores[0] == 1.0
+
+
+def wrong_answer(gold: str, rng: random.Random) -> str:
+    """A plausible answer that is graded different from `gold`: one of its numbers is off."""
+    spans = [match.span() for match in _NUMBER.finditer(gold)]
+    for _ in range(16):
+        if spans:
+            start, end = rng.choice(spans)
+            number = max(0, int(gold[start:end]) + rng.choice(_DELTAS))
+            answer = f"{gold[:start]}{number}{gold[end:]}"
+        else:
+            answer = str(rng.randint(2, 99))
+        if not is_right(answer, gold) and extract(f"\\boxed{{{answer}}}") == answer:
+            return answer
+    return "17" if not is_right("17", gold) else "18"
+
+
+@dataclass(frozen=True)
+class MathTask(DataTask[MathRow]):
+    """Mathematics problems with one final answer.
+
+    A problem's `meta` has `solution`, and `level` (generated) or `source` and `row`, its line.
+
+    Raises:
+        UsageError: bad `level`, `layout` or `columns`; `data` is no file and no dataset id;
+            `level` together with `data`.
+        DataError: a broken file, with the line.
+    """
+
+    name: ClassVar[str] = "math"
+    kind: ClassVar[str] = "math"
+    instruction: ClassVar[str] = INSTRUCTION
+
+    level: int | str | None = None
+    """Difficulty of generated problems: 1 to 5, or a range such as "1-3", whose levels take turns.
+    Default 1. Not for files."""
+    data: str | None = None
+    layout: MathLayout = "auto"
+    """Layout of `data`: gsm8k, math, dapo, or auto to tell by its columns."""
+    columns: Mapping[str, str] | Columns | str = ()
+    """Column names of `data` where they differ from the layout's: keys text, answer, solution."""
+    seed: int = 0
+    copies: CopiesRule = "refused"
+    """`refused`: an answer that is equal to the reference, but only a formula copied from the
+    problem with its operations still to be done, has the status `copied`. `paid`: it is right."""
+    sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
+    digest: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", read_columns(self.columns))
+        super().__post_init__()
+        check_choice("copies", self.copies, CopiesRule)
+        check_either(self, "level")
+        if self.data is None:
+            object.__setattr__(self, "level", 1 if self.level is None else self.level)
+            read_levels(self.level or 0, LEVELS)
+            return
+        object.__setattr__(self, "digest", self._source().digest)
+
+    @property
+    def reply_tokens(self) -> int:
+        """128 for the arithmetic of level 1, 256 for other levels; of files 512 where their worked
+        solutions are short, as in GSM8K, else 1024, as for MATH.
+        """
+        if self.data is None:
+            return 128 if max(read_levels(self.level or 1, LEVELS)) == 1 else 256
+        lengths = sorted(len(row.solution) for row in self._source().splits["all"])
+        usual = lengths[len(lengths) * 95 // 100]
+        return 512 if lengths[0] > 0 and usual <= _SHORT_SOLUTION else 1024
+
+    def _source(self) -> DataSource[MathRow]:
+        columns = cast(Columns, self.columns)
+        return data_source(str(self.data), math_rows, self.layout, columns, self.digest)
+
+    def _of_row(self, row: MathRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+        meta = {**where, "solution": row.solution}
+        return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
+
+    def _generated(self, index: int, split: str) -> Problem:
+        # Draw until the text belongs to `split`: the item stays a function of its key alone.
+        assert self.level is not None
+        levels = read_levels(self.level, LEVELS)
+        level = levels[index % len(levels)]
+        for draw in count():
+            generated = generate(level, self._rng(level, split, index, draw))
+            if is_in(split, generated.text):
+                meta = {
+                    "source": f"level-{self.level}",
+                    "level": level,
+                    "solution": generated.solution,
+                    "draw": draw,
+                }
+                return Problem(
+                    self.name, split, self.seed, index, generated.text, generated.gold, meta
+                )
+        raise AssertionError("unreachable")
+
+    def _rng(self, level: int, split: str, index: int, draw: int) -> random.Random:
+        return key_rng("task", self.name, level, split, self.seed, index, draw)
+
+    def example(self, number: int) -> Problem:
+        """A generated problem of the split `pretrain`; for files one of `worked`."""
+        if self.data is None:
+            return self.problem(number, "pretrain")
+        text, gold, solution = WORKED[number % len(WORKED)]
+        meta = {"source": "worked", "solution": solution}
+        return Problem(self.name, "pretrain", self.seed, number, text, gold, meta)
+
+    def prompt(self, problem: Problem) -> str:
+        return f"{problem.text}\n{self.instruction}"
+
+    def answer(self, text: str) -> str | None:
+        return extract(text, "strict")
+
+    def answer_lenient(self, text: str) -> str | None:
+        """The box, else what follows `####`, else an answer phrase, else the last number."""
+        return extract(text, "lenient")
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """1.0 for an answer equal to the reference, else 0.0, with the status of `score_batch`.
+
+        An answer that is only a formula of the problem's text has the status `copied`.
+        """
+        golds = [problem.gold for problem in problems]
+        texts = [problem.text for problem in problems] if self.copies == "refused" else None
+        result = score_batch(answers, golds, _AS_GIVEN, texts)
+        return [Graded(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        return equivalence_classes(answers)
+
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        r"""A worked solution that ends in `\boxed{...}`; if not `right`, a step went wrong."""
+        if "draw" in problem.meta:
+            return problem.meta["solution"] if right else self._mistaken(problem, rng)
+        final = problem.gold if right else wrong_answer(problem.gold, rng)
+        solution = _unbox(problem.meta.get("solution", ""))
+        conclusion = f"The answer is \\boxed{{{final}}}."
+        if not solution or len(solution) > _LONGEST_SHOWN:
+            return conclusion
+        head, answer, foot = solution.rpartition(problem.gold)
+        return f"{head}{final if answer else ''}{foot}\n{conclusion}"
+
+    def _mistaken(self, problem: Problem, rng: random.Random) -> str:
+        level, draw = problem.meta["level"], problem.meta["draw"]
+        key = (level, problem.split, problem.index, draw)
+        steps = generate(level, self._rng(*key)).steps
+        for _ in range(16):
+            mistake = StepMistake(rng.randrange(steps), rng.choice(_DELTAS))
+            wrong = generate(level, self._rng(*key), mistake)
+            if not is_right(wrong.gold, problem.gold):
+                return wrong.solution
+        return f"\\boxed{{{wrong_answer(problem.gold, rng)}}}"
+
+    def samples(self) -> tuple[str, ...]:
+        return (
+            "\\boxed{7}",
+            "3*4=12. 12+5=17. \\boxed{17}",
+            "The answer is 42.",
+            "so x=\\frac{1}{2}. \\boxed{\\frac{1}{2}}",
+            "I am not sure.",
+            "\\boxed{",
+        )
+
+
+def _unbox(solution: str) -> str:
+    # `solution` with every simple `\boxed{x}` replaced by `x`; empty if a box is left over.
+    plain = _BOX.sub(r"\1", solution)
+    return "" if extract(plain) is not None else plain

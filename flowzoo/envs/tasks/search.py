@@ -1,0 +1,673 @@
+"""The task `search`: questions that only a search can answer.
+
+| | |
+|---|---|
+| Creation | `make_task("search", level=2)`, `make_task("search", data="nq.jsonl", corpus="wiki.jsonl")` |
+| Problems | 1- to 3-hop questions over a generated knowledge base, or the rows of a file |
+| Retriever | BM25 in this process, or a server (`retriever="http://.../retrieve"`) |
+| Answer | what stands between the last `<answer>` and `</answer>`; lenient: else the last line |
+| Score | 1 if equal to a reference answer after SQuAD normalization, else 0 |
+
+The knowledge base is drawn anew for every split, from the same names: what was learned by heart on
+one split is wrong on the others, and there are hundreds of possible answers to guess from. Every
+fact is in one passage; the ids of the passages that a question needs are known (`gold_ids`).
+
+Version history: v0, first release.
+"""  # noqa: E501 - rows of a table
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import count
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from flowzoo.envs.script import Found, Graded, Passage
+from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, listed, load, objects, reload
+from flowzoo.envs.tasks.task import Problem, is_in, levels_named, number_by_first
+from flowzoo.envs.text import visible
+from flowzoo.errors import (
+    DataError,
+    RetrieverError,
+    UsageError,
+    check_choice,
+    missing_extra,
+    need_module,
+)
+from flowzoo.reward.text.qa import exact_match, f1, normalize
+from flowzoo.seeding import key_rng
+
+EntityKind = str
+
+
+class Relation(NamedTuple):
+    """A kind of fact: who it is about, what it leads to, and its wording."""
+
+    name: str
+    subject: EntityKind
+    target: EntityKind
+    sentence: str  # `{s}` is the subject, `{o}` the target
+    phrase: str  # phrase that names the target in a question: `the birthplace of {s}`
+
+
+RELATIONS: Mapping[str, Relation] = {
+    relation.name: relation
+    for relation in (
+        Relation("birthplace", "person", "town", "{s} was born in {o}.", "the birthplace of {s}"),
+        Relation("employer", "person", "firm", "{s} works for {o}.", "the employer of {s}"),
+        Relation("teacher", "person", "person", "{s} studied under {o}.", "the teacher of {s}"),
+        Relation("mayor", "town", "person", "The mayor of {s} is {o}.", "the mayor of {s}"),
+        Relation("partner", "town", "town", "{s} sells most to {o}.", "the best customer of {s}"),
+        Relation("author", "work", "person", "{s} was written by {o}.", "the author of {s}"),
+        Relation("setting", "work", "town", "{s} is set in {o}.", "the setting of {s}"),
+        Relation("founder", "firm", "person", "{s} was founded by {o}.", "the founder of {s}"),
+        Relation("seat", "firm", "town", "{s} is based in {o}.", "the seat of {s}"),
+    )
+}
+SHARES: Mapping[EntityKind, float] = {"person": 0.5, "town": 0.2, "work": 0.15, "firm": 0.15}
+_ONSETS = ("b", "br", "c", "d", "dr", "f", "g", "h", "k", "l", "m", "n", "p", "r", "s", "t", "v")
+_VOWELS = ("a", "e", "i", "o", "u")
+_CODAS = ("l", "n", "r", "s", "m", "k")
+_ENDINGS: Mapping[EntityKind, tuple[str, ...]] = {
+    "town": ("ford", "ham", "by", "mouth", "wick", "stead"),
+    "firm": ("works", "corp", "lines", "trade"),
+}
+_WORK_HEADS = ("Song", "Book", "Shadow", "House", "Winter", "Garden", "Letters", "River")
+
+
+class World(NamedTuple):
+    """The entities, the facts and the passages of one split."""
+
+    entities: Mapping[EntityKind, tuple[str, ...]]
+    facts: Mapping[tuple[str, str], str]  # (subject, relation) -> target
+    kinds: Mapping[str, EntityKind]
+    ids: Mapping[str, str]  # entity -> id of its passage
+    passages: tuple[tuple[str, str], ...]  # (id, text), in the order of the index
+
+
+def syllables(rng: random.Random, count: int) -> str:
+    parts = [rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(count)]
+    return "".join(parts)
+
+
+def new_name(kind: EntityKind, rng: random.Random) -> str:
+    """A name that tells what kind of entity it is."""
+    if kind == "person":
+        first = syllables(rng, 1) + rng.choice(_CODAS)
+        return f"{first} {syllables(rng, 2)}{rng.choice(_CODAS)}".title()
+    if kind == "work":
+        return f"{rng.choice(_WORK_HEADS)} of {syllables(rng, 2).title()}{rng.choice(_CODAS)}"
+    return f"{syllables(rng, 2)}{rng.choice(_ENDINGS[kind])}".title()
+
+
+def _names(kind: EntityKind, count: int, rng: random.Random) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    while len(names) < count:
+        names[new_name(kind, rng)] = None
+    return tuple(names)
+
+
+def _text(subject: str, kind: EntityKind, facts: Mapping[tuple[str, str], str]) -> str:
+    return " ".join(
+        relation.sentence.format(s=subject, o=facts[subject, name])
+        for name, relation in RELATIONS.items()
+        if relation.subject == kind
+    )
+
+
+@lru_cache(maxsize=8)
+def world(seed: int, split: str, passages: int) -> World:
+    """The world of `split`: about `passages` entities, one passage each."""
+    entities: dict[EntityKind, tuple[str, ...]] = {}
+    for kind, share in SHARES.items():
+        # The stock is the same for all splits (key without split); the facts below are not.
+        entities[kind] = _names(kind, round(passages * share), key_rng("names", seed, kind))
+    rng = key_rng("world", seed, split, passages)
+    facts: dict[tuple[str, str], str] = {}
+    for relation in RELATIONS.values():
+        targets = entities[relation.target]
+        for subject in entities[relation.subject]:
+            target = rng.choice(targets)
+            while target == subject:
+                target = rng.choice(targets)
+            facts[subject, relation.name] = target
+    order = [(name, kind) for kind, names in entities.items() for name in names]
+    rng.shuffle(order)
+    ids = {name: f"{split}-{position}" for position, (name, _) in enumerate(order)}
+    texts = tuple((ids[name], _text(name, kind, facts)) for name, kind in order)
+    return World(entities, facts, dict(order), ids, texts)
+
+
+class Question(NamedTuple):
+    """A chain of relations from a named entity to the answer."""
+
+    text: str
+    start: str
+    relations: tuple[str, ...]
+    path: tuple[str, ...]  # the entities from the start on; the last one is the answer
+
+
+def draw_question(world: World, hops: int, rng: random.Random) -> Question:
+    """A question of `hops` relations whose path visits no entity twice."""
+    while True:
+        kind = rng.choice(tuple(world.entities))
+        path = [rng.choice(world.entities[kind])]
+        names: list[str] = []
+        for _ in range(hops):
+            fitting = [name for name, rel in RELATIONS.items() if rel.subject == kind]
+            names.append(rng.choice(fitting))
+            kind = RELATIONS[names[-1]].target
+            path.append(world.facts[path[-1], names[-1]])
+        if len(set(path)) == len(path):
+            return Question(question_text(path[0], names), path[0], tuple(names), tuple(path))
+
+
+def question_text(start: str, relations: list[str] | tuple[str, ...]) -> str:
+    """`Who is the mayor of the birthplace of Ana Brol?`."""
+    phrase = start
+    for name in relations:
+        phrase = RELATIONS[name].phrase.format(s=phrase)
+    word = "Who" if RELATIONS[relations[-1]].target == "person" else "What"
+    return f"{word} is {phrase}?"
+
+
+def read_fact(text: str, subject: str, relation: str) -> str | None:
+    """The target of a fact as a reader finds it in `text` (passages), or None."""
+    pattern = re.escape(RELATIONS[relation].sentence)
+    pattern = pattern.replace(r"\{s\}", re.escape(subject)).replace(r"\{o\}", r"([^.\n]+)")
+    match = re.search(rf"(?<!\w){pattern}", text)
+    return match[1] if match else None
+
+
+_WORD = re.compile(r"\w+")
+LONGEST_QUERY = 1_000  # characters of a query that a retriever looks at
+
+
+class Retriever(Protocol):
+    """Interface of a retriever."""
+
+    def retrieve(self, queries: Sequence[str], k: int) -> list[Found]:
+        """The `k` best passages for each query.
+
+        Raises:
+            RetrieverError: the retriever failed.
+        """
+        ...
+
+
+def words(text: str) -> list[str]:
+    """The tokens of a passage or a query: lower-case words, no stop words, no stemming."""
+    return _WORD.findall(text.lower())
+
+
+def best_places(scores: np.ndarray, k: int) -> np.ndarray:
+    """Indices of the `k` highest positive scores (shape (passages,)), best first, ties by index."""
+    places = np.flatnonzero(scores > 0)
+    if k < len(places):
+        # A partition alone would pick any of the passages that tie for the last place.
+        matching = scores[places]
+        cut = len(places) - k
+        places = places[matching >= np.partition(matching, cut)[cut]]
+    return places[np.argsort(-scores[places], kind="stable")][:k]
+
+
+def score(value: float) -> float:
+    """A score as it is logged: rounded, so that a transcript stays short."""
+    return round(value, 4)
+
+
+class Bm25:
+    """Okapi BM25 (k1 1.5, b 0.75, Lucene's idf) over passages, through `bm25s`.
+
+    Raises:
+        MissingExtraError: `bm25s` is not installed.
+        UsageError: there is no passage with a word.
+    """
+
+    def __init__(self, passages: Sequence[tuple[str, str]]) -> None:
+        try:
+            import bm25s
+        except ImportError as error:
+            raise missing_extra("bm25s", "search", "searching passages with BM25") from error
+        self._passages = tuple(passages)
+        self._index = bm25s.BM25(k1=1.5, b=0.75, method="lucene")
+        tokens = [words(text) for _, text in self._passages]
+        if not any(tokens):
+            raise UsageError("there is nothing to search in: no passage has a word")
+        self._index.index(tokens, show_progress=False)
+
+    def retrieve(self, queries: Sequence[str], k: int) -> list[Found]:
+        """The `k` best passages for each query; passages that share no word with it never come.
+
+        Ties are broken by the order of the passages, so results are equal on every machine.
+        """
+        return [self._one(query[:LONGEST_QUERY], k) for query in queries]
+
+    def _one(self, query: str, k: int) -> Found:
+        vocabulary = self._index.vocab_dict
+        tokens = [vocabulary[word] for word in words(query) if word in vocabulary]
+        if not tokens:
+            return Found(())
+        scores = np.asarray(self._index.get_scores_from_ids(tokens))
+        return Found(
+            tuple(
+                Passage(
+                    self._passages[position][0],
+                    self._passages[position][1],
+                    score(scores[position].item()),
+                )
+                for position in best_places(scores, k).tolist()
+            )
+        )
+
+
+Field = Literal["queries", "query"]
+BATCH = 256  # most queries of one request
+_LARGEST = 64 * 2**20  # bytes of a response that are read
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def read_response(body: bytes, queries: int, k: int) -> list[Found]:
+    """The passages of a response; at most `k` for each of `queries` queries."""
+    try:  # a failure is an error of the run, never an observation
+        result = json.loads(body)["result"]
+        results = [Found(tuple(_passage(entry) for entry in row[:k])) for row in result]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise RetrieverError(
+            f"the retriever's response is not of the form "
+            f'{{"result": [[{{"document": {{"contents"}}, "score"}}]]}}: {error!r}; '
+            f"it begins {body[:200]!r}"
+        ) from error
+    if len(results) != queries:
+        raise RetrieverError(
+            f"the retriever must return one list of passages per query: got {len(results)} for "
+            f"{queries} queries"
+        )
+    return results
+
+
+def _passage(entry: Any) -> Passage:
+    document = entry["document"]
+    text = document["contents"]
+    if not isinstance(text, str):
+        raise TypeError(f"contents must be a string, got {type(text).__name__}")
+    return Passage(str(document.get("id", "")), text, float(entry["score"]))
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRetriever:
+    """Asks a server; transient failures are tried again, then raised.
+
+    Raises:
+        UsageError: a URL that is not http(s), an unknown field, or a number out of range.
+    """
+
+    url: str
+    """Full address, e.g. `http://127.0.0.1:8000/retrieve`; asked directly, never by a proxy."""
+    field: Field = "queries"
+    """`queries`: up to 256 queries a request. `query`: one a request, for servers that want it."""
+    timeout_s: float = 30.0
+    """Longest silence of the server."""
+    attempts: int = 3
+    """Number of attempts before a failure is raised."""
+    pause_s: float = 0.5
+    """Wait before the second attempt; it doubles from one to the next."""
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
+            raise UsageError(f"retriever {self.url!r}: expected a URL such as http://host/retrieve")
+        check_choice("field of a retriever", self.field, Field)
+        if self.timeout_s <= 0 or self.attempts < 1 or self.pause_s < 0:
+            raise UsageError(
+                f"retriever: timeout_s > 0, attempts >= 1 and pause_s >= 0 are needed, got "
+                f"{self.timeout_s}, {self.attempts} and {self.pause_s}"
+            )
+
+    def retrieve(self, queries: Sequence[str], k: int) -> list[Found]:
+        """The server's `k` best passages for each query, in its order.
+
+        Raises:
+            RetrieverError: the server refuses, fails, or does not speak the contract.
+        """
+        # JSON has no lone surrogates, and a server may choke on NUL.
+        clean = [
+            query[:LONGEST_QUERY].encode("utf-8", "replace").decode().replace("\x00", " ")
+            for query in queries
+        ]
+        step = BATCH if self.field == "queries" else 1
+        results: list[Found] = []
+        for start in range(0, len(clean), step):
+            part = clean[start : start + step]
+            payload = part if self.field == "queries" else part[0]
+            body = json.dumps({self.field: payload, "topk": k, "return_scores": True})
+            results += read_response(self._post(body.encode()), len(part), k)
+        return results
+
+    def _post(self, body: bytes) -> bytes:
+        request = urllib.request.Request(
+            self.url, body, {"Content-Type": "application/json"}, method="POST"
+        )
+        for attempt in range(1, self.attempts + 1):
+            try:
+                with _OPENER.open(request, timeout=self.timeout_s) as response:
+                    raw = response.read(_LARGEST + 1)
+                if len(raw) > _LARGEST:
+                    raise RetrieverError(f"{self.url}: a response of over {_LARGEST} bytes")
+                return raw
+            except (OSError, http.client.HTTPException) as error:
+                self._check_transient(error, attempt)
+                time.sleep(self.pause_s * 2 ** (attempt - 1))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _check_transient(self, error: Exception, attempt: int) -> None:
+        code = error.code if isinstance(error, urllib.error.HTTPError) else None
+        is_final = code is not None and code < 500 and code != 429
+        if not is_final and attempt < self.attempts:
+            return
+        what = f"status {code}" if code is not None else repr(error)
+        raise RetrieverError(
+            f"the retriever at {self.url} failed {attempt} time(s), last with {what}. Check that "
+            "the server runs and speaks the /retrieve contract."
+        ) from error
+
+
+_ANSWERS = ("golden_answers", "answers", "answer")
+Records = Iterable[tuple[int, Any]]
+
+
+class QuestionRow(NamedTuple):
+    """One question of a file."""
+
+    line: int
+    text: str
+    golds: tuple[str, ...]
+    gold_ids: tuple[str, ...]
+
+
+class PassageRow(NamedTuple):
+    """One passage of a file."""
+
+    id: str
+    text: str
+
+
+def question_rows(
+    data: str, records: Records, layout: str, columns: dict[str, str]
+) -> Iterator[QuestionRow]:
+    """Reads questions; there is one layout, and its columns have fixed names."""
+    for line, where, record in objects(data, records):
+        text = record.get("question")
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{where}: column 'question' is missing or blank.")
+        name = next((name for name in _ANSWERS if record.get(name) is not None), None)
+        given = None if name is None else record[name]
+        golds = _texts(given if name == "answer" else listed(given))
+        if not golds or not all(map(normalize, golds)):
+            raise DataError(
+                f"{where}: expected a text or a list of texts in one of {', '.join(_ANSWERS)}, "
+                f"with a word in each; got {given!r:.100}."
+            )
+        yield QuestionRow(line, text.strip(), golds, _texts(listed(record.get("gold_ids"))))
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, Sequence) and all(isinstance(part, str | int) for part in value):
+        return tuple(str(part) for part in value)
+    return ()
+
+
+def passage_rows(
+    data: str, records: Records, layout: str, columns: dict[str, str]
+) -> Iterator[PassageRow]:
+    """Reads passages; there is one layout, and its columns have fixed names."""
+    for _, where, record in objects(data, records):
+        text, name = _passage_text(record), record.get("id")
+        if text is None or not isinstance(name, str | int):
+            raise DataError(f"{where}: expected `id` and `contents` (or `title` and `text`).")
+        yield PassageRow(str(name), text)
+
+
+def _passage_text(record: Mapping[str, Any]) -> str | None:
+    if isinstance(record.get("contents"), str):
+        return record["contents"]
+    if isinstance(record.get("text"), str):
+        return f"{record.get('title', '')}\n{record['text']}".strip()
+    return None
+
+
+@lru_cache(maxsize=2)
+def corpus_index(corpus: str, digest: str) -> Bm25:
+    """The BM25 index over a file of passages."""
+    return Bm25(reload(corpus, passage_rows, "auto", (), digest).splits["all"])
+
+
+INSTRUCTION = "Put the answer between <answer> and </answer>."
+SMALLEST, LARGEST = 200, 20_000
+_ANSWER = re.compile(r"<answer>((?:(?!<answer>).){0,500}?)</answer>", re.DOTALL)
+_SEARCH = re.compile(r"<search>.*?(?:</search>|\Z)", re.DOTALL)
+_LONGEST = 500
+
+
+def parse_hops(level: int | str) -> tuple[int, ...]:
+    """Numbers of hops named by `level`: 2, "2", or a range such as "1-3"."""
+    hops = levels_named(level, 3)
+    if hops:
+        return hops
+    raise UsageError(f"level {level!r}: expected 1, 2 or 3 hops, or a range such as '1-3'.")
+
+
+def tagged_answer(text: str) -> str | None:
+    """The last non-empty `<answer>` of a reply, outside its thoughts and its queries, or None."""
+    reply = visible(text)
+    if "</answer>" not in reply:  # most long texts need no search
+        return None
+    answers = _ANSWER.findall(_SEARCH.sub(" ", reply))
+    return answers[-1].strip() or None if answers else None
+
+
+@lru_cache(maxsize=8)
+def world_index(seed: int, split: str, passages: int) -> Bm25:
+    return Bm25(world(seed, split, passages).passages)
+
+
+@dataclass(frozen=True)
+class SearchTask(DataTask[QuestionRow]):
+    """Questions with a knowledge base to search in.
+
+    A problem's `meta` has `golds` (all accepted answers), `gold_ids` (passages that are needed, in
+    order of the hops; empty if a file does not say), `solution`, and for generated problems
+    `start`, `relations` and `level`.
+
+    Raises:
+        UsageError: a bad option, options of generated problems together with a file, or a file
+            without anything to search in.
+        DataError: a broken file, with the line.
+        MissingExtraError: BM25 without the extra `search`.
+    """
+
+    name: ClassVar[str] = "search"
+    kind: ClassVar[str] = "search"
+    instruction: ClassVar[str] = INSTRUCTION
+    home: ClassVar[str] = "search_team_v0"
+
+    level: int | str | None = None
+    """Hops of generated questions: 1 to 3, or a range such as "1-3" (default), which take turns."""
+    passages: int | None = None
+    """Passages of the generated knowledge base, 200 to 20,000 (default 5,000)."""
+    data: str | None = None
+    """File (or Hugging Face id) of questions with the columns above."""
+    corpus: str | None = None
+    """File of passages that BM25 searches in, for `data`."""
+    retriever: str = "bm25"
+    """`bm25`, or the URL of a server that speaks the public `/retrieve` contract."""
+    retriever_field: Field = "queries"
+    """Request field of that server: `queries` (a batch) or `query` (one a request)."""
+    seed: int = 0
+    digest: str = field(default="", repr=False)
+    """Digests that `data` and `corpus` must have; default: taken when the task is made."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.retriever != "bm25":
+            HttpRetriever(self.retriever, self.retriever_field)
+        elif self.retriever_field != "queries":
+            raise UsageError("retriever_field describes a server: give retriever=URL as well.")
+        else:
+            need_module("bm25s", "searching passages with BM25")  # now, not in mid-episode
+        if self.data is None:
+            self._check_generated()
+        else:
+            self._check_file()
+
+    def _check_generated(self) -> None:
+        if self.corpus is not None or self.digest:
+            raise UsageError("corpus and digest belong to a file of questions: give data as well.")
+        object.__setattr__(self, "level", "1-3" if self.level is None else self.level)
+        object.__setattr__(self, "passages", 5_000 if self.passages is None else self.passages)
+        parse_hops(self.level or 0)
+        size = self.passages
+        if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
+            raise UsageError(
+                f"passages: expected a whole number from {SMALLEST} (fewer could be guessed) to "
+                f"{LARGEST}, got {size!r}."
+            )
+
+    def _check_file(self) -> None:
+        if self.level is not None or self.passages is not None:
+            raise UsageError("level and passages choose generated problems, data a file: one only.")
+        if (self.corpus is None) == (self.retriever == "bm25"):
+            raise UsageError(
+                "questions from a file need one thing to search in: corpus=FILE for BM25, or "
+                f"retriever=URL; got corpus={self.corpus!r} and retriever={self.retriever!r}."
+            )
+        digests = [load(str(self.data), question_rows).digest]
+        if self.corpus is not None:
+            object.__setattr__(self, "corpus", str(self.corpus))
+            digests.append(load(str(self.corpus), passage_rows).digest)
+        digest = ":".join(digests)
+        if self.digest and self.digest != digest:
+            raise DataError(
+                f"{self.data}: the content has changed since the task was made (digest {digest}, "
+                f"expected {self.digest}). Make the task anew."
+            )
+        object.__setattr__(self, "digest", digest)
+
+    def _of_row(self, row: QuestionRow, index: int, split: str, where: dict[str, Any]) -> Problem:
+        meta = {**where, "golds": row.golds, "gold_ids": row.gold_ids}
+        return Problem(self.name, split, self.seed, index, row.text, row.golds[0], meta)
+
+    def _source(self) -> DataSource[QuestionRow]:
+        digest = self.digest.partition(":")[0]
+        return data_source(str(self.data), question_rows, digest=digest)
+
+    def _generated(self, index: int, split: str) -> Problem:
+        # Draw until the question belongs to `split` by its hash, as everywhere.
+        hops = parse_hops(self.level or 0)
+        level, world = hops[index % len(hops)], self._world(split)
+        for draw in count():
+            rng = key_rng("task", self.name, level, split, self.seed, index, draw)
+            question = draw_question(world, level, rng)
+            if is_in(split, question.text):
+                return self._asked(question, world, level, split, index)
+        raise AssertionError("unreachable")
+
+    def _asked(
+        self, question: Question, world: World, level: int, split: str, index: int
+    ) -> Problem:
+        gold = question.path[-1]
+        meta = {
+            "source": f"level-{self.level}-{self.passages}",
+            "level": level,
+            "golds": (gold,),
+            "gold_ids": tuple(world.ids[name] for name in question.path[:-1]),
+            "start": question.start,
+            "relations": question.relations,
+            "solution": f"<answer>{gold}</answer>",
+        }
+        return Problem(self.name, split, self.seed, index, question.text, gold, meta)
+
+    def _world(self, split: str) -> World:
+        return world(self.seed, split, self.passages or 0)
+
+    def prompt(self, problem: Problem) -> str:
+        return f"{problem.text}\n{self.instruction}"
+
+    def answer(self, text: str) -> str | None:
+        return tagged_answer(text)
+
+    def answer_lenient(self, text: str) -> str | None:
+        tagged = tagged_answer(text)
+        if tagged is not None:
+            return tagged
+        last = visible(text).rpartition("\n")[2][-_LONGEST:]
+        return re.sub(r"<[^<>]*>", " ", last).strip() or None
+
+    def grade_batch(
+        self, problems: Sequence[Problem], answers: Sequence[str | None]
+    ) -> list[Graded]:
+        """1 for an exact match with a reference answer; the part `f1` is the best token F1.
+
+        Status: `match`, `differs` or `none` (no answer).
+        """
+        return [
+            self._grade(problem, answer) for problem, answer in zip(problems, answers, strict=True)
+        ]
+
+    def _grade(self, problem: Problem, answer: str | None) -> Graded:
+        if answer is None:
+            return Graded(0.0, "none", (("f1", 0.0),))
+        golds = {problem.gold, *problem.meta.get("golds", ())}
+        match = exact_match(answer, golds)
+        return Graded(float(match), "match" if match else "differs", (("f1", f1(answer, golds)),))
+
+    def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
+        return number_by_first(a if a is None else normalize(a) for a in answers)
+
+    def search_batch(
+        self, problems: Sequence[Problem], queries: Sequence[str], k: int
+    ) -> list[Found]:
+        if self.retriever != "bm25":
+            return HttpRetriever(self.retriever, self.retriever_field).retrieve(queries, k)
+        results: list[Found] = [Found(())] * len(queries)
+        for split in dict.fromkeys(problem.split for problem in problems):
+            places = [i for i, problem in enumerate(problems) if problem.split == split]
+            part = self.index(split).retrieve([queries[i] for i in places], k)
+            for position, result in zip(places, part, strict=True):
+                results[position] = result
+        return results
+
+    def index(self, split: str) -> Retriever:
+        if self.corpus is not None:
+            return corpus_index(self.corpus, self.digest.partition(":")[2])
+        return world_index(self.seed, split, self.passages or 0)
+
+    def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
+        """The tagged answer; if not `right`, another name of the same kind."""
+        if right:
+            return f"<answer>{problem.gold}</answer>"
+        return f"<answer>{self.other_answer(problem, rng)}</answer>"
+
+    def other_answer(self, problem: Problem, rng: random.Random) -> str:
+        """A plausible answer that is graded 0."""
+        if self.data is not None:
+            return "Atlantis" if not exact_match("Atlantis", problem.meta["golds"]) else "Utopia"
+        world = self._world(problem.split)
+        names = world.entities[world.kinds[problem.gold]]
+        position = rng.randrange(len(names))
+        return names[position] if names[position] != problem.gold else names[position - 1]
+
+    def samples(self) -> tuple[str, ...]:
+        return ("<answer>Rehaford</answer>", "The answer is Bal Sohak.", "<answer>")

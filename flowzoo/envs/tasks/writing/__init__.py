@@ -1,1 +1,0 @@
-"""The task `writing`: generated posts and abstracts, and files of them."""

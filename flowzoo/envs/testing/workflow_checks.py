@@ -1,0 +1,360 @@
+"""Checks of workflows: their interfaces, what agents must not learn, and how episodes are played.
+
+Episodes can be repeated, forked, cut off, batched and added up. Agents learn no replies of
+phase-mates, gold answers or grades.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from flowzoo.envs.api.aec import Guard, WorkflowEnv
+from flowzoo.envs.api.parallel import ParallelWorkflowEnv
+from flowzoo.envs.api.solo import SoloEnv, own_agents
+from flowzoo.envs.episode.effects import resolve
+from flowzoo.envs.episode.episode import Episode
+from flowzoo.envs.episode.recording import record, state_hash
+from flowzoo.envs.episode.turn import prompt_digest
+from flowzoo.envs.script import Effect, EffectResult, Grade, Graded, Ran, RanCase, Run
+from flowzoo.envs.tasks.task import Problem
+from flowzoo.envs.testing.playthrough import (
+    HOSTILE,
+    PLAYTHROUGHS,
+    expert_roles,
+    guard,
+    pickle_bytes,
+    play_out,
+    problem_at,
+    require,
+    sampled_reply,
+    strict_warnings,
+)
+from flowzoo.envs.testing.slow_replies import time_limit
+from flowzoo.envs.workflow import Workflow
+from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
+from flowzoo.seeding import key_rng
+
+STEP_S = 20.0  # CPU seconds that this process may take for a step after a hostile reply
+
+
+def check_api(workflow: Workflow, cycles: int = 200) -> None:
+    """PettingZoo's `api_test`, `seed_test` and `render_test`, warnings being errors."""
+    from pettingzoo.test import api_test, render_test, seed_test
+
+    with strict_warnings(workflow), contextlib.redirect_stdout(io.StringIO()):
+        api_test(guard(workflow), num_cycles=cycles)
+        seed_test(lambda: guard(workflow), num_cycles=cycles)
+        # The stub says `() -> Env`, but render_test passes the render mode by keyword.
+        render_test(partial(guard, workflow))  # type: ignore[arg-type]
+
+
+def check_parallel(workflow: Workflow, cycles: int = 60) -> None:
+    """PettingZoo's `parallel_api_test` and `parallel_seed_test`, if the workflow claims to fit."""
+    if not workflow.simultaneous:
+        return
+    from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+    with strict_warnings(workflow), contextlib.redirect_stdout(io.StringIO()):
+        parallel_api_test(ParallelWorkflowEnv(workflow), num_cycles=cycles)
+        parallel_seed_test(lambda: ParallelWorkflowEnv(workflow), num_cycles=cycles)
+
+
+def check_solo(workflow: Workflow) -> None:
+    """Gymnasium's `check_env` for the single-role view of every role that experts ever ask.
+
+    What its steps pay adds up to the returns of the role's agents.
+    """
+    from gymnasium.utils.env_checker import check_env
+
+    for role in sorted(expert_roles(workflow)):
+        env = SoloEnv(workflow, role=role)
+        with strict_warnings(workflow):
+            check_env(env, skip_render_check=True)
+        env.reset(seed=0)
+        paid, over, count = 0.0, False, 0
+        while not over:
+            reply = sampled_reply(workflow, "solo", role, count)
+            _, reward, terminated, truncated, _ = env.step(reply)
+            paid, over, count = paid + reward, terminated or truncated, count + 1
+        returns = env.record().returns
+        earned = sum(returns[agent] for agent in own_agents(env.aec, role))
+        require(abs(paid - earned) < 1e-9, f"the view of {role} paid {paid}, returns: {earned}")
+
+
+def check_hostile(workflow: Workflow) -> None:
+    """Hostile replies, from every agent and from one role alone, never raise: they are scored."""
+    for role in (None, *workflow.role_counts()):
+        for name, text in HOSTILE.items():
+            env = guard(workflow)
+            env.reset(seed=0)
+            for number, agent in enumerate(env.agent_iter()):
+                _, reward, terminated, truncated, _ = env.last()
+                require(reward == reward and abs(reward) < 1e6, f"{name} reply: reward {reward}")
+                hostile = role is None or workflow.agents[agent][0] == role
+                reply = text if hostile else sampled_reply(workflow, "hostile", number)
+                with time_limit(f"the step of {agent} after the hostile reply {name!r}", STEP_S):
+                    env.step(None if terminated or truncated else reply)
+
+
+def check_phase_leaks(workflow: Workflow) -> None:
+    """No observation or info within a phase depends on the replies of phase-mates."""
+    for number in range(PLAYTHROUGHS):
+        for phase in _parallel_phases(workflow, number):
+            first, second = (_phase_views(workflow, number, phase, text) for text in ("a", "b"))
+            require(
+                first == second, f"in phase {phase}, an observation depends on a phase-mate's reply"
+            )
+
+
+def _parallel_phases(workflow: Workflow, number: int) -> list[int]:
+    env = WorkflowEnv(workflow)
+    env.reset(seed=number)
+    turns = play_out(env.episode, "leak", number).turns
+    return sorted({turn.phase for turn in turns if turn.slot > 0})
+
+
+def _phase_views(workflow: Workflow, number: int, phase: int, variant: str) -> list[str]:
+    env = WorkflowEnv(workflow)
+    env.reset(seed=number)
+    views = []
+    while not env.episode.done:
+        turn = env.episode.waiting[0]
+        if turn.phase > phase:
+            break
+        fixed = sampled_reply(workflow, "leak", number, turn.agent, turn.turn)
+        if turn.phase == phase:
+            views.append(f"{turn.agent}: {env.observe(turn.agent)} {env.infos[turn.agent]}")
+            fixed = f"{variant} {fixed}"
+        env.step(fixed)
+    return views
+
+
+def pin_result(workflow: Workflow, problem: Problem, effect: Effect, truth: random.Random) -> Any:
+    """The result of an effect; where it tells ground truth, one that comes from `truth` instead."""
+    # Ground truth are grades, and runs on hidden tests of the problem.
+    if isinstance(effect, Grade):
+        return Graded(float(truth.random() < 0.5), "pinned")
+    hidden = {id(test) for test in problem.meta.get("hidden", ())}
+    if isinstance(effect, Run) and any(id(test) in hidden for test in effect.tests):
+        share = truth.choice((0.0, 0.5, 1.0))  # all, some or none pass
+        statuses = ["AC" if truth.random() < share else "WA" for _ in effect.tests]
+        cases = tuple(RanCase(status, "pinned", "") for status in statuses)
+        return Ran("WA" if "WA" in statuses else "AC", cases)
+    return resolve(workflow.task, [(problem, effect)], workflow.judge)[0]
+
+
+def play_pinned(workflow: Workflow, problem: Problem, number: int, truth: random.Random) -> Episode:
+    """An episode whose replies are a function of `number` and whose truth comes from `truth`."""
+    episode = Episode(workflow, problem, "pinned")
+    while not episode.done:
+        if episode.effects:
+            results: list[EffectResult] = [
+                pin_result(workflow, problem, effect, truth) for effect in episode.effects
+            ]
+            episode.resolve(results)
+            continue
+        for turn in episode.waiting:
+            episode.reply(turn.agent, sampled_reply(workflow, "pinned", number, turn.call))
+    return episode
+
+
+def planted_meta(meta: Mapping[str, Any], canary: str) -> dict[str, Any]:
+    """`meta` with the canary in the worked solution, further gold answers and hidden tests."""
+    planted = {**meta, "solution": f"worked {canary}"}
+    planted |= {name: (canary,) for name in ("golds", "gold_ids") if name in meta}
+    if "hidden" in meta:
+        # Of the style that the problem has: a script may have them run.
+        called = (CallTest((canary,), canary), CheckTest(f"assert {canary!r}"))
+        planted["hidden"] = called if meta.get("entry") else (StdinTest(canary, canary),)
+    return planted
+
+
+def check_gold_leaks(workflow: Workflow) -> None:
+    """No prompt contains the gold answer, and none changes when only the gold answer does.
+
+    Worked solutions, further accepted answers and hidden tests are gold, too.
+    """
+    for number in range(PLAYTHROUGHS):
+        prompts = []
+        for canary in ("CANARY-7f3a", "CANARY-91bc"):
+            problem = problem_at(workflow, number)
+            planted = replace(problem, gold=canary, meta=planted_meta(problem.meta, canary))
+            # Truth is pinned: only a gold answer that the script itself reads can differ.
+            episode = play_pinned(workflow, planted, number, random.Random(number))
+            for turn in episode.turns:
+                for message in turn.messages:
+                    leaked = canary in message["content"]
+                    require(not leaked, f"{turn.agent} was shown the gold answer")
+            prompts.append([prompt_digest(turn.messages) for turn in episode.turns])
+        require(prompts[0] == prompts[1], "a prompt depends on the gold answer")
+
+
+def check_truth_blindness(workflow: Workflow) -> None:
+    """Neither the course of an episode nor its answer depends on ground truth.
+
+    That is: on grades, and on what programs do on hidden tests.
+    """
+    for number in range(PLAYTHROUGHS):
+        courses = []
+        for seed in range(4):
+            problem = problem_at(workflow, number)
+            truth = key_rng("grades", number, seed)
+            episode = play_pinned(workflow, problem, number, truth)
+            asks = [(turn.agent, prompt_digest(turn.messages)) for turn in episode.turns]
+            courses.append((asks, episode.finished().answer))
+        same = all(course == courses[0] for course in courses)
+        require(same, "the script's course or answer depends on grades (ground truth)")
+
+
+ALONE = 20  # number of episodes that are played both together and alone
+
+
+def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
+    """Equal seeds agree over whole episodes; different seeds give different problems."""
+
+    def trace(seed: int) -> list[Any]:
+        env = guard(workflow)
+        rows: list[Any] = []
+        for number in range(episodes):
+            env.reset(seed=seed if number == 0 else None)
+            for agent, (*seen, info) in _expert_turns(env, workflow, 0.5, number):
+                rows.append((agent, *seen, repr(info)))
+        return rows
+
+    require(trace(1) == trace(1), "two runs with equal seeds differ")
+    require(trace(1) != trace(2), "two runs with different seeds are equal")
+
+
+def check_returns(workflow: Workflow, episodes: int = 20) -> None:
+    """Rewards from `last()`, dead steps included, add up to each agent's reported return."""
+    env = guard(workflow)
+    for number in range(episodes):
+        env.reset(seed=number)
+        paid = dict.fromkeys(env.possible_agents, 0.0)
+        for agent, (_, reward, *_) in _expert_turns(env, workflow, 0.7, number):
+            paid[agent] += reward
+        returns = env.record().returns
+        require(paid == dict(returns), f"last() paid {paid}, the record says {dict(returns)}")
+
+
+def _expert_turns(
+    env: Guard, workflow: Workflow, skill: float, seed: int
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Agents with what `last()` says, while experts play the episode to its end."""
+    respond = workflow.responder(env.env.episode.problem, skill, seed)
+    for agent in env.agent_iter():
+        obs, _, terminated, truncated, _ = last = env.last()
+        yield agent, last
+        chat = obs["messages"] if obs else []
+        is_over = terminated or truncated
+        env.step(None if is_over else respond(workflow.agents[agent][0], chat))
+
+
+def check_budget(workflow: Workflow) -> None:
+    """No agent is asked more than `max_cycles` times; an episode that needs more is truncated and
+    pays nothing.
+    """
+    problem = problem_at(workflow, 0)
+    needed = _most_asks(play_out(Episode(workflow, problem), "budget"))
+    for limit in range(1, needed + 1):
+        episode = play_out(Episode(workflow, problem, max_cycles=limit), "budget")
+        asks = _most_asks(episode)
+        require(asks <= limit, f"an agent was asked {asks} times under max_cycles={limit}")
+        short = limit < needed
+        require(episode.truncated == short, f"truncated is {not short} under max_cycles={limit}")
+        paid = set(record(episode).returns.values())
+        require(not short or paid == {0.0}, f"a truncated episode paid {paid}")
+
+
+def _most_asks(episode: Episode) -> int:
+    return max(Counter(turn.agent for turn in episode.turns).values(), default=0)
+
+
+def check_forks(workflow: Workflow) -> None:
+    """At every step, forks and pickles have the same prompts and state and end the same way.
+
+    A script that is not pure fails here: its replay asks something else.
+    """
+    pickle_bytes(workflow)
+    env = WorkflowEnv(workflow)
+    env.reset(seed=3)
+    copies: list[WorkflowEnv] = []
+    while env.agents:
+        state = state_hash(env.episode)
+        thawed = pickle.loads(pickle.dumps(env))  # noqa: S301 - made one line before
+        for twin in (env.fork(), thawed):
+            require(state_hash(twin.episode) == state, "a copy has another state hash")
+            original = [prompt_digest(turn.messages) for turn in env.episode.waiting]
+            forked = [prompt_digest(turn.messages) for turn in twin.episode.waiting]
+            require(original == forked, "a copy asks something else")
+            require(twin.agent_selection == env.agent_selection, "a copy selects another agent")
+            require(twin.last() == env.last(), "last() of a copy says something else")
+            copies.append(twin)
+        env.step(_forked_reply(env))
+    final = record(env.episode)
+    for twin in copies:
+        while twin.agents:
+            twin.step(_forked_reply(twin))
+        require(record(twin.episode) == final, "a copy that got the same replies ended otherwise")
+
+
+def _forked_reply(env: WorkflowEnv) -> str | None:
+    if env.episode.done:
+        return None
+    return sampled_reply(env.workflow, "fork", env.episode.waiting[0].call)
+
+
+def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
+    """Many episodes moved in random order, their effects in shared batches.
+
+    No problem's text reaches another's prompts, and an episode ends as it does alone.
+    """
+    problems = [_mark(problem_at(workflow, index), index) for index in range(episodes)]
+    finished = [Episode(workflow, problem, str(number)) for number, problem in enumerate(problems)]
+    _move_together(finished, random.Random(0))
+    for episode in finished:
+        marker = _marker(episode.key)
+        for turn in episode.turns:
+            for message in turn.messages:
+                rest = message["content"].replace(marker, "")
+                require("marker-" not in rest, f"{turn.agent} saw text of another episode")
+    for episode in finished[:ALONE]:
+        alone = Episode(workflow, episode.problem, episode.key)
+        _move_together([alone], random.Random(1))
+        require(record(alone) == record(episode), "an episode ends otherwise among others")
+
+
+def _move_together(episodes: list[Episode], rng: random.Random) -> None:
+    alive = list(episodes)
+    while alive:
+        few = rng.sample(alive, min(len(alive), 16))
+        jobs = [(e, (e.problem, effect)) for e in few for effect in e.effects]
+        if jobs:
+            workflow = few[0].workflow
+            results = resolve(workflow.task, [job for _, job in jobs], workflow.judge)
+            for episode in few:
+                own_results = [r for (of, _), r in zip(jobs, results, strict=True) if of is episode]
+                if own_results:
+                    episode.resolve(own_results)
+        for episode in few:
+            if episode.waiting:
+                turn = rng.choice(episode.waiting)
+                text = sampled_reply(episode.workflow, episode.key, turn.call)
+                episode.reply(turn.agent, f"{_marker(episode.key)} {text}")
+        alive = [episode for episode in alive if not episode.done]
+
+
+def _marker(key: str | int) -> str:
+    return f"marker-{key}-end"
+
+
+def _mark(problem: Problem, number: int) -> Problem:
+    return replace(problem, text=f"{problem.text} ({_marker(number)})")

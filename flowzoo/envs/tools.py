@@ -1,0 +1,281 @@
+"""Tools that agents may call: their schemas, and the calls in replies.
+
+Replies have one notation, that of Hermes and Qwen; engines translate the calls of other models.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from flowzoo.errors import UsageError
+
+_TYPES: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
+    {
+        "string": lambda value: isinstance(value, str),
+        "boolean": lambda value: isinstance(value, bool),
+        "null": lambda value: value is None,
+        "integer": lambda value: type(value) is int,
+        "number": lambda value: type(value) in (int, float),
+        "array": lambda value: isinstance(value, list),
+        "object": lambda value: isinstance(value, dict),
+    }
+)
+_CHECKED = {
+    "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf",
+}  # fmt: skip
+_LISTS = "required", "enum", "anyOf"
+_TEXTS = {"title", "description", "default", "examples", "$schema"}
+
+
+def check_schema(schema: Any, path: str) -> None:
+    """Raise `UsageError` unless `value_fault` can check all that `schema` demands."""
+    if not isinstance(schema, Mapping):
+        raise UsageError(f"{path}: expected a JSON schema, a dict, got {schema!r:.80}")
+    unchecked = sorted(map(str, set(schema) - _CHECKED - _TEXTS))
+    if unchecked:
+        names = ", ".join(sorted(_CHECKED))
+        raise UsageError(
+            f"{path}: {', '.join(unchecked)} cannot be checked; describe the arguments by {names}."
+        )
+    if not isinstance(schema.get("properties", {}), Mapping):
+        raise UsageError(f"{path}: properties must be a dict")
+    for keyword in _LISTS:
+        if not isinstance(schema.get(keyword, ()), list | tuple):
+            raise UsageError(f"{path}: {keyword} must be a list")
+    kinds = schema.get("type", [])
+    for kind in [kinds] if isinstance(kinds, str) else kinds:
+        if not (isinstance(kind, str) and kind in _TYPES):
+            raise UsageError(f"{path}: type must be one of {', '.join(_TYPES)}, got {kind!r:.40}")
+    for name, inner in schema.get("properties", {}).items():
+        check_schema(inner, f"{path}.{name}")
+    for inner in schema.get("anyOf", ()):
+        check_schema(inner, path)
+    for keyword in ("items", "additionalProperties"):
+        if not isinstance(schema.get(keyword, True), bool):
+            check_schema(schema[keyword], f"{path}.{keyword}")
+
+
+def _object_fault(value: dict[str, Any], schema: Mapping[str, Any], path: str) -> str:
+    properties = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            return f"{path} lacks {name!r}"
+    others = schema.get("additionalProperties", False)
+    for name, item in value.items():
+        inner = properties.get(name, others)
+        if inner is False:
+            return f"{path} has the unknown name {name!r:.60}"
+        if inner is not True and (fault := value_fault(item, inner, f"{path}.{name}")):
+            return fault
+    return ""
+
+
+def value_fault(value: Any, schema: Mapping[str, Any], path: str = "arguments") -> str:
+    """Reason why `value` does not fit `schema`; "" if it does.
+
+    An object has no names but its `properties`, unless `additionalProperties` allows more.
+    """
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(_TYPES[kind](value) for kind in kinds):
+        return f"{path} must be of type {' or '.join(kinds)}, got {type(value).__name__}"
+    if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
+        return f"{path} must be one of {schema['enum']!r:.200}"
+    if "const" in schema and not _same(value, schema["const"]):
+        return f"{path} must be {schema['const']!r:.200}"
+    options = schema.get("anyOf", ())
+    if options and all(value_fault(value, option, path) for option in options):
+        return f"{path} fits none of its {len(options)} descriptions"
+    if isinstance(value, dict) and ("properties" in schema or "object" in kinds):
+        return _object_fault(value, schema, path)
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for number, item in enumerate(value):
+            if fault := value_fault(item, schema["items"], f"{path}[{number}]"):
+                return fault
+    return ""
+
+
+def _same(value: Any, choice: Any) -> bool:
+    # True equals 1 in Python, and not in JSON.
+    return value == choice and isinstance(value, bool) == isinstance(choice, bool)
+
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that an agent may call in its reply. The script computes the result.
+
+    Raises:
+        UsageError: a name that endpoints refuse, or parameters that cannot be checked.
+    """
+
+    name: str
+    """1 to 64 ASCII letters, digits, `_` and `-`."""
+    description: str
+    """Text for the agent."""
+    parameters: Mapping[str, Any] = field(hash=False)
+    """JSON schema of the arguments, of type `object`."""
+    checked: bool = True
+    """False: calls may have any arguments, and `parameters` may be any schema, which is shown."""
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
+            raise UsageError(
+                "the name of a tool has 1 to 64 ASCII letters, digits, _ and -, got "
+                f"{self.name!r:.80}"
+            )
+        if self.checked:
+            check_schema(self.parameters, f"parameters of tool {self.name}")
+        if self.parameters.get("type") != "object":
+            raise UsageError(f'parameters of tool {self.name}: the schema has "type": "object"')
+
+    @classmethod
+    def of_schema(cls, schema: Mapping[str, Any]) -> Tool:
+        """The tool that a schema shows; arguments are not checked."""
+        return cls(**schema["function"], checked=False)
+
+    def fault(self, arguments: Mapping[str, Any]) -> str:
+        """Reason why a call may not have these arguments; "" if it may."""
+        return value_fault(arguments, self.parameters) if self.checked else ""
+
+    def schema(self) -> dict[str, Any]:
+        """The tool as chat templates and endpoints take it; a fresh copy."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": copy.deepcopy(dict(self.parameters)),
+        }
+        return {"type": "function", "function": function}
+
+
+class ToolSource(Protocol):
+    """Computes the results of tool calls outside a script. It can be pickled."""
+
+    def use(self, calls: Sequence[ToolCall]) -> Sequence[str]:
+        """Texts of the results, in the order of the calls."""
+        ...
+
+
+class ToolCall(NamedTuple):
+    """A call of a tool in a reply; its arguments fit the tool's schema."""
+
+    id: str
+    """Nine digits, unique within the episode."""
+    name: str
+    arguments: Mapping[str, Any]
+
+    def plain(self) -> dict[str, Any]:
+        """The call as messages hold it; a fresh copy."""
+        function = {"name": self.name, "arguments": copy.deepcopy(dict(self.arguments))}
+        return {"id": self.id, "type": "function", "function": function}
+
+    def result(self, text: str) -> dict[str, Any]:
+        """The message with the result of the call."""
+        return {"role": "tool", "tool_call_id": self.id, "name": self.name, "content": text}
+
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+
+
+class CallReading(NamedTuple):
+    """The calls of a reply, or the reason why they cannot be read."""
+
+    calls: tuple[ToolCall, ...] = ()
+    fault: str = ""
+
+
+class _CallFault(Exception):
+    """A call that cannot be read."""
+
+
+def call_text(content: str) -> str:
+    """A call in the notation of replies; `content` is a JSON object with name and arguments."""
+    # In JSON `<` occurs in strings only, where it may be escaped.
+    inert = content.replace(OPEN, "\\u003ctool_call>").replace(CLOSE, "\\u003c/tool_call>")
+    return f"{OPEN}\n{inert}\n{CLOSE}"
+
+
+def before_calls(text: str) -> str:
+    """The text of a reply before its first call."""
+    return text.partition(OPEN)[0].strip()
+
+
+def read_calls(text: str, tools: Sequence[Tool], most: int = 1, number: int = 0) -> CallReading:
+    """Read the calls of a reply.
+
+    Args:
+        text: the reply without thoughts.
+        tools: the tools that it may call.
+        most: most calls.
+        number: index of the reply in the episode, for the ids of the calls.
+    """
+    try:
+        bodies = _bodies(text)
+        if len(bodies) > most:
+            raise _CallFault(f"{len(bodies)} calls where {most} may be made")
+        calls = [_call(body, tools) for body in bodies]
+    except _CallFault as fault:
+        return CallReading(fault=str(fault))
+    ids = (f"{number % 10**6:06d}{index:03d}" for index in range(len(calls)))
+    return CallReading(tuple(ToolCall(name, *call) for name, call in zip(ids, calls, strict=True)))
+
+
+def _bodies(text: str) -> list[str]:
+    head, opening, rest = text.partition(OPEN)
+    if CLOSE in head:
+        raise _CallFault("a closing tag without a call")
+    bodies: list[str] = []
+    while opening:
+        body, closing, rest = rest.partition(CLOSE)
+        if not closing:
+            raise _CallFault("a call without a closing tag")
+        if OPEN in body:
+            raise _CallFault("a call inside a call")
+        bodies.append(body)
+        between, opening, rest = rest.partition(OPEN)
+        if between.strip():
+            raise _CallFault("text after a call")
+    return bodies
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _CallFault(f"the name {twice!r:.60} is given twice")
+    return dict(pairs)
+
+
+def _number(text: str) -> Any:
+    raise _CallFault(f"{text} is no number of JSON")
+
+
+def _call(body: str, tools: Sequence[Tool]) -> tuple[str, dict[str, Any]]:
+    try:
+        value = json.loads(body, object_pairs_hook=_unique, parse_constant=_number)
+    except RecursionError:
+        raise _CallFault("a call that is nested too deep") from None
+    except ValueError as error:
+        raise _CallFault(f"a call that is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise _CallFault(f"a call must be an object, got {type(value).__name__}")
+    if value.keys() != {"name", "arguments"}:
+        names = ", ".join(sorted(value))
+        raise _CallFault(f"a call has the names name and arguments, got {names or 'none'!s:.80}")
+    name, arguments = value["name"], value["arguments"]
+    tool = next((tool for tool in tools if tool.name == name), None)
+    if tool is None:
+        raise _CallFault(f"no tool {name!r:.60}; there is {', '.join(t.name for t in tools)}")
+    if not isinstance(arguments, dict):
+        raise _CallFault(f"arguments must be an object, got {type(arguments).__name__}")
+    if fault := tool.fault(arguments):
+        raise _CallFault(f"{tool.name}: {fault}")
+    return tool.name, arguments

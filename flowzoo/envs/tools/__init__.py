@@ -1,1 +1,0 @@
-"""Tools that agents may call: their schemas, and the calls in replies."""

@@ -1,0 +1,469 @@
+"""The value of an expression at a point to as many digits as asked, through mpmath.
+
+Nothing here judges: a caller evaluates at several precisions and sees what stays. Work is bounded:
+exponents, arguments of slow functions, terms of sums and nodes visited.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+from flowzoo.reward.math.doubles import (
+    FUNCTIONS,
+    OffRealsError,
+    ProbePoint,
+    UnreliableValueError,
+    deeper,
+    model_function,
+    sample,
+    span,
+    spend,
+)
+from flowzoo.reward.math.tree import (
+    HALF,
+    MINUS_ONE,
+    ExprNode,
+    add,
+    call,
+    divide,
+    mul,
+    num,
+    power,
+    rational,
+    replace,
+    sym,
+    symbols,
+)
+
+_MOST_TERMS: Final = 380
+_QUADRATURE: Final = 100  # digits up to which quadrature is tried
+_QUADRATURE_WORK: Final = 15_000
+_SIDES: Final = (1, -1)
+
+
+def series(
+    of: TreeEvaluation, variable: str, body: ExprNode, first: Fraction, bound: Mapping[str, Any]
+) -> Any:
+    """An infinite sum whose terms shrink at least geometrically; None for others."""
+    if first.denominator != 1:
+        return None
+    context = of.context
+    inner = deeper(bound, 2)
+    total, last, small = context.zero, None, context.mpf(10) ** -(of.digits + 5)
+    for index in range(int(first), int(first) + _MOST_TERMS):
+        try:
+            term = of.value(body, {**inner, variable: context.mpf(index)})
+        except UnreliableValueError:
+            return None
+        total += term
+        if index > first + 12 and last is not None:
+            if abs(term) > 0.9 * abs(last) and term != 0:
+                return None
+            # The rest is a geometric series at most.
+            if abs(term) <= small * abs(total) / 10:
+                return total
+        last = term
+    raise UnreliableValueError  # it converges, but not fast enough for these digits
+
+
+def integral(
+    of: TreeEvaluation,
+    variable: str,
+    body: ExprNode,
+    limits: Sequence[ExprNode],
+    bound: Mapping[str, Any],
+) -> Any:
+    """A definite integral: by an antiderivative where the table below has one, else quadrature."""
+    try:
+        if not any("#inf" in end.key for end in limits):
+            primitive = _primitive(body, variable, of, limits, bound)
+            if primitive is not None:
+                ends = [of.value(replace(primitive, variable, end), bound) for end in limits]
+                return ends[1] - ends[0]
+    except (ZeroDivisionError, UnreliableValueError):
+        return None
+    if of.digits > _QUADRATURE:
+        raise UnreliableValueError
+    try:
+        return _quadrature(of, variable, body, limits, bound)
+    except (ZeroDivisionError, UnreliableValueError):
+        return None
+
+
+def _quadrature(
+    of: TreeEvaluation, variable: str, body: ExprNode, limits: Sequence[ExprNode],
+    bound: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    context = of.context
+    inner = deeper(bound, 200)  # none inside another
+    ends = [
+        context.inf * (-1 if "-1" in end.key else 1) if "#inf" in end.key else of.value(end, bound)
+        for end in limits
+    ]
+    if any(context.im(end) != 0 for end in ends):
+        return None
+    before, of.left, of.vanishes = of.left, _QUADRATURE_WORK, True
+    try:
+        value, error = context.quad(
+            lambda at: of.value(body, {**inner, variable: at}), ends, error=True, maxdegree=8
+        )
+    finally:
+        of.left, of.vanishes = before, False
+    return value if error <= context.mpf(10) ** -(of.digits) * max(abs(value), 1) else None
+
+
+def _primitive(
+    body: ExprNode, variable: str, of: TreeEvaluation, limits: Sequence[ExprNode],
+    bound: Mapping[str, Any],
+) -> ExprNode | None:  # fmt: skip
+    terms: list[ExprNode] = []
+    for term in body.args if body.op == "add" else (body,):
+        factors = term.args if term.op == "mul" else (term,)
+        inside = [factor for factor in factors if variable in symbols(factor)]
+        rest = [factor for factor in factors if variable not in symbols(factor)]
+        if len(inside) > 1:
+            return None
+        part = sym(variable) if not inside else _primitive_of(inside[0], variable)
+        if part is None or (inside and not _is_regular(inside[0], variable, of, limits, bound)):
+            return None
+        terms.append(mul([*rest, part]))
+    return add(terms)
+
+
+def _is_regular(
+    factor: ExprNode, variable: str, of: TreeEvaluation, limits: Sequence[ExprNode],
+    bound: Mapping[str, Any],
+) -> bool:  # fmt: skip
+    if factor.op != "pow" or variable not in symbols(factor.args[0]):
+        return True
+    exponent = rational(factor.args[1])
+    if exponent is None:
+        return False
+    if exponent > 0 and exponent.denominator == 1:
+        return True
+    ends = [of.value(replace(factor.args[0], variable, end), bound) for end in limits]
+    return all(of.context.im(end) == 0 and end > 0 for end in ends)
+
+
+def _primitive_of(factor: ExprNode, variable: str) -> ExprNode | None:
+    if factor.op == "sym":
+        return mul((HALF, power(factor, num(2))))
+    if factor.op == "pow":
+        base, exponent = factor.args
+        if variable in symbols(base):
+            slope, value = _slope(base, variable), rational(exponent)
+            if slope is None or value is None:
+                return None
+            if value == -1:
+                return divide(call("ln", [base]), slope)
+            raised = num(value + 1)
+            return divide(power(base, raised), mul((slope, raised)))
+        slope = _slope(exponent, variable)
+        return None if slope is None else divide(factor, mul((slope, call("ln", [base]))))
+    if factor.op == "call" and factor.args[0] in ("sin", "cos"):
+        slope = _slope(factor.args[1], variable)
+        if slope is None:
+            return None
+        if factor.args[0] == "cos":
+            return divide(call("sin", factor.args[1:]), slope)
+        return divide(mul((MINUS_ONE, call("cos", factor.args[1:]))), slope)
+    return None
+
+
+def _slope(node: ExprNode, variable: str) -> ExprNode | None:
+    # The coefficient of `variable` in a linear expression.
+    terms: list[ExprNode] = []
+    for term in node.args if node.op == "add" else (node,):
+        factors = list(term.args if term.op == "mul" else (term,))
+        inside = [factor for factor in factors if variable in symbols(factor)]
+        if not inside:
+            continue
+        if len(inside) > 1 or inside[0].op != "sym":
+            return None
+        factors.remove(inside[0])
+        terms.append(mul(factors))
+    return add(terms) if terms else None
+
+
+def limit(
+    of: TreeEvaluation, variable: str, body: ExprNode, end: ExprNode, bound: Mapping[str, Any]
+) -> Any:
+    """A limit, from values ever nearer to the point, from both sides; None if they diverge."""
+    context, digits = of.context, of.digits
+    inner = deeper(bound, 4)
+    ten = context.mpf(10)
+    if "#inf" in end.key:
+        sign = -1 if "-1" in end.key else 1
+        ways = [[sign * ten ** (2 * digits), sign * ten ** (3 * digits)],
+                [sign * context.mpf(20 * digits), sign * context.mpf(30 * digits)]]  # fmt: skip
+    else:
+        try:
+            at = of.value(end, bound)
+        except UnreliableValueError:
+            return None
+        steps = [ten ** (-2 * digits), ten ** (-3 * digits)]
+        ways = [[at + side * step for step in steps] for side in _SIDES]
+    values: list[Any] = []
+    for way in ways:
+        try:
+            near, nearer = (of.value(body, {**inner, variable: at}) for at in way)
+        except (UnreliableValueError, ZeroDivisionError, ValueError, OverflowError):
+            continue
+        if abs(near - nearer) > ten ** (-digits) * max(abs(nearer), 1):
+            if "#inf" in end.key:
+                continue
+            return None
+        values.append(nearer)
+        if "#inf" in end.key:
+            break
+    if not values or abs(values[0] - values[-1]) > ten ** (-digits) * max(abs(values[0]), 1):
+        return None
+    return values[0]
+
+
+_GUARD: Final = 20
+# Additional cost of slow functions, in nodes.
+_COSTS: Final = {"binom": 150, "zeta": 150, "gamma": 60, "factorial": 60, "normal": 60, "erf": 60}
+_WORK: Final = 6_000  # nodes that one evaluation may visit
+_MP_NAMES: Final = {
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh", "arcosh": "acosh",
+    "artanh": "atanh", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc", "normal": "ncdf",
+}  # fmt: skip
+_FLAT_AT_ZERO: Final = frozenset({"exp", "cos", "cosh", "sec", "sech"})
+_FLAT_FAR_OUT: Final = {"tanh": 1.0, "coth": 1.0, "erf": 0.5, "erfc": 0.5, "normal": 0.5}
+_KNOWN: Final = frozenset({*FUNCTIONS, "gamma", "zeta", "erf", "erfc", "normal"})
+# Largest arguments of functions that are slow or out of range beyond.
+_MOST: Final = {"zeta": 60, "gamma": 1e7, "erf": 200, "erfc": 200, "normal": 200}
+
+
+@functools.lru_cache(maxsize=8)
+def _context(digits: int) -> Any:
+    import mpmath
+
+    context = mpmath.MPContext()
+    context.dps = digits + _GUARD
+    return context
+
+
+def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
+    """The value of a tree at a probe point, rounded near `digits` digits."""
+    try:
+        return TreeEvaluation(point, digits).value(node, {})
+    except (OverflowError, ZeroDivisionError, ValueError, TypeError, RecursionError):
+        raise UnreliableValueError from None
+    except UnreliableValueError:
+        raise
+    except Exception as error:  # mpmath's NoConvergence and the like
+        if type(error).__module__.startswith("mpmath"):
+            raise UnreliableValueError from None
+        raise
+
+
+class TreeEvaluation:
+    """One evaluation of a tree."""
+
+    def __init__(self, point: ProbePoint, digits: int, held: int = 0) -> None:
+        self.point, self.digits, self.context = point, digits, _context(held or digits)
+        self.held = held or digits
+        self.left = _WORK
+        self.cost = 8 + (held or digits) // 10
+        self.stands_in = True  # under a limit a stand-in would have one, and for no reason
+        self.vanishes = False  # whether powers too small to hold are zero, as under an integral
+        self.snap = self.context.mpf(10) ** -((held or digits) + _GUARD // 2)
+
+    def number(self, value: Any) -> Any:
+        """A fraction in this arithmetic; one of more digits than are held needs a finer one."""
+        if value.numerator.bit_length() > self.context.prec and not self.vanishes:
+            raise UnreliableValueError
+        return self.context.mpf(value.numerator) / value.denominator
+
+    def value(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+        """The value of a tree."""
+        self.left -= 1
+        spend(self.cost)
+        if self.left < 0:
+            raise UnreliableValueError
+        op, args = node.op, node.args
+        if op == "num":
+            return self.number(args[0])
+        if op == "sym":
+            return bound[args[0]] if args[0] in bound else self.symbol(args[0])
+        if op == "const":
+            return self.constant(args[0])
+        if op == "add":
+            return self.sum([self.value(arg, bound) for arg in args])
+        if op == "mul":
+            return self.context.fprod(self.value(arg, bound) for arg in args)
+        if op == "pow":
+            return self.real(self.power(self.value(args[0], bound), self.value(args[1], bound)))
+        if op == "bind":
+            return self.binder(node, bound)
+        return self.real(self.call(args[0], args[1:], bound))
+
+    def sum(self, terms: list[Any]) -> Any:
+        """A sum, unless a term is so small beside another one that it would be lost."""
+        sizes = [abs(term) for term in terms if term != 0]
+        if len(sizes) > 1 and not self.vanishes and min(sizes) < max(sizes) * self.snap:
+            raise UnreliableValueError
+        return self.context.fsum(terms)
+
+    def symbol(self, name: str) -> Any:
+        """The value of a free symbol."""
+        real, imag = self.point.value(name)
+        return self.context.mpc(self.number(real), self.number(imag)) if imag else self.number(real)
+
+    def constant(self, name: str) -> Any:
+        """The value of a constant."""
+        if name == "inf":
+            raise UnreliableValueError
+        if name == "i":
+            return self.context.mpc(0, 1)
+        return +(self.context.pi if name == "pi" else self.context.e)
+
+    def real(self, value: Any) -> Any:
+        """Without an imaginary part that is rounding; at a real point there may be no other."""
+        context = self.context
+        if not context.isfinite(value):
+            raise UnreliableValueError
+        imag = context.im(value)
+        if imag == 0:
+            return context.re(value)
+        if abs(imag) <= self.snap * abs(value):
+            return context.re(value)
+        if self.point.is_real and abs(imag) > abs(value) * 1e-9:
+            raise OffRealsError
+        return value
+
+    def power(self, base: Any, exponent: Any) -> Any:
+        """A power whose logarithm is of bounded size."""
+        context = self.context
+        if base == 0:
+            if context.re(exponent) > 0:
+                return context.zero
+            raise UnreliableValueError
+        if self.vanishes and context.re(exponent * context.log(base)) < -1e6:
+            return context.zero
+        if not self.vanishes:
+            self.check_level("exp", exponent * context.log(base))
+        if abs(exponent) * abs(context.log(abs(base))) > 1e12 or abs(context.im(exponent)) > 1e9:
+            raise UnreliableValueError
+        return context.power(base, exponent)
+
+    def call(self, name: str, args: tuple[ExprNode, ...], bound: Mapping[str, Any]) -> Any:
+        """The value of a function."""
+        context = self.context
+        values = [self.value(arg, bound) for arg in args]
+        first = values[0] if values else context.zero
+        spend(_COSTS.get(name, 0))
+        if name in _KNOWN:
+            if abs(first) > _MOST.get(name, 1e12):
+                raise UnreliableValueError
+            if not self.vanishes:
+                self.check_level(name, first)
+            return getattr(context, _MP_NAMES.get(name, name))(first)
+        if name == "abs":
+            return abs(first)
+        if name == "factorial":
+            if abs(first) > 1e7:
+                raise UnreliableValueError
+            return context.gamma(first + 1)
+        if name == "binom":
+            if max(abs(first), abs(values[1])) > 1e7:
+                raise UnreliableValueError
+            return context.binomial(first, values[1])
+        if name in ("max", "min", "floor", "ceil", "mod", "sign"):
+            return self.stepped(name, values)
+        if not self.stands_in or any(abs(item) > 1e30 for item in values):
+            raise UnreliableValueError
+        return model_function(name, values, self.number)
+
+    def check_level(self, name: str, at: Any) -> None:
+        """Check that a function is not too flat at `at` for the digits held."""
+        if at == 0:
+            return
+        size = abs(at)
+        reach = self.held if name == "exp" else self.held // 2
+        if name in _FLAT_AT_ZERO and size < self.context.mpf(10) ** -reach:
+            raise UnreliableValueError
+        if name in _FLAT_FAR_OUT and size > self.held ** _FLAT_FAR_OUT[name]:
+            raise UnreliableValueError
+        if name == "arctan" and size > self.context.mpf(10) ** (self.held // 3):
+            raise UnreliableValueError
+
+    def stepped(self, name: str, values: list[Any]) -> Any:
+        """A function of real numbers with steps or kinks."""
+        context = self.context
+        if any(context.im(item) != 0 for item in values):
+            raise OffRealsError
+        if name in ("max", "min"):
+            return max(values) if name == "max" else min(values)
+        first = values[0]
+        if name == "mod":
+            if len(values) != 2 or values[1] == 0:
+                raise UnreliableValueError
+            return first - values[1] * self.floor(first / values[1])
+        if name == "sign":
+            if abs(first) < context.mpf(10) ** -(self.digits // 2):
+                raise UnreliableValueError
+            return context.sign(first)
+        return self.floor(first) if name == "floor" else -self.floor(-first)
+
+    def floor(self, item: Any) -> Any:
+        """The floor; a number too near to a whole one could be on either side."""
+        nearest = self.context.nint(item)
+        if abs(item - nearest) < self.context.mpf(10) ** -(self.digits // 2):
+            exact = item == nearest
+            if not exact:
+                raise UnreliableValueError
+        return self.context.floor(item)
+
+    def binder(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+        """A sum, product, integral or limit: its value where it has one that is within reach."""
+        name, variable, body, *limits = node.args
+        value = None
+        if name in ("sum", "prod") and len(limits) == 2:
+            low, high = (rational(item) for item in limits)
+            if low is not None and high is not None:
+                return self.finite(name, variable, body, span(low, high), bound)
+            if low is not None and name == "sum" and limits[1].key == "#inf":
+                value = series(self, variable, body, low, bound)
+        elif name == "int" and len(limits) == 2:
+            value = integral(self, variable, body, limits, bound)
+        elif name == "lim" and len(limits) == 1:
+            finer = TreeEvaluation(self.point, self.digits, 8 * self.digits)
+            finer.left, finer.stands_in = self.left, False
+            value = limit(finer, variable, body, limits[0], bound)
+            self.left = finer.left
+        return self.standing(node, bound) if value is None else value
+
+    def finite(
+        self, name: str, variable: str, body: ExprNode, terms: range, bound: Mapping[str, Any]
+    ) -> Any:
+        """A short finite sum or product."""
+        inner = deeper(bound, max(len(terms), 1))
+        values = [self.value(body, {**inner, variable: self.context.mpf(index)}) for index in terms]
+        return self.sum(values) if name == "sum" else self.context.fprod(values)
+
+    def standing(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
+        """A stand-in for what is not computed, linear in the body of a sum, integral or limit."""
+        if not self.stands_in:
+            raise UnreliableValueError
+        name, variable, body, *limits = node.args
+        inner = deeper(bound, 2)
+        ends = [
+            self.number(sample("#infinite", idx)) * (-1 if "-1" in item.key else 1)
+            if "#inf" in item.key
+            else self.value(item, bound)
+            for idx, item in enumerate(limits)
+        ]
+        bodies = [
+            self.value(body, {**inner, variable: self.number(sample(name, idx))})
+            for idx in range(2)
+        ]
+        if name == "prod":
+            return model_function(f"bind:{name}", [*bodies, *ends], self.number)
+        weights = [model_function(f"bind:{name}:{idx}", ends, self.number) for idx in range(2)]
+        return weights[0] * bodies[0] + weights[1] * bodies[1]

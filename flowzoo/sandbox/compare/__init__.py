@@ -1,1 +1,0 @@
-"""Comparison of outputs with expected ones, outside the box."""
