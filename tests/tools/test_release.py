@@ -113,7 +113,7 @@ def test_the_changelog_has_the_version_with_its_date(heading):
 
 def test_the_owner_is_one_and_replaced_by_one_command(clone, monkeypatch):
     def address(owner: str) -> str:
-        return ff"https://github.com/{owner}/flowzoo"
+        return f"https://github.com/{owner}/flowzoo"
 
     monkeypatch.setattr(release, "PUBLISHED", True)
     with pytest.raises(ReleaseError, match=r"placeholder in docs/a.md: python -m tools.release"):
