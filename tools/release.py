@@ -223,15 +223,16 @@ def check_fields(text: str, version: str) -> str:
 
 def check_pythons(out: Path, pythons: Sequence[str]) -> str:
     """Wheel and sdist are installed and played with every Python of this machine."""
-    texts = [output([ROOT / "tests/smoke.sh", python, out.resolve()]) for python in pythons]
-    lines = [
-        line
-        for line in "".join(texts).splitlines()
-        if line.endswith(("works", "nothing was tried"))
-    ]
-    if not any(line.endswith("works") for line in lines):
+    tried, missing = [], []
+    for python in pythons:
+        text = output([ROOT / "tests/smoke.sh", python, out.resolve()])
+        works = [line for line in text.splitlines() if line.endswith(" works")]
+        tried += works
+        missing += [] if works else [python]
+    if not tried:
         raise ReleaseError(f"none of {', '.join(pythons)} is here: name one with --python")
-    return "; ".join(lines)
+    note = f"NOT TRIED, since not on this machine: {', '.join(missing)}"
+    return "; ".join([*tried, note] if missing else tried)
 
 
 def write_bill(out: Path, version: str) -> str:
@@ -281,13 +282,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(str(error))
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for name, check in checks(options.out, flowzoo.__version__, options.python).items():
+    failed = []
+    listed = checks(options.out, flowzoo.__version__, options.python)
+    for name, check in listed.items():
         try:
             print(f"ok      {name}: {check()}", flush=True)
         except ReleaseError as error:
-            failed += 1
+            failed.append(name)
             print(f"FAILED  {name}: {error}", flush=True)
+    passed = f"{len(listed) - len(failed)} of {len(listed)} checks passed"
+    print(f"{passed}; to be done: {', '.join(failed)}" if failed else passed)
     return 1 if failed else 0
 
 

@@ -192,6 +192,21 @@ def test_an_inactive_python_of_pyenv_is_tried(tmp_path):
         assert (done.returncode, done.stdout) == (7, "chosen: -m venv --clear venv\n")
 
 
+def test_a_python_that_is_missing_is_reported(tmp_path, monkeypatch):
+    script = tmp_path / "tests/smoke.sh"
+    script.parent.mkdir()
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = here ] && echo "$1: a.whl works" || echo "$1: nothing was tried"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    report = release.check_pythons(tmp_path, ["here", "gone", "lost"])
+    assert report == "here: a.whl works; NOT TRIED, since not on this machine: gone, lost"
+    assert release.check_pythons(tmp_path, ["here"]) == "here: a.whl works"
+    with pytest.raises(ReleaseError, match=r"none of gone, lost is here"):
+        release.check_pythons(tmp_path, ["gone", "lost"])
+
+
 @pytest.mark.full
 def test_what_is_built_passes(tmp_path):
     for module in ("build", "twine"):
