@@ -88,8 +88,17 @@ def keep_percent(app: Sphinx, document: nodes.document, name: str) -> None:
             text.parent.replace(text, nodes.Text(joined))
 
 
+def color_commands(app: Sphinx, document: nodes.document) -> None:
+    """Let blocks of a page that name no language be commands; in docstrings they are Python."""
+    if not app.env.docname.startswith("api/"):
+        for block in document.findall(nodes.literal_block):
+            if block.get("language") == "default":
+                block["language"] = "shell"
+
+
 def setup(app: Sphinx) -> None:
     """Write the generated pages before anything is read."""
     app.connect("builder-inited", lambda app: write_all(Path(app.srcdir) / "generated"))
     app.connect("include-read", relink)
+    app.connect("doctree-read", color_commands)
     app.connect("doctree-resolved", keep_percent)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 REPOSITORY = "https://github.com/OWNER/flowzoo"
-"""Address of the source; `python -m tools.release --owner NAME` writes the owner."""
+"""Address of the source. `python -m tools.release --owner NAME` writes the owner here and into all
+other files, and `python -m tools.release` checks that they agree."""
 
 PUBLISHED = False
 """True once flowzoo is on the package index: every remedy then names it there."""

@@ -84,10 +84,20 @@ def test_the_sixty_expectations_are_answered_with_a_page_or_a_reason():
             answer = row[peer]["answer"]
             assert answer in ("yes", "partly", "no", "not found")
             assert ("page" in row[peer]) == (answer in ("yes", "partly"))
-            assert answer == "not found" or data["pages"][peer][row[peer]["page"]]["url"]
+            if answer != "not found":
+                source = data["pages"][peer][row[peer]["page"]]
+                assert source["url"].startswith("https://"), source
+                assert source["seen"] in ("read", "excerpt", "listed", "title"), source
     page = expectations_page()
     assert page.count("\n| ") == 60 + 8
     assert "[yes](../../start.md)" in page
+    unread = sum(
+        data["pages"][peer][row[peer]["page"]]["seen"] != "read"
+        for row in rows
+        for peer in PEERS
+        if "page" in row[peer]
+    )
+    assert page.count(r") \*") == unread, "a star at each answer whose page was not read"
 
 
 def test_every_library_has_a_page_with_scripts_that_its_check_runs(monkeypatch):

@@ -4,24 +4,30 @@
 #
 #   tools/image.sh [TARGET [BASE [EXTRAS]]]      cpu, python:3.11-slim, train; or gpu ... train,vllm
 #
-# Without a registry Debian's packages are a base, and NETWORK=none builds with an engine that has no
-# network: debootstrap --variant=minbase --include=python3-venv bookworm DIR && tar -C DIR -c . |
-# docker import - base
+# The base `local` needs no registry: tools/local_base.py makes it from $PYTHON and the packages that
+# are installed for it, so that the only wheel is flowzoo's. NETWORK=none is for an engine without one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${1:-cpu} base=${2:-python:3.11-slim} extras=${3:-train} python=${PYTHON:-python3}
-
-version() { "$@" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
-outside=$(version "$python")
-inside=$(version docker run --rm --network none --entrypoint python3 "$base")
-[[ $outside == "$inside" ]] || {
-  echo "image: wheels for Python $inside of $base are needed, $python is $outside: set PYTHON, or name another base" >&2
-  exit 1
-}
-
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
-"$python" -m pip wheel -q --disable-pip-version-check -c constraints.txt -w "$context/wheels" ".[$extras]"
+if [[ $base == local ]]; then
+  base=flowzoo-base:local
+  "$python" -m tools.local_base ${extras//,/ } | docker import \
+    --change "ENV PYTHONPATH=/packages LD_LIBRARY_PATH=/lib LANG=C.UTF-8 PATH=/usr/local/bin:/usr/sbin:/bin" \
+    - "$base" >/dev/null
+  "$python" -m build --wheel -o "$context/wheels" . >/dev/null
+else
+  version() { "$@" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+  outside=$(version "$python")
+  inside=$(version docker run --rm --network none --entrypoint python3 "$base")
+  [[ $outside == "$inside" ]] || {
+    echo "image: wheels for Python $inside of $base are needed, $python is $outside: set PYTHON, or name another base" >&2
+    exit 1
+  }
+  "$python" -m pip wheel -q --disable-pip-version-check -c constraints.txt -w "$context/wheels" ".[$extras]"
+fi
+
 docker build -q --network "${NETWORK:-default}" -f deploy/Dockerfile --target "$target" \
   --build-arg BASE="$base" --build-arg EXTRAS="$extras" -t "flowzoo:$target" "$context"
 run() { docker run --rm --network none "flowzoo:$target" "$@"; }

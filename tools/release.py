@@ -1,7 +1,8 @@
 """The checklist of a release: every check runs, and a line says how it ended.
 
     python -m tools.release                 build into dist/ and check what is there
-    python -m tools.release --owner NAME    write the owner of the repository into all files
+    python -m tools.release --owner NAME    write the owner of the repository into all files; the
+                                            present one is that of REPOSITORY in flowzoo/extras.py
 
 Exit status 1 if a check failed. A Python that is missing on this machine is reported and is no
 failure. Nothing is uploaded. It needs `build`, `twine` and `cyclonedx-bom` of the extra `dev`.
@@ -26,14 +27,15 @@ from functools import partial
 from pathlib import Path
 
 import flowzoo
-from flowzoo.extras import PUBLISHED
+from flowzoo.extras import PUBLISHED, REPOSITORY
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("python3.11", "python3.12", "python3.13")
 OWNER = "OWNER"
-"""Placeholder in addresses of the repository, in `PLACEHOLDER`."""
-PLACEHOLDER = re.compile(
-    rf"(?<=://){OWNER}(?=\.github\.io)|((?<=github\.com/)|(?<=\.com/github/)){OWNER}(?=/)"
+"""Placeholder for the owner in addresses of the repository."""
+ADDRESS = re.compile(
+    r"(?P<start>(?:github\.com|\.com/github)/)(?P<owner>[\w-]+)(?=/flowzoo\b)"
+    r"|(?P<host>://)(?P<site>[\w-]+)(?=\.github\.io/flowzoo\b)"
 )
 LABELS = ("Repository", "Issues", "Documentation", "Changelog")
 
@@ -86,15 +88,29 @@ def check_changelog(version: str, text: str) -> str:
     return first[0].removeprefix("## ")
 
 
-def check_addresses(root: Path = ROOT) -> str:
-    """No placeholder is left, and remedies name the package index."""
-    files = [name for name in tracked_files(root) if PLACEHOLDER.search(_text(root / name))]
-    if files:
-        remedy = "python -m tools.release --owner NAME"
-        raise ReleaseError(f"{OWNER} is a placeholder in {', '.join(files)}: {remedy}")
+def owners(root: Path = ROOT) -> dict[str, list[str]]:
+    """Owner in addresses of the repository -> files with it; one owner, unless some were missed."""
+    files: dict[str, list[str]] = {}
+    for name in tracked_files(root):
+        matches = ADDRESS.finditer(_text(root / name))
+        for owner in {match["owner"] or match["site"] for match in matches}:
+            files.setdefault(owner, []).append(name)
+    return files
+
+
+def check_addresses(root: Path = ROOT, repository: str = REPOSITORY) -> str:
+    """All addresses are of the owner of `repository`, and remedies name the package index."""
+    remedy, owner = "python -m tools.release --owner NAME", repository.split("/")[3]
+    others = {name: files for name, files in owners(root).items() if name != owner}
+    if others:
+        raise ReleaseError(f"addresses of {owner} and of others, {others}: {remedy}")
+    if owner == OWNER:
+        raise ReleaseError(
+            f"{OWNER} is a placeholder in {', '.join(owners(root)[OWNER])}: {remedy}"
+        )
     if not PUBLISHED:
         raise ReleaseError("PUBLISHED in flowzoo/extras.py is False: remedies name a clone")
-    return "no placeholder"
+    return f"all of {owner}"
 
 
 def _text(path: Path) -> str:
@@ -105,14 +121,15 @@ def _text(path: Path) -> str:
 
 
 def write_owner(owner: str, root: Path = ROOT) -> list[str]:
-    """Replace the placeholder in all tracked files; the names of those that changed."""
+    """Replace the owner in all tracked files; the names of those that changed."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", owner):
         raise ReleaseError(f"--owner: expected letters, digits and hyphens, got {owner!r}")
     changed = []
     for name in tracked_files(root):
         text = _text(root / name)
-        if PLACEHOLDER.search(text):
-            (root / name).write_text(PLACEHOLDER.sub(owner, text), encoding="utf-8")
+        new = ADDRESS.sub(lambda match: f"{match['start'] or match['host']}{owner}", text)
+        if new != text:
+            (root / name).write_text(new, encoding="utf-8")
             changed.append(name)
     return changed
 
@@ -206,15 +223,16 @@ def check_fields(text: str, version: str) -> str:
 
 def check_pythons(out: Path, pythons: Sequence[str]) -> str:
     """Wheel and sdist are installed and played with every Python of this machine."""
-    texts = [output([ROOT / "tests/smoke.sh", python, out.resolve()]) for python in pythons]
-    lines = [
-        line
-        for line in "".join(texts).splitlines()
-        if line.endswith(("works", "nothing was tried"))
-    ]
-    if not any(line.endswith("works") for line in lines):
+    tried, missing = [], []
+    for python in pythons:
+        text = output([ROOT / "tests/smoke.sh", python, out.resolve()])
+        works = [line for line in text.splitlines() if line.endswith(" works")]
+        tried += works
+        missing += [] if works else [python]
+    if not tried:
         raise ReleaseError(f"none of {', '.join(pythons)} is here: name one with --python")
-    return "; ".join(lines)
+    note = f"NOT TRIED, since not on this machine: {', '.join(missing)}"
+    return "; ".join([*tried, note] if missing else tried)
 
 
 def write_bill(out: Path, version: str) -> str:
@@ -255,19 +273,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the archives")
     parser.add_argument("--python", nargs="+", default=PYTHONS, help="interpreters to try")
-    parser.add_argument("--owner", help="owner of the repository, in place of the placeholder")
+    parser.add_argument("--owner", help="owner of the repository, in place of the present one")
     options = parser.parse_args(arguments)
     if options.owner is not None:
-        print("\n".join(write_owner(options.owner)))
+        try:
+            print("\n".join(write_owner(options.owner)))
+        except ReleaseError as error:
+            parser.error(str(error))
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for name, check in checks(options.out, flowzoo.__version__, options.python).items():
+    failed = []
+    listed = checks(options.out, flowzoo.__version__, options.python)
+    for name, check in listed.items():
         try:
             print(f"ok      {name}: {check()}", flush=True)
         except ReleaseError as error:
-            failed += 1
+            failed.append(name)
             print(f"FAILED  {name}: {error}", flush=True)
+    passed = f"{len(listed) - len(failed)} of {len(listed)} checks passed"
+    print(f"{passed}; to be done: {', '.join(failed)}" if failed else passed)
     return 1 if failed else 0
 
 

@@ -55,9 +55,10 @@ def own_cell(own: Mapping[str, str]) -> str:
 
 
 def peer_cell(cell: Mapping[str, str], pages: Mapping[str, Mapping[str, str]]) -> str:
-    """The answer for a peer, with a link to its page."""
+    """The answer for a peer, with a link to its page; a star if the page was not read."""
     sign = SIGNS[cell["answer"]]
     if "page" not in cell:
         return sign
     page = pages[cell["page"]]
-    return f'[{sign}]({page["url"]} "{page["title"]}")'
+    star = "" if page.get("seen") == "read" else r" \*"
+    return f'[{sign}]({page["url"]} "{page["title"]}"){star}'

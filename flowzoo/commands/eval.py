@@ -54,13 +54,13 @@ class Options:
     """Let the answers of a problem's episodes vote: the last line is the accuracy of the votes.
     Equal answers are those the task takes for equal; ties go to the first."""
     like: Path | None = None
-    """Folder of an evaluation with --out, of a workflow: as many votes per problem as one of its
-    episodes has calls (or tokens). Takes the place of --samples and --majority."""
+    """Folder of another workflow's evaluation (its --out): every problem gets as many votes as an
+    episode there has calls (or tokens). In place of --samples and --majority."""
     match: Match = "calls"
     """Budget that --like makes equal: calls, or output tokens."""
     against: Path | None = None
-    """Folder of an earlier evaluation with --out of the same problems: the difference of the
-    accuracies is printed with its interval, and how many problems are won and lost."""
+    """Folder of an earlier evaluation (its --out) of the same problems: prints the difference of
+    the accuracies with its interval, and how many problems are won and lost."""
     out: Path | None = None
     """Directory for `episodes.jsonl` and `summary.json`; the same command resumes there.
     Without it nothing is saved."""

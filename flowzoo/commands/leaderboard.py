@@ -42,13 +42,13 @@ class Options:
     """Arguments of `flowzoo leaderboard`."""
 
     file: str = field(metadata={"positional": "FILE"})
-    """TOML file of the cells: workflows times policies times tasks."""
+    """TOML file with lists of workflows, policies and tasks; every combination is evaluated."""
     out: str = ""
     """Directory of the evaluations and the table; empty: runs/ and the file's name."""
     only: tuple[str, ...] = ()
-    """Cells whose name contains one of these; default: all."""
+    """Combinations whose name contains one of these; default: all."""
     dry_run: bool = False
-    """Play nothing: check every cell, and print it as a command."""
+    """Play nothing: check every combination, and print it as a command."""
     json: bool = False
     """Print the tables as one JSON object."""
 

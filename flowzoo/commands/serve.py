@@ -28,11 +28,11 @@ class Options:
     api_key: str = ""
     """Key that requests must have."""
     request_bytes: int = 2**20
-    """Most bytes of a request."""
+    """Size limit of a request."""
     most_open: int = 256
-    """Most answers that are under way at a time; further requests are to be sent again."""
+    """Answers under way at a time; a request beyond them gets an error, to be sent again later."""
     seconds: float = 600.0
-    """Most seconds of a request."""
+    """Time limit of a request."""
     grace: float = 5.0
     """Seconds that open requests have after Ctrl-C."""
 

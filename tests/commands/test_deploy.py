@@ -16,6 +16,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.options import BackendName
 from flowzoo.baselines.settings.preflight import preflight
 from flowzoo.commands.line import parse
+from tools.local_base import package_paths
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPTS = sorted([*DEPLOY.glob("*.sbatch"), *DEPLOY.glob("*.sh")])
@@ -126,3 +127,12 @@ def test_an_image_runs_as_a_user_and_takes_what_the_script_gives():
     )
     assert {first or second for first, second in defaults} == {"train"}
     assert "train" in project["optional-dependencies"]
+
+
+def test_a_local_base_holds_what_the_extras_need_and_not_flowzoo():
+    pytest.importorskip("httpx", reason="needs flowzoo[openai]")
+    paths = package_paths(["openai"])
+    assert all(path.is_file() for path in paths.values())
+    packages = {target.split("/")[1] for target in paths}
+    assert {"pip", "numpy", "numba", "httpx", "httpcore"} <= packages, "of needs, theirs too"
+    assert not packages & {"flowzoo", "torch", "pytest"}

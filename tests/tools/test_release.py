@@ -2,7 +2,6 @@
 
 import io
 import os
-import re
 import subprocess
 import tarfile
 import tomllib
@@ -112,19 +111,26 @@ def test_the_changelog_has_the_version_with_its_date(heading):
     assert release.check_changelog("1.0", text) == "1.0 (2026-02-03)"
 
 
-def test_placeholders_are_found_and_replaced(clone, monkeypatch):
+def test_the_owner_is_one_and_replaced_by_one_command(clone, monkeypatch):
+    def address(owner: str) -> str:
+        return f"https://github.com/{owner}/flowzoo"
+
     monkeypatch.setattr(release, "PUBLISHED", True)
     with pytest.raises(ReleaseError, match=r"placeholder in docs/a.md: python -m tools.release"):
-        release.check_addresses(clone)
+        release.check_addresses(clone, address(OWNER))
     with pytest.raises(ReleaseError, match="got 'a/b'"):
         release.write_owner("a/b", clone)
-    assert release.write_owner("zoo", clone) == ["docs/a.md"]
+    for owner in ("first", "zoo"):  # and once more, as when a repository moves
+        assert release.write_owner(owner, clone) == ["docs/a.md"]
+    assert release.write_owner("zoo", clone) == []
     text = (clone / "docs/a.md").read_text()
-    assert text == "see https://github.com/zoo/flowzoo/issues, https://zoo.github.io/flowzoo"
-    assert release.check_addresses(clone) == "no placeholder"
+    assert text == FILES["docs/a.md"].replace(OWNER, "zoo")
+    assert release.check_addresses(clone, address("zoo")) == "all of zoo"
+    with pytest.raises(ReleaseError, match=r"of other and of others, \{'zoo': \['docs/a.md'\]\}"):
+        release.check_addresses(clone, address("other"))
     monkeypatch.setattr(release, "PUBLISHED", False)
     with pytest.raises(ReleaseError, match=r"PUBLISHED in flowzoo/extras\.py is False"):
-        release.check_addresses(clone)
+        release.check_addresses(clone, address("zoo"))
 
 
 def metadata() -> str:
@@ -157,16 +163,10 @@ def test_metadata_that_lacks_something_is_found(before, after, message):
 
 
 def test_all_addresses_are_of_one_owner():
-    address = re.compile(
-        r"github(?:\.com)?/(\w[\w-]*)/flowzoo\b|//(\w[\w-]*)\.github\.io/flowzoo\b"
-    )
-    owners = set()
-    for name in release.tracked_files():
-        path = ROOT / name
-        if path.is_file() and name != "tests/tools/test_release.py":
-            text = path.read_bytes().decode("utf-8", "replace")
-            owners |= {match[1] or match[2] for match in address.finditer(text)}
-    assert owners == {REPOSITORY.split("/")[3]}
+    ((owner, files),) = release.owners().items()
+    assert owner == REPOSITORY.split("/")[3]
+    notebooks = {f"docs/notebooks/{name}.ipynb" for name in ("episodes", "run")}
+    assert {"CITATION.cff", "flowzoo/extras.py", "pyproject.toml", *notebooks} <= {*files}
 
 
 def test_an_inactive_python_of_pyenv_is_tried(tmp_path):
@@ -190,6 +190,21 @@ def test_an_inactive_python_of_pyenv_is_tried(tmp_path):
     for python in ("python3.98", "python3.99"):
         done = smoke(python)
         assert (done.returncode, done.stdout) == (7, "chosen: -m venv --clear venv\n")
+
+
+def test_a_python_that_is_missing_is_reported(tmp_path, monkeypatch):
+    script = tmp_path / "tests/smoke.sh"
+    script.parent.mkdir()
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = here ] && echo "$1: a.whl works" || echo "$1: nothing was tried"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    report = release.check_pythons(tmp_path, ["here", "gone", "lost"])
+    assert report == "here: a.whl works; NOT TRIED, since not on this machine: gone, lost"
+    assert release.check_pythons(tmp_path, ["here"]) == "here: a.whl works"
+    with pytest.raises(ReleaseError, match=r"none of gone, lost is here"):
+        release.check_pythons(tmp_path, ["gone", "lost"])
 
 
 @pytest.mark.full

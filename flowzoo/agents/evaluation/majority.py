@@ -71,8 +71,9 @@ def read_summary(path: Path) -> dict[str, Any]:
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
+        why = "" if isinstance(error, FileNotFoundError) else f" ({error})"
         raise UsageError(
-            f"no finished evaluation at {path} ({error}); make one with `flowzoo eval WORKFLOW "
+            f"no finished evaluation at {path}{why}: make one with `flowzoo eval WORKFLOW "
             f"--out {shlex.quote(str(path))}`"
         ) from error
     for needed in ("protocol", "calls"):  # a training run's has no calls

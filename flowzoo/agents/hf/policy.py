@@ -195,9 +195,9 @@ class TransformersPolicy(TemplatedPolicy):
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             stop.set()
+            # Retrieved, so that asyncio does not report it, and a second Ctrl-C ends the wait.
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait([work])
-            if not work.cancelled():
-                work.exception()  # retrieved, so that asyncio does not report it
             raise
 
     def thinking_as(self, thinking: bool | None) -> Self:

@@ -77,8 +77,12 @@ def workflow_class(name: str) -> Any:
     full = highest_version(name, others)
     plugin = plugin_named(WORKFLOW_GROUP, full) if full is not None else None
     if plugin is None:
-        choices = [*WORKFLOWS, *others]
-        raise unknown("workflow", name, choices, "a class of yours is named module:Class")
+        from flowzoo.envs.tasks import TASKS
+
+        hint = "a class of yours is named module:Class"
+        if name in TASKS:
+            hint = f"{name} is a task: --task {name}"
+        raise unknown("workflow", name, [*WORKFLOWS, *others], hint)
     return load_plugin("workflow", plugin, Workflow, _complete)
 
 

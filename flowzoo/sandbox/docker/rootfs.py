@@ -67,20 +67,20 @@ def write_rootfs(
             _add_folder(tar, folder, 0o755)
         add_bytes(tar, "etc/passwd", _PASSWD)
         add_bytes(tar, "etc/group", _GROUP)
-        _add_file(tar, program, ENTRYPOINT[0][1:], 0o755)
+        add_file(tar, program, ENTRYPOINT[0][1:], 0o755)
         for target, path in sorted(shared_libraries(binaries).items()):
             if path.resolve().parent not in packages:  # found from where they lie
-                _add_file(tar, path, target, 0o755)
+                add_file(tar, path, target, 0o755)
         for folder, paths in extra.items():
             for path in paths:
                 target = f"{PACKAGE_FOLDER[1:]}/{folder.name}/{path.relative_to(folder)}"
-                _add_file(tar, path, target, 0o644)
+                add_file(tar, path, target, 0o644)
         for path in sorted(Path(TIME_ZONES).rglob("*")):
             if path.is_file() and path.suffix not in (".zi", ".tab", ".list"):
-                _add_file(tar, path, str(path)[1:], 0o644)
+                add_file(tar, path, str(path)[1:], 0o644)
         home = f"{PREFIX}/{sys.platlibdir}/python{VERSION}"
         for path in files:
-            _add_file(tar, path, f"{home}/{path.relative_to(library)}", 0o644)
+            add_file(tar, path, f"{home}/{path.relative_to(library)}", 0o644)
         for name, content in runner.items():
             add_bytes(tar, f"runner/{name}", content)
 
@@ -106,8 +106,11 @@ def package_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def shared_libraries(binaries: Iterable[Path]) -> dict[str, Path]:
-    """Place in the image -> file of this machine, for everything that `binaries` are linked to."""
+def shared_libraries(binaries: Iterable[Path], strict: bool = True) -> dict[str, Path]:
+    """Place in the image -> file of this machine, for everything that `binaries` are linked to.
+
+    With `strict` a library that is missing here is an error.
+    """
     # The loader is named in the binaries by its path and keeps it; the rest goes to `LIBRARY_PATH`.
     try:
         done = subprocess.run(
@@ -115,7 +118,7 @@ def shared_libraries(binaries: Iterable[Path]) -> dict[str, Path]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise DockerError(f"{_REMEDY} (ldd: {error})") from error
-    if "not found" in done.stdout:
+    if strict and "not found" in done.stdout:
         line = next(line for line in done.stdout.splitlines() if "not found" in line)
         raise DockerError(f"{_REMEDY} (ldd: {line.strip()})")
     libraries: dict[str, Path] = {}
@@ -154,8 +157,8 @@ def add_bytes(tar: tarfile.TarFile, target: str, content: bytes) -> None:
     tar.addfile(entry, io.BytesIO(content))
 
 
-def _add_file(tar: tarfile.TarFile, path: Path, target: str, mode: int) -> None:
-    # Its time stays, which compiled caches depend on.
+def add_file(tar: tarfile.TarFile, path: Path, target: str, mode: int) -> None:
+    """Add a file with its time, which compiled caches depend on."""
     with open(path, "rb") as source:
         facts = os.fstat(source.fileno())
         entry = tarfile.TarInfo(target)

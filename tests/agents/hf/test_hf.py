@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -355,6 +356,37 @@ async def test_the_loop_runs_on_and_cancelling_stops_the_model(
     assert policy.stats.output_tokens == 0
     policy.sampling = Sampling(max_tokens=2)
     assert len(await policy.generate([ask("d")])) == 1
+    await policy.close()
+
+
+async def test_a_second_cancellation_leaves_no_error_to_report(
+    model: Any, start: Callable[..., TransformersPolicy], caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = start(max_tokens=400)
+    policy._stop_ids = frozenset({-1})  # nothing ends by itself
+    loop, reached, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def at_step(*_: Any) -> None:
+        loop.call_soon_threadsafe(reached.set)
+        assert go_on.wait(60)
+
+    hook = model.register_forward_pre_hook(at_step)
+    try:
+        task = asyncio.create_task(policy.generate([ask("c", text="add")]))
+        await asyncio.wait_for(reached.wait(), 60)
+        for _ in range(2):  # as at Ctrl-C, when the loop's end cancels what was cancelled
+            task.cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    finally:
+        go_on.set()
+        hook.remove()
+    await loop.run_in_executor(policy._thread, gc.collect)  # after the model's work
+    await asyncio.sleep(0.1)
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
     await policy.close()
 
 

@@ -5,7 +5,7 @@ let showStep = () => {}, showEpisode = () => {};
 
 const ROW = 60; // height of a row in CSS pixels, as in the style sheet
 
-const scoreBadge = (score) => badge(score >= 1 ? "right" : `score ${number(score)}`, score >= 1 ? "good" : "bad");
+const scoreBadge = (score) => badge(score >= 1 ? "right" : score > 0 ? `score ${number(score)}` : "wrong", score >= 1 ? "good" : "bad");
 
 // The two lines of an episode in the list.
 const episodeHead = (index, episode) => [index.texts[episode.text] || index.texts[episode.problem], [
