@@ -426,11 +426,35 @@ def test_a_body_that_does_not_come_is_an_error():
             assert sent.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
+def test_bodies_that_are_sent_together_are_bounded(monkeypatch):
+    monkeypatch.setattr("flowzoo.agents.serving.app.MOST_INCOMING", 1000)
+    policy = Gate()
+    policy.open.set()
+    with gated(policy) as served:
+        port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
+        body = {"model": "generator", "messages": user("x" * 300)}
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
+            sent.sendall(head.encode() + b" " * 900)
+
+            def refused() -> bool:
+                reply = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20)
+                if reply.status_code == 200:  # the other was not there yet
+                    return False
+                assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
+                assert reply.json()["error"]["code"] == "too_many_bytes"
+                return True
+
+            until(refused)
+        again = client(served, max_retries=5).chat.completions.create(**body)
+        assert again.choices[0].message.content == "\\boxed{7}"
+
+
 def test_a_stream_without_news_has_comments(monkeypatch):
     monkeypatch.setattr("flowzoo.agents.serving.service.PULSE_S", 0.02)
     policy = Gate()
     with gated(policy) as served:
-        threading.Timer(0.3, policy.open.set).start()
+        threading.Timer(1, policy.open.set).start()
         body = {"model": "single_v0", "messages": QUESTION, "stream": True}
         raw = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20).text
         assert raw.count(": the workflow is playing\n\n") > 2
