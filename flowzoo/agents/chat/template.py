@@ -16,7 +16,7 @@ from flowzoo.agents.chat.tool_notation import MARKS, Family, find_family, one_no
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools.tool import Tool
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import ChatError, UsageError, unknown
 from flowzoo.seeding import key_digest
 
 OPENING, CLOSING = "<think>", "</think>"
@@ -254,9 +254,14 @@ class ChatTokenizer:
             else self._inert_all(message)
             for message in chat
         ]
-        return self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False, **variables
-        )
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False, **variables
+            )
+        except Exception as error:  # whatever the code of a template raises
+            raise ChatError(
+                f"the model's chat template does not take these messages: {error}"
+            ) from error
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
