@@ -1,7 +1,7 @@
 """agent-lightning's proxy before an endpoint, as a process of its own.
 
-Run by `python -m benchmarks.peer_proxy` in the peer's environment. It prints its process, version and
-base URL, serves until its input ends, and prints the number of spans that it stored.
+Run by `python -m benchmarks.peer_proxy` in the peer's environment. It prints its process, version
+and base URL, serves until its input ends, and prints the number of spans that it stored.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ class ChatTokenizer:
             return self.tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=False, **variables
             )
-        except Exception as error:  # whatever the code of a template raises
+        except Exception as error:  # a template may raise any
             raise ChatError(
                 f"the model's chat template does not take these messages: {error}"
             ) from error

@@ -152,7 +152,7 @@ async def answered(
 async def streamed(
     run: ProgramRun, call: ChatCall, entry: OpenRequest, departure: asyncio.Future[Any]
 ) -> AsyncIterator[bytes]:
-    """The events of a reply; until its finish reason is sent, a client that leaves may come back."""
+    """The events of a reply; a client that leaves before its finish reason may come back for it."""
     parts = list(events(call, entry.number, entry.reply.result()))
     last = -3 if call.stream_usage else -2
     try:

@@ -24,7 +24,7 @@ _LOOK_S = 0.02  # seconds between two looks at a process
 
 
 class ProgramThreads:
-    """The threads of functions: those of ended episodes run on, and are bounded."""
+    """The threads of functions, a bounded number of which run on after their episodes."""
 
     def __init__(self) -> None:
         self._runs: set[ProgramRun] = set()  # whose thread runs
@@ -35,8 +35,8 @@ class ProgramThreads:
         if left >= MOST_THREADS:
             run.finish(
                 "threads",
-                f"functions of {left:,} ended episodes still run, so it was not started: give their "
-                "clients a timeout, or play a command, which can be killed",
+                f"functions of {left:,} ended episodes still run, so it was not started: give "
+                "their clients a timeout, or play a command, which can be killed",
             )
             return
         self._runs.add(run)

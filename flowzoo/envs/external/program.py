@@ -40,8 +40,8 @@ a copy, the program is run again and told the same replies; one that then asks s
 | `repeatable` | true | false: the same replies may lead to other requests. Plain rollouts play it; what continues copies of episodes is refused |
 
 A client that goes away before its request is a turn was never there. Once it is a turn, the turn is
-kept, and the same request, sent again, gets its reply; so it is with a stream until its finish reason
-is sent. `unread` counts turns whose reply was not read to its end.
+kept, and the same request, sent again, gets its reply. A client that leaves a stream before its
+finish reason may do so, too. `unread` counts turns whose reply was not read to its end.
 
 A program that fails ends its own episode, without an answer. Facts in `info` at the end: `ended` (`answer`,
 `crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100, `threads`: 1,024 functions

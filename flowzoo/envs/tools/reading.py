@@ -35,7 +35,7 @@ def call_text(content: str) -> str:
 
 
 def before_calls(text: str) -> str:
-    """The text of a reply before its first call, and before the code fence that is opened for it."""
+    """The text of a reply before its first call and the code fence that is opened for it."""
     head = text.partition(OPEN)[0].strip()
     above, _, last = head.rpartition("\n")
     opened = sum(map(_is_fence, head.splitlines())) % 2

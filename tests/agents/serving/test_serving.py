@@ -165,7 +165,9 @@ def test_messages_that_a_chat_template_does_not_take_are_the_client_s_mistake():
         create = client(served).chat.completions.create
         chats = [{"role": "system", "content": "Be brief."}, *QUESTION], user("break it")
         for chat, reason in zip(chats, ("No system!", "concatenate"), strict=True):
-            with pytest.raises(openai.BadRequestError, match="does not take these messages") as error:
+            with pytest.raises(
+                openai.BadRequestError, match="does not take these messages"
+            ) as error:
                 create(model="generator", messages=chat)
             assert (error.value.code, error.value.param) == ("unsupported_messages", "messages")
             assert reason in error.value.message

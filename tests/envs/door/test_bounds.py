@@ -15,9 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from openai import OpenAI
-
 from agent_programs import REVIEWED, Client, chat, play_together
+from openai import OpenAI
 
 from flowzoo.envs.door import app, launch, server
 from flowzoo.envs.door import guard as door_guard
