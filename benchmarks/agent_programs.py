@@ -28,14 +28,15 @@ from flowzoo.envs.tasks import make_task
 
 CLIENT = """
 import json, os, socket, sys
-host, port = os.environ["OPENAI_BASE_URL"].split("/")[2].split(":")
+_, _, address, *path = os.environ["OPENAI_BASE_URL"].split("/")
+(host, port), path = address.split(":"), "/".join(path)
 problem, agents, rounds = sys.stdin.read(), int(sys.argv[1]), int(sys.argv[2])
 files = [socket.create_connection((host, int(port))).makefile("rwb") for _ in range(agents)]
 for turn in range(rounds):
     for number, file in enumerate(files):
         message = {"role": "user", "content": f"{problem} {turn}"}
         body = json.dumps({"model": f"agent_{number}", "messages": [message]}).encode()
-        head = "POST /v1/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer "
+        head = f"POST /{path}/chat/completions HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer "
         head += os.environ["OPENAI_API_KEY"] + f"\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
         file.write(head.encode() + body)
         file.flush()

@@ -1,6 +1,6 @@
 """Cost of a training step of a small pretrained model: this tree, an earlier one, TRL and vLLM.
 
-    python -m benchmarks.laptop_step --model MODEL --before CLONE --trl .venv-trl/bin/python --json F
+    python -m benchmarks.laptop_step --model MODEL --before CLONE --trl PYTHON --json out.json
 
 A step samples generated problems of `math`, four replies each, grades them and updates the model by
 GRPO with AdamW. Sides are processes that take a step each in turns, on one thread; a unit is a
@@ -138,6 +138,7 @@ class Side(LearnerSide):
             super().__init__(command, job)
 
     def step(self) -> dict[str, float]:
+        """Do one step, and keep the learner's time."""
         result = super().step()
         self.learner.append(result.get("learner", 0.0))
         return result

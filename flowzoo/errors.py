@@ -24,6 +24,10 @@ class UsageError(FlowzooError, ValueError):
     """A wrong argument, name or file: the message names the valid choices or the remedy."""
 
 
+class ChatError(UsageError):
+    """Messages that a model's chat template does not take; the message has the template's words."""
+
+
 class MissingExtraError(FlowzooError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 

@@ -92,9 +92,10 @@ def settings(job: dict[str, Any], steps: int) -> GRPOConfig:
         gradient_accumulation_steps=job["rows"] // job["microbatch"],
         num_generations=job["samples"], max_completion_length=job["max_tokens"],
         temperature=1.0, beta=0.0, epsilon=0.2, epsilon_high=0.28, loss_type="dapo",
-        mask_truncated_completions=False, scale_rewards="group", use_cpu=True, bf16=job.get("bf16", False),
-        fp16=False, gradient_checkpointing=False, logging_strategy="no", save_strategy="no",
-        report_to=[], disable_tqdm=True, seed=0, shuffle_dataset=False,
+        mask_truncated_completions=False, scale_rewards="group", use_cpu=True,
+        bf16=job.get("bf16", False), fp16=False, gradient_checkpointing=False,
+        logging_strategy="no", save_strategy="no", report_to=[], disable_tqdm=True, seed=0,
+        shuffle_dataset=False,
     )  # fmt: skip
 
 

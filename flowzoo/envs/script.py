@@ -342,13 +342,15 @@ class ProgramEnd(NamedTuple):
 
     answer: str | None
     status: str
-    """`answer`, or why there is none: crash, timeout, calls, output, refusals."""
+    """`answer`, or why there is none: crash, timeout, calls, output, refusals, threads."""
     reason: str = ""
     """Text for people: the error, the exit status …"""
     refused: int = 0
     """Number of requests that were answered with an error."""
     refusal: str = ""
     """Code of the last of these errors."""
+    unread: int = 0
+    """Number of turns whose reply the program did not wait for, or did not read to its end."""
 
 
 class Progress(NamedTuple):

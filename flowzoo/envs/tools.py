@@ -183,6 +183,7 @@ class ToolCall(NamedTuple):
 
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_FENCE = re.compile(r"`{3,}\w*")
 
 
 class CallReading(NamedTuple):
@@ -204,8 +205,15 @@ def call_text(content: str) -> str:
 
 
 def before_calls(text: str) -> str:
-    """The text of a reply before its first call."""
-    return text.partition(OPEN)[0].strip()
+    """The text of a reply before its first call and the code fence that is opened for it."""
+    head = text.partition(OPEN)[0].strip()
+    above, _, last = head.rpartition("\n")
+    opened = sum(map(_is_fence, head.splitlines())) % 2
+    return above.strip() if opened and _is_fence(last) else head
+
+
+def _is_fence(line: str) -> bool:
+    return _FENCE.fullmatch(line.strip()) is not None
 
 
 def read_calls(text: str, tools: Sequence[Tool], most: int = 1, number: int = 0) -> CallReading:
@@ -241,7 +249,8 @@ def _bodies(text: str) -> list[str]:
             raise _CallFault("a call inside a call")
         bodies.append(body)
         between, opening, rest = rest.partition(OPEN)
-        if between.strip():
+        # Models put calls into code fences, which say nothing; servers read past them, too.
+        if not all(not line.strip() or _is_fence(line) for line in between.splitlines()):
             raise _CallFault("text after a call")
     return bodies
 

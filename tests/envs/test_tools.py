@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from flowzoo.envs.tools import Tool, call_text, read_calls
+from flowzoo.envs.tools import Tool, before_calls, call_text, read_calls
 from flowzoo.errors import UsageError
 
 TOOLS = (
@@ -51,7 +51,15 @@ FAULTS = [
     ("</tool_call>" + tagged(call(a=1)), "closing tag without a call"),
     (tagged(call(a=1)) + "</tool_call>", "text after a call"),
     (tagged(call(a=1)) + "The answer is 3.", "text after a call"),
-    (tagged(call(a=1)) + "\n```", "text after a call"),
+    (tagged(call(a=1)) + "\n```\nThe answer is 3.", "text after a call"),
+    (tagged(call(a=1)) + "\n``", "text after a call"),
+    (tagged(call(a=1)) + "\n``` 3", "text after a call"),
+    ("```xml\n" + tagged(call(a=1)) + "\n``` \\boxed{3}", "text after a call"),
+    (tagged(call(a=1)) + "\n```json\n" + call(a=2) + "\n```", "text after a call"),
+    (tagged(call(a=1)) + "\n```output\n3\n```", "text after a call"),
+    ("```\n" + tagged(call(a=1)) + "\n```\n```\n" + tagged(call(a=2)), "2 calls where 1"),
+    ("```\n" + call(a=1) + "\n```\n</tool_call>", "closing tag without a call"),
+    ("```\n<tool_call>" + call(a=1) + "\n```", "without a closing tag"),
     (tagged(call(a=1)) + "<tool_call>", "without a closing tag"),
     (tagged(call(a=1)) + "and" + tagged(call(a=1)), "text after a call"),
     (tagged(tagged(call(a=1))), "call inside a call"),
@@ -164,6 +172,32 @@ def test_more_calls_where_they_are_allowed():
     reading = read_calls(tagged(call(a=1)) + "\n" + tagged(call(a=2)), TOOLS, most=2)
     assert [dict(c.arguments) for c in reading.calls] == [{"a": 1}, {"a": 2}]
     assert reading.calls[0].id != reading.calls[1].id
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "\n```"),
+        ("", "```\n\n"),
+        ("```xml\n", "\n```"),
+        ("```\n", "\n```\n"),
+        ("````json\n", "\n````"),
+        ("", "\n```\n```python"),
+    ],
+)
+def test_code_fences_around_a_call_say_nothing(before, after):
+    for head in ("", "I add.\n", "```python\n1 + 2\n```\n"):
+        text = head + before + tagged(call(a=1)) + after
+        reading = read_calls(text, TOOLS)
+        assert ([dict(c.arguments) for c in reading.calls], reading.fault) == ([{"a": 1}], "")
+        assert before_calls(text) == head.strip()
+    both = (before + tagged(call(a=1)) + after + "\n") * 2
+    assert len(read_calls(both, TOOLS, most=2).calls) == 2
+
+
+def test_a_long_fence_takes_no_time():
+    text = tagged(call(a=1)) + "`" * 1_000_000 + "!"
+    assert read_calls(text, TOOLS).fault == "text after a call"
 
 
 def test_a_reply_without_a_call_has_none_and_no_fault():

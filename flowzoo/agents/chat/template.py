@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 from flowzoo.envs.script import Message
 from flowzoo.envs.text import encodable
 from flowzoo.envs.tools import CLOSE, OPEN, Tool, call_text
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import ChatError, UsageError, unknown
 from flowzoo.seeding import key_digest
 
 Family = Literal["hermes", "llama", "mistral"]
@@ -364,9 +364,14 @@ class ChatTokenizer:
             else self._inert_all(message)
             for message in chat
         ]
-        return self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False, **variables
-        )
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False, **variables
+            )
+        except Exception as error:  # a template may raise any
+            raise ChatError(
+                f"the model's chat template does not take these messages: {error}"
+            ) from error
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:

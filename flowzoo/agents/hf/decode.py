@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from flowzoo.agents.hf.attention import PreallocatedLayer, decoding, new_cache
-from flowzoo.agents.hf.kept_linears import Int8Linear
 from flowzoo.agents.policy import Sampling
 from flowzoo.errors import FlowzooError, UsageError
 
@@ -243,7 +242,11 @@ def _left_mask(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
 
 @torch.no_grad()
 def check_decoding(model: Any) -> None:
-    """Raise `UsageError` unless `decode` samples from `model` as its own forward pass would."""
+    """Raise `UsageError` unless `decode` samples from `model` as its own forward pass would.
+
+    Of a model that samples in int8 the exact weights are checked: noise of float32 moves numbers
+    across int8 levels, by 0.3 in the log-probs of a trained SmolLM2-135M.
+    """
     # Prompts of unequal length in one batch, of which one ends early, are continued by a few
     # tokens, and the log-probs are compared with a forward pass of each row alone. Once per
     # fingerprint.
@@ -261,11 +264,7 @@ def check_decoding(model: Any) -> None:
         raise UsageError(
             f"the transformers engine cannot sample from {name} ({why}): use `engine` vllm."
         ) from error
-    lower = (
-        torch.is_autocast_enabled(model.device.type)
-        or model.dtype != torch.float32
-        or any(type(part) is Int8Linear for part in model.modules())
-    )
+    lower = torch.is_autocast_enabled(model.device.type) or model.dtype != torch.float32
     if not max(gaps) <= (_CLOSE_LOWER if lower else _CLOSE):
         raise UsageError(
             f"the transformers engine samples from {name} in batches otherwise than row by row "

@@ -178,9 +178,9 @@ class TransformersPolicy(TemplatedPolicy):
         source = os.fspath(path)
         settled = dtype_for(dtype, source, device)
         model, tokenizer = load_model(source, "float32" if settled == "int8" else settled, device)
+        check_decoding(model)
         if settled == "int8":
             KeptLinears(model, "int8").install()
-        check_decoding(model)
         short = os.path.basename(os.path.normpath(source))
         return cls(model, tokenizer, name=name or short, engine_dtype=settled, **options)
 

@@ -18,8 +18,8 @@ from flowzoo.agents.serving.parameters import read_request
 from flowzoo.agents.serving.questions import TeamAnswer
 from flowzoo.agents.serving.replies import ReplyStream, completion, reply_head
 from flowzoo.agents.serving.service import PendingAnswer, TeamService
-from flowzoo.envs.door.app import answer, body_of
-from flowzoo.envs.door.refusal import RefusalError
+from flowzoo.envs.door.app import MOST_INCOMING, answer, body_of
+from flowzoo.envs.door.refusal import BodyRoom, RefusalError
 from flowzoo.envs.door.wire import event, model_list
 
 _RETRY_S = {429: "1", 503: "5"}
@@ -28,13 +28,14 @@ _RETRY_S = {429: "1", 503: "5"}
 
 def make_app(service: TeamService) -> Starlette:
     """The application of a service."""
+    room = BodyRoom(MOST_INCOMING)
 
     async def chat(request: Request) -> Response:
         check_allowed(service, request)
         limits = service.limits
         try:
             async with asyncio.timeout(limits.seconds):
-                raw = await body_of(request, limits.request_bytes)
+                raw = await body_of(request, limits.request_bytes, (room,))
         except TimeoutError:
             message = f"The request did not come within {limits.seconds:g} s."
             raise RefusalError(408, "timeout", message) from None

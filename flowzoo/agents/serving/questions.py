@@ -100,6 +100,14 @@ def check_served(workflow: Workflow) -> None:
         raise UsageError(f"a free question cannot be played: {error}") from error
 
 
+def asked_problem(task: Task, question: str) -> Problem:
+    """The problem of a question, without the instruction that prompts of the task end with."""
+    problem = task.question(question)
+    instruction = task.prompt(problem).removeprefix(question).strip()
+    bare = question.rstrip().removesuffix(instruction).rstrip()
+    return problem if not bare or bare == question.rstrip() else task.question(bare)
+
+
 def ask_workflow(
     workflow: Workflow,
     policy_map: PolicyMap,
@@ -114,7 +122,7 @@ def ask_workflow(
     Seed, question and sample are the key of its randomness, so that a request that is repeated with
     its seed has the same draws. No reply has more than `cap` tokens.
     """
-    problem: Problem = workflow.task.question(question)
+    problem = asked_problem(workflow.task, question)
     completions: list[Completion] = []
 
     def on_reply(request: Request, completion: Completion) -> None:

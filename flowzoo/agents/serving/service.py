@@ -22,7 +22,7 @@ from flowzoo.agents.serving.questions import (
 )
 from flowzoo.envs import Workflow, WorkflowError
 from flowzoo.envs.door.refusal import RefusalError
-from flowzoo.errors import FlowzooError
+from flowzoo.errors import ChatError, FlowzooError
 
 PULSE_S = 15.0
 """Seconds without news after which a stream has a comment, so that proxies keep it open."""
@@ -164,7 +164,10 @@ class PendingAnswer:
     def _finish(self, sample: int, future: asyncio.Future[TeamAnswer]) -> None:
         if not future.cancelled():
             error = future.exception()
-            self._news.put_nowait((sample, future.result()) if error is None else refusal(error))
+            by_team = self.request.model == self._service.workflow.name
+            self._news.put_nowait(
+                refusal(error, by_team) if error is not None else (sample, future.result())
+            )
 
     def __enter__(self) -> PendingAnswer:
         return self
@@ -178,8 +181,10 @@ def ended() -> RefusalError:
     return RefusalError(503, "server_ending", "The server is ending.")
 
 
-def refusal(error: BaseException) -> RefusalError:
+def refusal(error: BaseException, by_team: bool) -> RefusalError:
     """The error that a client gets for a play that failed; the log has more."""
+    if isinstance(error, ChatError) and not by_team:  # of a workflow they are not the client's
+        return RefusalError(400, "unsupported_messages", str(error), "messages")
     if isinstance(error, WorkflowError):
         _log.warning("a request failed: %s", error)
         return RefusalError(500, "workflow_failed", str(error))

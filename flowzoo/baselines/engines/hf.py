@@ -226,7 +226,7 @@ class TransformersEngines(NoExternalEngine):
                 self._kept |= {name: layers} if layers else {}
             active[name] = partial(_sampling, loaded.weights, dtype, by_model[id(model)])
             if first:
-                with active[name]():
+                with loaded.weights.active() if dtype == "int8" else active[name]():
                     check_decoding(model)
 
         def make(sampling: Sampling) -> dict[str, TransformersPolicy]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from flowzoo.envs.door.refusal import RefusalError
-from flowzoo.envs.door.run import OpenRequest, ProgramRun
+from flowzoo.envs.door.refusal import BodyRoom, RefusalError
+from flowzoo.envs.door.run import OpenRequest, ProgramRun, over
 from flowzoo.envs.door.wire import (
     ChatCall,
     completion,
@@ -24,14 +24,20 @@ from flowzoo.envs.door.wire import (
 )
 from flowzoo.envs.script import ProgramReply
 
+MOST_INCOMING = 2**28
+"""Bytes of bodies that all clients may send at the same time."""
+LAST_S = 0.01
+"""Seconds before the last events of a stream, in which a client that leaves half of it is seen."""
+
 
 def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
     """The application of a door with these runs, by key."""
+    room = BodyRoom(MOST_INCOMING)
 
     async def chat(request: Request) -> Response:
         run = run_of(runs, request)
         try:
-            call = read_call(await body_of(request, run.program.request_bytes), run.program.models)
+            call = read_call(await body_for(request, run, room), run.program.models)
             entry = run.ask(call)
         except RefusalError as refusal:
             run.refuse(refusal)
@@ -86,21 +92,40 @@ def run_of(runs: Mapping[str, ProgramRun], request: Request) -> ProgramRun:
     return run
 
 
-async def body_of(request: Request, most: int) -> bytes:
-    """The body of a request.
+async def body_for(request: Request, run: ProgramRun, room: BodyRoom) -> bytes:
+    """The body of a request to a run; `RefusalError` if it is too large or the run ends."""
+    try:
+        async with asyncio.timeout(None) as limit:
+            run.incoming.add(limit)
+            return await body_of(request, run.program.request_bytes, (run.room, room))
+    except TimeoutError:
+        raise over() from None
+    finally:
+        run.incoming.discard(limit)
+
+
+async def body_of(request: Request, most: int, rooms: Sequence[BodyRoom]) -> bytes:
+    """The body of a request, which is held in `rooms` while it is read.
 
     Raises:
-        RefusalError: it has more than `most` bytes.
+        RefusalError: it has more than `most` bytes, or than there is room for.
     """
     message = f"The request is larger than {most:,} bytes."
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > most:
         raise RefusalError(413, "request_too_large", message)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most:
-            raise RefusalError(413, "request_too_large", message)
+    body, held = bytearray(), [0] * len(rooms)
+    try:
+        async for chunk in request.stream():
+            if len(body) + len(chunk) > most:
+                raise RefusalError(413, "request_too_large", message)
+            for index, room in enumerate(rooms):
+                room.take(len(chunk))
+                held[index] += len(chunk)
+            body += chunk
+    finally:
+        for room, count in zip(rooms, held, strict=True):
+            room.held -= count
     return bytes(body)
 
 
@@ -109,9 +134,10 @@ async def answered(
 ) -> Response:
     """The response to an open request, once it has its reply or its client has left."""
     departure = asyncio.ensure_future(request.receive())
+    # A callback is sooner than this coroutine: the client's next request may be on its way.
+    departure.add_done_callback(lambda done: None if done.cancelled() else run.leave(entry))
     await asyncio.wait((departure, entry.reply), return_when=asyncio.FIRST_COMPLETED)
     if departure.done():  # a reply of the same moment waits for the request to be sent again
-        run.leave(entry)
         raise ClientDisconnect
     if call.stream and entry.reply.exception() is None:
         return StreamingResponse(
@@ -126,14 +152,18 @@ async def answered(
 async def streamed(
     run: ProgramRun, call: ChatCall, entry: OpenRequest, departure: asyncio.Future[Any]
 ) -> AsyncIterator[bytes]:
-    """The events of a reply; a client that goes away before the last may ask for it again."""
+    """The events of a reply; a client that leaves before its finish reason may come back for it."""
+    parts = list(events(call, entry.number, entry.reply.result()))
+    last = -3 if call.stream_usage else -2
     try:
-        for event in events(call, entry.number, entry.reply.result()):
-            if departure.done():
-                return
-            yield event
+        for part in parts[:last]:
+            yield part
+        await asyncio.wait((departure,), timeout=LAST_S)
+        if departure.done():
+            return
         run.delivered(entry)
+        for part in parts[last:]:
+            yield part
     finally:
-        if entry in run.requests:
+        if departure.cancel():  # ended by the server, or delivered: then it is none of the run's
             run.leave(entry)
-        departure.cancel()

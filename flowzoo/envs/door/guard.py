@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import subprocess
 import sys
 
+_log = logging.getLogger("flowzoo")
 _PROGRAM = """
 import os, signal, sys, time
 mark, groups = os.fsencode(sys.argv[1]), set()
@@ -41,9 +43,14 @@ class ProgramGuard:
     def __init__(self) -> None:
         self.mark = "FLOWZOO_DOOR", secrets.token_hex(16)
         """Name and value in the environment of the programs."""
+        self._groups: set[int] = set()
+        self._start()
+
+    def _start(self) -> None:
         # In a separate session: what is sent to this process's group does not reach it.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _PROGRAM, "=".join(self.mark)],
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -52,13 +59,23 @@ class ProgramGuard:
 
     def watch(self, group: int) -> None:
         """Kill `group` when this process ends."""
+        self._groups.add(group)
         self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
         """Leave `group` alone, which has ended."""
+        self._groups.discard(group)
         self._tell(f"-{group}\n")
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, lines: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(line.encode())
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(lines.encode())
+        except BrokenPipeError:  # it was killed, as where memory is short
+            self._process.wait()
+            try:
+                self._start()
+            except OSError as error:
+                _log.warning("if this process is killed, its agent programs run on: %s", error)
+                return
+            self._tell("".join(f"+{group}\n" for group in self._groups))

@@ -16,34 +16,54 @@ from flowzoo.envs.door.run import ProgramRun, kill_group
 
 MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
+MOST_THREADS = 1024
+"""Most threads of functions whose episode has ended: a thread cannot be killed."""
 _LONGEST = 500  # characters of a reason
 _NOT_PROGRAMS = os.path.dirname(asyncio.__file__), str(Path(__file__).parents[2])
 _LOOK_S = 0.02  # seconds between two looks at a process
 
 
+class ProgramThreads:
+    """The threads of functions, a bounded number of which run on after their episodes."""
+
+    def __init__(self) -> None:
+        self._runs: set[ProgramRun] = set()  # whose thread runs
+
+    def start(self, run: ProgramRun, base_url: str) -> None:
+        """Run a function in a thread; without room for one its episode ends."""
+        left = len(self._runs) >= MOST_THREADS and sum(of.end is not None for of in self._runs)
+        if left >= MOST_THREADS:
+            run.finish(
+                "threads",
+                f"functions of {left:,} ended episodes still run, so it was not started: give "
+                "their clients a timeout, or play a command, which can be killed",
+            )
+            return
+        self._runs.add(run)
+        args = (run, base_url, self._ended, asyncio.get_running_loop())
+        threading.Thread(target=_call, args=args, name="agent program", daemon=True).start()
+
+    def _ended(self, run: ProgramRun, *end: Any) -> None:
+        self._runs.discard(run)
+        run.finish(*end)
+
+
 def launch(
-    run: ProgramRun, base_url: str, guard: Callable[[], ProgramGuard]
+    run: ProgramRun, base_url: str, guard: Callable[[], ProgramGuard], threads: ProgramThreads
 ) -> Coroutine[Any, Any, None] | None:
     """Start a program; returns what is to be awaited beside it, for a command."""
     if isinstance(run.program.run, tuple):
         return _command(run, base_url, guard())
-    loop = asyncio.get_running_loop()
-    args = (run.program.run, run.question, base_url, run.key, run.finish, loop)
-    threading.Thread(target=_call, args=args, name="agent program", daemon=True).start()
+    threads.start(run, base_url)
     return None
 
 
 def _call(
-    function: Callable[..., Any],
-    question: str,
-    base_url: str,
-    key: str,
-    finish: Callable[..., None],
-    loop: asyncio.AbstractEventLoop,
+    run: ProgramRun, base_url: str, ended: Callable[..., None], loop: asyncio.AbstractEventLoop
 ) -> None:
     # In the program's thread.
     try:
-        answer = function(question, base_url, key)
+        answer = run.program.run(run.question, base_url, run.key)
         if inspect.iscoroutine(answer):
             answer = asyncio.run(answer)
         if answer is None or isinstance(answer, str):
@@ -51,8 +71,8 @@ def _call(
         else:
             end = ("crash", f"it returned {type(answer).__name__}, expected a text", None)
     except BaseException as error:  # SystemExit, too: it ends the program
-        end = ("crash", clean(_described(error), base_url, key), None)
-    loop.call_soon_threadsafe(finish, *end)
+        end = ("crash", clean(_described(error), base_url, run.key), None)
+    loop.call_soon_threadsafe(ended, run, *end)
 
 
 def _described(error: BaseException) -> str:

@@ -19,6 +19,24 @@ class RefusalError(Exception):
         return {"error": error}
 
 
+class BodyRoom:
+    """Bytes of bodies that may be held while they are read."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.held = most, 0
+
+    def take(self, count: int) -> None:
+        """Hold `count` more bytes.
+
+        Raises:
+            RefusalError: there is no room for them.
+        """
+        if self.held + count > self.most:
+            message = f"Requests that are coming in have {self.most:,} bytes together: try again."
+            raise RefusalError(429, "too_many_bytes", message)
+        self.held += count
+
+
 def wrong(expected: str, value: Any, param: str | None) -> RefusalError:
     """The refusal of a value of another type."""
     subject = f"`{param}`" if param else "The body"

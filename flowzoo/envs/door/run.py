@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowzoo.envs.door.refusal import RefusalError
+from flowzoo.envs.door.refusal import BodyRoom, RefusalError
 from flowzoo.envs.door.wire import ChatCall
 from flowzoo.envs.script import (
     AgentProgram,
@@ -30,6 +30,8 @@ TICK_S = 0.005
 """Seconds between two looks at the runs that move."""
 MOST_OPEN_CHARACTERS = 2**26
 """Characters of requests that a run may have open at the same time."""
+MOST_INCOMING = 2**26
+"""Bytes of bodies that a run may send at the same time."""
 MOST_REFUSED = 100
 """Refused requests after which a run is ended."""
 _PATIENCE_S = 1.0
@@ -46,7 +48,7 @@ class OpenRequest:
         self.size = request_size(request)
         self.reply: asyncio.Future[ProgramReply] = asyncio.get_running_loop().create_future()
         self.seen = False  # it is part of a `Progress`, and so a turn
-        self.abandoned = False  # its client went away before it had the reply
+        self.abandoned = False  # its client went away before it had the whole reply
 
 
 class ProgramRun:
@@ -63,6 +65,8 @@ class ProgramRun:
         self.quiet_s = 0.0  # time without a new request
         self.used_s = 0.0  # time in which it did not wait for replies
         self.wake = asyncio.Event()
+        self.room = BodyRoom(MOST_INCOMING)
+        self.incoming: set[asyncio.Timeout] = set()  # of bodies that are being read
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -100,10 +104,11 @@ class ProgramRun:
             raise RefusalError(413, "open_requests_too_large", message)
 
     def leave(self, entry: OpenRequest) -> None:
-        """Note that the client of a request went away without the reply."""
-        if entry.seen:
-            entry.abandoned = True
-        elif entry in self.requests:
+        """Note that the client of a request went away: a turn is kept for it, others never were."""
+        if entry not in self.requests:
+            return
+        entry.abandoned = entry.seen
+        if not entry.seen:
             self.requests.remove(entry)
             self.calls -= 1
 
@@ -194,10 +199,13 @@ class ProgramRun:
         """End the run; its open requests are refused and what runs is stopped."""
         if self.end is not None:
             return
-        self.end = ProgramEnd(answer, status, reason, self.refused, self.refusal)
+        unread = sum(entry.seen for entry in self.requests)
+        self.end = ProgramEnd(answer, status, reason, self.refused, self.refusal, unread)
         for entry in self.open:
             entry.reply.set_exception(over())
             entry.reply.exception()  # read here: its client may be gone
+        for limit in self.incoming:
+            limit.reschedule(asyncio.get_running_loop().time())
         self.stop()
         self.wake.set()
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from flowzoo.envs.door.course import spot_digest
 from flowzoo.envs.door.guard import ProgramGuard
-from flowzoo.envs.door.launch import launch
+from flowzoo.envs.door.launch import ProgramThreads, launch
 from flowzoo.envs.door.run import TICK_S, ProgramRun
 from flowzoo.envs.script import Advance, AgentProgram, ProgramEnd, Progress
 from flowzoo.errors import DivergedError, UsageError, missing_extra
@@ -109,6 +109,7 @@ class Door:
         # it the body of an answer waits 40 ms for the client's acknowledgement of its head.
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._guard: ProgramGuard | None = None
+        self._threads = ProgramThreads()
         self.base_url = f"http://{HOST}:{self.socket.getsockname()[1]}/v1"
         self.loop = asyncio.new_event_loop()
 
@@ -190,7 +191,7 @@ class Door:
     def _begin(self, effect: Advance) -> ProgramRun:
         run = ProgramRun(effect.program, effect.question)
         self.runs[run.key] = run
-        work = launch(run, self.base_url, self._open_guard)
+        work = launch(run, self.base_url, self._open_guard, self._threads)
         if work is not None:
             task = self.loop.create_task(work)
             self.tasks.add(task)

@@ -39,10 +39,15 @@ a copy, the program is run again and told the same replies; one that then asks s
 | `most_open` | 512, of a command 32 | programs that run at the same time |
 | `repeatable` | true | false: the same replies may lead to other requests. Plain rollouts play it; what continues copies of episodes is refused |
 
+A client that goes away before its request is a turn was never there. Once it is a turn, the turn is
+kept, and the same request, sent again, gets its reply. A client that leaves a stream before its
+finish reason may do so, too. `unread` counts turns whose reply was not read to its end.
+
 A program that fails ends its own episode, without an answer. Facts in `info` at the end: `ended` (`answer`,
-`crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100), `reason`, `failed`,
-`refused` (number of requests that were answered with an error), `refusal` (code of the last) and
-`uncalled` (number of replies without a call of a tool where `tool_choice` required one).
+`crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100, `threads`: 1,024 functions
+of earlier episodes still run), `reason`, `failed`, `refused` (number of requests that were answered
+with an error), `refusal` (code of the last), `unread` and `uncalled` (number of replies without a
+call of a tool where `tool_choice` required one).
 
 ## Version history
 * v0: first version.
@@ -227,6 +232,7 @@ class OpenAIProgram(Workflow):
             "failed": end.status != "answer",
             "refused": end.refused,
             "refusal": end.refusal,
+            "unread": end.unread,
             "uncalled": uncalled,
         }
         return Outcome(answer=answer, facts=facts)

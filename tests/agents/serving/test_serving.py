@@ -136,6 +136,47 @@ def test_a_role_gets_the_messages_as_they_are(team):
     assert reply.usage.total_tokens > 0
 
 
+@pytest.mark.parametrize("name", ["math", "code", "search"])
+def test_an_instruction_that_a_question_brings_is_not_given_twice(name):
+    workflow, policy = make_workflow("single", name), Versatile()
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        create = client(served).chat.completions.create
+        texts: list[str] = []
+        prompted = workflow.task.prompt(workflow.task.question("Compute 3*4+5."))
+        instruction = prompted.removeprefix("Compute 3*4+5.").strip()
+        for text in ("Compute 3*4+5.", prompted, f"Compute 3*4+5. {instruction}\n"):
+            create(model="single_v0", messages=user(text), seed=1)
+            texts += policy.prompts
+        assert set(texts) == {prompted}
+        for model, text in (("single_v0", instruction), ("single_v0", f"{instruction} 1+1?"),
+                            ("generator", prompted)):  # fmt: skip
+            create(model=model, messages=user(text))
+            expected = text if model == "generator" else f"{text}\n{instruction}"
+            assert policy.prompts == [expected]
+
+
+def test_messages_that_a_chat_template_does_not_take_are_the_client_s_mistake():
+    workflow = make_workflow("single")
+    policy = make_policy("pocket", oracle=workflow, sampling=Sampling(max_tokens=8))
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('No system!') }}{% endif %}"
+    broken = "{% if 'break' in messages[0].content %}{{ messages[0].content + 1 }}{% endif %}"
+    policy.tokenizer.chat_template = refuses + broken + policy.tokenizer.chat_template
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        create = client(served).chat.completions.create
+        chats = [{"role": "system", "content": "Be brief."}, *QUESTION], user("break it")
+        for chat, reason in zip(chats, ("No system!", "concatenate"), strict=True):
+            with pytest.raises(
+                openai.BadRequestError, match="does not take these messages"
+            ) as error:
+                create(model="generator", messages=chat)
+            assert (error.value.code, error.value.param) == ("unsupported_messages", "messages")
+            assert reason in error.value.message
+            assert create(model="generator", messages=QUESTION)
+        # Of a workflow the prompts are its own.
+        with pytest.raises(openai.InternalServerError, match="does not take these messages"):
+            create(model="single_v0", messages=user("break it"))
+
+
 def test_a_stream_tells_the_turns_and_then_the_answer(team):
     model = team.service.workflow.name
     whole = client(team).chat.completions.create(model=model, messages=QUESTION)
@@ -426,11 +467,35 @@ def test_a_body_that_does_not_come_is_an_error():
             assert sent.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
+def test_bodies_that_are_sent_together_are_bounded(monkeypatch):
+    monkeypatch.setattr("flowzoo.agents.serving.app.MOST_INCOMING", 1000)
+    policy = Gate()
+    policy.open.set()
+    with gated(policy) as served:
+        port = int(served.url.rpartition(":")[2].removesuffix("/v1"))
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
+        body = {"model": "generator", "messages": user("x" * 300)}
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sent:
+            sent.sendall(head.encode() + b" " * 900)
+
+            def refused() -> bool:
+                reply = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20)
+                if reply.status_code == 200:  # the other was not there yet
+                    return False
+                assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
+                assert reply.json()["error"]["code"] == "too_many_bytes"
+                return True
+
+            until(refused)
+        again = client(served, max_retries=5).chat.completions.create(**body)
+        assert again.choices[0].message.content == "\\boxed{7}"
+
+
 def test_a_stream_without_news_has_comments(monkeypatch):
     monkeypatch.setattr("flowzoo.agents.serving.service.PULSE_S", 0.02)
     policy = Gate()
     with gated(policy) as served:
-        threading.Timer(0.3, policy.open.set).start()
+        threading.Timer(1, policy.open.set).start()
         body = {"model": "single_v0", "messages": QUESTION, "stream": True}
         raw = httpx.post(f"{served.url}/chat/completions", json=body, timeout=20).text
         assert raw.count(": the workflow is playing\n\n") > 2

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.blame import find_blame
-from flowzoo.baselines.diagnostics.counterfactual import Choice, Donors, from_transcript, play
+from flowzoo.baselines.diagnostics.counterfactual import (
+    Choice,
+    Donors,
+    Replacement,
+    from_transcript,
+    play,
+)
+from flowzoo.envs import Ask, Episode, Outcome, Tool, Workflow
 from flowzoo.envs.api.registry import make_workflow
+from flowzoo.envs.tools import call_text
 from studies.truth.scripted_runs import judge_skill, scripted_episodes
 
 LOOP = make_workflow("eval_opt", "math", level=1)
@@ -58,6 +69,57 @@ def test_donors_are_of_the_finest_situation_that_has_enough() -> None:
     assert coarse is not None
     assert not coarse.like
     assert donors.draw((("nobody",),), Random(0)) is None
+
+
+@dataclass(frozen=True)
+class Looked(Workflow):
+    """A solver may call a tool, whose result never differs."""
+
+    name: ClassVar[str] = "looked_v0"
+    roles: ClassVar[Mapping[str, int]] = {"solver": 1}
+    tool_roles: ClassVar[tuple[str, ...]] = ("solver",)
+
+    def play(self, problem: Any) -> Any:
+        chat = [{"role": "user", "content": self.task.prompt(problem)}]
+        reply = yield Ask("solver_0", chat, self.task.answer, tools=(LOOK,))
+        if reply.tool_calls:
+            chat += [reply.message(), reply.tool_calls[0].result("nothing")]
+        reply = yield Ask("solver_0", chat, self.task.answer)
+        return Outcome(reply.strict)
+
+
+LOOK = Tool("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})
+
+
+def test_a_reply_serves_for_the_same_prompt_with_the_same_calls_only() -> None:
+    workflow = Looked(task=VOTE.task)
+    (problem,) = problems(1)
+
+    def call(at: str) -> str:
+        return call_text(json.dumps({"name": "look", "arguments": {"at": at}}))
+
+    def choose(*replies: str) -> Any:
+        return lambda episode, turn, where: Choice(replies[turn.turn])
+
+    def keys(*calls: str) -> list[bytes]:
+        played = play(workflow, [problem] * len(calls), [choose(c, "\\boxed{1}") for c in calls])
+        assert len({one.decisions[0].prompt for one in played}) == 1
+        return [one.decisions[1].prompt for one in played]
+
+    here, again, there, none = keys(call("x"), call("x"), call("y"), "nothing")
+    assert here == again
+    assert len({here, there, none}) == 3
+    # So a replay that calls otherwise is answered by a donor, not by what was said after `x`.
+    (now,) = play(workflow, [problem], [choose(call("x"), "after x")])
+    replace = Replacement(now.decisions, Donors(), "nobody", None, Donors(), "key")
+    for at, strange in (("x", 0), ("y", 1)):
+        first = Choice(call(at))
+
+        def follow(episode: Episode, turn: Any, where: Any, first: Choice = first) -> Choice:
+            return replace(episode, turn, where) if turn.turn else first
+
+        (one,) = play(workflow, [problem], [follow])
+        assert one.strange == strange
 
 
 @pytest.mark.usual(1)

@@ -1,0 +1,116 @@
+"""CPU time of a request: the door of agent programs beside the proxy of agent-lightning.
+
+    python3 -m venv PEER && PEER/bin/pip install agentlightning==0.3.0
+    python -m benchmarks.peer_proxy PEER/bin/python [--programs 8] [--agents 8] [--rounds 4]
+
+The same programs (`benchmarks.agent_programs`) ask both, and all replies are one constant. CPU time
+of the door is that of the process that plays the rollout, with the door and the engine; CPU time of
+the proxy is that of its process, with its store of spans in memory, and an endpoint behind it that
+is not counted. Prints JSON, and writes docs/data/peer-proxy.json with `--write`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.agent_programs import CLIENT, measure
+from benchmarks.serving import cpu_seconds
+from benchmarks.third_party.said import answering
+from flowzoo.envs.external.program import OpenAIProgram
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "docs/data/peer-proxy.json"
+# No key, as agent-lightning starts it, and no list of prices from the network.
+PEER = {
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "PYTHONPATH": "",
+}
+
+
+@contextmanager
+def proxied(python: str, agents: int) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:
+    """The proxy's first line, and a dict that gets its last when it ends."""
+    last: dict[str, int] = {}
+    with answering(lambda body: {"content": "\\boxed{1}"}) as upstream:
+        script = ROOT / "benchmarks/third_party/lightning_proxy.py"
+        with subprocess.Popen(
+            [python, str(script), upstream, str(agents)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **PEER},
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            lines = (line for line in process.stdout if line.startswith("{"))
+            try:
+                yield json.loads(next(lines)), last
+                process.stdin.close()
+                last.update(json.loads(next(lines)))
+            finally:
+                process.kill()
+
+
+def ask(url: str, programs: int, agents: int, rounds: int) -> None:
+    """Run the programs, all at the same time."""
+    command = (sys.executable, "-S", "-c", CLIENT, str(agents), str(rounds))
+    environment = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "any"}
+    running = [
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+        )
+        for _ in range(programs)
+    ]
+    for process in running:
+        answer, _ = process.communicate("Compute 3*4+5.", timeout=500)
+        assert answer.strip() == "\\boxed{1}", answer
+
+
+def main() -> None:
+    """Measure, print, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("python", help="interpreter of the peer's environment")
+    parser.add_argument("--programs", type=int, default=8)
+    parser.add_argument("--agents", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    sizes = given.programs, given.agents, given.rounds
+    requests = given.programs * given.agents * given.rounds
+    command = (sys.executable, "-S", "-c", CLIENT, str(given.agents), str(given.rounds))
+    program = OpenAIProgram(command, roles={"agent": given.agents}, at_once=given.agents)
+    measure(program, 1)  # opens the door
+    ours, _, _ = measure(program, given.programs)
+    with proxied(given.python, given.agents) as (first, last):
+        ask(first["url"], 1, given.agents, 1)
+        start = cpu_seconds(first["process"])
+        ask(first["url"], *sizes)
+        theirs = cpu_seconds(first["process"]) - start
+    rows = [
+        ["flowzoo, door and rollout engine", f"{1000 * ours / requests:.2f}"],
+        [f"agent-lightning {first['version']}, proxy", f"{1000 * theirs / requests:.2f}"],
+    ]
+    data = {
+        "command": "taskset -c 0 python -m benchmarks.peer_proxy PEER/bin/python",
+        "columns": ["", "ms of CPU a request"],
+        "rows": rows,
+        "requests": requests,
+        "spans": last["spans"],
+    }
+    print(json.dumps(data, indent=1))
+    if given.write:
+        RESULT.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

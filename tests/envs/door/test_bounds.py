@@ -1,0 +1,242 @@
+"""What programs may take of the door together: threads, bytes; and the process that guards them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from agent_programs import REVIEWED, Client, chat, play_together
+from openai import OpenAI
+
+from flowzoo.envs.door import app, launch, server
+from flowzoo.envs.door import guard as door_guard
+from flowzoo.envs.door import run as door_run
+from flowzoo.envs.door.guard import ProgramGuard
+from flowzoo.envs.door.refusal import BodyRoom
+from flowzoo.envs.door.server import door
+from flowzoo.envs.external.program import OpenAIProgram
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread or process does."""
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it did not come")
+
+
+@pytest.fixture
+def fresh_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A door without threads of earlier tests."""
+    monkeypatch.setattr(server, "_DOORS", [])
+
+
+def test_threads_of_hung_functions_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, fresh_door: None
+) -> None:
+    monkeypatch.setattr(launch, "MOST_THREADS", 3)
+    over, started = threading.Event(), []
+
+    def hang(problem: str, base_url: str, key: str) -> str:
+        started.append(threading.current_thread())
+        over.wait(60)
+        return "late"
+
+    hanging = OpenAIProgram(hang, roles="writer", at_once=1, seconds=0.05)
+    try:
+        for _ in range(3):
+            (episode,) = play_together(hanging)
+            assert episode.finished().facts["ended"] == "timeout"
+        for program in (hanging, REVIEWED):  # there is no room for any function
+            (episode,) = play_together(program)
+            facts = episode.finished().facts
+            assert (facts["ended"], facts["failed"]) == ("threads", True)
+            assert "functions of 3 ended episodes still run" in facts["reason"]
+            assert "play a command, which can be killed" in facts["reason"]
+            assert episode.finished().answer is None
+        command = (sys.executable, "-S", "-c", "print(7)")
+        (episode,) = play_together(OpenAIProgram(command, roles="writer"))
+        assert episode.finished().answer == "7"
+        assert len(started) == 3
+    finally:
+        over.set()
+    for thread in started:
+        thread.join(30)
+    (episode,) = play_together(REVIEWED)
+    assert episode.finished().facts["ended"] == "answer"
+    assert not door().runs
+
+
+def half_sent(base_url: str, key: str, body: bytes) -> socket.socket:
+    """A connection on which a request was begun."""
+    address = urlsplit(base_url)
+    connection = socket.create_connection((str(address.hostname), address.port or 0))
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+    connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + body)
+    return connection
+
+
+def run_of(key: str) -> door_run.ProgramRun:
+    return door().runs[key]
+
+
+def test_bytes_of_requests_that_a_program_sends_together_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(door_run, "MOST_INCOMING", 1000)
+
+    def solve(problem: str, base_url: str, key: str) -> Any:
+        client, room = Client(base_url, key), run_of(key).room
+        with ExitStack() as stack:
+            for count in (400, 800):
+                stack.enter_context(half_sent(base_url, key, b"x" * 400))
+                wait_for(lambda count=count: room.held == count)  # type: ignore[misc]
+            client.send(chat("writer", "x" * 300))
+            status, body = client.receive()
+        wait_for(lambda: room.held == 0)
+        assert (status, body["error"]["code"]) == (429, "too_many_bytes")
+        assert body["error"]["message"].endswith("1,000 bytes together: try again.")
+        return client.ask("writer", problem)
+
+    (episode,) = play_together(OpenAIProgram(solve, roles="writer", at_once=1), reply="7")
+    facts = episode.finished().facts
+    assert (facts["ended"], facts["refused"], facts["refusal"]) == ("answer", 1, "too_many_bytes")
+    assert (episode.finished().answer, len(episode.turns)) == ("7", 1)
+
+
+def test_bytes_that_all_programs_send_together_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, fresh_door: None
+) -> None:
+    monkeypatch.setattr(app, "MOST_INCOMING", 1000)
+    holds, may_end = threading.Event(), threading.Event()
+
+    def hold(problem: str, base_url: str, key: str) -> str:
+        with half_sent(base_url, key, b"x" * 900):
+            wait_for(lambda: run_of(key).room.held == 900)
+            holds.set()
+            assert may_end.wait(60)
+        return "1"
+
+    def solve(problem: str, base_url: str, key: str) -> str:
+        assert holds.wait(60)
+        client = Client(base_url, key)
+        client.send(chat("writer", "x" * 300))
+        status, body = client.receive()
+        assert (status, body["error"]["code"]) == (429, "too_many_bytes")
+        may_end.set()
+        with OpenAI(base_url=base_url, api_key=key, max_retries=9) as official:  # comes again
+            reply = official.chat.completions.create(**chat("writer", "x" * 300))
+        return reply.choices[0].message.content or ""
+
+    programs = [OpenAIProgram(run, roles="writer", at_once=1) for run in (hold, solve)]
+    held, refused = play_together(*programs, reply="7")
+    assert (held.finished().answer, refused.finished().answer) == ("1", "7")
+    assert refused.finished().facts["refusal"] == "too_many_bytes"
+
+
+def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends() -> None:
+    over, errors, rooms = threading.Event(), list[bytes](), list[BodyRoom]()
+
+    def hang(problem: str, base_url: str, key: str) -> str:
+        rooms.append(run_of(key).room)
+        with half_sent(base_url, key, b"x" * 5000) as connection:
+            answer = b""  # once the episode has ended
+            while not answer.endswith(b"}}"):
+                answer += connection.recv(4096)
+        errors.append(answer)
+        over.set()
+        return "late"
+
+    (episode,) = play_together(OpenAIProgram(hang, roles="writer", at_once=1, seconds=0.3))
+    assert episode.finished().facts["ended"] == "timeout"
+    assert over.wait(30)
+    assert errors[0].startswith(b"HTTP/1.1 403 ")
+    assert b"episode_ended" in errors[0]
+    wait_for(lambda: rooms[0].held == 0)
+
+
+GUARDED = """
+import os, signal, subprocess, sys, time
+from flowzoo.envs.door.guard import ProgramGuard
+guard, groups = ProgramGuard(), []
+for _ in range(3):
+    command = [sys.executable, "-S", "-c", "import time; time.sleep(300)"]
+    groups.append(subprocess.Popen(command, start_new_session=True).pid)
+    guard.watch(groups[-1])
+    os.kill(guard._process.pid, signal.SIGKILL)
+    guard._process.wait()
+guard.forget(groups[1])
+print(*groups, flush=True)
+time.sleep(300)
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks into /proc")
+def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", GUARDED], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        groups = [int(word) for word in owner.stdout.readline().split()]
+        try:
+            assert len(groups) == 3
+            assert all(map(is_running, groups))
+            owner.kill()
+            wait_for(lambda: not (is_running(groups[0]) or is_running(groups[2])))
+            assert is_running(groups[1])  # it was forgotten
+        finally:
+            for group in groups:
+                if is_running(group):
+                    os.kill(group, signal.SIGKILL)
+
+
+def test_commands_play_on_after_their_guard_was_killed() -> None:
+    command = (sys.executable, "-S", "-c", "print(7)")
+    workflow = OpenAIProgram(command, roles="writer")
+    for _ in range(2):
+        (episode,) = play_together(workflow)
+        assert episode.finished().answer == "7"
+        process = door()._open_guard()._process
+        process.kill()
+        process.wait()
+
+
+def test_without_a_guard_there_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard = ProgramGuard()
+    first = guard._process
+    first.kill()
+    first.wait()
+
+    def fails(*args: Any, **options: Any) -> Any:
+        raise OSError(12, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(door_guard.subprocess, "Popen", fails)
+        guard.watch(2**22 + 1)
+    assert "its agent programs run on: [Errno 12] Cannot allocate memory" in caplog.messages[0]
+    guard.forget(2**22 + 1)
+    assert guard._process is not first
+    assert guard._process.poll() is None
+    guard._process.kill()
+    guard._process.wait()
