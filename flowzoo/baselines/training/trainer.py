@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from flowzoo.agents.evaluation.alarms import Alarm, replies_of
+from flowzoo.agents.rollout.episodes import RolloutBatch
+from flowzoo.baselines.advantages.compute import Advantages
 from flowzoo.baselines.backends.backend import LearnersLostError, NoRoomError
 from flowzoo.baselines.backends.sync_check import check_bound, row_gaps
 from flowzoo.baselines.diagnostics.forms import form_metrics
@@ -21,8 +23,10 @@ from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.run.directory import row_key
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.hooks import StepControl
+from flowzoo.baselines.training.async_rollouts import SampledStep
 from flowzoo.baselines.training.build import RunParts, open_run
 from flowzoo.baselines.training.factories import learner_notes
+from flowzoo.baselines.training.filters import FilteredBatch
 from flowzoo.baselines.training.metrics import (
     MetricRow,
     advantage_metrics,
@@ -116,48 +120,11 @@ class Trainer:
         self.engines.before_learning()
         sampled_at = time.perf_counter()
         gathered, sampled = batch.gathered, batch.gathered.sampled
-        if sampled.failed and not sampled.records:
-            raise UsageError(
-                f"none of the {sampled.failed} episodes of step {step} has a reward: no verdict of "
-                f"the judge {config.judge} could be read. {self.run.failures} has the episodes; "
-                "choose another judge"
-            )
-        row: MetricRow = {f"version/{name}": steps for name, steps in batch.versions.items()}
-        if config.max_staleness:
-            now = self.state.versions
-            row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
-        if config.updates_in_flight:
-            row |= mean_staleness(sampled.rows, self.state.versions)
+        self._require_rewards(step, sampled)
+        row = self._version_metrics(batch)
         advantages = plan.compute_advantages(sampled, self.state.means)
-        played = [call for record in sampled.records for call in record.calls]
-        scores = role_metrics(sampled.records)
-        if plan.hooks.reward:  # a score of 1 need not mean a right answer
-            scores = {key: x for key, x in scores.items() if not key.startswith("pass@")}
-        if plan.judge is not None:
-            row["judge/ungraded"] = sampled.failed
-        row |= scores | form_metrics(played)
-        row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
-        if step == 1:
-            taught = float((advantages.values != 0).mean())
-            self._tell(start_alarms(row, vars(config), replies_of(played), taught))
-        if config.refill:
-            row |= gathered.counts
-        works: dict[str, Callable[[], MetricRow]] = {}
-        for name in self.learners:
-            indices = [
-                index
-                for index, call in enumerate(sampled.rows)
-                if call.policy == name and gathered.trains(call)
-            ]
-            calls = [sampled.rows[index] for index in indices]
-            values = advantages.values[indices].tolist()
-            works[name] = partial(self.update, step, name, calls, values)
-        for name, learned in self.backend.together(works).items():
-            row |= {f"{key}/{name}": value for key, value in learned.items()}
-            if "learn/grad_norm" in learned:
-                norm = f"learn/grad_norm/{name}"
-                earlier = [past[norm] for past in self.state.history if norm in past]
-                row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
+        row |= self._batch_metrics(step, gathered, advantages)
+        row |= self._learn(step, gathered, advantages)
         # Rows of the newest weights prove the last sync in steps without a probe.
         gaps = row_gaps(row, self.learners)
         self.engines.compare(gaps)
@@ -181,6 +148,62 @@ class Trainer:
             pairs = zip(sampled.rows, advantages.values.tolist(), strict=True)
             signals = {row_key(row): value for row, value in pairs if gathered.trains(row)}
             self.run.save_transcripts("train", step, sampled.records, signals)
+        return row
+
+    def _require_rewards(self, step: int, sampled: RolloutBatch) -> None:
+        if sampled.failed and not sampled.records:
+            raise UsageError(
+                f"none of the {sampled.failed} episodes of step {step} has a reward: no verdict of "
+                f"the judge {self.config.judge} could be read. {self.run.failures} has the "
+                "episodes; choose another judge"
+            )
+
+    def _version_metrics(self, batch: SampledStep) -> MetricRow:
+        row: MetricRow = {f"version/{name}": steps for name, steps in batch.versions.items()}
+        now = self.state.versions
+        if self.config.max_staleness:
+            row |= {f"staleness/{name}": now[name] - batch.versions[name] for name in now}
+        if self.config.updates_in_flight:
+            row |= mean_staleness(batch.gathered.sampled.rows, now)
+        return row
+
+    def _batch_metrics(
+        self, step: int, gathered: FilteredBatch, advantages: Advantages
+    ) -> MetricRow:
+        sampled, plan = gathered.sampled, self.plan
+        row: MetricRow = {}
+        played = [call for record in sampled.records for call in record.calls]
+        scores = role_metrics(sampled.records)
+        if plan.hooks.reward:  # a score of 1 need not mean a right answer
+            scores = {key: x for key, x in scores.items() if not key.startswith("pass@")}
+        if plan.judge is not None:
+            row["judge/ungraded"] = sampled.failed
+        row |= scores | form_metrics(played)
+        row |= advantage_metrics(advantages, sampled.rows) | plan.curriculum.metrics(step)
+        if step == 1:
+            taught = float((advantages.values != 0).mean())
+            self._tell(start_alarms(row, vars(self.config), replies_of(played), taught))
+        return row | gathered.counts if self.config.refill else row
+
+    def _learn(self, step: int, gathered: FilteredBatch, advantages: Advantages) -> MetricRow:
+        sampled = gathered.sampled
+        row: MetricRow = {}
+        works: dict[str, Callable[[], MetricRow]] = {}
+        for name in self.learners:
+            indices = [
+                index
+                for index, call in enumerate(sampled.rows)
+                if call.policy == name and gathered.trains(call)
+            ]
+            calls = [sampled.rows[index] for index in indices]
+            values = advantages.values[indices].tolist()
+            works[name] = partial(self.update, step, name, calls, values)
+        for name, learned in self.backend.together(works).items():
+            row |= {f"{key}/{name}": value for key, value in learned.items()}
+            if "learn/grad_norm" in learned:
+                norm = f"learn/grad_norm/{name}"
+                earlier = [past[norm] for past in self.state.history if norm in past]
+                row[f"grad/spike/{name}"] = float(spike(learned["learn/grad_norm"], earlier))
         return row
 
     def update(
