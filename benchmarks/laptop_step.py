@@ -3,12 +3,13 @@
     python -m benchmarks.laptop_step --model MODEL --before CLONE --trl PYTHON --json out.json
 
 A step samples generated problems of `math`, four replies each, grades them and updates the model by
-GRPO with AdamW. Sides are processes that take a step each in turns, on one thread; a unit is a
-sampled token. Times of the learner and of all else, which is sampling but for grading, are apart.
-`before` is a clone of an earlier commit, run with its own defaults; `exact` is this tree in
-float32, `default` with what it chooses by itself, `int8` with `--engine-dtype int8`, `vllm` with
-vLLM as its sampler. TRL samples with transformers' `generate`, in bfloat16 mixed precision; its
-environment needs peft for adapters. Peak memory is of the whole process.
+GRPO with AdamW. The reward is a reply's length, so that every group has something to learn from.
+Sides are processes that take a step each in turns, on one thread; a unit is a sampled token. Times
+of the learner and of all else, which is sampling but for grading, are apart. `before` is a clone of
+an earlier commit, run with its own defaults; `exact` is this tree in float32, `default` with what
+it chooses by itself, `int8` with `--engine-dtype int8`, `vllm` with vLLM as its sampler. TRL
+samples with transformers' `generate`, in bfloat16 mixed precision; its environment needs peft for
+adapters. Peak memory is of the whole process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness.record import machine_facts, write_results
 from benchmarks.harness.timing import Lap, digits, in_turns, summary
@@ -30,7 +31,10 @@ from benchmarks.speed.learner import LearnerSide, answer
 from flowzoo.agents.model_files import model_source
 from flowzoo.commands.arguments import read_arguments
 
-HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from flowzoo.envs import FinishedEpisode
+
+HERE = Path(__file__).resolve().parent
 SAMPLES = 4
 OURS: dict[str, dict[str, Any]] = {
     "before": {},
@@ -73,8 +77,14 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
         "prompts": "short", "examples": 0, "problems": job["rows"] // SAMPLES, "samples": SAMPLES,
         "max_tokens": job["max_tokens"], "steps": 10_000, "eval_problems": 1, "lr": 1e-6,
         "lora_rank": 16 if job["weights"] == "adapter" else 0, "truncated": "train",
+        "reward": f"{HERE / 'laptop_step.py'}:length",
         "transcripts_every": 10_000, "threads": 1, **OURS[job["side"]], "out": job["folder"],
     }  # fmt: skip
+
+
+def length(episode: FinishedEpisode) -> float:
+    """Kilobytes of the last reply, a reward that differs whatever the model can."""
+    return len(episode.replies[-1][1]) / 1000
 
 
 def serve(job_file: str) -> None:

@@ -20,6 +20,7 @@ def write_all(folder: Path) -> None:
     from pages.environments import environment_pages
     from pages.expectations import expectations_page
     from pages.gallery import gallery
+    from pages.laptop import laptop_page
     from pages.leaderboard import leaderboard_page
     from pages.libraries import library_pages
     from pages.notebooks import notebook_pages
@@ -28,6 +29,7 @@ def write_all(folder: Path) -> None:
     contents: dict[Path, str | bytes] = {
         folder / "tables" / "expectations.md": expectations_page(),
         folder / "tables" / "gallery.md": gallery(),
+        folder / "tables" / "laptop.md": laptop_page(),
         folder / "tables" / "leaderboard.md": leaderboard_page(),
         folder / "tables" / "papers.md": papers_page(),
         **{folder / "environments" / name: text for name, text in environment_pages().items()},

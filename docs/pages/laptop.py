@@ -1,0 +1,55 @@
+"""Steps of small models on a CPU: cost beside other trainers, learning with int8 rollouts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pages.figures import DATA, shown, span, table
+
+NAMES = {
+    "before": "flowzoo, 25 November", "exact": "flowzoo, float32", "default": "flowzoo, default",
+    "int8": "flowzoo, int8 rollouts", "vllm": "flowzoo, vLLM rollouts", "TRL": "TRL",
+}  # fmt: skip
+PHASES = ("step", "rollout", "learner")
+
+
+def laptop_page() -> str:
+    """The page, in Markdown."""
+    costs = json.loads((DATA / "laptop-step.json").read_text(encoding="utf-8"))
+    learning = json.loads((DATA / "int8-learning.json").read_text(encoding="utf-8"))
+    columns = ["", *(name for phase in PHASES for name in (f"{phase}, ms", "ratio")), "GiB"]
+    return (
+        "# Steps of small models on a CPU\n"
+        "CPU milliseconds a sampled token on one thread, medians over the rounds, with ratios to "
+        "the first row of each block (quartiles in parentheses). GiB: most memory of the process. "
+        f"{costs['note']}\n\n```shell\n{costs['command']}\n```\n\n"
+        + "\n\n".join(
+            f"## {model}: {cell}\n{table(columns, list(_rows(figures)))}"
+            for model, cells in costs["models"].items()
+            for cell, figures in cells.items()
+        )
+        + "\n\n## Learning with int8 rollouts\n"
+        "The same runs with exact and with int8 rollouts, three seeds each; intervals at 95 %.\n\n"
+        f"```shell\n{learning['command']}\n```\n\n"
+        + table(learning["columns"], learning["rows"])
+        + "\n"
+    )
+
+
+def _rows(figures: Mapping[str, Any]) -> Iterator[list[str]]:
+    for name, peak in figures["peak_mib"].items():
+        cells = [NAMES[name]]
+        for phase in PHASES:
+            times = figures[phase].get(name)
+            cells += ["", ""] if times is None else [_milliseconds(times), _ratio(times)]
+        yield [*cells, f"{peak / 1024:.1f}"]
+
+
+def _milliseconds(times: Mapping[str, Any]) -> str:
+    return shown(times["cpu_us"]["median"] / 1000)
+
+
+def _ratio(times: Mapping[str, Any]) -> str:
+    return span(times.get("cpu_ratio"))
