@@ -197,7 +197,8 @@ def test_every_page_is_in_the_contents(monkeypatch):
     built = {f"generated/environments/{name}" for name in WORKFLOWS}
     built |= {f"generated/algorithms/{name}" for name in ALGORITHMS}
     built |= {
-        f"generated/tables/{name}" for name in ("expectations", "gallery", "leaderboard", "papers")
+        f"generated/tables/{name}"
+        for name in ("expectations", "gallery", "laptop", "leaderboard", "papers")
     }
     built |= {f"generated/libraries/{name}" for name in (*LIBRARIES, "grpo")}
     built |= {f"generated/notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.ipynb")}
