@@ -23,6 +23,8 @@ _LEAST = 1e-30
 """Smallest largest magnitude of a row, so that a row of zeros has a scale."""
 _BLOCK = 32
 """Most features that are rotated together."""
+_AT_ONCE = 2**18
+"""Most weights that are quantized at once: 1 MiB in float32."""
 _ROUNDING = 1e-3
 """Share of a level by which float32 arithmetic moves a number that lies between two levels."""
 
@@ -85,27 +87,32 @@ class Int8Linear(nn.Module):
         self._last_input = last_input or _LastInput()
         self.out_features = source.out_features
         self.rotation = _hadamard(math.gcd(source.in_features, _BLOCK))
-        self.levels = torch.empty(source.in_features, source.out_features, dtype=torch.int8)
+        self.levels = torch.empty(source.out_features, source.in_features, dtype=torch.int8)
         self.scales = torch.empty(source.out_features)
         self.bias: torch.Tensor | None = None
 
     @torch.no_grad()
     def take(self, source: nn.Linear) -> None:
         """Quantize the weights of `source`; a bias stays in float32."""
-        weight = self._rotate(source.weight)
-        scales = _scales(weight)
-        self.levels.copy_(torch.div(weight, scales).round_().t())
-        self.scales.copy_(scales[:, 0])
+        for part in self._parts():
+            weight = self._rotate(source.weight[part])
+            scales = _scales(weight)
+            self.levels[part] = weight.div_(scales).round_()
+            self.scales[part] = scales[:, 0]
         self.bias = None if source.bias is None else source.bias.detach().float().clone()
 
     @torch.no_grad()
     def holds(self, source: nn.Linear) -> bool:
         """Return True if every weight is within half a level of the one of `source`."""
-        weight = self._rotate(source.weight)
-        bound = _scales(weight).mul_(0.5 + _ROUNDING)
-        error = weight.addcmul_(self.levels.t(), self.scales[:, None], value=-1).abs_()
-        bias = source.bias is None or torch.equal(cast(Any, self.bias), source.bias.float())
-        return bias and bool((error <= bound).all())
+        if source.bias is not None and not torch.equal(cast(Any, self.bias), source.bias.float()):
+            return False
+        for part in self._parts():
+            weight = self._rotate(source.weight[part])
+            bound = _scales(weight).mul_(0.5 + _ROUNDING)
+            weight.addcmul_(self.levels[part], self.scales[part, None], value=-1)
+            if not bool((weight.abs_() <= bound).all()):
+                return False
+        return True
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Multiply (..., in_features) in int8; the result has the input's number format."""
@@ -117,10 +124,15 @@ class Int8Linear(nn.Module):
             quantized = self._last_input.value = hidden, levels, scales
         _, levels, scales = quantized
         # torch.ao's quantized layers are deprecated, and have one scale for all rows of a batch.
-        out = torch._int_mm(levels, self.levels).mul(self.scales).mul_(scales)
+        out = torch._int_mm(levels, self.levels.t()).mul(self.scales).mul_(scales)
         if self.bias is not None:
             out += self.bias
         return out.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
+
+    def _parts(self) -> Iterator[slice]:
+        # Rows of the weights that fit into a CPU's cache, with what is computed from them.
+        rows = max(1, _AT_ONCE // self.levels.shape[1])
+        return (slice(first, first + rows) for first in range(0, self.out_features, rows))
 
     def _rotate(self, rows: torch.Tensor) -> torch.Tensor:
         blocks = rows.reshape(-1, len(self.rotation)).float() @ self.rotation
