@@ -159,7 +159,13 @@ class _DecodeBatch:
         unique = {prompt: index for index, prompt in enumerate(distinct)}
         self.model, self.device = model, model.device
         self.cache: Any = new_cache(model)
-        self.recurrent = "cache_params" in inspect.signature(model.forward).parameters
+        names = inspect.signature(model.forward).parameters
+        # transformers 5.24 calls both kinds `cache`.
+        arguments = ("cache", "cache_params", "past_key_values")
+        self.cache_argument = next((name for name in arguments if name in names), arguments[-1])
+        self.recurrent = self.cache_argument == "cache_params" or (
+            self.cache_argument == "cache" and model._is_stateful and "position_ids" not in names
+        )
         self.mask = _left_mask([len(prompt) for prompt in unique], self.device)
         ids = torch.zeros(self.mask.shape, dtype=torch.long)
         for index, prompt in enumerate(unique):
@@ -207,10 +213,10 @@ class _DecodeBatch:
     ) -> torch.Tensor:
         if self.recurrent:  # Mamba: it has no positions, and its mask is for prompts alone
             padding = mask if ids.shape[1] == mask.shape[1] else None
-            cached = {"cache_params": self.cache, "attention_mask": padding}
+            cached = {self.cache_argument: self.cache, "attention_mask": padding}
         else:
             cached = {
-                "past_key_values": self.cache,
+                self.cache_argument: self.cache,
                 "attention_mask": mask,
                 "position_ids": positions,
             }
