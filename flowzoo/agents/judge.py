@@ -34,11 +34,11 @@ class ReplyCache:
         self.path = path
 
     def read(self, keys: Sequence[str]) -> dict[str, Completion]:
-        """The replies that are there, by key."""
+        """Return the cached replies by key."""
         return self._exchange(keys, {})
 
     def add(self, replies: Mapping[str, Completion]) -> dict[str, Completion]:
-        """Add replies and return the ones that stand: of one key the first that was added."""
+        """Add replies and return the cached ones: the first that was added for each key."""
         return self._exchange(list(replies), replies)
 
     def _exchange(
@@ -95,7 +95,7 @@ def model_identity(path: str) -> str:
 
 
 class JudgePolicy:
-    """A policy as a judge: opened when it is first asked, asked once about the same content."""
+    """A policy as a judge: opened at the first request, asked once about the same content."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class JudgePolicy:
         return key_digest(JUDGE, *self._prefix, *parts).hex()
 
     def earlier_replies(self, chats: Sequence[Sequence[Message]]) -> list[Completion | None]:
-        """Replies to `chats` that the cache has; None: it lacks this one."""
+        """Cached replies to `chats`; None for a chat that is not cached."""
         keys = [self._key(chat) for chat in chats]
         replies = {} if self._cache is None else self._cache.read(keys)
         return [replies.get(key) for key in keys]

@@ -1,4 +1,4 @@
-"""The sandbox: many untrusted programs at once, each with its tests, under limits that bite.
+"""The sandbox: many untrusted programs at once, each with its tests, under enforced limits.
 
     sandbox = shared_sandbox("auto")
     verdicts = await sandbox.run(programs, tests)    # tests[i] belongs to programs[i]
@@ -125,7 +125,7 @@ class VerdictCache:
         self._lock = threading.Lock()
 
     def get(self, key: bytes) -> Verdict | None:
-        """The verdict under `key`, if it is still there."""
+        """Return the verdict for `key`, or None if it was evicted."""
         with self._lock:
             verdict = self._known.get(key)
             if verdict is not None:
@@ -263,7 +263,7 @@ class Sandbox:
         stop: bool = False,
         on_error: OnError = "raise",
     ) -> list[Verdict]:
-        """As `run`, blocking this thread, in which a loop may be running."""
+        """Blocking version of `run`, for threads with or without an event loop."""
         check_choice("on_error", on_error, OnError)
         backend = self._running().opened.result()
         works = make_program_jobs(backend, programs, tests, limits)
@@ -290,7 +290,7 @@ class Sandbox:
         await asyncio.to_thread(self.close_sync)
 
     def close_sync(self) -> None:
-        """As `close`, blocking this thread."""
+        """Blocking version of `close`."""
         with self._lock:
             self.closed = True
             engine, self._engine = self._engine, None
@@ -330,7 +330,7 @@ class Sandbox:
             return self._engine
 
     def _leave(self) -> None:
-        """In a fork: forget the boxes of the parent."""
+        """Forget the boxes of the parent process after a fork."""
         if self._engine is not None:
             self._engine.forget()
             _abandoned.append(self._engine)

@@ -169,7 +169,7 @@ def _schema(columns: Sequence[Column]) -> Any:
 
 
 def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the episode's row and its replies' rows, from a line of the file."""
+    """Make the rows of an episode and of its replies from a line of the file."""
     origin = {
         "source": file.source,
         "purpose": file.purpose,

@@ -93,7 +93,7 @@ def read_verdict(text: str) -> bool | None:
     """Read a verdict: True for correct, False for incorrect, None if unreadable."""
     boxed = boxed_choice(text, VERDICTS)
     if boxed is None:
-        # A result that is boxed behind the verdict takes nothing back; two verdicts do.
+        # A boxed result after the verdict does not make it ambiguous; two verdicts do.
         contents = {match[1].lower() for match in _BOXED.finditer(visible(text))}
         boxed = VERDICTS[contents.pop()] if len(contents) == 1 else None
     return boxed if boxed is not None else _read_words(sentences(_ISNT.sub(r"\1 not", prose(text))))
