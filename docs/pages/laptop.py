@@ -9,7 +9,7 @@ from typing import Any
 from pages.figures import DATA, shown, span, table
 
 NAMES = {
-    "before": "flowzoo, 25 November", "exact": "flowzoo, float32", "default": "flowzoo, default",
+    "before": "flowzoo, earlier commit", "exact": "flowzoo, float32", "default": "flowzoo, default",
     "int8": "flowzoo, int8 rollouts", "vllm": "flowzoo, vLLM rollouts", "TRL": "TRL",
 }  # fmt: skip
 PHASES = ("step", "rollout", "learner")
