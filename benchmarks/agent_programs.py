@@ -52,6 +52,11 @@ print(reply)
 """
 
 
+def client_command(agents: int, rounds: int) -> tuple[str, ...]:
+    """The command of a program with so many agents, each asked so often."""
+    return sys.executable, "-S", "-c", CLIENT, str(agents), str(rounds)
+
+
 @dataclass(frozen=True)
 class Rounds(Workflow):
     """The program as a script."""
@@ -113,7 +118,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=1)
     given = parser.parse_args()
-    command = (sys.executable, "-S", "-c", CLIENT, str(given.agents), str(given.rounds))
+    command = client_command(given.agents, given.rounds)
     program = OpenAIProgram(command, roles={"agent": given.agents}, at_once=given.agents)
     script = Rounds(make_task("math"), agents_in_phase=given.agents, rounds=given.rounds)
     measure(program, 1)  # opens the door

@@ -19,11 +19,11 @@ import json
 import os
 import resource
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from benchmarks.harness.record import machine_facts, write_results
 from benchmarks.harness.timing import Lap, digits, in_turns, summary
@@ -134,7 +134,7 @@ class Side(LearnerSide):
         model = str(model_source(options.model))
         self.learner: list[float] = []
         """CPU seconds of the learner of each timed step."""
-        self._tree = options.before if name == "before" else str(HERE.parent)
+        tree = options.before if name == "before" else str(HERE.parent)
         job = {
             "side": name, "mode": "whole", "model": model, "weights": weights, "rows": rows,
             "samples": SAMPLES, "max_tokens": options.tokens, "microbatch": 16, "lr": 1e-6,
@@ -144,7 +144,7 @@ class Side(LearnerSide):
         if name == "TRL":
             job["prompts"] = [{"messages": chat} for chat in prompts(rows)]
             command = [options.trl, str(HERE / "speed" / "trl_worker.py")]
-        with environment(PYTHONPATH=self._tree):
+        with patch.dict(os.environ, PYTHONPATH=tree):
             super().__init__(command, job)
 
     def step(self) -> dict[str, float]:
@@ -152,18 +152,6 @@ class Side(LearnerSide):
         result = super().step()
         self.learner.append(result.get("learner", 0.0))
         return result
-
-
-@contextlib.contextmanager
-def environment(**values: str) -> Any:
-    """Variables of the processes that are started inside."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def phases(laps: dict[str, list[Lap]], sides: dict[str, Side]) -> dict[str, Any]:
@@ -217,5 +205,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2])
     else:
-        with tempfile.TemporaryDirectory() as folder, environment(TMPDIR=folder):
-            main(read_arguments(Options))
+        main(read_arguments(Options))

@@ -15,13 +15,12 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agent_programs import CLIENT, measure
+from benchmarks.agent_programs import client_command, measure
 from benchmarks.serving import cpu_seconds
 from benchmarks.third_party.said import answering
 from flowzoo.envs.external.program import OpenAIProgram
@@ -61,9 +60,8 @@ def proxied(python: str, agents: int) -> Iterator[tuple[dict[str, Any], dict[str
                 process.kill()
 
 
-def ask(url: str, programs: int, agents: int, rounds: int) -> None:
+def ask(url: str, programs: int, command: tuple[str, ...]) -> None:
     """Run the programs, all at the same time."""
-    command = (sys.executable, "-S", "-c", CLIENT, str(agents), str(rounds))
     environment = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "any"}
     running = [
         subprocess.Popen(
@@ -85,16 +83,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    sizes = given.programs, given.agents, given.rounds
     requests = given.programs * given.agents * given.rounds
-    command = (sys.executable, "-S", "-c", CLIENT, str(given.agents), str(given.rounds))
-    program = OpenAIProgram(command, roles={"agent": given.agents}, at_once=given.agents)
-    measure(program, 1)  # opens the door
-    ours, _, _ = measure(program, given.programs)
+    command = client_command(given.agents, given.rounds)
+    workflow = OpenAIProgram(command, roles={"agent": given.agents}, at_once=given.agents)
+    measure(workflow, 1)  # opens the door
+    ours, _, _ = measure(workflow, given.programs)
     with proxied(given.python, given.agents) as (first, last):
-        ask(first["url"], 1, given.agents, 1)
+        ask(first["url"], 1, client_command(given.agents, 1))
         start = cpu_seconds(first["process"])
-        ask(first["url"], *sizes)
+        ask(first["url"], given.programs, command)
         theirs = cpu_seconds(first["process"]) - start
     rows = [
         ["flowzoo, door and rollout engine", f"{1000 * ours / requests:.2f}"],

@@ -43,13 +43,8 @@ def _rows(figures: Mapping[str, Any]) -> Iterator[list[str]]:
         cells = [NAMES[name]]
         for phase in PHASES:
             times = figures[phase].get(name)
-            cells += ["", ""] if times is None else [_milliseconds(times), _ratio(times)]
+            if times is None:
+                cells += ["", ""]
+            else:
+                cells += [shown(times["cpu_us"]["median"] / 1000), span(times.get("cpu_ratio"))]
         yield [*cells, f"{peak / 1024:.1f}"]
-
-
-def _milliseconds(times: Mapping[str, Any]) -> str:
-    return shown(times["cpu_us"]["median"] / 1000)
-
-
-def _ratio(times: Mapping[str, Any]) -> str:
-    return span(times.get("cpu_ratio"))
