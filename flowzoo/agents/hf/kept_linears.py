@@ -7,6 +7,7 @@ small batch, so their lower-precision form is kept beside them and renewed after
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, cast
@@ -59,6 +60,22 @@ class LowerLinear(nn.Linear):
         """Return True if the weights are the rounded ones of `source`."""
         pairs = zip(self.parameters(), source.parameters(), strict=True)
         return all(torch.equal(target, other.to(target.dtype)) for target, other in pairs)
+
+
+_rounded: weakref.WeakKeyDictionary[nn.Linear, dict[torch.dtype, LowerLinear]] = (
+    weakref.WeakKeyDictionary()
+)
+"""Frozen layer -> its rounded copies, which sampling and learning share."""
+
+
+def rounded_layer(source: nn.Linear, dtype: torch.dtype) -> LowerLinear:
+    """Rounded copy of `source`; a frozen layer has one."""
+    copies = {} if source.weight.requires_grad else _rounded.setdefault(source, {})
+    if dtype not in copies:
+        layer = LowerLinear(source, dtype)
+        layer.take(source)
+        copies[dtype] = layer
+    return copies[dtype]
 
 
 class _LastInput:
@@ -162,15 +179,18 @@ class _Slot(NamedTuple):
 
 
 class KeptLinears:
-    """The linear layers of a model, output head included, in the number format of sampling.
+    """The linear layers of a model, output head included, in another number format.
 
-    Adapters stay as they are, as do experts that are no linear layers.
+    Adapters stay as they are, as do experts that are no linear layers, and with `frozen_only`
+    layers whose weights are trained.
 
     Raises:
         UsageError: int8 on a device other than a CPU.
     """
 
-    def __init__(self, model: nn.Module, dtype: EngineDType) -> None:
+    def __init__(
+        self, model: nn.Module, dtype: EngineDType, *, frozen_only: bool = False
+    ) -> None:
         device = next(model.parameters()).device.type
         if dtype == "int8" and device != "cpu":
             raise UsageError(
@@ -185,13 +205,15 @@ class KeptLinears:
                 name = f"{path}.{child}".removeprefix(".")
                 if type(source) is not nn.Linear or ".lora_" in name:
                     continue
-                if source not in layers:
-                    layers[source] = (
-                        Int8Linear(source, self._last_input)
-                        if dtype == "int8"
-                        else LowerLinear(source, getattr(torch, dtype))
-                    )
+                if frozen_only and source.weight.requires_grad:
+                    continue
+                if source in layers:
+                    pass
+                elif dtype == "int8":
+                    layers[source] = Int8Linear(source, self._last_input)
                     layers[source].take(source)
+                else:
+                    layers[source] = rounded_layer(source, getattr(torch, dtype))
                 self._slots.append(_Slot(parent, child, name, source, layers[source]))
 
     def refresh(self) -> None:

@@ -224,6 +224,15 @@ class ForwardPass:
         """True if a row's numbers do not depend on its neighbors, up to float32 rounding."""
         return self.config.compute == self.config.weights == "float32"
 
+    @property
+    def casts_weights(self) -> bool:
+        """True if float32 weights on a CPU are cast for every product."""
+        return (
+            self.config.compute == "bfloat16"
+            and self.config.weights == "float32"
+            and self._device.type == "cpu"
+        )
+
     def _autocast(self) -> torch.autocast:
         lower = self.config.compute == "bfloat16"
         return torch.autocast(self._device.type, torch.bfloat16, enabled=lower)

@@ -81,6 +81,10 @@ class LoraBase:
         weights = LoraWeights(self, label)
         for parameter in weights.parameters():  # of a base in lower precision too
             parameter.data = parameter.data.float()
+        if self.model.dtype == torch.float32:  # autocast would cast inputs back
+            for module in self.model.modules():
+                if hasattr(module, "cast_input_dtype_enabled"):
+                    module.cast_input_dtype_enabled = False  # type: ignore[assignment]
         self.note = self._describe(label)
         return weights
 

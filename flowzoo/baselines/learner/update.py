@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.aliases import T
 from flowzoo.baselines.learner.batch import (
     SampledTokens,
@@ -113,7 +116,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         parts = split(rows, self.config)
-        with self.weights.active():
+        with self._active():
             before = self.gradient.look_ahead(parts[1:])
             effect = self._effect(rows, parts)
             steps = [self._step(part, before, effect) for part in parts]
@@ -138,7 +141,7 @@ class Learner:
         # Normalized by `totals`, gradients of groups add up to that of all. Of a sharded model this
         # rank's part comes.
         for rows in groups:
-            with self.gradient.nothing_left(), self.weights.active():
+            with self.gradient.nothing_left(), self._active():
                 batches = role_microbatches(rows, self.config, self.layout).values()
                 self.gradient.add([part for parts in batches for part in parts], totals, {})
                 gradients = [
@@ -154,7 +157,7 @@ class Learner:
         parts = cut_microbatches(
             rows, self.layout, config.microbatch_tokens, config.microbatch_rows
         )
-        with self.weights.active():
+        with self._active():
             for number in range(self.learner_group.num_forward_passes(len(parts))):
                 part = parts[min(number, len(parts) - 1)]
                 batch = self.gradient.forward.batch([rows[i] for i in part], [0.0] * len(part))
@@ -165,7 +168,7 @@ class Learner:
 
     def plain_logps(self, rows: Sequence[SampledTokens]) -> list[list[float]]:
         """Log-probs of the output tokens of `rows` by the model itself: temperature 1, no cut."""
-        with self.weights.active():
+        with self._active():
             return [
                 row_logps.tolist()
                 for row_logps in self.gradient.forward.plain_logps(self.model, rows)
@@ -191,6 +194,25 @@ class Learner:
         if self._coherence is not None:
             self._coherence.load_state_dict(state["coherence"], self.parameters)
 
+    @contextmanager
+    def _active(self) -> Iterator[None]:
+        # The model computes with the policy's weights. Autocast would round frozen ones in every
+        # pass, so they are replaced by rounded copies.
+        with self.weights.active():
+            if self._rounded_layers is None:
+                yield
+                return
+            with self._rounded_layers.active():
+                yield
+
+    @cached_property
+    def _rounded_layers(self) -> KeptLinears | None:
+        # Asked for after `join`: sharded weights have no copies.
+        sharded = any(hasattr(weight, "full_tensor") for weight in self.model.parameters())
+        if self.weights.is_adapter and self.gradient.forward.casts_weights and not sharded:
+            return KeptLinears(self.model, "bfloat16", frozen_only=True)
+        return None
+
     def _tick(self) -> int:
         now = self.iteration
         self.iteration += 1
@@ -204,7 +226,8 @@ class Learner:
         first = next((part for part in parts if any(row.trained for row in part)), None)
         if first is None:
             return None
-        chosen = sample(rows, self.iteration, self.config.microbatch_tokens)
+        passes = 1 if self.gradient.forward.is_exact else 2
+        chosen = sample(rows, self.iteration, self.config.microbatch_tokens, passes)
         # Of several ranks each computes some rows, and this one needs all.
         pending = {row.index for row in first if row.computed and self.learner_group.alone}
         return UpdateEffect(self.gradient.forward, self.model, chosen, self.iteration, pending)

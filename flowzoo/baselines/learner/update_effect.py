@@ -20,10 +20,16 @@ MOST_ROWS, FEWEST_ROWS, SHARE = 32, 4, 32  # the sample is one row of `SHARE`, w
 _AT_ONCE = 2**18  # elements of the vocabulary that are computed with in float64 at once: 2 MiB
 
 
-def sample(rows: Sequence[TrainingRow], iteration: int, positions: int) -> list[TrainingRow]:
-    """A sample of `rows` that holds at most `positions` positions, fillers included."""
+def sample(
+    rows: Sequence[TrainingRow], iteration: int, positions: int, passes: int = 1
+) -> list[TrainingRow]:
+    """A sample of `rows` that holds at most `positions` positions, fillers included.
+
+    A row costs as many forward passes as `passes`: with more there are fewer rows.
+    """
     able = [row for row in rows if row.call.output_ids]
     count = min(len(able), MOST_ROWS, max(FEWEST_ROWS, math.ceil(len(able) / SHARE)))
+    count = math.ceil(count / passes)
     chosen: list[TrainingRow] = []
     widest = 0
     for row in key_rng("update effect", iteration).sample(able, count):
