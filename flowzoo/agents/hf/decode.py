@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -121,6 +122,8 @@ _FEW = 8
 _PADS = 16
 """Pads are left out in multiples of this, which keeps every token in its vector lane: with one
 thread, sums over keys have the same floats; with several, matrices are cut by their height."""
+_SHARED_LEAST = 16
+"""Fewest tokens of a prefix that is worth a pass of its own."""
 _CLOSE, _CLOSE_LOWER = 1e-3, 0.3
 """Most that log-probs may differ by for rounding: in float32, and in lower precision."""
 _decodable: set[Hashable] = set()
@@ -151,7 +154,9 @@ class DecodeOutput(NamedTuple):
 class _DecodeBatch:
     """The rows still in the model: their index, noise key, length so far, mask and cache."""
 
-    def __init__(self, model: Any, rows: Sequence[DecodeRequest]) -> None:
+    def __init__(
+        self, model: Any, rows: Sequence[DecodeRequest], share_prefixes: bool = False
+    ) -> None:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].prompt))
         rows = [rows[i] for i in order]
         # Equal prompts, of a group's samples or a problem's voters, are read once.
@@ -166,12 +171,17 @@ class _DecodeBatch:
         self.recurrent = self.cache_argument == "cache_params" or (
             self.cache_argument == "cache" and model._is_stateful and "position_ids" not in names
         )
-        self.mask = _left_mask([len(prompt) for prompt in unique], self.device)
-        ids = torch.zeros(self.mask.shape, dtype=torch.long)
-        for index, prompt in enumerate(unique):
-            ids[index, -len(prompt) :] = torch.tensor(prompt)
-        self.prompt_tokens = sum(len(prompt) for prompt in unique)
-        self.logits = self._read(ids.to(self.device))
+        shared = self._shared_prefix(distinct) if share_prefixes else 0
+        suffixes = [prompt[shared:] for prompt in distinct]
+        ids = torch.zeros(len(suffixes), max(map(len, suffixes)), dtype=torch.long)
+        for index, suffix in enumerate(suffixes):
+            ids[index, -len(suffix) :] = torch.tensor(suffix)
+        self.prompt_tokens = shared + sum(map(len, suffixes))
+        if shared:
+            self._read_prefix(distinct[0][:shared], len(distinct))
+        mask = _left_mask([len(suffix) for suffix in suffixes], self.device)
+        self.mask = torch.nn.functional.pad(mask, (shared, 0), value=1)
+        self.logits = self._read(ids.to(self.device), shared)
         self.idx = np.array(order)
         self.keys = np.array([row.key for row in rows], dtype=np.uint64)
         self.lengths = torch.tensor([len(row.prompt) for row in rows], device=self.device)
@@ -179,22 +189,37 @@ class _DecodeBatch:
         if len(unique) < len(rows):
             self._select(torch.tensor(places, device=self.device))
 
-    def _read(self, ids: torch.Tensor) -> torch.Tensor:
-        # (rows, width), in order of length. On a CPU some rows are read at a time, without the pads
-        # that all of them have.
+    def _has_plain_cache(self) -> bool:
+        layers = getattr(self.cache, "layers", ())
+        plain = bool(layers) and all(type(layer) is PreallocatedLayer for layer in layers)
+        return plain and not self.recurrent
+
+    def _shared_prefix(self, prompts: Sequence[tuple[int, ...]]) -> int:
+        # Length of the prefix of all prompts that is read once; every prompt has tokens after it.
+        # Suffixes are padded after it, so windows of attention that count positions would be wrong.
+        shared = len(os.path.commonprefix(prompts))
+        shared = min(shared, min(map(len, prompts)) - 1)
+        width = max(map(len, prompts)) - shared
+        fits = len(prompts) * width <= _READ_AT_ONCE * torch.get_num_threads()
+        several = len(prompts) > 1 and shared >= _SHARED_LEAST
+        return shared if several and fits and self._has_plain_cache() else 0
+
+    def _read_prefix(self, prefix: tuple[int, ...], count: int) -> None:
+        # into the cache, for `count` rows
+        ids = torch.tensor([prefix], device=self.device)
+        self._forward(ids, torch.arange(len(prefix), device=self.device)[None], torch.ones_like(ids))
+        self.cache.reorder_cache(torch.zeros(count, dtype=torch.long, device=self.device))
+
+    def _read(self, ids: torch.Tensor, start: int) -> torch.Tensor:
+        # (rows, width) from position `start`, in order of length. On a CPU some rows are read at a
+        # time, without the pads that all of them have.
         count, width = ids.shape
-        positions = (self.mask.cumsum(-1) - 1).clamp_min(0)
+        positions = (self.mask.cumsum(-1) - 1).clamp_min(0)[:, start:]
         parts = math.ceil(count * width / (_READ_AT_ONCE * torch.get_num_threads()))
         parts = min(parts, count // _FEW)
-        layers = getattr(self.cache, "layers", ())
-        if (
-            parts < 2
-            or self.device.type != "cpu"
-            or self.recurrent
-            or not layers
-            or not all(type(layer) is PreallocatedLayer for layer in layers)
-        ):
+        if parts < 2 or self.device.type != "cpu" or not self._has_plain_cache():
             return self._forward(ids, positions, self.mask)
+        layers = self.cache.layers
         pads = width - self.mask.sum(1)
         logits: list[torch.Tensor] = []
         for part in range(parts):
@@ -247,7 +272,7 @@ def _left_mask(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
 
 
 @torch.no_grad()
-def check_decoding(model: Any) -> None:
+def check_decoding(model: Any, share_prefixes: bool = False) -> None:
     """Raise `UsageError` unless `decode` samples from `model` as its own forward pass would.
 
     Of a model that samples in int8 the exact weights are checked: noise of float32 moves numbers
@@ -256,14 +281,16 @@ def check_decoding(model: Any) -> None:
     # Prompts of unequal length in one batch, of which one ends early, are continued by a few
     # tokens, and the log-probs are compared with a forward pass of each row alone. Once per
     # fingerprint.
-    kind = model_fingerprint(model)
+    kind = model_fingerprint(model), share_prefixes
     if kind in _decodable:
         return
     prompts = [(3,), (1, 2, 3, 1, 2, 2, 1, 3, 3), (2, 1), (2, 1)]
+    if share_prefixes:
+        prompts = [(1, 2, 3, 2) * (_SHARED_LEAST // 4) + prompt for prompt in prompts]
     rows = [DecodeRequest(prompt, key, 5 if key else 1) for key, prompt in enumerate(prompts)]
     name = type(model).__name__
     try:
-        outputs, _ = decode(model, rows, Sampling(), frozenset(), lambda: False)
+        outputs, _ = decode(model, rows, Sampling(), frozenset(), lambda: False, share_prefixes)
         gaps = [_gap(model, row.prompt, output) for row, output in zip(rows, outputs, strict=True)]
     except Exception as error:  # families differ, and so do their errors
         why = str(error).splitlines()[0][:200]
@@ -292,6 +319,7 @@ def decode(
     sampling: Sampling,
     stop_ids: frozenset[int],
     cancelled: Callable[[], bool],
+    share_prefixes: bool = False,
 ) -> tuple[list[DecodeOutput], int]:
     """Continue every row until a stop token or its cap.
 
@@ -301,6 +329,8 @@ def decode(
         sampling: temperature, top-p, top-k (lengths come from the rows).
         stop_ids: tokens that end a row; the one sampled is part of the result.
         cancelled: asked once per token; True ends the loop.
+        share_prefixes: read a prefix that all prompts have once; in float32 this changes a row's
+            last bits with the batch.
 
     Returns:
         One `DecodeOutput` per row, and the number of prompt tokens read.
@@ -315,7 +345,7 @@ def decode(
     logps = np.zeros(tokens.shape, dtype=np.float32)
     lengths, stopped = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=bool)
     with torch.inference_mode(), decoding(model):
-        batch = _DecodeBatch(model, rows)
+        batch = _DecodeBatch(model, rows, share_prefixes)
         alive = np.ones(len(rows), dtype=bool)
         for step in range(caps.max()):
             if cancelled():

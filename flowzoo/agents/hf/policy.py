@@ -178,7 +178,7 @@ class TransformersPolicy(TemplatedPolicy):
         source = os.fspath(path)
         settled = dtype_for(dtype, source, device)
         model, tokenizer = load_model(source, "float32" if settled == "int8" else settled, device)
-        check_decoding(model)
+        check_decoding(model, share_prefixes=settled != "float32")
         if settled == "int8":
             KeptLinears(model, "int8").install()
         short = os.path.basename(os.path.normpath(source))
@@ -223,7 +223,10 @@ class TransformersPolicy(TemplatedPolicy):
                 for i in places
             ]
             with self._active():
-                sampled, read = decode(self.model, rows, self.sampling, self._stop_ids, stop.is_set)
+                sampled, read = decode(
+                    self.model, rows, self.sampling, self._stop_ids, stop.is_set,
+                    share_prefixes=self.engine_dtype != "float32",
+                )  # fmt: skip
             self.stats.read_tokens += read
             self.stats.batches += 1
             for i, row, result in zip(places, rows, sampled, strict=True):

@@ -227,7 +227,7 @@ class TransformersEngines(NoExternalEngine):
             active[name] = partial(_sampling, loaded.weights, dtype, by_model[id(model)])
             if first:
                 with loaded.weights.active() if dtype == "int8" else active[name]():
-                    check_decoding(model)
+                    check_decoding(model, share_prefixes=dtype != "float32")
 
         def make(sampling: Sampling) -> dict[str, TransformersPolicy]:
             return {
