@@ -85,12 +85,11 @@ def run(options: Options) -> int:
 def check_settings(config: TrainConfig) -> None:
     """Refuse settings and problems that no model is needed to refuse."""
     from flowzoo.baselines.settings.preflight import check_held_out, preflight
-    from flowzoo.baselines.training.difficulty import training_indices
+    from flowzoo.baselines.training.difficulty import trainable
 
     task = preflight(config).workflow.task
     check_held_out(config, task)
-    if config.difficulty:
-        training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
+    trainable(config, task)
 
 
 def start_ranks(ranks: int) -> int:

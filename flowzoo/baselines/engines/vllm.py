@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -22,7 +22,7 @@ from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.baselines.backends.sync_check import LogprobGap, check, measure, probe_messages
-from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
+from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow, PolicyModel
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
@@ -52,22 +52,6 @@ def share_of_bundle(gpus: float, engines: int, number: int) -> BundleShare:
 
 
 _log = logging.getLogger("flowzoo")
-
-
-class EnginePolicy(Protocol):
-    """A policy's properties that its engine depends on."""
-
-    @property
-    def path(self) -> str:
-        """The model, or the base of its adapter."""
-
-    @property
-    def adapter(self) -> bool:
-        """True if it is an adapter."""
-
-    @property
-    def frozen(self) -> bool:
-        """True if it keeps its weights."""
 
 
 def engine_settings(
@@ -117,7 +101,7 @@ class PolicyEngines:
     def __init__(
         self,
         config: TrainConfig,
-        policies: Mapping[str, EnginePolicy],
+        policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel],
         training: Sampling,
         evaluating: Sampling,
     ) -> None:
@@ -292,7 +276,9 @@ class VLLMEngines(PolicyEngines):
                 error = again
 
 
-def engine_keys(policies: Mapping[str, EnginePolicy]) -> dict[str, str]:
+def engine_keys(
+    policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel],
+) -> dict[str, str]:
     """Key of each policy's engine: a policy's name or the path of a base."""
     # Adapters share the engine of their base; frozen policies too, with one another if need be.
     return {
@@ -302,7 +288,7 @@ def engine_keys(policies: Mapping[str, EnginePolicy]) -> dict[str, str]:
 
 
 def open_engines(
-    config: TrainConfig, policies: Mapping[str, EnginePolicy]
+    config: TrainConfig, policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel]
 ) -> dict[str, VLLMEngine]:
     """Engines by the names that `engine_keys` gives them."""
     bases: dict[str, list[str]] = {}

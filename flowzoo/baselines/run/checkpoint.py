@@ -32,7 +32,6 @@ from transformers import PreTrainedTokenizerBase
 from flowzoo.baselines.backends.backend import (
     LearnerProtocol,
     LearnersLostError,
-    LocalRunBackend,
     RunBackend,
 )
 from flowzoo.baselines.learner.config import check_bounds
@@ -89,7 +88,7 @@ def save(
     trained; `texts` are further files by name, `marks` the present marks of the run's growing
     files. Every rank must call it.
     """
-    root, backend = Path(root), backend or LocalRunBackend()
+    root, backend = Path(root), backend or RunBackend()
     target = root / f"step-{step:08d}"
     backend.once(lambda: _check_names(target, learners))
     manifest = {
@@ -143,7 +142,7 @@ def load(
     """Load weights, optimizers and global random generators, for the policies that were saved."""
     info = read(path)
     # Before anything is changed: a disk may lose data in a way that leaves the sizes.
-    (backend or LocalRunBackend()).once(info.check)
+    (backend or RunBackend()).once(info.check)
     if sorted(learners) != sorted(info.policies):
         raise UsageError(
             f"{info.path} holds the policies {sorted(info.policies)}, this run has "
@@ -165,7 +164,7 @@ def recover(
     """
     damaged: list[tuple[Path, str]] = []
     info = None
-    backend = backend or LocalRunBackend()
+    backend = backend or RunBackend()
     for path in reversed(backend.once(lambda: step_folders(root))):
         try:
             info = load(path, learners, backend)

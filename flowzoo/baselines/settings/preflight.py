@@ -84,6 +84,11 @@ def outline_run(
     for name in config.frozen:
         if name not in names:
             raise unknown("policy", name, names)
+    if set(config.frozen) == set(names):
+        raise UsageError(
+            f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
+            "`flowzoo eval`, which trains nothing."
+        )
     named = per_policy(config.models, names, "models")
     models = {name: named.get(name, config.model) for name in names}
     groups: tuple[LearnerGroupPlan, ...] = ()
