@@ -106,7 +106,7 @@ class PolicyEngines:
         evaluating: Sampling,
     ) -> None:
         switches = read_thinking(config.thinking, policies)
-        self._deterministic = config.deterministic
+        self._deterministic, self._restarts = config.deterministic, config.engine_restarts
         self._engines = open_engines(config, policies)
         self.by_policy = {name: self._engines[key] for name, key in engine_keys(policies).items()}
 
@@ -132,6 +132,15 @@ class PolicyEngines:
             for engine in self._engines.values():
                 engine.backend.reset_cache()
 
+    def count_restart(self, error: EngineDeadError) -> None:
+        """Count a restart of an engine, or raise `error` if none would help or none is left."""
+        if isinstance(error, EngineOutOfMemoryError):
+            raise error
+        if self._restarts == 0:
+            error.add_note("it was started again as often as engine_restarts allows")
+            raise error
+        self._restarts -= 1
+
     def close(self) -> None:
         """Close every engine."""
         for engine in self._engines.values():
@@ -153,7 +162,6 @@ class VLLMEngines(PolicyEngines):
         super().__init__(config, trained, training, evaluating)
         self._config, self._learners = config, learners
         self._probes = probe_messages(problems)
-        self._restarts = config.engine_restarts
         self._asleep = False
         self._rows_prove = config.probe_distance > 1
         self._unproved = set(learners)
@@ -254,18 +262,14 @@ class VLLMEngines(PolicyEngines):
 
     def _restart(self, error: EngineDeadError) -> MetricRow:
         while True:
-            if isinstance(error, EngineOutOfMemoryError):
-                raise error
-            if self._config.shard == "full":  # no rank has all weights, and others do other things
+            out_of_memory = isinstance(error, EngineOutOfMemoryError)
+            if self._config.shard == "full" and not out_of_memory:  # no rank has all weights
                 error.add_note(
                     "its weights are spread over the ranks, who all end: the same command goes on "
                     "from the last checkpoint"
                 )
                 raise error
-            if self._restarts == 0:
-                error.add_note("it was started again as often as engine_restarts allows")
-                raise error
-            self._restarts -= 1
+            self.count_restart(error)
             _log.warning("%s; it is started again and the step repeated", error)
             try:
                 for engine in self._engines.values():
