@@ -55,7 +55,7 @@ def place_run(config: TrainConfig, find_folder: Callable[[str, str], Path]) -> P
 def in_one_process(config: TrainConfig) -> TrainConfig:
     """Settings of a run that does the same in this process alone."""
     defaults: dict[str, Any] = {
-        name: value for options in BACKEND_OPTIONS.values() for name, value in options.items()
+        name: getattr(TrainConfig, name) for names in BACKEND_OPTIONS.values() for name in names
     }
     return replace(
         config, **defaults, backend="local", shard="none", max_staleness=0, engine_devices="",
