@@ -56,11 +56,9 @@ logger = logging.getLogger("flowzoo")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRetention:
-    """Checkpoints to keep: the last few, the best by score, and milestones."""
+    """Checkpoints to keep: the last few, the earliest of the best by score, and milestones."""
 
     last: int = 2
-    best: bool = True
-    """Keep the checkpoint of the highest score (the earliest of equals)."""
     every: int = 0
     """Keep checkpoints whose step is a multiple of this; 0: none."""
 
@@ -251,9 +249,7 @@ def _sync(path: Path) -> None:
 def prune(root: Path, keep: CheckpointRetention) -> None:
     """Remove the checkpoints that `keep` drops."""
     infos = checkpoints(root)
-    paths = {info.path for info in infos[-keep.last :]}
-    if keep.best:
-        paths |= {info.path for info in by_score(infos)[:1]}
+    paths = {info.path for info in (*infos[-keep.last :], *by_score(infos)[:1])}
     if keep.every:
         paths |= {info.path for info in infos if info.step % keep.every == 0}
     for info in infos:

@@ -159,8 +159,8 @@ def test_keep_last_and_best(tmp_path):
     best = by_score(checkpoints(tmp_path))[0]
     assert (best.step, best.score) == (1, 0.9)
     assert checkpoints(tmp_path)[-1].step == 5
-    save(tmp_path, 6, {"a": learner}, keep=CheckpointRetention(last=1, best=False))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006"]
+    save(tmp_path, 6, {"a": learner}, keep=CheckpointRetention(last=1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000006"]
 
 
 def test_steps_sort_as_numbers(tmp_path):
@@ -332,7 +332,7 @@ def test_damaged_weights_play_for_nobody(tmp_path, tiny_model):
 def test_milestones_stay(tmp_path, tiny_model):
     learner = Learner(tiny_model(), LearnerConfig())
     for step in range(7):
-        save(tmp_path, step, {"a": learner}, keep=CheckpointRetention(last=1, best=False, every=3))
+        save(tmp_path, step, {"a": learner}, keep=CheckpointRetention(last=1, every=3))
     assert [info.step for info in checkpoints(tmp_path)] == [0, 3, 6]
 
 
