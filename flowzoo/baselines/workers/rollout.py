@@ -69,8 +69,7 @@ class RunPlayer:
         )  # fmt: skip
 
     def _policy_map(self, plan: RolloutSpec, policies: Mapping[str, Policy]) -> PolicyMap:
-        """Make the policy map; a substitute takes over the switch for thoughts."""
-        # A substitute of another role takes over that role's switch for thoughts.
+        """Make the policy map; a substitute of another role uses that role's `thinking`."""
         switched: dict[tuple[str, bool | None], Policy] = {}
         for name, thinking in plan.policies.values():
             policy: Any = policies[name]

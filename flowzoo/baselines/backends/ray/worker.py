@@ -34,7 +34,7 @@ class ShardPlayer(Protocol):
         """Result of jobs; it is pickled."""
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
-        """Take weights of a version over, a safetensors file; says what is there now."""
+        """Load the weights of a version, a safetensors file; return what is there now."""
 
     def lost(self) -> Sequence[str]:
         """Policies whose weights are gone with an engine that has died since they were loaded."""
@@ -165,7 +165,7 @@ class RolloutWorker(AnsweringActor):
         return self._answer(make)
 
     def load(self, policy: str, version: int, weights: npt.NDArray[np.uint8]) -> Reply:
-        """Take the weights of a version over, a safetensors file in shared memory."""
+        """Load the weights of a version, a safetensors file in shared memory."""
 
         def take() -> Loaded:
             self._versions.pop(policy, None)
