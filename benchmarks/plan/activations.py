@@ -9,7 +9,7 @@ import copy
 import logging
 import math
 import random
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from torch.nn import ModuleList
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.plan.shape import bare_model
+from flowzoo.agents.policy import Completion
 from flowzoo.baselines.learner.batch import Microbatch, tensors
 from flowzoo.baselines.learner.config import Compute, RowLayout
 from flowzoo.baselines.learner.hidden_states import last_hidden, layers_of
@@ -69,13 +70,6 @@ class Activations:
     def copies(self) -> int:
         """Bytes of the copies of weights in bfloat16, at the end of any forward pass."""
         return math.ceil(self.around.fixed + math.fsum(layer.fixed for layer in self.layers))
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    prompt_ids: Sequence[int]
-    output_ids: Sequence[int]
-    logps: Sequence[float]
 
 
 def count_activations(
@@ -148,7 +142,7 @@ def _saved(model: Any, lora: LoraSettings | None, compute: Compute) -> list[list
         for length in _LENGTHS:
             draw = random.Random(length)
             ids = [draw.randrange(1, 3) for _ in range(length + 1)]
-            batch = tensors([_Row(ids[:-1], ids[-1:], [0.0])], [0.0], layout)
+            batch = tensors([Completion("", ids[:-1], ids[-1:], [0.0])], [0.0], layout)
             with torch.autocast("cpu", torch.bfloat16, enabled=compute == "bfloat16"):
                 counts.append(_count(model, batch))
     # A table of all pairs grows with the square of the length.

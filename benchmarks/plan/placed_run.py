@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.preflight import make_training_workflow
+from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.baselines.settings.rules import BACKEND_OPTIONS
 
 _OF_DATA = ("data", "layout", "columns", "digest", "corpus", "column")
@@ -35,7 +35,7 @@ def place_run(config: TrainConfig, find_folder: Callable[[str, str], Path]) -> P
     """
     # Memory is counted without data, workers and whole models.
     alone = without_data(in_one_process(config))
-    task = make_training_workflow(alone).task.name
+    task = with_prompts(alone)[0].task.name
     named = {word.partition("=")[0]: word.partition("=")[2] for word in alone.models}
     models = sorted({alone.model, *named.values()})
     folders = {model: find_folder(model, task) for model in models}
@@ -55,7 +55,7 @@ def place_run(config: TrainConfig, find_folder: Callable[[str, str], Path]) -> P
 def in_one_process(config: TrainConfig) -> TrainConfig:
     """Settings of a run that does the same in this process alone."""
     defaults: dict[str, Any] = {
-        name: value for options in BACKEND_OPTIONS.values() for name, value in options.items()
+        name: getattr(TrainConfig, name) for names in BACKEND_OPTIONS.values() for name in names
     }
     return replace(
         config, **defaults, backend="local", shard="none", max_staleness=0, engine_devices="",

@@ -138,7 +138,7 @@ def one_role() -> None:
     assert len({found for *_, found in seen}) > 1
     again = pickle.loads(pickle.dumps(spec))  # noqa: S301 - our own
     row = spec.train_dataset[0]
-    assert again.make().reset(**row) == spec.make().reset(**row)
+    assert again.environment_factory().reset(**row) == spec.environment_factory().reset(**row)
 
 
 def role_of_several() -> None:

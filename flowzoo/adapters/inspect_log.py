@@ -29,6 +29,7 @@ from inspect_ai.scorer import Score
 
 from flowzoo.adapters.inspect_task import chat_of, outcome
 from flowzoo.baselines.report.evaluation.data import EvaluationData, read_evaluation, sample_of
+from flowzoo.baselines.run.dataset import encodable
 from flowzoo.envs import Call, EpisodeRecord, Message
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest
@@ -92,12 +93,12 @@ def eval_sample(record: EpisodeRecord) -> EvalSample:
     messages: list[ChatMessage] = []
     if events:
         messages = [*events[-1].input, events[-1].output.message]
-    answer = None if record.answer is None else _writable(record.answer)
+    answer = None if record.answer is None else encodable(record.answer)
     return EvalSample(
         id=record.problem,
         epoch=sample_of(record) + 1,
-        input=_writable(record.text),
-        target=_writable(record.gold),
+        input=encodable(record.text),
+        target=encodable(record.gold),
         messages=messages,
         output=events[-1].output if events else ModelOutput(),
         scores={
@@ -113,14 +114,14 @@ def eval_sample(record: EpisodeRecord) -> EvalSample:
 def model_event(call: Call) -> ModelEvent:
     """A call as a model's event."""
     reason = "max_tokens" if call.finish == "length" else "stop"
-    output = ModelOutput.from_content(call.policy, _writable(call.reply), reason)
+    output = ModelOutput.from_content(call.policy, encodable(call.reply), reason)
     prompt, reply = call.prompt_tokens, call.output_tokens
     if prompt is not None and reply is not None:
         output.usage = ModelUsage(
             input_tokens=prompt, output_tokens=reply, total_tokens=prompt + reply
         )
     chat = [
-        Message(role=message["role"], content=_writable(message["content"]))
+        Message(role=message["role"], content=encodable(message["content"]))
         for message in call.messages
     ]
     return ModelEvent(
@@ -133,8 +134,3 @@ def model_event(call: Call) -> ModelEvent:
         output=output,
         metadata={"agent": call.agent, "strict": call.strict, "role_score": call.role_score},
     )
-
-
-def _writable(text: str) -> str:
-    # A reply may hold half of a pair of surrogates, which UTF-8 has no bytes for.
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -56,14 +56,11 @@ class InspectPolicy:
         output = await get_model(role=request.role).generate(
             chat_of(request.messages), config=config
         )
-        return Completion(output.completion, finish=_finish(output))
+        cut_off = output.stop_reason in ("max_tokens", "model_length")
+        return Completion(output.completion, finish="length" if cut_off else "stop")
 
     async def close(self) -> None:
         """No-op: nothing to release."""
-
-
-def _finish(output: ModelOutput) -> Any:
-    return "length" if output.stop_reason in ("max_tokens", "model_length") else "stop"
 
 
 def chat_of(messages: Sequence[Message]) -> list[ChatMessage]:

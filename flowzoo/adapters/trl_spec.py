@@ -237,17 +237,12 @@ class TRLSpec:
         return Dataset.from_list(self.rows)
 
     @property
-    def environment_factory(self) -> Callable[[], WorkflowSeat]:
-        """Makes a seat; TRL keeps as many as it has episodes under way."""
-        return self.make
-
-    @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
         """Pays what the workflow pays the agent."""
         return [workflow_reward]
 
-    def make(self) -> WorkflowSeat:
-        """Make a seat."""
+    def environment_factory(self) -> WorkflowSeat:
+        """Make a seat; TRL keeps as many as it has episodes under way."""
         return WorkflowSeat(self) if self.turns == "one" else WorkflowToolSeat(self)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from itertools import count
 from typing import Any
@@ -28,7 +28,7 @@ from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout, RolloutBatch
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.baselines.advantages.compute import RunningMean, compute, episode_returns
-from flowzoo.baselines.advantages.spec import AdvantageSpec
+from flowzoo.baselines.advantages.spec import AdvantageSpec, by_agent
 from flowzoo.baselines.settings.algorithms import algorithm_named
 from flowzoo.envs import Call, Workflow
 from flowzoo.errors import UsageError, missing_extra
@@ -218,11 +218,7 @@ def episode_spec(algorithm: str, workflow: Workflow) -> AdvantageSpec:
     row = algorithm_named(algorithm)
     if row.sampling != "episodes":
         raise UsageError(f"{algorithm} branches episodes: only `flowzoo train` samples for it.")
-    if workflow.pays_agents:
-        from flowzoo.baselines.advantages.spec import by_agent
-
-        return by_agent(row.advantage)
-    return row.advantage
+    return by_agent(row.advantage) if workflow.pays_agents else row.advantage
 
 
 def _rollout_sample() -> Any:
@@ -236,6 +232,3 @@ def _rollout_sample() -> Any:
             f"`{error.name}` (1.18 removed it): pip install 'trl==1.16.0'."
         ) from error
     return RolloutSample
-
-
-__all__: Sequence[str] = ["TRLRolloutWorker", "episode_spec"]

@@ -127,8 +127,8 @@ def share_change(before: ShareInterval, after: ShareInterval) -> tuple[float, fl
     return gap, low, high
 
 
-def findable(of: float, at_most: float, bound: float, power: float = POWER) -> float | None:
-    """The largest true share that is found to be low with probability `power`.
+def findable(of: float, at_most: float, bound: float) -> float | None:
+    """The largest true share that is found to be low with probability `POWER`.
 
     An observed share of `of` cases is low if it is `at_most` or less and its interval ends below
     `bound`. None: too few cases for any.
@@ -142,7 +142,7 @@ def findable(of: float, at_most: float, bound: float, power: float = POWER) -> f
     if not counts:
         return None
     shares = np.linspace(0, at_most, 101)
-    reached = bdtr(counts[-1], cases, shares) >= power
+    reached = bdtr(counts[-1], cases, shares) >= POWER
     return float(shares[reached].max()) if reached.any() else None
 
 

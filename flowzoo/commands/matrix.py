@@ -89,7 +89,7 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
 
 def check_cells(runs: Sequence[TrainingJob]) -> None:
     """Refuse a matrix with a run whose workflow cannot be made or has too few held-out problems."""
-    from flowzoo.baselines.settings.preflight import check_held_out, make_training_workflow
+    from flowzoo.baselines.settings.preflight import check_held_out, with_prompts
     from flowzoo.errors import UsageError
 
     seen: set[object] = set()
@@ -103,7 +103,7 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
             continue
         seen.add(key)
         try:
-            check_held_out(config, make_training_workflow(config).task)
+            check_held_out(config, with_prompts(config)[0].task)
         except UsageError as error:
             raise UsageError(f"cell {run.cell.name}: {error}") from error
 

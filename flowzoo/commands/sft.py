@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.baselines.settings.file import arguments
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.commands.progress.shown import step_progress
-from flowzoo.commands.shared import held_out_line, program_name, quiet_transformers
+from flowzoo.commands.shared import check_start, held_out_line, program_name, quiet_transformers
 from flowzoo.commands.stopping import interruptible
 from flowzoo.commands.train import kept_of_run
 
@@ -45,12 +45,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
-    from flowzoo.agents.evaluation.summary import refuse_evaluation
-    from flowzoo.commands.shared import check_folder, check_named
-
-    check_named("sft", options.settings.workflow)
-    check_folder("out", options.settings.directory)
-    refuse_evaluation(options.settings.directory, "choose another --out")
+    check_start("sft", options.settings)
     check_settings(options.settings)
     trainer: SupervisedTrainer | None = None
     root = Path(options.settings.directory)

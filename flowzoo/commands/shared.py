@@ -8,13 +8,17 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowzoo.agents.evaluation.summary import refuse_evaluation
 from flowzoo.agents.model_files import hide_bars
 from flowzoo.envs.settings import check_whole
 from flowzoo.errors import UsageError
 from flowzoo.extras import is_installed
+
+if TYPE_CHECKING:
+    from flowzoo.baselines.settings.config import TrainConfig
+    from flowzoo.baselines.settings.sft import SftConfig
 
 MOST = 1_000_000
 """Largest number of problems and of other counts."""
@@ -46,12 +50,14 @@ def check_folder(option: str, folder: str | Path, given: str | Path = "") -> Non
         raise UsageError(f"--{option} {given}: {there} is read-only. Choose another directory.")
 
 
-def check_named(command: str, workflow: str) -> None:
-    """Check that a command line names a workflow."""
-    if not workflow:
+def check_start(command: str, settings: TrainConfig | SftConfig) -> None:
+    """Check that settings name a workflow, and a directory in which a run can begin or go on."""
+    if not settings.workflow:
         other = ", --program, --env, or a file that does (--config)"
         other = ", or --program" if command == "sft" else other
         raise UsageError(f"name a workflow, e.g. `flowzoo {command} voting`{other}")
+    check_folder("out", settings.directory)
+    refuse_evaluation(settings.directory, "choose another --out")
 
 
 def check_run(folder: Path) -> None:

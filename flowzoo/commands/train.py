@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.file import load_config
 from flowzoo.commands.progress.shown import step_progress
-from flowzoo.commands.shared import held_out_line, points, program_name, quiet_transformers
+from flowzoo.commands.shared import (
+    check_start,
+    held_out_line,
+    points,
+    program_name,
+    quiet_transformers,
+)
 from flowzoo.commands.stopping import STOP, interruptible
 from flowzoo.garbage import pause_collection
 
@@ -47,12 +53,7 @@ def read_config(name: str) -> Options:
 
 def run(options: Options) -> int:
     """Train and print what came of it."""
-    from flowzoo.agents.evaluation.summary import refuse_evaluation
-    from flowzoo.commands.shared import check_folder, check_named
-
-    check_named("train", options.settings.workflow)
-    check_folder("out", options.settings.directory)
-    refuse_evaluation(options.settings.directory, "choose another --out")
+    check_start("train", options.settings)
     check_settings(options.settings)
     if options.settings.backend == "torchrun":
         if "RANK" not in os.environ:
@@ -67,10 +68,7 @@ def run(options: Options) -> int:
         return kept_of_run(root, done, steps, options.restart)
 
     with interruptible(kept):
-        atexit.register(thaw)
-        with pause_collection(freeze=True):
-            trainer_class = import_trainer()
-        trainer = trainer_class(options.settings, restart=options.restart)
+        trainer = import_trainer()(options.settings, restart=options.restart)
         tell_start(trainer)
         done = trainer.state.step
         with step_progress(steps, done, step_note, evaluation_line) as on_step:
@@ -85,12 +83,11 @@ def run(options: Options) -> int:
 def check_settings(config: TrainConfig) -> None:
     """Refuse settings and problems that no model is needed to refuse."""
     from flowzoo.baselines.settings.preflight import check_held_out, preflight
-    from flowzoo.baselines.training.difficulty import training_indices
+    from flowzoo.baselines.training.difficulty import trainable
 
     task = preflight(config).workflow.task
     check_held_out(config, task)
-    if config.difficulty:
-        training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
+    trainable(config, task)
 
 
 def start_ranks(ranks: int) -> int:
@@ -107,10 +104,7 @@ def follow(options: Options) -> int:
     """Train as a rank that writes and prints nothing."""
     STOP.quiet = True
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
-    atexit.register(thaw)
-    with pause_collection(freeze=True):
-        trainer_class = import_trainer()
-    trainer_class(options.settings, restart=options.restart).train()
+    import_trainer()(options.settings, restart=options.restart).train()
     return 0
 
 
@@ -123,8 +117,10 @@ def thaw() -> None:
 
 def import_trainer() -> type[Trainer]:
     """Import what a run takes; torch and transformers are most of it."""
-    quiet_transformers()
-    from flowzoo.baselines.training.trainer import Trainer
+    atexit.register(thaw)
+    with pause_collection(freeze=True):
+        quiet_transformers()
+        from flowzoo.baselines.training.trainer import Trainer
 
     return Trainer
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowzoo.aliases import Floats
 from flowzoo.baselines.diagnostics.amplification import amplification
 from flowzoo.baselines.report.cells import CellData
-from flowzoo.baselines.report.gradients import commonest, grams_of, probes
+from flowzoo.baselines.report.gradients import grams_of, probes
 
 
 class CellAmplification(NamedTuple):
@@ -43,7 +44,7 @@ def cell_amplification(cells: Sequence[CellData]) -> list[CellAmplification]:
         mine = {key: value for key, value in grams.items() if key[2] == applied and value}
         confidence = 1 - 0.05 / max(1, len(mine))
         for (cell, role, _), values in mine.items():
-            slots = commonest(len(gram) for _, gram in values)
+            slots = Counter(len(gram) for _, gram in values).most_common(1)[0][0]
             chosen = [(run, gram) for run, gram in values if len(gram) == slots]
             one = amplification(
                 [gram for _, gram in chosen],

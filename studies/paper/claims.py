@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from flowzoo.baselines.diagnostics.capture import LEVEL as FORM_LEVEL
-from flowzoo.baselines.report.cells import CellData, Notes, cliff_counts
+from flowzoo.baselines.report.cells import CellData, Notes
 from flowzoo.baselines.report.findings import between, percent, pluralize, points
 from flowzoo.baselines.stats import at_least
 from studies.paper.amplification import CellAmplification
@@ -42,7 +42,7 @@ from studies.paper.estimates import (
     mean_difference,
     upper_bound,
 )
-from studies.paper.sharing import Pair
+from studies.paper.sharing import Pair, cliff_counts
 
 ClaimVerdict = Literal["shown", "not shown", "undecided"]
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowzoo.baselines.diagnostics.cliff import LAST
+from flowzoo.baselines.diagnostics.cliff import FELL, LAST
 from flowzoo.baselines.report.accuracy import ENOUGH, MIN_ITEMS
-from flowzoo.baselines.report.cells import CellData, Notes, captures, cliff_counts, same_problems
+from flowzoo.baselines.report.cells import CellData, Notes, captures, same_problems
 from flowzoo.baselines.report.comparisons import (
     MIN_SEEDS,
     Side,
@@ -39,6 +39,13 @@ class CellSamples(NamedTuple):
         """Peak minus terminal."""
         draws = self.peak.draws - self.terminal.draws
         return BootstrapSample(self.peak.values - self.terminal.values, draws)
+
+
+def cliff_counts(cell: CellData, notes: Notes) -> tuple[int, int]:
+    """Number of runs of a cell that fell, and of runs with a verdict, each by itself."""
+    verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs if run.name in notes]
+    fell = sum(verdict in FELL for verdict in verdicts)
+    return fell, fell + verdicts.count("no cliff")
 
 
 def cell_samples(cell: CellData) -> CellSamples:

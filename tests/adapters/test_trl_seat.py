@@ -82,11 +82,11 @@ def ours(
 def test_an_agent_asked_once_is_shown_and_paid_what_our_rollout_shows_and_pays() -> None:
     spec = TRLSpec("voting", "aggregator", others="scripted:0.5", seed=3)
     again: TRLSpec = pickle.loads(pickle.dumps(spec))
-    seats = [spec.make() for _ in range(4)]
+    seats = [spec.environment_factory() for _ in range(4)]
     rows = [{"prompt": [], "index": index, "sample": sample} for index, sample in
             ((0, 0), (0, 0), (0, 1), (7, 0))]  # fmt: skip
     output = [seat.reset(**row) for seat, row in zip(seats, rows, strict=True)]
-    assert output[0] == output[1] == again.make().reset(**rows[0])
+    assert output[0] == output[1] == again.environment_factory().reset(**rows[0])
     assert output[0] != output[2]
     replies = ["A", "\\boxed{1}", "B", "<think>B</think> C"]
     logged: dict[str, float] = {}
@@ -105,7 +105,7 @@ def test_turns_that_a_model_leaves_open_are_answered_with_nothing() -> None:
     spec = TRLSpec("eval_opt", "generator", others="scripted:0.5", turns="many", seed=1)
     paid, turns = [], []
     for index in range(4):
-        seat = spec.make()
+        seat = spec.environment_factory()
         assert isinstance(seat, WorkflowToolSeat)
         prompts = [seat.reset(index=index), seat.reply("\\boxed{0}")]
         call = {"role": "assistant", "content": "", "tool_calls": [{"type": "function"}]}
@@ -122,7 +122,7 @@ def test_turns_that_a_model_leaves_open_are_answered_with_nothing() -> None:
 
 def test_a_chat_that_leaves_out_earlier_turns_is_handed_on() -> None:
     spec = TRLSpec("eval_opt", "generator", others="scripted:0.5", turns="many", seed=1)
-    seat, replies = spec.make(), ["a", " b\n", "<think>no</think> c"]
+    seat, replies = spec.environment_factory(), ["a", " b\n", "<think>no</think> c"]
     assert isinstance(seat, WorkflowToolSeat)
     output = [seat.reset(index=2), *map(seat.reply, replies[:2])]
     record, requested = ours(spec, 2, 0, replies)
@@ -137,7 +137,7 @@ def test_a_chat_that_leaves_out_earlier_turns_is_handed_on() -> None:
 
 def test_what_cannot_be_handed_on_ends_the_run_and_is_no_result_of_a_tool() -> None:
     spec = TRLSpec(Router, "specialist", turns="many", again="assistant")
-    seat = spec.make()
+    seat = spec.environment_factory()
     assert isinstance(seat, WorkflowToolSeat)
     seat.reset(index=1)
     with pytest.raises(TypeError, match="`text` must be a string, got int"):
@@ -158,7 +158,7 @@ class Broken(Spoken):
 
 def test_a_policy_of_the_others_that_fails_ends_the_run() -> None:
     others = {"evaluator": Broken(["\\boxed{Incorrect}"] * 9)}
-    seat = TRLSpec("eval_opt", "generator", others=others, turns="many").make()
+    seat = TRLSpec("eval_opt", "generator", others=others, turns="many").environment_factory()
     assert isinstance(seat, WorkflowToolSeat)
     seat.reset(index=2)
     assert seat.reply("a").startswith("Review")
@@ -171,7 +171,7 @@ def test_rows_in_which_a_role_is_not_asked_are_left_out() -> None:
     with pytest.warns(UserWarning, match="3 of 6 rows are left out: specialist_0 would not be"):
         rows = spec.rows
     assert {row["index"] % 2 for row in rows} == {1}
-    seats = [spec.make(), spec.make()]
+    seats = [spec.environment_factory(), spec.environment_factory()]
     assert seats[0].reset(index=2) is None
     assert seats[1].reset(**rows[0]) is not None
     logged: dict[str, float] = {}
@@ -190,7 +190,7 @@ def test_a_role_of_several_agents_has_a_row_for_each() -> None:
     rows = spec.rows
     agents = ["generator_0", "generator_1", "generator_2"]
     assert [row["agent"] for row in rows] == agents * 2
-    seat = spec.make()
+    seat = spec.environment_factory()
     for row in rows:
         assert seat.reset(**row) is not None
         (paid,) = workflow_reward([seat], ["\\boxed{1}"])
@@ -212,7 +212,7 @@ def test_what_cannot_be_played_is_said() -> None:
         policies_of(spec.workflow, {"generator_1": "scripted:1"}, spec.agents)
     again = TRLSpec("eval_opt", "generator", others="scripted:0")
     for index in range(20):
-        seat = again.make()
+        seat = again.environment_factory()
         seat.reset(index=index)
         try:
             workflow_reward([seat], ["\\boxed{0}"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.preflight import make_training_workflow
+from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.cli import main
 from flowzoo.envs.external.program import OpenAIProgram
@@ -85,7 +85,7 @@ def test_settings_of_a_run_name_it(config: Any, agent: Path) -> None:
     assert settings.workflow == "openai_program_v0"
     assert "agent.py-solve-math" in settings.directory.name
     run = settings if config is TrainConfig else settings.run_settings()
-    workflow = make_training_workflow(run)
+    workflow = with_prompts(run)[0]
     assert isinstance(workflow, OpenAIProgram)
     assert (workflow.at_once, list(workflow.agents)) == (1, ["writer_0", "reviewer_0"])
     with pytest.raises(UsageError, match="leave out 'single'"):

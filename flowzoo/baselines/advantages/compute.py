@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -90,50 +90,23 @@ ROLE = ("problem", "role")
 
 
 @dataclass(frozen=True, slots=True)
-class RoleStat:
-    """Lemma 4.2's figures for one role on one problem (population deviations)."""
+class RoleStats:
+    """Lemma 4.2's figures of every (problem, role), with population deviations.
 
-    problem: str
-    role: str
-    calls: int
-    mu_k: float
-    sigma_k: float
-    mu: float  # mean over the problem's episodes
-    sigma: float
-    inflation: float  # F_k; NaN where all episodes of the problem have one return (sigma = 0)
-    shift: float  # b_k; NaN likewise
-
-
-@dataclass(frozen=True, slots=True)
-class RoleStats(Sequence[RoleStat]):
-    """The figures of every (problem, role), in order of first appearance: each array (pairs,)."""
+    Pairs are in order of first appearance: each array is (pairs,).
+    """
 
     problem: Sequence[Hashable]  # the distinct problems
     role: Sequence[Hashable]  # the distinct roles
-    problem_code: Codes  # place of each pair's problem in `problem`
+    problem_code: Codes  # index of each pair's problem in `problem`
     role_code: Codes
     calls: Floats
     mu_k: Floats
     sigma_k: Floats
-    mu: Floats
+    mu: Floats  # mean over the problem's episodes
     sigma: Floats
-    inflation: Floats
-    shift: Floats
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    @overload
-    def __getitem__(self, index: int) -> RoleStat: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[RoleStat]: ...
-    def __getitem__(self, index: int | slice) -> RoleStat | Sequence[RoleStat]:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        problem, role = self.problem[self.problem_code[index]], self.role[self.role_code[index]]
-        arrays = (self.mu_k, self.sigma_k, self.mu, self.sigma, self.inflation, self.shift)
-        figures = (float(array[index]) for array in arrays)
-        return RoleStat(str(problem), str(role), int(self.calls[index]), *figures)
+    inflation: Floats  # F_k; NaN where all episodes of the problem have one return (sigma = 0)
+    shift: Floats  # b_k; NaN likewise
 
 
 def _role_stats(pools: GroupedTargetsCache) -> RoleStats:

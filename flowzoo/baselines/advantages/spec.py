@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_type_hints
 
 from flowzoo.envs.settings import Setting
-from flowzoo.errors import UsageError, check_choice, unknown
+from flowzoo.errors import UsageError, check_choices, unknown
 
 Target = Literal["episode", "row", "return_to_go", "node", "candidate"]
 Baseline = Literal["mean", "loo", "max", "running", "none"]
@@ -17,19 +17,12 @@ Weight = Literal["episode", "call"]
 Singleton = Literal["zero", "raw", "widen"]
 
 COLUMNS: Mapping[str, str] = {
-    "problem": "problem",
-    "episode": "episode",
-    "role": "role",
-    "agent": "agent",
-    "turn": "turn",
-    "slot": "slot",
-    "phase": "phase",
-    "policy": "policy",
-    "name": "name",
-    "node": "node",
-    "candidate": "candidate",
-    "state": "state_hash",
-}
+    name: name
+    for name in (
+        "problem", "episode", "role", "agent", "turn", "slot", "phase", "policy", "name", "node",
+        "candidate",
+    )
+} | {"state": "state_hash"}  # fmt: skip
 """Columns that a group may be made of -> the fields of `Call` they are read from."""
 
 
@@ -74,13 +67,7 @@ class AdvantageSpec:
     """
 
     def __post_init__(self) -> None:
-        check_choice("target", self.target, Target)
-        check_choice("mean", self.mean, Baseline)
-        check_choice("mean_weight", self.mean_weight, Weight)
-        check_choice("std", self.std, Scale)
-        check_choice("std_weight", self.std_weight, Weight)
-        check_choice("std_of", self.std_of, ScaleOf)
-        check_choice("singleton", self.singleton, Singleton)
+        check_choices(self)
         for name, columns in (("mean_group", self.mean_group), ("std_group", self.std_group)):
             if isinstance(columns, str) or not columns:
                 raise UsageError(f"`{name}` must be a tuple of column names, got {columns!r}.")
@@ -95,84 +82,37 @@ class AdvantageSpec:
             raise UsageError(f"`eps` must be at least 0, got {self.eps}.")
 
 
-_PROBLEM = ("problem",)
-_ROLE = ("problem", "role")
-_NAME = ("problem", "name")
-_PROMPT = ("problem", "episode", "turn", "agent", "state")
-_TURN = ("problem", "role", "turn")
-_NODE = ("node", "agent")
-_BATCH = ("policy",)
+def _by_call(group: tuple[str, ...], **choices: Any) -> AdvantageSpec:
+    """Choices with one group for baseline and scale, in which every call counts."""
+    return AdvantageSpec(
+        mean_group=group, std_group=group, mean_weight="call", std_weight="call", **choices
+    )
+
 
 PRESETS: Mapping[str, AdvantageSpec] = {
-    "grpo": AdvantageSpec(
-        target="episode", mean_group=_PROBLEM, mean="mean", mean_weight="episode",
-        std_group=_PROBLEM, std="sample", std_weight="episode", singleton="zero",
+    "grpo": AdvantageSpec(),
+    "grpo_call": _by_call(("problem",)),
+    "dr_grpo": AdvantageSpec(std="none"),
+    "dr_mas": _by_call(("problem", "role"), target="row"),
+    "dr_mas_mean": AdvantageSpec("row", mean_group=("problem", "role"), mean_weight="call"),
+    "dr_mas_std": AdvantageSpec("row", std_group=("problem", "role"), std_weight="call"),
+    "paper": _by_call(("problem", "name"), singleton="raw"),
+    "at_grpo": _by_call(("problem", "episode", "turn", "agent", "state"), target="candidate"),
+    "magrpo": _by_call(("problem", "role", "turn"), target="return_to_go", std="none"),
+    "magrpo_tree": _by_call(("node", "agent"), target="node", std="none"),
+    "rloo": AdvantageSpec(mean="loo", std="none", singleton="raw"),
+    "reinforce_max": AdvantageSpec(mean="max", std="none", singleton="raw"),
+    "reinforce": AdvantageSpec(mean="none", std="none", singleton="raw"),
+    "reinforce_role": _by_call(
+        ("role",), target="row", mean="running", std="none", singleton="raw"
     ),
-    "grpo_call": AdvantageSpec(
-        target="episode", mean_group=_PROBLEM, mean="mean", mean_weight="call",
-        std_group=_PROBLEM, std="sample", std_weight="call", singleton="zero",
-    ),
-    "dr_grpo": AdvantageSpec(
-        target="episode", mean_group=_PROBLEM, mean="mean", mean_weight="episode",
-        std_group=_PROBLEM, std="none", std_weight="episode", singleton="zero",
-    ),
-    "dr_mas": AdvantageSpec(
-        target="row", mean_group=_ROLE, mean="mean", mean_weight="call",
-        std_group=_ROLE, std="sample", std_weight="call", singleton="zero",
-    ),
-    "dr_mas_mean": AdvantageSpec(
-        target="row", mean_group=_ROLE, mean="mean", mean_weight="call",
-        std_group=_PROBLEM, std="sample", std_weight="episode", singleton="zero",
-    ),
-    "dr_mas_std": AdvantageSpec(
-        target="row", mean_group=_PROBLEM, mean="mean", mean_weight="episode",
-        std_group=_ROLE, std="sample", std_weight="call", singleton="zero",
-    ),
-    "paper": AdvantageSpec(
-        target="episode", mean_group=_NAME, mean="mean", mean_weight="call",
-        std_group=_NAME, std="sample", std_weight="call", singleton="raw",
-    ),
-    "at_grpo": AdvantageSpec(
-        target="candidate", mean_group=_PROMPT, mean="mean", mean_weight="call",
-        std_group=_PROMPT, std="sample", std_weight="call", singleton="zero",
-    ),
-    "magrpo": AdvantageSpec(
-        target="return_to_go", gamma=1.0, mean_group=_TURN, mean="mean", mean_weight="call",
-        std_group=_TURN, std="none", std_weight="call", singleton="zero",
-    ),
-    "magrpo_tree": AdvantageSpec(
-        target="node", mean_group=_NODE, mean="mean", mean_weight="call",
-        std_group=_NODE, std="none", std_weight="call", singleton="zero",
-    ),
-    "rloo": AdvantageSpec(
-        target="episode", mean_group=_PROBLEM, mean="loo", mean_weight="episode",
-        std_group=_PROBLEM, std="none", std_weight="episode", singleton="raw",
-    ),
-    "reinforce_max": AdvantageSpec(
-        target="episode", mean_group=_PROBLEM, mean="max", mean_weight="episode",
-        std_group=_PROBLEM, std="none", std_weight="episode", singleton="raw",
-    ),
-    "reinforce": AdvantageSpec(
-        target="episode", mean_group=_PROBLEM, mean="none", mean_weight="episode",
-        std_group=_PROBLEM, std="none", std_weight="episode", singleton="raw",
-    ),
-    "reinforce_role": AdvantageSpec(
-        target="row", mean_group=("role",), mean="running", mean_weight="call", decay=0.99,
-        std_group=("role",), std="none", std_weight="call", singleton="raw",
-    ),
-    "reinforce_pp": AdvantageSpec(
-        target="episode", mean_group=_BATCH, mean="mean", mean_weight="episode",
-        std_group=_BATCH, std="sample", std_weight="episode", singleton="zero",
-    ),
-    "reinforce_pp_base": AdvantageSpec(
-        target="episode", mean_group=_PROBLEM, mean="mean", mean_weight="episode",
-        std_group=_BATCH, std="sample", std_weight="episode", singleton="zero",
-        std_of="difference",
-    ),
-}  # fmt: skip
-"""Named choices. `paper` is the code of arXiv 2605.24202, whose groups are trajectory names: on
-mathematics every voter is a separate group, on code all voters are one, and the turns of a
-generator or evaluator are mixed. The batch of `reinforce_pp` is that of one policy."""
+    "reinforce_pp": AdvantageSpec(mean_group=("policy",), std_group=("policy",)),
+    "reinforce_pp_base": AdvantageSpec(std_group=("policy",), std_of="difference"),
+}
+"""Named choices, by what differs from the defaults, which are GRPO's. `paper` is the code of arXiv
+2605.24202, whose groups are trajectory names: on mathematics every voter is a separate group, on
+code all voters are one, and the turns of a generator or evaluator are mixed. The batch of
+`reinforce_pp` is that of one policy."""
 
 
 def named_spec(spec: AdvantageSpec | str) -> AdvantageSpec:

@@ -40,82 +40,47 @@ class NoRoomError(UsageError):
     """A cluster has no room for the workers of a run, for now or for ever."""
 
 
-class RunBackend(Protocol):
-    """One process, one of several ranks that run the same loop, or a driver with workers."""
+class RunBackend:
+    """The backend of one process; ranks, and a driver with workers, override what differs."""
 
     # All methods but `stop` and `grading` are collective: what one rank raises is raised on all.
 
-    writes: bool
+    writes = True
     """True if this process writes the files of the run."""
 
     def play(
         self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
     ) -> list[RolloutBatch]:
         """Batches of `shards` in order, each played once with `play`, or elsewhere by `plan`."""
+        return [play(shard) for shard in shards]
 
     def once(self, work: Callable[[], T]) -> T:
         """Do `work` where files are written; every rank gets what it returned."""
+        return work()
 
     def each(self, work: Callable[[], T]) -> list[T]:
         """Do `work` everywhere; what every rank returned, by rank."""
+        return [work()]
 
     def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
         """The learners that `make` returns, or proxies of learners in other processes."""
+        return make()
 
     def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
         """Results of a work for each policy, called with its learner; maybe at the same time."""
+        return {policy: work() for policy, work in works.items()}
 
     def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """Settings that answers are graded with, for the run's record: `here`, or the graders'."""
+        return here()
 
     def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
-        """Send the learners' weights to remote workers and check that they have arrived."""
+        """Send the learners' weights to remote workers, and check that they have arrived."""
         # May be called while another thread is in `play`, where `max_staleness` is above 1.
+        return {}
 
     def stop(self) -> None:
         """Let a `play` in another thread end soon, with an error; `close` follows."""
 
     def close(self) -> None:
-        """Leave the others; may be called again."""
-
-
-class LocalRunBackend:
-    """Everything in this process."""
-
-    writes = True
-
-    def play(
-        self, plan: RolloutSpec, shards: Sequence[Shard], play: Callable[[Shard], RolloutBatch]
-    ) -> list[RolloutBatch]:
-        """Play the shards one after another."""
-        return [play(shard) for shard in shards]
-
-    def once(self, work: Callable[[], T]) -> T:
-        """Call `work`."""
-        return work()
-
-    def each(self, work: Callable[[], T]) -> list[T]:
-        """Call `work`; its result is the only one."""
-        return [work()]
-
-    def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
-        """Return the learners unchanged: there are no other ranks."""
-        return make()
-
-    def together(self, works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """Call the works one after another, on the same cores."""
-        return {policy: work() for policy, work in works.items()}
-
-    def grading(self, here: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the settings of this process, which grades."""
-        return here()
-
-    def publish(self, learners: Mapping[str, LearnerProtocol]) -> dict[str, Any]:
-        """No remote workers: nothing to publish."""
-        return {}
-
-    def stop(self) -> None:
-        """No-op."""
-
-    def close(self) -> None:
-        """No-op."""
+        """Leave the other processes; may be called again."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
-from typing import cast
+from datetime import timedelta
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,6 +20,8 @@ from flowzoo.aliases import Floats, T
 from flowzoo.baselines.learner.hidden_states import layers_of
 from flowzoo.baselines.learner.learner_group import ENTRY, SingleProcess, add_entry
 from flowzoo.errors import FlowzooError
+
+WAIT = timedelta(hours=2)  # time limit for a rank that neither answers nor dies
 
 
 class RankError(FlowzooError, RuntimeError):
@@ -112,3 +117,13 @@ class FullyShardedDataParallel(DataParallel):
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Local parts of distributed tensors; others are returned unchanged."""
         return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
+
+
+def join_ranks(host: str, shard: str, *, cuda: bool, **options: Any) -> DataParallel:
+    """Join the process group of the ranks that meet at `host`; the learner group of this rank."""
+    if host in ("127.0.0.1", "localhost"):
+        # Else gloo looks up the host's name, which need not lead anywhere.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    kinds = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    distributed.init_process_group(kinds, timeout=WAIT, **options)
+    return FullyShardedDataParallel() if shard == "full" else DataParallel()

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import cast
 
 import torch
@@ -15,12 +14,8 @@ from torch import distributed
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.aliases import T
-from flowzoo.baselines.backends.backend import LearnerProtocol, LocalRunBackend
-from flowzoo.baselines.backends.data_parallel import (
-    DataParallel,
-    FullyShardedDataParallel,
-    RankError,
-)
+from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
+from flowzoo.baselines.backends.data_parallel import DataParallel, RankError, join_ranks
 from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.learner.update import Learner
@@ -28,7 +23,6 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.errors import FlowzooError, UsageError
 
 logger = logging.getLogger("flowzoo")
-WAIT = timedelta(hours=2)  # time limit for a rank that neither answers nor dies
 CLOSE_S = 20.0  # time limit for a rank that ends to deliver its messages, in seconds
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -41,11 +35,8 @@ def meet(config: TrainConfig) -> DataParallel:
             f"`backend` torchrun is run by ranks, and {missing[0]} is not set: start it with "
             "`flowzoo train … --backend torchrun --ranks N`, or with torchrun"
         )
-    if os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost"):
-        # Else gloo looks up the host's name, which need not lead anywhere.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-    kinds = "gloo"
-    if config.device != "cpu" and torch.cuda.is_available():
+    cuda = config.device != "cpu" and torch.cuda.is_available()
+    if cuda:
         index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if index >= count:
             raise UsageError(
@@ -53,12 +44,10 @@ def meet(config: TrainConfig) -> DataParallel:
                 f"most {count} ranks here, or set `device` to cpu"
             )
         torch.cuda.set_device(index)
-        kinds = "cpu:gloo,cuda:nccl"
-    distributed.init_process_group(kinds, timeout=WAIT)
-    return FullyShardedDataParallel() if config.shard == "full" else DataParallel()
+    return join_ranks(os.environ["MASTER_ADDR"], config.shard, cuda=cuda)
 
 
-class TorchrunBackend(LocalRunBackend):
+class TorchrunBackend(RunBackend):
     """One of several ranks; each plays its shards with its own engine."""
 
     # What one rank alone decides it tells the others (`once`), and what one rank alone raises is
@@ -98,7 +87,9 @@ class TorchrunBackend(LocalRunBackend):
             raise failed
         for rank_failure, _ in outcomes:
             if rank_failure is not None:
-                raise _read_failure(rank_failure)
+                error = deserialize_error(rank_failure, RankError)
+                error.reported_elsewhere = True
+                raise error
         return [cast("T", value) for _, value in outcomes]
 
     def join(self, make: Callable[[], Mapping[str, Learner]]) -> Mapping[str, LearnerProtocol]:
@@ -126,12 +117,6 @@ def leave(seconds: float) -> bool:
     leaving.start()
     leaving.join(seconds)
     return not leaving.is_alive()
-
-
-def _read_failure(data: bytes | str) -> FlowzooError:
-    error = deserialize_error(data, RankError)
-    error.reported_elsewhere = True
-    return error
 
 
 _LOOK_S = 0.1

@@ -52,7 +52,6 @@ def amplification(
     runs: Sequence[int] | None = None,
     confidence: float = 0.95,
     shuffles: int = 500,
-    seed: int = 0,
 ) -> Amplification:
     """Amplification from <g_sb, g_tc>, a (slots, blocks, slots, blocks) array for each probe."""
     # Probes of one run have one p; runs have their own, since which slot counts most may differ.
@@ -67,7 +66,7 @@ def amplification(
     value, low, high = _root_of_ratio(products, weights, confidence)
     alike = [np.ones(slots)] * len(products)
     over, over_low, over_high = _root_of_ratio(products, alike, confidence)
-    null = _null(scaled, shuffles, seed) or [math.nan]
+    null = _null(scaled, shuffles) or [math.nan]
     return Amplification(
         slots=slots,
         value=value,
@@ -167,8 +166,8 @@ def _naive(sums: Sequence[Floats]) -> float:
     return float(np.mean(values))
 
 
-def _null(grams: Sequence[Floats], shuffles: int, seed: int) -> list[float]:
-    rng = np.random.default_rng(seed)
+def _null(grams: Sequence[Floats], shuffles: int) -> list[float]:
+    rng = np.random.default_rng(0)
     values: list[float] = []
     for _ in range(shuffles):
         sums: list[Floats] = []

@@ -82,19 +82,13 @@ def _separation(first: Floats, second: Floats, scale: Floats, *, draws: int = 20
 
 
 def movement(
-    before: Floats,
-    after: Floats,
-    target: Floats,
-    scale: Floats,
-    *,
-    draws: int = 2000,
-    seed: int = 0,
+    before: Floats, after: Floats, target: Floats, scale: Floats, *, draws: int = 2000
 ) -> tuple[float, float, float]:
     """Movement of a role's replies to a signature: distance before, after, and a p-value."""
-    # One-sided: _relabeled replies come as much closer as the real ones did.
+    # One-sided: how often relabeled replies come as much closer as the real ones did.
     far = distance(before.mean(axis=0), target, scale)
     near = distance(after.mean(axis=0), target, scale)
-    ones, twos = _relabel(np.concatenate([before, after]), len(before), draws, seed)
+    ones, twos = _relabel(np.concatenate([before, after]), len(before), draws, 0)
     closer = distances(ones, target, scale) - distances(twos, target, scale)
     # Rounding must not part a relabeling from the real labels that it repeats.
     reached = int(np.sum(closer >= far - near - 1e-9))

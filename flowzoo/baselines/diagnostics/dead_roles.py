@@ -29,7 +29,7 @@ POWER = 0.8416  # 80 % quantile of the normal distribution
 
 
 class RoleDeath(NamedTuple):
-    """One test of one role; `what` is what was measured, in shares."""
+    """One test of one role, in shares."""
 
     role: str
     kind: Death
@@ -132,8 +132,8 @@ def no_longer_asked(first: Sequence[Episode], last: Sequence[Episode], role: str
         _share(any(call["role"] == role for call in episode["calls"]) for episode in episodes)
         for episodes in (first, last)
     )
-    dead = before.share >= 0.5 and after.share < ASKED and share_change(before, after)[2] < 0
     change, low, high = share_change(before, after)
+    dead = before.share >= 0.5 and after.share < ASKED and high < 0
     return RoleDeath(
         role, "unasked", dead, before.share, after.share, change, low, high, 0, len(last), None
     )

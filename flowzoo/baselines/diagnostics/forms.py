@@ -92,12 +92,12 @@ def form_metrics(calls: Sequence[Call]) -> dict[str, float]:
 
 
 def distance(first: Floats, second: Floats, scale: Floats) -> float:
-    """Distance of two signatures in standard deviations `scale` (features,); see the module."""
+    """Distance of two signatures in standard deviations `scale` (features,)."""
     return float(distances(first[None], second, scale)[0])
 
 
 def distances(ones: Floats, other: Floats, scale: Floats) -> Floats:
-    """The same of many signatures (any, features) to one: (any,)."""
+    """Distances (any,) of signatures `ones` (any, features) to `other`."""
     varying = scale > 0
     gaps = (ones - other)[:, varying] / scale[varying]
     return np.sqrt(np.sum(gaps**2, axis=1))

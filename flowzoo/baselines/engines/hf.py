@@ -26,7 +26,7 @@ from flowzoo.baselines.learner.weights import FrozenWeights, FullWeights, Weight
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.rules import check, transfer_device_rules
-from flowzoo.errors import FlowzooError, UsageError, unknown
+from flowzoo.errors import FlowzooError, UsageError
 
 MetricRow = dict[str, Any]
 
@@ -53,11 +53,8 @@ class PolicyModel(NamedTuple):
     frozen: bool
 
 
-def policy_models(
-    config: TrainConfig, names: Sequence[str], task: str, frozen: Sequence[str] = ()
-) -> dict[str, PolicyModel]:
+def policy_models(config: TrainConfig, names: Sequence[str], task: str) -> dict[str, PolicyModel]:
     """The starting model of every policy; nothing is loaded. See `load_policies`."""
-    _check_frozen(frozen, names)
     paths = per_policy(config.models, names, "models")
     models: dict[str, PolicyModel] = {}
     for name in names:
@@ -68,22 +65,18 @@ def policy_models(
             if kind == "pocket"
             else model_source(model_name)
         )
-        still = name in frozen
+        still = name in config.frozen
         models[name] = PolicyModel(path, bool(config.lora_rank) and not still, still)
     return models
 
 
 def load_policies(
-    config: TrainConfig,
-    names: Sequence[str],
-    task: str,
-    frozen: Sequence[str] = (),
-    needed: Sequence[str] | None = None,
+    config: TrainConfig, names: Sequence[str], task: str, needed: Sequence[str] | None = None
 ) -> dict[str, LoadedPolicy]:
     """The starting weights of policies: a model each, or an adapter each on shared bases."""
-    # Those in `frozen` share a model with every other frozen policy, or adapter's base, of the same
-    # path.
-    models = policy_models(config, names, task, frozen)
+    # A frozen policy shares its model with every other frozen policy, or adapter's base, of the
+    # same path.
+    models = policy_models(config, names, task)
     device = _learner_device(config.device)
     check(transfer_device_rules(config, device))
     shared: dict[str, tuple[LoraBase, Any]] = {}
@@ -114,17 +107,6 @@ def _learner_device(name: str) -> str:
         why = str(error).splitlines()[0]
         raise UsageError(f"device {name!r} cannot be used here ({why}): use auto or cpu") from error
     return name
-
-
-def _check_frozen(frozen: Sequence[str], names: Sequence[str]) -> None:
-    for name in frozen:
-        if name not in names:
-            raise unknown("policy", name, names)
-    if set(frozen) == set(names):
-        raise UsageError(
-            f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
-            "`flowzoo eval`, which trains nothing."
-        )
 
 
 class Engines(Protocol):

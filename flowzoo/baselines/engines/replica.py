@@ -15,7 +15,6 @@ from flowzoo.agents.policy import Completion
 from flowzoo.agents.vllm.backend import (
     CHANGED_WITHIN_S,
     EngineDeadError,
-    EngineOutOfMemoryError,
     GenerationOutput,
     GenerationRequest,
 )
@@ -52,7 +51,6 @@ class ReplicaEngines(PolicyEngines):
         self._texts = probe_messages(problems)
         self._held: set[str] = set()
         """Policies whose weights were loaded into the engine that runs now."""
-        self._restarts = config.engine_restarts
         self._death: EngineDeadError | None = None
 
     def probes(self) -> dict[str, list[Completion]]:
@@ -101,12 +99,7 @@ class ReplicaEngines(PolicyEngines):
 
     def _restart(self, engine: VLLMEngine) -> None:
         error = self._death or EngineDeadError("the vLLM engine died between two requests")
-        if isinstance(error, EngineOutOfMemoryError):
-            raise error
-        if self._restarts == 0:
-            error.add_note("it was started again as often as engine_restarts allows")
-            raise error
-        self._restarts -= 1
+        self.count_restart(error)
         self._death = None
         _log.warning("%s; it is started again", error)
         self._held -= {name for name, other in self.by_policy.items() if other is engine}

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -22,7 +22,7 @@ from flowzoo.agents.vllm.engine import VLLMEngine
 from flowzoo.agents.vllm.policy import VLLMPolicy
 from flowzoo.agents.vllm.settings import EngineSettings
 from flowzoo.baselines.backends.sync_check import LogprobGap, check, measure, probe_messages
-from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow
+from flowzoo.baselines.engines.hf import LoadedPolicy, MetricRow, PolicyModel
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.policy_map import per_policy
@@ -52,22 +52,6 @@ def share_of_bundle(gpus: float, engines: int, number: int) -> BundleShare:
 
 
 _log = logging.getLogger("flowzoo")
-
-
-class EnginePolicy(Protocol):
-    """A policy's properties that its engine depends on."""
-
-    @property
-    def path(self) -> str:
-        """The model, or the base of its adapter."""
-
-    @property
-    def adapter(self) -> bool:
-        """True if it is an adapter."""
-
-    @property
-    def frozen(self) -> bool:
-        """True if it keeps its weights."""
 
 
 def engine_settings(
@@ -117,12 +101,12 @@ class PolicyEngines:
     def __init__(
         self,
         config: TrainConfig,
-        policies: Mapping[str, EnginePolicy],
+        policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel],
         training: Sampling,
         evaluating: Sampling,
     ) -> None:
         switches = read_thinking(config.thinking, policies)
-        self._deterministic = config.deterministic
+        self._deterministic, self._restarts = config.deterministic, config.engine_restarts
         self._engines = open_engines(config, policies)
         self.by_policy = {name: self._engines[key] for name, key in engine_keys(policies).items()}
 
@@ -148,6 +132,15 @@ class PolicyEngines:
             for engine in self._engines.values():
                 engine.backend.reset_cache()
 
+    def count_restart(self, error: EngineDeadError) -> None:
+        """Count a restart of an engine, or raise `error` if none would help or none is left."""
+        if isinstance(error, EngineOutOfMemoryError):
+            raise error
+        if self._restarts == 0:
+            error.add_note("it was started again as often as engine_restarts allows")
+            raise error
+        self._restarts -= 1
+
     def close(self) -> None:
         """Close every engine."""
         for engine in self._engines.values():
@@ -169,7 +162,6 @@ class VLLMEngines(PolicyEngines):
         super().__init__(config, trained, training, evaluating)
         self._config, self._learners = config, learners
         self._probes = probe_messages(problems)
-        self._restarts = config.engine_restarts
         self._asleep = False
         self._rows_prove = config.probe_distance > 1
         self._unproved = set(learners)
@@ -270,18 +262,14 @@ class VLLMEngines(PolicyEngines):
 
     def _restart(self, error: EngineDeadError) -> MetricRow:
         while True:
-            if isinstance(error, EngineOutOfMemoryError):
-                raise error
-            if self._config.shard == "full":  # no rank has all weights, and others do other things
+            out_of_memory = isinstance(error, EngineOutOfMemoryError)
+            if self._config.shard == "full" and not out_of_memory:  # no rank has all weights
                 error.add_note(
                     "its weights are spread over the ranks, who all end: the same command goes on "
                     "from the last checkpoint"
                 )
                 raise error
-            if self._restarts == 0:
-                error.add_note("it was started again as often as engine_restarts allows")
-                raise error
-            self._restarts -= 1
+            self.count_restart(error)
             _log.warning("%s; it is started again and the step repeated", error)
             try:
                 for engine in self._engines.values():
@@ -292,7 +280,9 @@ class VLLMEngines(PolicyEngines):
                 error = again
 
 
-def engine_keys(policies: Mapping[str, EnginePolicy]) -> dict[str, str]:
+def engine_keys(
+    policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel],
+) -> dict[str, str]:
     """Key of each policy's engine: a policy's name or the path of a base."""
     # Adapters share the engine of their base; frozen policies too, with one another if need be.
     return {
@@ -302,7 +292,7 @@ def engine_keys(policies: Mapping[str, EnginePolicy]) -> dict[str, str]:
 
 
 def open_engines(
-    config: TrainConfig, policies: Mapping[str, EnginePolicy]
+    config: TrainConfig, policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel]
 ) -> dict[str, VLLMEngine]:
     """Engines by the names that `engine_keys` gives them."""
     bases: dict[str, list[str]] = {}

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from flowzoo.agents.policy import Completion
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.packing import Packing, grow, lay_out, sorted_rows
@@ -48,20 +48,8 @@ class Microbatch:
         )
 
 
-class SampledTokens(Protocol):
-    """A sampled row as tensors need it: a `Call`, or a policy's `Completion`."""
-
-    @property
-    def prompt_ids(self) -> Sequence[int]:
-        """Tokens before the reply."""
-
-    @property
-    def output_ids(self) -> Sequence[int]:
-        """Sampled tokens."""
-
-    @property
-    def logps(self) -> Sequence[float]:
-        """The sampler's log-prob of each."""
+SampledTokens = Call | Completion
+"""A sampled row as tensors need it: ids of its prompt and its reply, and the reply's log-probs."""
 
 
 def _check_call(call: Call) -> None:
@@ -104,7 +92,7 @@ def cut_microbatches(
 ) -> list[list[int]]:
     """Cut rows into microbatches of at most `max_tokens` positions; a longer row stands alone."""
     # Packed rows: a distinct prefix counts once, and so do the keys that attention gathers for it.
-    _check(layout)
+    check_choice("layout", layout, RowLayout)
     inputs = [_inputs(row) for row in rows]
     sizes = [len(ids) for ids in inputs]
     if layout == "padded":
@@ -126,7 +114,7 @@ def tensors(
     rows: Sequence[SampledTokens], advantages: Sequence[float], layout: RowLayout
 ) -> Microbatch:
     """Tensors of `rows`, at least one, on the CPU. Rows without output tokens are allowed."""
-    _check(layout)
+    check_choice("layout", layout, RowLayout)
     return (pack if layout == "packed" else collate)(rows, advantages)
 
 
@@ -185,10 +173,6 @@ def _microbatch(
         advantages=torch.tensor(list(advantages), dtype=torch.float32),
         packing=packing,
     )
-
-
-def _check(layout: str) -> None:
-    check_choice("layout", layout, RowLayout)
 
 
 def _check_sizes(max_tokens: int, max_rows: int) -> None:

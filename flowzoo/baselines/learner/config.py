@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flowzoo.errors import UsageError, check_choice, unknown
+from flowzoo.errors import UsageError, check_choice, check_choices, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -234,7 +234,10 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     role_gradients: bool = False
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        check_choices(self)
+        steps = self.updates_per_iteration
+        if isinstance(steps, str) and steps != "by_rows":
+            raise unknown("choice of `updates_per_iteration`", steps, ("by_rows", "a number"))
         _check_numbers(self)
         if self.schedule != "constant" and self.iterations <= self.warmup:
             raise UsageError(
@@ -274,29 +277,6 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     def needs_reference(self) -> bool:
         """Some role has a KL term."""
         return self.loss.kl_coef != 0 or any(self.role_kl.values())
-
-
-def _check_choices(config: LearnerConfig) -> None:
-    choices: dict[str, Any] = {
-        "schedule": LrSchedule,
-        "schedule_clock": ScheduleClock,
-        "truncated": Truncated,
-        "old_logp": OldLogp,
-        "importance_level": ImportanceLevel,
-        "importance_mode": ImportanceMode,
-        "correction": Correction,
-        "compute": Compute,
-        "layout": LayoutChoice,
-        "optimizer": OptimizerName,
-        "role_loss": RoleLoss,
-        "decay": Decay,
-        "weights": Compute,
-    }
-    for name, kind in choices.items():
-        check_choice(f"choice of `{name}`", getattr(config, name), kind)
-    steps = config.updates_per_iteration
-    if isinstance(steps, str) and steps != "by_rows":
-        raise unknown("choice of `updates_per_iteration`", steps, ("by_rows", "a number"))
 
 
 def _check_numbers(config: LearnerConfig) -> None:

@@ -64,12 +64,11 @@ class FailureMode:
         return f"{self.metric} is {size} lower at the last evaluation than {top}"
 
 
-def read_failures(table: Mapping[str, Any], cells: Iterable[Cell], where: str) -> list[FailureMode]:
-    """The failures of a matrix."""
+def read_failures(
+    blocks: Iterable[Mapping[str, Any]], cells: Iterable[Cell], where: str
+) -> list[FailureMode]:
+    """The failures of a matrix, from its blocks [[failures]]."""
     names = {cell.label or cell.name: cell.name for cell in cells}
-    blocks = table.get("failures", [])
-    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise UsageError(f"`failures` in {where} must be a list of [[failures]] blocks")
     return [_failure(block, names, where) for block in blocks]
 
 
@@ -80,16 +79,12 @@ def as_record(failures: Iterable[FailureMode]) -> list[dict[str, Any]]:
 
 def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
     """The failures that `as_record` wrote."""
-    return [_from_row(row) for row in record]
-
-
-def _from_row(row: Mapping[str, Any]) -> FailureMode:
-    values: dict[str, Any] = {
-        **row,
-        "called_by": tuple(row["called_by"]),
-        "cells": tuple((name, label, part) for name, label, part in row["cells"]),
-    }
-    return FailureMode(**values)
+    failures: list[FailureMode] = []
+    for row in record:
+        cells = tuple((name, label, part) for name, label, part in row["cells"])
+        values: dict[str, Any] = {**row, "called_by": tuple(row["called_by"]), "cells": cells}
+        failures.append(FailureMode(**values))
+    return failures
 
 
 def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> FailureMode:

@@ -67,7 +67,9 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
         if key not in _FIELDS:
             raise unknown(f"field in {where}", key, _FIELDS)
     seeds = _seeds(table.get("seeds", [0, 1, 2]), where)
-    blocks, controls = (_blocks(table, key, where) for key in ("cells", "controls"))
+    blocks, controls, failures = (
+        _blocks(table, key, where) for key in ("cells", "controls", "failures")
+    )
     if not blocks:
         raise UsageError(f"{where} has no [[cells]]")
     cells: dict[str, Cell] = {}
@@ -81,7 +83,7 @@ def read_matrix(table: Mapping[str, Any], name: str, where: str) -> Matrix:
     unique = tuple(cells.values())
     check_sharing(unique, where)
     check_controls(unique, where)
-    return Matrix(name, unique, seeds, tuple(read_failures(table, unique, where)))
+    return Matrix(name, unique, seeds, tuple(read_failures(failures, unique, where)))
 
 
 def _seeds(seeds: Any, where: str) -> tuple[int, ...]:

@@ -152,13 +152,6 @@ def captures(cell: CellData, notes: Notes) -> list[dict[str, Any]]:
     ]
 
 
-def cliff_counts(cell: CellData, notes: Notes) -> tuple[int, int]:
-    """Number of runs of a cell that fell, and of runs with a verdict, each by itself."""
-    verdicts = [notes[run.name]["cliff"]["verdict"] for run in cell.runs if run.name in notes]
-    fell = sum(verdict in FELL for verdict in verdicts)
-    return fell, fell + verdicts.count("no cliff")
-
-
 def _fallen_runs(cell: CellData, notes: Notes) -> dict[str, Any]:
     # `p_value`: probability of as many or more false alarms at the rate `FALSE_FALLS`.
     judged = [run for run in cell.runs if run.name in notes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -73,47 +73,46 @@ def team_measures(episode: Mapping[str, Any]) -> tuple[float, ...]:
     )
 
 
+def _means(
+    rows: Iterable[tuple[str, str, tuple[float, ...]]],
+    roles: Sequence[str],
+    problems: Sequence[str],
+    measures: int,
+) -> Floats:
+    # Of rows of role, problem and measures: (roles, problems, measures); NaN: no row has it.
+    sums = np.zeros((len(roles), len(problems), measures))
+    counts = np.zeros_like(sums)
+    role_index = {role: index for index, role in enumerate(roles)}
+    problem_index = {problem: index for index, problem in enumerate(problems)}
+    for role, problem, measured in rows:
+        if role in role_index and problem in problem_index:
+            cell, values = (role_index[role], problem_index[problem]), np.array(measured)
+            finite = np.isfinite(values)
+            sums[cell] += np.where(finite, values, 0)
+            counts[cell] += finite
+    with np.errstate(invalid="ignore"):
+        return sums / counts
+
+
 def _team_means(episodes: Sequence[Mapping[str, Any]], problems: Sequence[str]) -> Floats:
-    # (1, problems, team measures); NaN: no episode has it.
-    rows: dict[str, list[tuple[float, ...]]] = {problem: [] for problem in problems}
-    for episode in episodes:
-        if episode["problem"] in rows:
-            rows[episode["problem"]].append(team_measures(episode))
-    means = np.full((1, len(problems), len(TEAM_MEASURES)), np.nan)
-    for index, measured in enumerate(rows.values()):
-        values = np.array(measured).reshape(-1, len(TEAM_MEASURES))
-        finite = np.isfinite(values)
-        counts = finite.sum(axis=0)
-        sums = np.where(finite, values, 0).sum(axis=0)
-        means[0, index, counts > 0] = sums[counts > 0] / counts[counts > 0]
-    return means
+    rows = (("", episode["problem"], team_measures(episode)) for episode in episodes)
+    return _means(rows, [""], problems, len(TEAM_MEASURES))
 
 
 def _role_means(
     episodes: Sequence[Mapping[str, Any]], roles: Sequence[str], problems: Sequence[str]
 ) -> Floats:
-    # (roles, problems, measures); NaN: no calls.
-    sums = np.zeros((len(roles), len(problems), len(MEASURES)))
-    counts = np.zeros_like(sums)
-    role_index = {role: index for index, role in enumerate(roles)}
-    problem_index = {problem: index for index, problem in enumerate(problems)}
-    for episode in episodes:
-        column = problem_index.get(episode["problem"])
-        if column is None:
-            continue
-        for call in episode["calls"]:
-            if call["role"] in role_index:
-                values = np.array(_call_measures(episode, call))
-                finite = np.isfinite(values)
-                sums[role_index[call["role"]], column] += np.where(finite, values, 0)
-                counts[role_index[call["role"]], column] += finite
-    with np.errstate(invalid="ignore"):
-        return sums / counts
+    rows = (
+        (call["role"], episode["problem"], _call_measures(episode, call))
+        for episode in episodes
+        for call in episode["calls"]
+    )
+    return _means(rows, roles, problems, len(MEASURES))
 
 
-def split_peak(scores: Floats, seed: int = 0) -> tuple[Mask, int]:
+def split_peak(scores: Floats) -> tuple[Mask, int]:
     """The half of the items to compare, (items,), and the best evaluation on the other half."""
-    compared = np.random.default_rng(seed).permutation(scores.shape[1]) % 2 == 0
+    compared = np.random.default_rng(0).permutation(scores.shape[1]) % 2 == 0
     return compared, int(scores[:, ~compared].mean(axis=1).argmax())
 
 
@@ -251,7 +250,11 @@ def role_finding(
         )
         return Finding("good", "No role lost accuracy", text)
     rows = [row for row in changes["rows"] if row["from_peak"]["mean"] is not None]
-    losses = [row for row in _role_losses(rows) if row["role"] not in acquitted]
+    losses = [
+        row
+        for row in _own(rows)
+        if change_sign(row["from_peak"]) < 0 and row["role"] not in acquitted
+    ]
     scope = (
         f"From step {changes['peak']}, the best on one half of the problems, to the last "
         f"{pluralize(len(changes['last']), 'evaluation')} after it, on the {changes['looked']} "
@@ -282,10 +285,6 @@ def role_finding(
         title += f" most, and in {join_words([row['role'] for row in losses[1:]])}"
     level: FindingLevel = "bad" if fell and blamed in ("", worst) else "warn"
     return Finding(level, title, " ".join(parts), "loss", worst)
-
-
-def _role_losses(rows: Sequence[Facts]) -> list[Facts]:
-    return [row for row in _own(rows) if change_sign(row["from_peak"]) < 0]
 
 
 def _own(rows: Sequence[Facts]) -> list[Facts]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -278,7 +278,7 @@ def probes(run: RunData) -> dict[str, list[GradientProbe]]:
     by_title: dict[str, list[GradientProbe]] = {}
     for name, series in named.items():
         role, _, policy = name.partition("/")
-        slots = commonest(len(probe.products) for probe in series)
+        slots = Counter(len(probe.products) for probe in series).most_common(1)[0][0]
         title = role if roles[role] == 1 else f"{role} under {policy}"
         by_title[title] = [probe for probe in series if len(probe.products) == slots]
     return by_title
@@ -304,11 +304,6 @@ def amplification_facts(run: RunData) -> list[dict[str, Any]]:
                          "from": chosen[0].step, "to": chosen[-1].step} | facts
                     )  # fmt: skip
     return rows
-
-
-def commonest(numbers: Iterable[int]) -> int:
-    """Most frequent number; the first of several."""
-    return Counter(numbers).most_common(1)[0][0]
 
 
 def grams_of(probes: Sequence[GradientProbe], applied: bool) -> list[Floats]:

@@ -106,7 +106,7 @@ def _entropies(run: RunData) -> list[Finding]:
         _, role, policy = name.split("/")
         values = [row[name] for row in run.rows if is_finite(row.get(name))]
         if len(values) >= 2 * WINDOW:
-            first, last = _mean(values[:WINDOW]), _mean(values[-WINDOW:])
+            first, last = np.mean(values[:WINDOW]), np.mean(values[-WINDOW:])
             if first > 0 and last < NO_ENTROPY * first:
                 agents = part_name(role, policy) if role in split else role
                 parts.append(f"{agents} {first:.2g} to {last:.2g} nats a token")
@@ -118,10 +118,6 @@ def _entropies(run: RunData) -> list[Finding]:
         "left to compare."
     )
     return [Finding("result", "Little is explored by now", text)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
 
 
 def _interval(shift: ShareShift) -> str:

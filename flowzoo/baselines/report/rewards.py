@@ -91,7 +91,9 @@ def _hacked_reward(run: RunData, facts: Facts) -> list[Finding]:
     parted = (after - held_out[1][0]) - (before - held_out[0][0])
     # A batch has few problems: its noise is read off the differences from step to step.
     noise = float(np.mean(np.diff(values[len(values) // 2 :]) ** 2)) / 2 * (1 + 1 / len(last))
-    noise += before * max(1 - before, 0.0) / _rollouts(run) / len(first)
+    # Episodes of one problem resemble one another.
+    problems = max(1, int(run.settings.get("problems") or 1))
+    noise += before * max(1 - before, 0.0) / problems / len(first)
     noise += sum(share * (1 - share) / items for share, items in held_out)
     source = str(run.settings.get("reward") or "")
     if parted < APART or parted < Z_APART["reward" if source else ""] * math.sqrt(noise):
@@ -124,11 +126,6 @@ def _top(run: RunData, facts: Facts) -> int | None:
     if gain["mean"] <= -FALL and gain["high"] < 0:
         return 0
     return int(run.scores.mean(axis=1).argmax()) if facts["cliff"]["verdict"] in FELL else None
-
-
-def _rollouts(run: RunData) -> int:
-    # Episodes of one problem resemble one another.
-    return max(1, int(run.settings.get("problems") or 1))
 
 
 def _shaped_score(run: RunData) -> list[Finding]:

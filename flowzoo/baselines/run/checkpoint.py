@@ -32,7 +32,6 @@ from transformers import PreTrainedTokenizerBase
 from flowzoo.baselines.backends.backend import (
     LearnerProtocol,
     LearnersLostError,
-    LocalRunBackend,
     RunBackend,
 )
 from flowzoo.baselines.learner.config import check_bounds
@@ -57,11 +56,9 @@ logger = logging.getLogger("flowzoo")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRetention:
-    """Checkpoints to keep: the last few, the best by score, and milestones."""
+    """Checkpoints to keep: the last few, the earliest of the best by score, and milestones."""
 
     last: int = 2
-    best: bool = True
-    """Keep the checkpoint of the highest score (the earliest of equals)."""
     every: int = 0
     """Keep checkpoints whose step is a multiple of this; 0: none."""
 
@@ -89,7 +86,7 @@ def save(
     trained; `texts` are further files by name, `marks` the present marks of the run's growing
     files. Every rank must call it.
     """
-    root, backend = Path(root), backend or LocalRunBackend()
+    root, backend = Path(root), backend or RunBackend()
     target = root / f"step-{step:08d}"
     backend.once(lambda: _check_names(target, learners))
     manifest = {
@@ -143,7 +140,7 @@ def load(
     """Load weights, optimizers and global random generators, for the policies that were saved."""
     info = read(path)
     # Before anything is changed: a disk may lose data in a way that leaves the sizes.
-    (backend or LocalRunBackend()).once(info.check)
+    (backend or RunBackend()).once(info.check)
     if sorted(learners) != sorted(info.policies):
         raise UsageError(
             f"{info.path} holds the policies {sorted(info.policies)}, this run has "
@@ -165,7 +162,7 @@ def recover(
     """
     damaged: list[tuple[Path, str]] = []
     info = None
-    backend = backend or LocalRunBackend()
+    backend = backend or RunBackend()
     for path in reversed(backend.once(lambda: step_folders(root))):
         try:
             info = load(path, learners, backend)
@@ -252,9 +249,7 @@ def _sync(path: Path) -> None:
 def prune(root: Path, keep: CheckpointRetention) -> None:
     """Remove the checkpoints that `keep` drops."""
     infos = checkpoints(root)
-    paths = {info.path for info in infos[-keep.last :]}
-    if keep.best:
-        paths |= {info.path for info in by_score(infos)[:1]}
+    paths = {info.path for info in (*infos[-keep.last :], *by_score(infos)[:1])}
     if keep.every:
         paths |= {info.path for info in infos if info.step % keep.every == 0}
     for info in infos:

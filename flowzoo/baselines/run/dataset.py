@@ -181,9 +181,9 @@ def _rows(row: Mapping[str, Any], file: _File) -> tuple[dict[str, Any], list[dic
     answer = row["answer"]
     episode = {
         **origin,
-        "text": _encodable(row["text"]),
-        "gold": _encodable(row["gold"]),
-        "answer": answer if answer is None else _encodable(answer),
+        "text": encodable(row["text"]),
+        "gold": encodable(row["gold"]),
+        "answer": answer if answer is None else encodable(answer),
         "score": row["score"],
         "truncated": row["truncated"],
         "facts": json.dumps(row["facts"]),
@@ -205,18 +205,18 @@ def _reply(call: Mapping[str, Any]) -> dict[str, Any]:
         **{part: call["parts"].get(part) for part in ("team", "local", "format")},
         **{f"{part}_tokens": _count(call, part) for part in ("prompt", "output")},
         "prompt": [
-            {"role": message["role"], "content": _encodable(message["content"])}
+            {"role": message["role"], "content": encodable(message["content"])}
             for message in call["messages"]
         ],
         "tools": json.dumps(call["tools"]) if call.get("tools") else None,
         "tool_messages": json.dumps(call["messages"])
         if any(len(message) > 2 for message in call["messages"])
         else None,
-        "completion": [{"role": "assistant", "content": _encodable(call["reply"])}],
+        "completion": [{"role": "assistant", "content": encodable(call["reply"])}],
     }
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """A text with halves of surrogate pairs, which an endpoint may send, as their escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

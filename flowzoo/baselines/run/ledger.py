@@ -54,7 +54,7 @@ class Aside:
 
 # A checkpoint holds marks, not content, so that it does not grow with the run.
 class Mark(NamedTuple):
-    """Length and digest of a file up to some line."""
+    """Length and digest of a file, or of its part up to some line."""
 
     size: int
     """Bytes."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from flowzoo.agents.model_files import MANIFEST
 from flowzoo.baselines.run.ledger import Mark
@@ -37,13 +37,6 @@ _TORN = "torn-"
 logger = logging.getLogger("flowzoo")
 
 
-class FileRecord(NamedTuple):
-    """Size and digest of a file."""
-
-    size: int
-    sha256: str
-
-
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
     """Contents of a checkpoint's manifest."""
@@ -58,8 +51,8 @@ class CheckpointInfo:
     """Policies that were trained."""
     frozen: Mapping[str, str] = field(default_factory=dict)
     """Model of each frozen policy: a folder or an id of the hub."""
-    files: Mapping[str, FileRecord] = field(default_factory=dict)
-    """Every file but the manifest, by its path in the folder."""
+    files: Mapping[str, Mark] = field(default_factory=dict)
+    """Size and digest of every file but the manifest, by its path in the folder."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Marks of the run's growing files, by name."""
 
@@ -82,7 +75,7 @@ class CheckpointInfo:
 def seal(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of the files in `folder`."""
     files = {
-        str(path.relative_to(folder)): _record(path)._asdict()
+        str(path.relative_to(folder)): _mark_of(path)._asdict()
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
@@ -105,7 +98,7 @@ def read(path: Path | str) -> CheckpointInfo:
         info = CheckpointInfo(
             path, manifest["step"], manifest["score"], manifest["state"],
             tuple(manifest["policies"]), manifest["frozen"],
-            {name: FileRecord(**file) for name, file in files.items()},
+            {name: Mark(**file) for name, file in files.items()},
             {name: Mark(**mark) for name, mark in manifest["marks"].items()},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -138,17 +131,6 @@ def checkpoints(root: Path | str) -> list[CheckpointInfo]:
     return infos
 
 
-def latest(root: Path | str) -> CheckpointInfo | None:
-    """The complete checkpoint of the highest step, or None."""
-    infos = checkpoints(root)
-    return infos[-1] if infos else None
-
-
-def best(root: Path | str) -> CheckpointInfo | None:
-    """The complete checkpoint of the highest score (the earliest of equals), or None."""
-    return next(iter(by_score(checkpoints(root))), None)
-
-
 def by_score(infos: Iterable[CheckpointInfo]) -> list[CheckpointInfo]:
     """Sort the checkpoints with a score, the highest first, the earliest of equals."""
     scored = [info for info in infos if info.score is not None]
@@ -175,9 +157,9 @@ def set_aside(folder: Path) -> Path:
     return target
 
 
-def _record(path: Path) -> FileRecord:
+def _mark_of(path: Path) -> Mark:
     with reading(path):
-        return FileRecord(path.stat().st_size, file_digest(path))
+        return Mark(path.stat().st_size, file_digest(path))
 
 
 def find_checkpoint(run: Path, step: str) -> CheckpointInfo:

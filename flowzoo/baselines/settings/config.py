@@ -22,7 +22,7 @@ from flowzoo.baselines.settings.options import (
     SamplingOptions,
     ScaleOptions,
 )
-from flowzoo.envs.settings import check_finite
+from flowzoo.envs.settings import PROGRAM, check_finite
 from flowzoo.errors import UsageError
 from flowzoo.functions import class_words
 
@@ -124,14 +124,8 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
                 f"engine={self.engine!r} and endpoint={self.endpoint!r}"
             )
         self._check_eval_at()
-        self.take_program()
-        if self.env is not None:
-            if self.workflow not in ("", RunSettings.workflow, AEC):
-                raise UsageError(
-                    f"`env` {self.env} is played in place of a workflow: leave out "
-                    f"{self.workflow!r}, or leave out `env`"
-                )
-            object.__setattr__(self, "workflow", AEC)
+        self.replace_workflow("program", PROGRAM)
+        self.replace_workflow("env", AEC)
         low, high = self.pass_rates
         if not 0 <= low <= high <= 1:
             raise UsageError(f"`pass_rates` must be 0 <= low <= high <= 1, got {low} and {high}")
@@ -161,8 +155,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         return step in self.eval_at if self.eval_at else step % self.eval_every == 0
 
     def settled(self, before: Mapping[str, Any] | None = None) -> TrainConfig:
-        """Fill in automatic values: steps between evaluations and checkpoints, and the length of
-        the schedule.
+        """Fill in automatic values: steps between evaluations and checkpoints, length of schedule.
 
         `before` has the settings of the run that is continued, which keeps its automatic values
         even if it is longer now.
@@ -173,7 +166,6 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         checkpoints = self.checkpoint_every or earlier.get("checkpoint_every")
         if self.eval_at:  # those steps have checkpoints too
             evaluations, checkpoints = 0, checkpoints or 10
-        # A run that is continued keeps its automatic values, even if it is longer now.
         continued: dict[str, Any] = {}
         if self.shard_jobs is None:
             continued["shard_jobs"] = SHARD_JOBS[self.backend]
@@ -212,9 +204,7 @@ class TrainConfig(  # a dataclass lists the fields of its last base first
         """`sharing`, or the usual one of the algorithm if it is left out."""
         if self.sharing:
             return self.sharing
-        from flowzoo.baselines.settings.algorithms import (
-            algorithm_named,  # late: help needs no table
-        )
+        from flowzoo.baselines.settings.algorithms import algorithm_named  # late: for help
 
         return (algorithm_named(self.algorithm).usual_sharing,)
 

@@ -21,7 +21,6 @@ from flowzoo.baselines.learner.config import (
     RowOptions,
     UpdateOptions,
 )
-from flowzoo.envs.settings import PROGRAM
 from flowzoo.errors import UsageError
 from flowzoo.sandbox.tier import SandboxName
 
@@ -61,20 +60,21 @@ class WorkflowOptions:
     """In place of a workflow, a program that asks its agents by an OpenAI client: the function
     `module:solve` or `path/to/file.py:solve`, or a command, e.g. "node agent.js"."""
 
-    def take_program(self) -> None:
-        """Let `program` take the place of the workflow.
+    def replace_workflow(self, setting: str, name: str) -> None:
+        """Set `workflow` to `name` if `setting` (`program` or `env`) is given.
 
         Raises:
             UsageError: a workflow is named, too.
         """
-        if self.program is None:
+        given = getattr(self, setting)
+        if given is None:
             return
-        if self.workflow not in ("", WorkflowOptions.workflow, PROGRAM):
+        if self.workflow not in ("", WorkflowOptions.workflow, name):
             raise UsageError(
-                f"`program` {self.program} is played in place of a workflow: leave out "
-                f"{self.workflow!r}, or leave out `program`"
+                f"`{setting}` {given} is played in place of a workflow: leave out "
+                f"{self.workflow!r}, or leave out `{setting}`"
             )
-        object.__setattr__(self, "workflow", PROGRAM)
+        object.__setattr__(self, "workflow", name)
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,11 @@ def outline_run(
     for name in config.frozen:
         if name not in names:
             raise unknown("policy", name, names)
+    if set(config.frozen) == set(names):
+        raise UsageError(
+            f"every policy is frozen ({', '.join(names)}): leave one out of `frozen`, or use "
+            "`flowzoo eval`, which trains nothing."
+        )
     named = per_policy(config.models, names, "models")
     models = {name: named.get(name, config.model) for name in names}
     groups: tuple[LearnerGroupPlan, ...] = ()
@@ -172,11 +177,6 @@ def need_modules(config: TrainConfig) -> None:
             need_module(module, purpose)
 
 
-def make_training_workflow(config: TrainConfig) -> Workflow:
-    """Make the workflow of a run, or the one around the environment that is played."""
-    return with_prompts(config)[0]
-
-
 def _with_earlier_prompts(config: TrainConfig, before: Mapping[str, Any] | None) -> TrainConfig:
     """Add the prompts of the run that `config` continues, where it names none."""
     earlier, options = before or {}, read_settings(config.options)
@@ -189,7 +189,10 @@ def _with_earlier_prompts(config: TrainConfig, before: Mapping[str, Any] | None)
 
 
 def with_prompts(config: TrainConfig) -> tuple[Workflow, TrainConfig]:
-    """Make the workflow of a run, and its settings with the prompts that its models are given."""
+    """Make the workflow of a run, or the one around its environment, and settle its prompts.
+
+    The settings that are returned name the prompts that the run's models are given.
+    """
     settings: dict[str, Any] = dict(read_settings(config.options))
     add_setting(settings, "max_calls", config.max_calls)
     add_wording(settings, config.prompts, config.system, config.examples)

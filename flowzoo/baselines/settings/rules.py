@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from flowzoo.agents.engines import no_int8
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
@@ -20,14 +19,14 @@ from flowzoo.errors import UsageError
 Rule = tuple[bool, str]
 """True if the settings are refused, and the message."""
 
-BACKEND_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "torchrun": {"ranks": 0},
-    "ray": {
-        "ray_address": "", "rollout_workers": 0, "rollout_gpus": 0.0, "learner_workers": 0,
-        "learner_gpus": 0.0, "graders": 0,
-    },
+BACKEND_OPTIONS: Mapping[str, Sequence[str]] = {
+    "torchrun": ("ranks",),
+    "ray": (
+        "ray_address", "rollout_workers", "rollout_gpus", "learner_workers", "learner_gpus",
+        "graders",
+    ),
 }  # fmt: skip
-"""Settings of one backend only, with their defaults."""
+"""Settings of one backend only."""
 
 
 def check(rules: Iterable[Rule]) -> None:
@@ -96,9 +95,8 @@ def algorithm_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]
 
 def unused_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
     """Rules for settings that differ from their default and have no effect."""
-    defaults = TrainConfig()
     for name, (used, subject) in _uses(config, algorithm).items():
-        default = getattr(defaults, name)
+        default = getattr(TrainConfig, name)
         yield (
             not used and getattr(config, name) != default,
             f"`{name}` is a setting {subject}, and has no effect here ({algorithm.name}): leave "
@@ -221,9 +219,9 @@ def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, st
 def scale_rules(config: TrainConfig) -> Iterator[Rule]:
     """Rules for where the work is done: backends, workers, ranks and ways of the weights."""
     for backend, options in BACKEND_OPTIONS.items():
-        for name, default in options.items():
+        for name in options:
             yield (
-                config.backend != backend and getattr(config, name) != default,
+                config.backend != backend and getattr(config, name) != getattr(TrainConfig, name),
                 f"`{name}` is a setting of `backend` {backend}, and `backend` is "
                 f"{config.backend}: add --backend {backend}, or leave `{name}` out",
             )

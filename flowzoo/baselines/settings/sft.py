@@ -17,7 +17,7 @@ from flowzoo.baselines.settings.options import (
     ProcessOptions,
     WorkflowOptions,
 )
-from flowzoo.envs.settings import check_finite
+from flowzoo.envs.settings import PROGRAM, check_finite
 from flowzoo.errors import UsageError
 
 Taught = Literal["right", "readable", "all"]
@@ -96,7 +96,7 @@ class SftConfig(  # a dataclass lists the fields of its last base first
     others."""
 
     def __post_init__(self) -> None:
-        self.take_program()
+        self.replace_workflow("program", PROGRAM)
         check_finite(self)
         check_bounds(self, _POSITIVE, _LEAST_ZERO)
         for name in ("held_back", "warmup_share"):

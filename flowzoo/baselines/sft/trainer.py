@@ -84,7 +84,7 @@ class SupervisedTrainer:
         )
         self.counts = SftCounts()
         taught, measured = read_transcripts(config, self.workflow, self.problems, self.counts)
-        self.trained = load_policies(settings, names, task.name, config.frozen)
+        self.trained = load_policies(settings, names, task.name)
         maker = row_maker(config, self.roles, self.policies, self.trained)
         self.rows = maker.rows(taught, config.replies, self.counts)
         self.held_out = maker.rows(measured, config.replies, SftCounts())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,6 @@ import torch
 
 from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.baselines.backends.backend import RunBackend
-from flowzoo.baselines.backends.factory import open_backend
 from flowzoo.baselines.engines.hf import Engines, load_policies
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.checkpoint import random_state, seed_random, set_random_state
@@ -19,11 +18,13 @@ from flowzoo.baselines.run.directory import RunDirectory, RunFollower
 from flowzoo.baselines.run.history import earlier_run
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.config import TrainConfig
+from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.baselines.settings.preflight import need_modules
 from flowzoo.baselines.training.async_rollouts import StepSampler
 from flowzoo.baselines.training.batch import StepDraws
+from flowzoo.baselines.training.difficulty import trainable
 from flowzoo.baselines.training.evaluation import Evaluation
-from flowzoo.baselines.training.factories import make_learners, open_engines, trainable
+from flowzoo.baselines.training.factories import make_learners, open_engines
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.baselines.training.train_state import RunState
 
@@ -61,9 +62,7 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
     config, task = plan.config, plan.workflow.task
     need_modules(config)
     with ExitStack() as opened:  # closed again if a later part fails
-        backend = open_backend(
-            config, ROLLOUT_WORKER, LEARNER_WORKER, GRADING_WORKER, plan.learner_groups
-        )
+        backend = _open_backend(config, plan.learner_groups)
         opened.callback(backend.close)
         held_out = distinct_problems(
             task, config.eval_split, config.eval_problems, option="--eval-problems"
@@ -112,12 +111,28 @@ def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
         )  # fmt: skip
 
 
+def _open_backend(config: TrainConfig, groups: Sequence[LearnerGroupPlan]) -> RunBackend:
+    """Open the backend that the settings name; it never falls back to another one."""
+    if config.backend == "local":
+        return RunBackend()
+    if config.backend == "ray":
+        from flowzoo.baselines.backends.ray.backend import RayRunBackend
+        from flowzoo.baselines.backends.ray.worker import OpenPlayer
+
+        names = (ROLLOUT_WORKER, LEARNER_WORKER, GRADING_WORKER)
+        player, learners, grader = (OpenPlayer(name, (config,)) for name in names)
+        return RayRunBackend(config, player, learners, grader, groups)
+    from flowzoo.baselines.backends.torchrun import TorchrunBackend, meet
+
+    return TorchrunBackend(meet(config))
+
+
 def _new_state(plan: RunPlan, backend: RunBackend) -> RunState:
     config, task = plan.config, plan.workflow.task
     stream = ProblemStream(config.split, config.seed, trainable(config, task))
     # With learner workers this process neither learns nor plays: it needs shapes only.
     placed = replace(config, device="meta") if config.learner_workers else config
-    trained = load_policies(placed, plan.names, task.name, config.frozen)
+    trained = load_policies(placed, plan.names, task.name)
     learners = backend.join(lambda: make_learners(trained, plan.learners))
     return RunState(config, trained, learners, stream)
 

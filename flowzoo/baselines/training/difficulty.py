@@ -16,6 +16,7 @@ from flowzoo.agents.evaluation.protocol import protocol_of
 from flowzoo.agents.evaluation.summary import mean
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import DataError, UsageError
@@ -156,9 +157,16 @@ def training_indices(path: Path, task: Task, split: str, low: float, high: float
     return sorted(rate.index for rate in chosen)
 
 
-def histogram(rates: Sequence[PassRate], bins: int = 10) -> list[int]:
+def trainable(config: TrainConfig, task: Task) -> list[int] | None:
+    """Indices of the problems whose pass rate is within the settings' bounds; None for all."""
+    if not config.difficulty:
+        return None
+    return training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
+
+
+def histogram(rates: Sequence[PassRate]) -> list[int]:
     """Problems per tenth of pass rate; the last holds 1.0, too."""
-    counts = [0] * bins
+    counts = [0] * 10
     for rate in rates:
-        counts[min(bins - 1, int(rate.rate * bins))] += 1
+        counts[min(9, int(rate.rate * 10))] += 1
     return counts

@@ -19,7 +19,7 @@ from flowzoo.agents.rollout.episodes import (
     concat_batches,
 )
 from flowzoo.agents.vllm.backend import EngineDeadError
-from flowzoo.baselines.backends.backend import LocalRunBackend, RunBackend
+from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard, cut_shards, policies_of
 from flowzoo.baselines.engines.hf import Engines
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
@@ -89,7 +89,7 @@ class Evaluation:
     """File for episodes whose script failed."""
     samples: int = 1
     """Default number of episodes of every problem."""
-    backend: RunBackend = field(default_factory=LocalRunBackend)
+    backend: RunBackend = field(default_factory=RunBackend)
     shard_jobs: int = 0
     """Episodes that are played as one batch; 0: all."""
 

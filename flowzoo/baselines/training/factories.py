@@ -25,9 +25,7 @@ from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.algorithms import Algorithm
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.model_defaults import PLAIN
-from flowzoo.baselines.training.difficulty import training_indices
 from flowzoo.envs import Problem, Workflow
-from flowzoo.envs.tasks.task import Task
 from flowzoo.functions import load_function
 
 CANDIDATES = 4
@@ -49,13 +47,6 @@ def make_learners(
     }
 
 
-def trainable(config: TrainConfig, task: Task) -> list[int] | None:
-    """Indices of the problems whose pass rate is within the settings' bounds; None for all."""
-    if not config.difficulty:
-        return None
-    return training_indices(Path(config.difficulty), task, config.split, *config.pass_rates)
-
-
 def learner_notes(learners: Mapping[str, LearnerProtocol]) -> list[str]:
     """Notes on how the policies are trained, each with the policies that it is about."""
     policies: dict[str, list[str]] = {}
@@ -73,20 +64,13 @@ def open_engines(
     reply: int,
 ) -> Engines:
     """Start the engine that the settings name; there is no fallback to another."""
-    # Rollout workers open their own, with `open_modules` or `open_replica`.
+    # Rollout workers open their own.
     if config.backend == "ray":
-        return EnginesElsewhere(config, trained, *_samplings(config, reply))
+        return EnginesElsewhere(config, trained, *samplings(config, reply))
     if not config.engine_traits.training:
-        return open_modules(config, trained, reply)
+        return TransformersEngines(config, trained, *samplings(config, reply))
     make = load_function(f"engine {config.engine}", config.engine_traits.training).function
-    return make(config, trained, learners, *_samplings(config, reply), problems)
-
-
-def open_modules(
-    config: TrainConfig, trained: Mapping[str, LoadedPolicy], reply: int
-) -> TransformersEngines:
-    """Open engines that sample with the modules of `trained` themselves, in this process."""
-    return TransformersEngines(config, trained, *_samplings(config, reply))
+    return make(config, trained, learners, *samplings(config, reply), problems)
 
 
 def open_replica(
@@ -95,10 +79,11 @@ def open_replica(
 ) -> Any:  # fmt: skip
     """Open the engines of a rollout worker; see `flowzoo.baselines.engines.replica`."""
     make = load_function(f"engine {config.engine}", config.engine_traits.replicas).function
-    return make(config, policies, *_samplings(config, reply), problems)
+    return make(config, policies, *samplings(config, reply), problems)
 
 
-def _samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
+def samplings(config: TrainConfig, reply: int) -> tuple[Sampling, Sampling]:
+    """Sampling of training and of evaluations."""
     # Evaluations sample from the whole distribution, at another temperature.
     plain = {name: getattr(config, name) for name in PLAIN}
     return (

@@ -201,17 +201,15 @@ def token_budgets(config: TrainConfig, roles: Roles) -> Budgets:
     return Budgets(full, longest)
 
 
-def loss_config(config: TrainConfig, algorithm: Algorithm, **derived: Any) -> LossConfig:
-    """Choices of the loss: `derived`, then fields of the same name of algorithm and settings."""
-    values: dict[str, Any] = {}
-    for field in fields(LossConfig):
-        if field.name in derived:
-            values[field.name] = derived[field.name]
-        elif hasattr(algorithm, field.name):
-            values[field.name] = getattr(algorithm, field.name)
-        elif hasattr(config, field.name):
-            values[field.name] = getattr(config, field.name)
-    return LossConfig(**values)
+def _settings(kind: Any, *sources: Any, **derived: Any) -> Any:
+    """A `kind` of `derived` values, then of the first source that has a field's name."""
+    values = {
+        field.name: getattr(source, field.name)
+        for source in reversed(sources)
+        for field in fields(kind)
+        if hasattr(source, field.name)
+    }
+    return kind(**values | derived)
 
 
 def learner_config(
@@ -230,24 +228,22 @@ def learner_config(
             )
         constant = count * reply / config.updates
     rate = policy_rates(config, mapping, roles)[policy]
-    derived = {
-        "lr": rate.lr,
-        "role_lr": rate.roles,
-        "loss": loss_config(
-            config,
+    return _settings(
+        LearnerConfig,
+        config,
+        lr=rate.lr,
+        role_lr=rate.roles,
+        loss=_settings(
+            LossConfig,
             algorithm,
+            config,
             constant=constant,
             kl_coef=config.kl if config.kl is not None else algorithm.kl,
             entropy_coef=config.entropy,
             function=loss,
         ),
-        "iterations": 0 if config.schedule == "constant" else config.schedule_steps or config.steps,
-        "updates_per_iteration": config.updates or "by_rows",
-        "role_weights": numbers_by_role(config.role_weights, roles, "role_weights"),
-        "role_kl": numbers_by_role(config.role_kl, roles, "role_kl"),
-    }
-    shared = {field.name for field in fields(LearnerConfig)}
-    shared &= {field.name for field in fields(config)}
-    shared -= derived.keys()  # `loss` and others have another meaning in each
-    values: dict[str, Any] = {name: getattr(config, name) for name in shared} | derived
-    return LearnerConfig(**values)
+        iterations=0 if config.schedule == "constant" else config.schedule_steps or config.steps,
+        updates_per_iteration=config.updates or "by_rows",
+        role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
+        role_kl=numbers_by_role(config.role_kl, roles, "role_kl"),
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.preflight import make_training_workflow
+from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.baselines.training.curriculum import Curriculum, read_stages
 from flowzoo.envs.episode.effects import PendingEffect, resolve
 from flowzoo.envs.script import EffectResult
@@ -17,7 +17,7 @@ class RunGrader:
     """Resolves the effects of a `RolloutSpec`'s scripts; see `Grader`."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self._workflow = make_training_workflow(config)
+        self._workflow = with_prompts(config)[0]
         self._curriculum = Curriculum(self._workflow, read_stages(config.curriculum))
 
     def grading(self) -> Mapping[str, Any]:

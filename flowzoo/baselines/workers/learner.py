@@ -22,6 +22,5 @@ def open_learners(config: TrainConfig, policies: Sequence[str]) -> dict[str, Lea
     torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
     # From plain values, so that every rank of a learner group builds the same learners.
     plan = resolve(config)
-    task = plan.workflow.task.name
-    loaded = load_policies(config, plan.names, task, config.frozen, policies)
+    loaded = load_policies(config, plan.names, plan.workflow.task.name, policies)
     return make_learners(loaded, plan.learners)

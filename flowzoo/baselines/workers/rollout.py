@@ -17,11 +17,11 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, Sampler
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file
 from flowzoo.baselines.backends.ray.worker import Loaded
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
-from flowzoo.baselines.engines.hf import load_policies, policy_models
+from flowzoo.baselines.engines.hf import TransformersEngines, load_policies, policy_models
 from flowzoo.baselines.run.directory import failures_path
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.evaluation import evaluation_sampler, sample_jobs
-from flowzoo.baselines.training.factories import make_sampler, open_modules, open_replica
+from flowzoo.baselines.training.factories import make_sampler, open_replica, samplings
 from flowzoo.baselines.training.plan import RunPlan, resolve
 from flowzoo.seeding import key_int
 
@@ -69,8 +69,7 @@ class RunPlayer:
         )  # fmt: skip
 
     def _policy_map(self, plan: RolloutSpec, policies: Mapping[str, Policy]) -> PolicyMap:
-        """Make the policy map; a substitute takes over the switch for thoughts."""
-        # A substitute of another role takes over that role's switch for thoughts.
+        """Make the policy map; a substitute of another role uses that role's `thinking`."""
         switched: dict[tuple[str, bool | None], Policy] = {}
         for name, thinking in plan.policies.values():
             policy: Any = policies[name]
@@ -86,9 +85,10 @@ class LearnerModels:
     """Modules of a worker that samples with transformers."""
 
     def __init__(self, config: TrainConfig, plan: RunPlan) -> None:
-        task = plan.workflow.task.name
-        self._loaded = load_policies(config, plan.names, task, config.frozen)
-        self.engines = open_modules(config, self._loaded, plan.budgets.reply)
+        self._loaded = load_policies(config, plan.names, plan.workflow.task.name)
+        self.engines = TransformersEngines(
+            config, self._loaded, *samplings(config, plan.budgets.reply)
+        )
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
         """See `ShardPlayer`; the digest is of the weights that the model computes with."""
@@ -115,23 +115,16 @@ class VLLMModels:
 
     def __init__(self, config: TrainConfig, plan: RunPlan) -> None:
         task = plan.workflow.task
-        models = policy_models(config, plan.names, task.name, config.frozen)
+        models = policy_models(config, plan.names, task.name)
         problems = distinct_problems(task, config.eval_split, config.eval_problems)
         self.engines = open_replica(config, models, problems, plan.budgets.reply)
+        self.lost, self.probes = self.engines.lost, self.engines.probes
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
         """See `ShardPlayer`; the digest is of the received weights, log-probs of loaded ones."""
         tensors = from_file(weights)
         logps = self.engines.take(policy, version, tensors)
         return Loaded(digest(distinct(tensors)), version, logps)
-
-    def lost(self) -> Sequence[str]:
-        """Names of the engines that died."""
-        return self.engines.lost()
-
-    def probes(self) -> Mapping[str, Sequence[Completion]]:
-        """Completions that prove the loaded weights, by policy."""
-        return self.engines.probes()
 
     def play(self, sampler: Sampler, jobs: Sequence[EpisodeJob]) -> RolloutBatch:
         """Play jobs as one batch."""

@@ -22,7 +22,7 @@ from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
-from flowzoo.baselines.run.manifest import latest
+from flowzoo.baselines.run.manifest import checkpoints
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.metrics import MetricRow
 from flowzoo.baselines.training.trainer import train
@@ -256,7 +256,7 @@ def probed(name: str) -> bool:
 
 
 def weights(root: Path) -> dict[str, bytes]:
-    found = latest(root / "checkpoints")
+    found = (checkpoints(root / "checkpoints") or [None])[-1]
     assert found is not None
     return {
         str(path.relative_to(found.path)): path.read_bytes()

@@ -18,8 +18,15 @@ NAMES = ["judge", "solver"]
 
 
 def open_engines(dtype: Any, **settings: Any) -> tuple[Any, Any]:
-    config = TrainConfig(model="pocket:xs", device="cpu", threads=1, engine_dtype=dtype, **settings)
-    trained = load_policies(config, NAMES, "math", frozen=["judge"])
+    config = TrainConfig(
+        model="pocket:xs",
+        device="cpu",
+        threads=1,
+        engine_dtype=dtype,
+        frozen=("judge",),
+        **settings,
+    )
+    trained = load_policies(config, NAMES, "math")
     sampling = Sampling(max_tokens=8)
     return TransformersEngines(config, trained, sampling, sampling), trained
 

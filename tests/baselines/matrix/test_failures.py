@@ -73,7 +73,7 @@ def test_mistakes_in_a_failure_are_named(changes, message):
 
 
 def test_failures_must_be_blocks():
-    with pytest.raises(UsageError, match=r"must be a list of \[\[failures\]\] blocks"):
+    with pytest.raises(UsageError, match=r"must be a list of blocks, got .* with \[\[failures\]\]"):
         read_matrix({"cells": CELLS, "failures": {"name": "A"}}, "m", "here")
 
 

@@ -28,7 +28,7 @@ from flowzoo.baselines.learner.optimizers import UpdateTurn
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
-from flowzoo.baselines.run.manifest import best, checkpoints, latest, read
+from flowzoo.baselines.run.manifest import by_score, checkpoints, read
 from flowzoo.envs.records import Call
 from flowzoo.errors import DataError, SaveError, UsageError
 from flowzoo.files import sealed
@@ -125,7 +125,7 @@ def test_weights_load_with_transformers(tmp_path):
         tokenizer_object=Tokenizer(WordLevel(vocabulary, unk_token="w0")), unk_token="w0"
     )
     save(tmp_path, 1, {"a": learner}, {"a": tokenizer})
-    info = latest(tmp_path)
+    info = checkpoints(tmp_path)[-1]
     model = AutoModelForCausalLM.from_pretrained(info.policy_path("a"))
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert same(weights(learner), dict(model.state_dict()))
@@ -156,21 +156,22 @@ def test_keep_last_and_best(tmp_path):
     for step, score in enumerate([0.2, 0.9, 0.9, 0.3, None, 0.1]):
         save(tmp_path, step, {"a": learner}, score=score, keep=CheckpointRetention(last=2))
     assert [info.step for info in checkpoints(tmp_path)] == [1, 4, 5]
-    assert (best(tmp_path).step, best(tmp_path).score) == (1, 0.9)
-    assert latest(tmp_path).step == 5
-    save(tmp_path, 6, {"a": learner}, keep=CheckpointRetention(last=1, best=False))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006"]
+    best = by_score(checkpoints(tmp_path))[0]
+    assert (best.step, best.score) == (1, 0.9)
+    assert checkpoints(tmp_path)[-1].step == 5
+    save(tmp_path, 6, {"a": learner}, keep=CheckpointRetention(last=1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000006"]
 
 
 def test_steps_sort_as_numbers(tmp_path):
     learner = make_learner()
     for step in (99_999_999, 100_000_000):
         save(tmp_path, step, {"a": learner})
-    assert latest(tmp_path).step == 100_000_000
+    assert checkpoints(tmp_path)[-1].step == 100_000_000
 
 
 def test_no_checkpoint(tmp_path):
-    assert latest(tmp_path) is latest(tmp_path / "none") is best(tmp_path) is None
+    assert checkpoints(tmp_path) == checkpoints(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize("damage", ["shorten", "remove", "manifest", "garbage"])
@@ -188,7 +189,7 @@ def test_latest_passes_over_torn_ones(tmp_path, damage, caplog):
         (torn / "checkpoint.json").unlink()
     else:
         (torn / "checkpoint.json").write_text('["step"', encoding="utf-8")
-    assert latest(tmp_path).step == 1
+    assert checkpoints(tmp_path)[-1].step == 1
     assert "step-00000002" in caplog.text
     with pytest.raises(DataError, match="step-00000002"):
         load(torn, {"a": learner})
@@ -226,7 +227,7 @@ def test_death_at_any_system_call_keeps_the_previous_one(tmp_path, monkeypatch):
                 save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
             except Killed:
                 points += 1
-        newest = latest(tmp_path)
+        newest = checkpoints(tmp_path)[-1]
         if newest.step == 2:
             break
         probe = make_learner(seed=5)
@@ -308,7 +309,7 @@ def test_a_failed_write_leaves_the_old_checkpoint_and_nothing_else(
         save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert files(tmp_path) == before
     other = Learner(tiny_model(5), LearnerConfig(lr=1e-2))
-    load(latest(tmp_path).path, {"a": other})
+    load(checkpoints(tmp_path)[-1].path, {"a": other})
     assert all(torch.equal(weights[name], w) for name, w in other.model.state_dict().items())
     save(tmp_path, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     assert [info.step for info in checkpoints(tmp_path)] == [2]
@@ -331,7 +332,7 @@ def test_damaged_weights_play_for_nobody(tmp_path, tiny_model):
 def test_milestones_stay(tmp_path, tiny_model):
     learner = Learner(tiny_model(), LearnerConfig())
     for step in range(7):
-        save(tmp_path, step, {"a": learner}, keep=CheckpointRetention(last=1, best=False, every=3))
+        save(tmp_path, step, {"a": learner}, keep=CheckpointRetention(last=1, every=3))
     assert [info.step for info in checkpoints(tmp_path)] == [0, 3, 6]
 
 
@@ -383,7 +384,7 @@ def test_kill_in_the_middle_of_saving(tmp_path, fork_server):
         child.kill()
         child.join()
     steps = [int(line) for line in notes.read_text(encoding="utf-8").split()]
-    newest = latest(tmp_path)
+    newest = checkpoints(tmp_path)[-1]
     assert newest.step >= max(steps)
     learner = make_learner(seed=1)
     load(newest.path, {"a": learner})

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, load, save
-from flowzoo.baselines.run.manifest import latest
+from flowzoo.baselines.run.manifest import checkpoints
 from flowzoo.errors import SaveError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.config import LearnerConfig
@@ -43,16 +43,16 @@ for room in (0, 4, 16, 64, 128, 160):  # KiB left
     try:
         save(root, 2, {"a": learner}, keep=CheckpointRetention(last=1))
     except SaveError as error:
-        print(room, "refused", latest(root).step, len(list(root.iterdir())))
+        print(room, "refused", checkpoints(root)[-1].step, len(list(root.iterdir())))
     else:
-        print(room, "saved", latest(root).step)
+        print(room, "saved", checkpoints(root)[-1].step)
         break
     ballast.unlink()
 ballast.unlink(missing_ok=True)
-if latest(root).step == 1:
+if checkpoints(root)[-1].step == 1:
     save(root, 2, {"a": learner}, keep=CheckpointRetention(last=1))
-load(latest(root).path, {"a": learner})
-print("whole", latest(root).step)
+load(checkpoints(root)[-1].path, {"a": learner})
+print("whole", checkpoints(root)[-1].step)
 """
 
 

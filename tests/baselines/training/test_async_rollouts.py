@@ -13,7 +13,7 @@ from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, concat_batches
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.advantages.compute import RunningMean
-from flowzoo.baselines.backends.backend import LocalRunBackend
+from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.ray.weights import (
     PublishedWeights,
     VersionError,
@@ -137,7 +137,7 @@ def test_what_corrects_for_older_weights_is_taken():
     resolve(TrainConfig(**{**SPLIT, "max_staleness": 3, "deterministic": False}))
 
 
-class Versions(LocalRunBackend):
+class Versions(RunBackend):
     """Plays rows that say what weights they were played with, and takes its time."""
 
     def __init__(self, most: int, seed: int) -> None:
@@ -241,7 +241,7 @@ def test_every_step_has_the_weights_of_so_many_steps_before_whoever_is_faster(
     assert [row[3] for row in found[::2]] == known
 
 
-class InFlight(LocalRunBackend):
+class InFlight(RunBackend):
     """One engine, whose weights are replaced while rows are played with it."""
 
     def __init__(self, seed: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flowzoo.agents.pocket import pocket_path
-from flowzoo.baselines.run.manifest import latest
+from flowzoo.baselines.run.manifest import checkpoints
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training.trainer import Trainer, train
 from tests.baselines.rows import copy_after
@@ -35,7 +35,7 @@ def test_it_gets_no_learner_and_no_checkpoint_and_a_run_resumes_exactly(
     assert last["learn/reference_kl/solver"] > 0
     assert last["version/solver"] >= 1
     assert not [name for name in last if name.endswith("/judge") and name.startswith("learn/")]
-    info = latest(whole / "checkpoints")
+    info = checkpoints(whole / "checkpoints")[-1]
     assert (info.policies, dict(info.frozen)) == (("solver",), {"judge": str(pocket_path("math"))})
     assert [path.name for path in (info.path / "policies").iterdir()] == ["solver"]
 

@@ -17,7 +17,7 @@ from flowzoo.agents.rollout.joint import JointRollout
 from flowzoo.agents.rollout.tree import TreeRollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.settings.preflight import make_training_workflow
+from flowzoo.baselines.settings.preflight import with_prompts
 from flowzoo.cli import main
 from flowzoo.envs import (
     Ask,
@@ -178,9 +178,9 @@ def test_it_is_an_argument_of_environments_and_of_commands(capsys: Any) -> None:
     assert (
         pettingzoo.make("aec", "flowzoo/voting-v0", max_calls=7).unwrapped.workflow.max_calls == 7
     )
-    assert make_training_workflow(TrainConfig(max_calls=7)).max_calls == 7
+    assert with_prompts(TrainConfig(max_calls=7))[0].max_calls == 7
     with pytest.raises(UsageError, match="--max-calls and --options give 'max_calls' twice"):
-        make_training_workflow(TrainConfig(max_calls=7, options=("max_calls=8",)))
+        with_prompts(TrainConfig(max_calls=7, options=("max_calls=8",)))[0]
     name = f"{__file__}:Endless"
     for command in ("play", "eval"):
         arguments = [command, name, "--policy", "scripted:0.5", "--n", "1", "--max-calls", "6"]

@@ -16,7 +16,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from flowzoo.agents.rollout.episodes import RolloutBatch
 from flowzoo.aliases import T
-from flowzoo.baselines.backends.backend import LearnerProtocol, LocalRunBackend
+from flowzoo.baselines.backends.backend import LearnerProtocol, RunBackend
 from flowzoo.baselines.backends.ray.cluster import connect, start_actors
 from flowzoo.baselines.backends.ray.graders import Graders, start_graders
 from flowzoo.baselines.backends.ray.learners import RemoteLearner, RemoteLearnerGroups, WeightsFile
@@ -69,7 +69,7 @@ def _token_in(folder: Path) -> Iterator[Path]:
             parent.rmdir()
 
 
-class RayRunBackend(LocalRunBackend):
+class RayRunBackend(RunBackend):
     """A driver, which writes files; workers play, and learner workers learn, if there are any."""
 
     def __init__(
@@ -115,7 +115,6 @@ class RayRunBackend(LocalRunBackend):
             self._pool = RolloutPool(workers, config.max_staleness, self._proof)
             with _token_in(folder) as token:
                 facts = self._pool.ask(lambda worker: worker.facts.remote(str(token)))
-                self.pids = [node.pid for node in facts]
                 if self.learner_groups is not None:
                     facts += self.learner_groups.facts(str(token))
             check_nodes(facts, os.getcwd(), str(config.directory))

@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -47,21 +47,6 @@ class Grader(Protocol):
         """Results of `effects`, in their order."""
 
 
-class Ready(NamedTuple):
-    """A grader has its task."""
-
-    grading: Mapping[str, Any]
-
-
-class Resolved(NamedTuple):
-    """Results of effects, in their order."""
-
-    results: list[EffectResult]
-
-
-GraderReply = Ready | Resolved | Failed
-
-
 class GraderWorker(AnsweringActor):
     """The actor."""
 
@@ -72,24 +57,24 @@ class GraderWorker(AnsweringActor):
         self._grading: Mapping[str, Any] = {}
         os.environ["FLOWZOO_CORES"] = str(cores)
 
-    def open(self) -> GraderReply:
-        """Make the task, and its sandbox."""
+    def open(self) -> Mapping[str, Any] | Failed:
+        """Make the task, and its sandbox; the settings that answers are graded with."""
 
-        def make() -> Ready:
+        def make() -> Mapping[str, Any]:
             self._ready()
-            return Ready(self._grading)
+            return self._grading
 
         return self._answer(make)
 
     def resolve(
         self, grading: Mapping[str, Any], plan: RolloutSpec, effects: Sequence[PendingEffect]
-    ) -> GraderReply:
-        """Carry out effects of a plan, with `grading` and nothing else."""
+    ) -> list[EffectResult] | Failed:
+        """Carry out effects of a plan, with `grading` and nothing else; results in their order."""
 
-        def work() -> Resolved:
+        def work() -> list[EffectResult]:
             grader = self._ready()
             check_grading([grading, self._grading])
-            return Resolved(grader.resolve(plan, effects))
+            return grader.resolve(plan, effects)
 
         return self._answer(work)
 
@@ -116,9 +101,7 @@ def start_graders(
     actors, group = start_actors("grader", GraderWorker, numbered, cores=cores, names=names)
     facts = ask_all("grader", actors, lambda grader: grader.facts.remote(token))
     check_nodes(facts, os.getcwd(), out)
-    settings = [
-        reply.grading for reply in ask_all("grader", actors, lambda grader: grader.open.remote())
-    ]
+    settings = ask_all("grader", actors, lambda grader: grader.open.remote())
     check_grading(settings)
     return Graders(names, settings[0], actors), group
 
@@ -165,9 +148,7 @@ class Graders:
             grader = await self._choose()
             self._busy[grader] += 1
             try:
-                reply: GraderReply = await self._actors[grader].resolve.remote(
-                    self.grading, plan, chunk
-                )
+                reply = await self._actors[grader].resolve.remote(self.grading, plan, chunk)
             except RayTaskError as error:  # graders catch their own: this is about the answer
                 raise WorkerError(
                     f"the answer of grader {grader} was lost: {last_line(error)}"
@@ -184,8 +165,7 @@ class Graders:
             else:
                 if isinstance(reply, Failed):
                     raise deserialize_error(reply.error, WorkerError)
-                assert isinstance(reply, Resolved)
-                return reply.results
+                return reply
             finally:
                 self._busy[grader] -= 1
 
@@ -225,7 +205,7 @@ class Graders:
         for ref in answered:
             grader = self._lost.pop(ref)
             try:
-                reply: GraderReply = ray.get(ref)
+                reply = ray.get(ref)
             except RayError:
                 self._lost[self._actors[grader].open.remote()] = grader
             else:

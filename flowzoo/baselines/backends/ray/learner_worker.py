@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -129,21 +127,15 @@ class LearnerWorker(AnsweringActor):
     def _meet(self, shard: str, meeting: Meeting) -> LearnerGroup:
         from torch import distributed
 
-        from flowzoo.baselines.backends.data_parallel import DataParallel, FullyShardedDataParallel
-        from flowzoo.baselines.backends.torchrun import WAIT
+        from flowzoo.baselines.backends.data_parallel import join_ranks
 
-        if meeting.host == "127.0.0.1":
-            # Else gloo looks up the host's name, which need not lead anywhere.
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
         store = self._store or distributed.TCPStore(
             meeting.host, meeting.port, self._world, is_master=False
         )
         cuda = any(learner.model.device.type == "cuda" for learner in self._learners.values())
-        distributed.init_process_group(
-            "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            store=store, rank=self._rank, world_size=self._world, timeout=WAIT,
-        )  # fmt: skip
-        return FullyShardedDataParallel() if shard == "full" else DataParallel()
+        return join_ranks(
+            meeting.host, shard, cuda=cuda, store=store, rank=self._rank, world_size=self._world
+        )
 
 
 def _state(learner: Learner) -> LearnerState:

