@@ -79,7 +79,7 @@ def ours(
     return record, spoken.asked
 
 
-def test_an_agent_asked_once_is_shown_and_paid_what_our_rollout_shows_and_pays() -> None:
+def test_an_agent_asked_once_is_shown_and_paid_what_our_rollout_shows_and_pays():
     spec = TRLSpec("voting", "aggregator", others="scripted:0.5", seed=3)
     again: TRLSpec = pickle.loads(pickle.dumps(spec))
     seats = [spec.make() for _ in range(4)]
@@ -101,7 +101,7 @@ def test_an_agent_asked_once_is_shown_and_paid_what_our_rollout_shows_and_pays()
     assert seats[0].reset(index=1) != output[0], "a seat is used again"
 
 
-def test_turns_that_a_model_leaves_open_are_answered_with_nothing() -> None:
+def test_turns_that_a_model_leaves_open_are_answered_with_nothing():
     spec = TRLSpec("eval_opt", "generator", others="scripted:0.5", turns="many", seed=1)
     paid, turns = [], []
     for index in range(4):
@@ -120,7 +120,7 @@ def test_turns_that_a_model_leaves_open_are_answered_with_nothing() -> None:
     assert max(turns) > 1
 
 
-def test_a_chat_that_leaves_out_earlier_turns_is_handed_on() -> None:
+def test_a_chat_that_leaves_out_earlier_turns_is_handed_on():
     spec = TRLSpec("eval_opt", "generator", others="scripted:0.5", turns="many", seed=1)
     seat, replies = spec.make(), ["a", " b\n", "<think>no</think> c"]
     assert isinstance(seat, WorkflowToolSeat)
@@ -135,7 +135,7 @@ def test_a_chat_that_leaves_out_earlier_turns_is_handed_on() -> None:
     ]
 
 
-def test_what_cannot_be_handed_on_ends_the_run_and_is_no_result_of_a_tool() -> None:
+def test_what_cannot_be_handed_on_ends_the_run_and_is_no_result_of_a_tool():
     spec = TRLSpec(Router, "specialist", turns="many", again="assistant")
     seat = spec.make()
     assert isinstance(seat, WorkflowToolSeat)
@@ -156,7 +156,7 @@ class Broken(Spoken):
         return await super().generate(requests)
 
 
-def test_a_policy_of_the_others_that_fails_ends_the_run() -> None:
+def test_a_policy_of_the_others_that_fails_ends_the_run():
     others = {"evaluator": Broken(["\\boxed{Incorrect}"] * 9)}
     seat = TRLSpec("eval_opt", "generator", others=others, turns="many").make()
     assert isinstance(seat, WorkflowToolSeat)
@@ -166,7 +166,7 @@ def test_a_policy_of_the_others_that_fails_ends_the_run() -> None:
         seat.reply("b")
 
 
-def test_rows_in_which_a_role_is_not_asked_are_left_out() -> None:
+def test_rows_in_which_a_role_is_not_asked_are_left_out():
     spec = TRLSpec(Router, "specialist", problems=6)
     with pytest.warns(UserWarning, match="3 of 6 rows are left out: specialist_0 would not be"):
         rows = spec.rows
@@ -185,7 +185,7 @@ def test_rows_in_which_a_role_is_not_asked_are_left_out() -> None:
         _ = TRLSpec(Router, "specialist", problems=1).rows
 
 
-def test_a_role_of_several_agents_has_a_row_for_each() -> None:
+def test_a_role_of_several_agents_has_a_row_for_each():
     spec = TRLSpec("voting", "generator", others="scripted:0.5", problems=2, seed=3)
     rows = spec.rows
     agents = ["generator_0", "generator_1", "generator_2"]
@@ -202,7 +202,7 @@ def test_a_role_of_several_agents_has_a_row_for_each() -> None:
         assert texts[row["agent"]] == "\\boxed{1}"
 
 
-def test_what_cannot_be_played_is_said() -> None:
+def test_what_cannot_be_played_is_said():
     with pytest.raises(UsageError, match="unknown role or agent 'judge'"):
         TRLSpec("voting", "judge")
     with pytest.raises(UsageError, match="`problems` must be at least 1, got 0"):

@@ -97,7 +97,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_weights_tokens_and_template_are_those_of_the_file(tmp_path: Path, tied: bool) -> None:
+def test_weights_tokens_and_template_are_those_of_the_file(tmp_path, tied):
     path = write(tmp_path / "tiny.gguf", tied=tied)
     model, tokenizer = load_model(str(path), "float32")
     for name, values in tensors(tied).items():
@@ -127,9 +127,7 @@ def test_weights_tokens_and_template_are_those_of_the_file(tmp_path: Path, tied:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_bars_are_for_terminals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
-) -> None:
+def test_progress_bars_are_for_terminals(tmp_path, monkeypatch, terminal):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
@@ -140,7 +138,7 @@ def test_progress_bars_are_for_terminals(
     logging.disable_progress_bar()
 
 
-def test_the_reply_ends_where_the_file_says(tmp_path: Path) -> None:
+def test_the_reply_ends_where_the_file_says(tmp_path):
     path = write(tmp_path / "tiny.gguf")
     policy = TransformersPolicy.from_pretrained(path, sampling=Sampling(max_tokens=200))
     request = Request(("a",), "generator_0", "generator", ({"role": "user", "content": "Hi"},))
@@ -150,7 +148,7 @@ def test_the_reply_ends_where_the_file_says(tmp_path: Path) -> None:
     assert (completion.finish == "stop") == (ids[-1] == 2)
 
 
-def test_a_file_is_converted_once_and_a_torn_conversion_again(tmp_path: Path, cache: Path) -> None:
+def test_a_file_is_converted_once_and_a_torn_conversion_again(tmp_path, cache):
     path = write(tmp_path / "tiny.gguf")
     folder = Path(model_source(path))
     assert folder.is_relative_to(cache / "gguf")
@@ -166,7 +164,7 @@ def test_a_file_is_converted_once_and_a_torn_conversion_again(tmp_path: Path, ca
     assert Path(model_source(write(path, eos=0))) != folder, "another file under the same name"
 
 
-def test_what_is_not_gguf_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_what_is_not_gguf_is_refused_before_anything_is_loaded(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read the GGUF file .*No such file"):
         check_spec(f"hf:{tmp_path / 'none.gguf'}", "math")
     (tmp_path / "text.gguf").write_text("GGML of old")
@@ -174,7 +172,7 @@ def test_what_is_not_gguf_is_refused_before_anything_is_loaded(tmp_path: Path) -
         check_spec(f"vllm:{tmp_path / 'text.gguf'}", "math")
 
 
-def test_a_damaged_file_leaves_nothing_behind(tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_file_leaves_nothing_behind(tmp_path, cache):
     path = write(tmp_path / "tiny.gguf")
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(UsageError, match="is damaged"):
@@ -182,6 +180,6 @@ def test_a_damaged_file_leaves_nothing_behind(tmp_path: Path, cache: Path) -> No
     assert list((cache / "gguf").iterdir()) == []
 
 
-def test_a_shape_that_the_weights_do_not_have_is_refused(tmp_path: Path) -> None:
+def test_a_shape_that_the_weights_do_not_have_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"by its metadata model.embed_tokens.weight"):
         model_source(write(tmp_path / "tiny.gguf", width=WIDTH * 2))

@@ -24,7 +24,7 @@ class Echo:
         return None
 
 
-def test_shared_gives_every_role_the_one_policy() -> None:
+def test_shared_gives_every_role_the_one_policy():
     policy = Echo("p")
     policy_map = PolicyMap.shared(policy, ROLES)
     policy_map.check(ROLES)
@@ -34,7 +34,7 @@ def test_shared_gives_every_role_the_one_policy() -> None:
     assert policy_map.policies == {"p": policy}
 
 
-def test_an_agents_entry_wins_over_its_roles() -> None:
+def test_an_agents_entry_wins_over_its_roles():
     first_item, two, three = Echo("one"), Echo("two"), Echo("three")
     policy_map = PolicyMap({"generator": two, "generator_1": first_item, "aggregator": three})
     policy_map.check(ROLES)
@@ -44,7 +44,7 @@ def test_an_agents_entry_wins_over_its_roles() -> None:
     assert policy_map.entries == {"generator": "two", "generator_1": "one", "aggregator": "three"}
 
 
-def test_agents_alone_can_cover_a_role() -> None:
+def test_agents_alone_can_cover_a_role():
     policy = Echo("p")
     policy_map = PolicyMap(
         {f"generator_{slot}": policy for slot in range(3)} | {"aggregator": policy}
@@ -55,7 +55,7 @@ def test_agents_alone_can_cover_a_role() -> None:
         partly.check(ROLES)
 
 
-def test_a_missing_role_is_named_with_the_valid_ones() -> None:
+def test_a_missing_role_is_named_with_the_valid_ones():
     policy_map = PolicyMap({"generator": Echo("p")})
     with pytest.raises(UsageError, match=r"aggregator .*roles are generator, aggregator"):
         policy_map.check(ROLES)
@@ -63,7 +63,7 @@ def test_a_missing_role_is_named_with_the_valid_ones() -> None:
         policy_map.policy("aggregator_0")
 
 
-def test_an_unknown_role_gets_near_matches() -> None:
+def test_an_unknown_role_gets_near_matches():
     policy_map = PolicyMap({"generater": Echo("p"), "aggregator": Echo("q")})
     with pytest.raises(UsageError, match="Did you mean 'generator'"):
         policy_map.check(ROLES)
@@ -71,7 +71,7 @@ def test_an_unknown_role_gets_near_matches() -> None:
         PolicyMap.shared(Echo("p"), [*ROLES, "generator_3"]).check(ROLES)
 
 
-def test_from_map_takes_names_and_explains_unknown_ones() -> None:
+def test_from_map_takes_names_and_explains_unknown_ones():
     policies = {"big": Echo("big"), "small": Echo("small"), "spare": Echo("spare")}
     policy_map = PolicyMap.from_map({"generator": "small", "aggregator": "big"}, policies)
     assert policy_map.policy("generator_1") is policies["small"]
@@ -80,7 +80,7 @@ def test_from_map_takes_names_and_explains_unknown_ones() -> None:
         PolicyMap.from_map({"generator": "smal"}, policies)
 
 
-def test_wrong_entries_are_refused() -> None:
+def test_wrong_entries_are_refused():
     with pytest.raises(UsageError, match="two different policies are named 'p'"):
         PolicyMap({"generator": Echo("p"), "aggregator": Echo("p")})
     with pytest.raises(UsageError, match="at least one entry"):
@@ -89,7 +89,7 @@ def test_wrong_entries_are_refused() -> None:
         PolicyMap({"generator": "p"})  # type: ignore[dict-item]
 
 
-def test_a_judge_is_apart_from_a_role_that_is_named_so() -> None:
+def test_a_judge_is_apart_from_a_role_that_is_named_so():
     policy, judge = Echo("p"), Echo("j")
     roles = {"judge": 1, "solver": 1}
     plain = PolicyMap({"solver": policy, "judge": policy})

@@ -63,7 +63,7 @@ async def run(policy: OpenAIPolicy, *requests: Request) -> list[Any]:
         await policy.close()
 
 
-async def test_answers_come_in_request_order_whatever_the_server_does(endpoint: Endpoint) -> None:
+async def test_answers_come_in_request_order_whatever_the_server_does(endpoint):
     others = threading.Semaphore(0)
 
     def first_comes_last(body: dict[str, Any], count: int) -> Answer:
@@ -83,7 +83,7 @@ async def test_answers_come_in_request_order_whatever_the_server_does(endpoint: 
     assert policy.stats.output_tokens == 30
 
 
-async def test_the_request_says_what_the_policy_was_told(endpoint: Endpoint) -> None:
+async def test_the_request_says_what_the_policy_was_told(endpoint):
     sampling = Sampling(temperature=0.7, top_p=0.9, top_k=5, max_tokens=30)
     server = Server(endpoint.url, extra_body={"chat_template_kwargs": {"x": 1}})
     policy = OpenAIPolicy("m", server, sampling=sampling)
@@ -108,9 +108,7 @@ def by_request(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_overload_and_server_errors_are_retried(
-    endpoint: Endpoint, status: int, pauses: list[float]
-) -> None:
+async def test_overload_and_server_errors_are_retried(endpoint, status, pauses):
     endpoint.answer = lambda body, count: (status, {}, "busy") if count < 2 else chat("fine")
     policy = OpenAIPolicy("m", endpoint.url)
     (done,) = await run(policy, ask("r"))
@@ -120,14 +118,14 @@ async def test_overload_and_server_errors_are_retried(
     assert 0.25 <= pauses[0] <= 0.5
 
 
-async def test_retry_after_is_waited_for(endpoint: Endpoint, pauses: list[float]) -> None:
+async def test_retry_after_is_waited_for(endpoint, pauses):
     wait = {"Retry-After": "1.2"}
     endpoint.answer = lambda body, count: (429, wait, "slow") if count < 2 else chat("fine")
     await run(OpenAIPolicy("m", endpoint.url), ask("r"))
     assert pauses == [1.2]
 
 
-async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint: Endpoint) -> None:
+async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint):
     endpoint.answer = lambda body, count: (500, {}, "x" * 495 + f" your key {KEY} failed")
     policy = OpenAIPolicy("m", Server(endpoint.url, retries=1))
     with pytest.raises(EndpointError) as caught:
@@ -140,9 +138,7 @@ async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint: Endp
     assert KEY not in repr(vars(policy))
 
 
-async def test_a_refusal_is_not_retried_and_names_the_key_variable(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refusal_is_not_retried_and_names_the_key_variable(endpoint, monkeypatch):
     endpoint.answer = lambda body, count: (401, {}, f"bad key {KEY}")
     with pytest.raises(EndpointError, match=r"status 401: bad key \[redacted\] .*which is set"):
         await run(OpenAIPolicy("m", endpoint.url), ask("f"))
@@ -153,7 +149,7 @@ async def test_a_refusal_is_not_retried_and_names_the_key_variable(
     assert "Authorization" not in endpoint.headers[-1]
 
 
-async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint: Endpoint) -> None:
+async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint):
     over = threading.Event()
 
     def never(body: dict[str, Any], count: int) -> Answer:
@@ -173,16 +169,14 @@ async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint: Endpoint) 
             await run(OpenAIPolicy("m", Server(url, retries=0)), ask("gone"))
 
 
-async def test_an_answer_that_trickles_in_has_the_same_time_limit(endpoint: Endpoint) -> None:
+async def test_an_answer_that_trickles_in_has_the_same_time_limit(endpoint):
     """Every byte comes in time, the answer does not."""
     endpoint.pause = 0.01
     with pytest.raises(EndpointError, match=r"failed: (no answer within|\w+Timeout)"):
         await run(OpenAIPolicy("m", Server(endpoint.url, timeout=0.2, retries=0)), ask("slow"))
 
 
-async def test_an_unbearable_retry_after_ends_at_once(
-    endpoint: Endpoint, pauses: list[float]
-) -> None:
+async def test_an_unbearable_retry_after_ends_at_once(endpoint, pauses):
     endpoint.answer = lambda body, count: (429, {"Retry-After": "7200"}, "come back later")
     with pytest.raises(EndpointError, match="status 429: come back later"):
         await run(OpenAIPolicy("m", endpoint.url), ask("r"))
@@ -190,9 +184,7 @@ async def test_an_unbearable_retry_after_ends_at_once(
     assert pauses == []
 
 
-async def test_one_failure_cancels_the_other_requests(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_failure_cancels_the_other_requests(endpoint, monkeypatch):
     waits, cancelled = threading.Event(), threading.Event()
 
     async def endless(seconds: float) -> None:
@@ -217,7 +209,7 @@ async def test_one_failure_cancels_the_other_requests(
     assert len(endpoint.seen) == 2
 
 
-async def test_cancelling_leaves_a_usable_policy(endpoint: Endpoint) -> None:
+async def test_cancelling_leaves_a_usable_policy(endpoint):
     over = threading.Event()
 
     def slow(body: dict[str, Any], count: int) -> Answer:
@@ -238,7 +230,7 @@ async def test_cancelling_leaves_a_usable_policy(endpoint: Endpoint) -> None:
     over.set()
 
 
-async def test_concurrency_has_a_limit_that_is_reached(endpoint: Endpoint) -> None:
+async def test_concurrency_has_a_limit_that_is_reached(endpoint):
     together = threading.Barrier(3)
 
     def slow(body: dict[str, Any], count: int) -> Answer:
@@ -250,7 +242,7 @@ async def test_concurrency_has_a_limit_that_is_reached(endpoint: Endpoint) -> No
     assert endpoint.peak == 3
 
 
-async def test_logps_ids_and_finish_reasons_are_read(endpoint: Endpoint) -> None:
+async def test_logps_ids_and_finish_reasons_are_read(endpoint):
     answers = {
         "full": chat(
             "ab",
@@ -269,9 +261,7 @@ async def test_logps_ids_and_finish_reasons_are_read(endpoint: Endpoint) -> None
     assert policy.stats.filtered == 1
 
 
-async def test_refused_optional_parameters_are_dropped_and_said(
-    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refused_optional_parameters_are_dropped_and_said(endpoint, caplog):
     def picky(body: dict[str, Any], count: int) -> Answer:
         if "logprobs" in body:
             return 403, {}, {"error": {"message": "You are not allowed to request logprobs"}}
@@ -294,19 +284,19 @@ async def test_refused_optional_parameters_are_dropped_and_said(
     "reply",
     ["<html>hello</html>", {"choices": []}, {"choices": [{"message": {"content": 3}}]}, [], "3"],
 )
-async def test_an_answer_of_another_layout_is_an_error(endpoint: Endpoint, reply: Any) -> None:
+async def test_an_answer_of_another_layout_is_an_error(endpoint, reply):
     endpoint.answer = lambda body, count: (200, {}, reply)
     with pytest.raises(EndpointError, match="not a chat completion"):
         await run(OpenAIPolicy("m", endpoint.url), ask("x"))
 
 
-def test_a_policy_works_in_one_event_loop_after_another(endpoint: Endpoint) -> None:
+def test_a_policy_works_in_one_event_loop_after_another(endpoint):
     policy = OpenAIPolicy("m", Server(endpoint.url, concurrency=1))
     for _ in range(2):
         assert [d.text for d in asyncio.run(policy.generate([ask(1), ask(2)]))] == ["HI", "HI"]
 
 
-def test_retry_after_reads_numbers_and_dates() -> None:
+def test_retry_after_reads_numbers_and_dates():
     date = email.utils.formatdate(1000.0, usegmt=True)
     assert retry_after(date, now=970.0) == 30.0
     assert retry_after("2.5", now=0.0) == 2.5
@@ -324,14 +314,12 @@ def test_retry_after_reads_numbers_and_dates() -> None:
         ("http://host/v1?key=1", "no user, password or query"),
     ],
 )
-def test_wrong_urls_are_explained(url: str, message: str) -> None:
+def test_wrong_urls_are_explained(url, message):
     with pytest.raises(UsageError, match=message):
         chat_url(url)
 
 
-async def test_wrong_numbers_and_keys_are_explained(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_wrong_numbers_and_keys_are_explained(endpoint, monkeypatch):
     with pytest.raises(UsageError, match="`concurrency` must be at least 1, got 0"):
         OpenAIPolicy("m", Server(endpoint.url, concurrency=0))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
@@ -339,9 +327,7 @@ async def test_wrong_numbers_and_keys_are_explained(
         await run(OpenAIPolicy("m", endpoint.url), ask("x"))
 
 
-async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fits(
-    endpoint: Endpoint,
-) -> None:
+async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fits(endpoint):
     def small(body: dict[str, Any], count: int) -> Answer:
         text = body["messages"][-1]["content"]
         if len(text) > 150:
@@ -363,7 +349,7 @@ async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fit
     assert (short.shortened, policy.stats.shortened, policy.stats.retries) == (0, 1, 0)
 
 
-async def test_a_server_that_refuses_every_length_is_an_error(endpoint: Endpoint) -> None:
+async def test_a_server_that_refuses_every_length_is_an_error(endpoint):
     endpoint.answer = lambda body, count: (400, {}, "maximum context length is 0")
     messages = [{"role": "user", "content": "xy" * 9} for _ in range(60)]
     request = Request(("k",), "a_0", "a", messages)
@@ -372,13 +358,13 @@ async def test_a_server_that_refuses_every_length_is_an_error(endpoint: Endpoint
     assert len(endpoint.seen) < 30
 
 
-async def test_a_prompt_budget_needs_an_engine_that_counts_tokens(endpoint: Endpoint) -> None:
+async def test_a_prompt_budget_needs_an_engine_that_counts_tokens(endpoint):
     request = Request(("k",), "a_0", "a", [{"role": "user", "content": "x"}], max_prompt=9)
     with pytest.raises(UsageError, match="vllm:PATH@URL"):
         await run(OpenAIPolicy("m", endpoint.url), request)
 
 
-async def test_the_switch_for_thoughts_goes_to_the_servers_template(endpoint: Endpoint) -> None:
+async def test_the_switch_for_thoughts_goes_to_the_servers_template(endpoint):
     endpoint.answer = lambda body, count: chat("maybe", finish_reason="length")
     policy = OpenAIPolicy("m", endpoint.url, thinking=True, template_kwargs={"style": "x"})
     (done,) = await run(policy, ask(1))

@@ -82,7 +82,7 @@ def count(browser: Any) -> int:
     return int(text_of(browser, "#count").split()[0].replace(",", ""))
 
 
-def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any]) -> None:
+def test_hostile_replies_are_shown_and_do_nothing(open_page):
     browser = open_page("one")
     browser.execute_script(
         "document.querySelectorAll('#detail summary').forEach((one) => one.click())"
@@ -98,7 +98,7 @@ def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any])
     assert browser.execute_script(elements) == [3, 1, 0]
 
 
-def test_foreign_scripts_and_requests_are_blocked(browser: Any, pages: Folders) -> None:
+def test_foreign_scripts_and_requests_are_blocked(browser, pages):
     browser.get(pages["one"].as_uri())
     blocked = browser.execute_async_script(
         """const done = arguments[0], violated = [];
@@ -117,7 +117,7 @@ def test_foreign_scripts_and_requests_are_blocked(browser: Any, pages: Folders) 
     assert browser.execute_script("return window.hacked") is None
 
 
-def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], folders: Folders) -> None:
+def test_filters_agree_with_the_episodes(open_page, folders):
     browser, episodes = open_page("one"), episodes_of(folders["weak"])
     assert count(browser) == 150
     press_filter(browser, "wrong")
@@ -134,9 +134,7 @@ def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], folders:
     assert "No episode is chosen." in text_of(browser, "#detail")
 
 
-def test_a_search_reads_the_replies_that_were_not_loaded(
-    open_page: Callable[..., Any], folders: Folders
-) -> None:
+def test_a_search_reads_the_replies_that_were_not_loaded(open_page, folders):
     browser, episodes = open_page("one"), episodes_of(folders["weak"])
     last = max(episodes, key=lambda one: int(one["problem"].rpartition(":")[2]))
     reply = last["calls"][0]["reply"].split("\n")[0]
@@ -155,7 +153,7 @@ def test_a_search_reads_the_replies_that_were_not_loaded(
     assert count(browser) == 150
 
 
-def test_the_pager_leads_through_the_filtered_episodes(open_page: Callable[..., Any]) -> None:
+def test_the_pager_leads_through_the_filtered_episodes(open_page):
     browser = open_page("one")
     press_filter(browser, "right")
     right = count(browser)
@@ -177,16 +175,14 @@ def test_the_pager_leads_through_the_filtered_episodes(open_page: Callable[..., 
     assert problem.startswith(heading)
 
 
-def test_a_level_of_the_table_shows_its_episodes(
-    open_page: Callable[..., Any], folders: Folders
-) -> None:
+def test_a_level_of_the_table_shows_its_episodes(open_page, folders):
     browser = open_page("one")
     press_filter(browser, "wrong")
     browser.execute_script("document.querySelector('#levels tbody tr:nth-child(3) button').click()")
     assert count(browser) == sum(one["level"] == 3 for one in episodes_of(folders["weak"]))
 
 
-def test_two_evaluations_are_side_by_side(open_page: Callable[..., Any], folders: Folders) -> None:
+def test_two_evaluations_are_side_by_side(open_page, folders):
     browser = open_page("both")
     weak, strong = (
         {one["problem"]: one["score"] for one in episodes_of(folders[name])}
@@ -217,9 +213,7 @@ def test_two_evaluations_are_side_by_side(open_page: Callable[..., Any], folders
 
 
 @pytest.mark.parametrize("name", ["one", "both"])
-def test_a_phone_scrolls_in_one_direction_and_shows_one_episode(
-    name: str, open_page: Callable[..., Any]
-) -> None:
+def test_a_phone_scrolls_in_one_direction_and_shows_one_episode(name, open_page):
     browser = open_page(name, 390)
     wide = "return document.documentElement.scrollWidth"
     assert browser.execute_script(wide) <= 390
@@ -234,9 +228,7 @@ def test_a_phone_scrolls_in_one_direction_and_shows_one_episode(
 
 
 @pytest.mark.parametrize("change", ["missing", "other"])
-def test_files_that_do_not_belong_to_the_page_are_named(
-    change: str, browser: Any, folders: Folders, tmp_path: Path
-) -> None:
+def test_files_that_do_not_belong_to_the_page_are_named(change, browser, folders, tmp_path):
     write_evaluation(folders["weak"], tmp_path / "page.html")
     script = tmp_path / "page-episodes" / "0.js"
     if change == "missing":
@@ -254,7 +246,7 @@ def test_files_that_do_not_belong_to_the_page_are_named(
     browser.get_log("browser")
 
 
-def test_a_served_page_loads_its_transcripts(browser: Any, folders: Folders) -> None:
+def test_a_served_page_loads_its_transcripts(browser, folders):
     with EvaluationServer(folders["weak"], folders["strong"]) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -36,7 +36,7 @@ def runs(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> list[Ru
     return read_runs([root])
 
 
-def test_seeds_of_one_configuration_are_one_cell(runs: list[RunData]) -> None:
+def test_seeds_of_one_configuration_are_one_cell(runs):
     cells = group_cells(runs)
     assert [(cell.name, cell.seeds) for cell in cells] == [
         ("single", [0, 1, 2]),
@@ -45,7 +45,7 @@ def test_seeds_of_one_configuration_are_one_cell(runs: list[RunData]) -> None:
     ]
 
 
-def test_an_unfinished_run_counts_nowhere(runs: list[RunData]) -> None:
+def test_an_unfinished_run_counts_nowhere(runs):
     changed = [replace(run, summary=None) if run.name == "single/seed-1" else run for run in runs]
     cell = group_cells(changed)[0]
     assert (cell.seeds, len(cell.unfinished)) == ([0, 2], 1)
@@ -57,7 +57,7 @@ def pages(runs: list[RunData]) -> dict[str, str]:
     return {run.name: f"{run.name}.html" for run in runs}
 
 
-def test_a_cell_has_its_gain_over_items_and_over_seeds(runs: list[RunData]) -> None:
+def test_a_cell_has_its_gain_over_items_and_over_seeds(runs):
     facts = cell_facts(group_cells(runs)[2], {})
     gains = [run.scores[-1].mean() - run.scores[0].mean() for run in runs[6:]]
     assert facts["gain"]["mean"] == pytest.approx(np.mean(gains))
@@ -66,14 +66,14 @@ def test_a_cell_has_its_gain_over_items_and_over_seeds(runs: list[RunData]) -> N
     assert (facts["items"], facts["cliff"]["seeds"]) == (150, 3)
 
 
-def test_a_cliff_is_marked_where_it_survives_the_other_cells(runs: list[RunData]) -> None:
+def test_a_cliff_is_marked_where_it_survives_the_other_cells(runs):
     facts = [cell_facts(cell, {}) for cell in group_cells(runs)]
     assert mark_discoveries(facts) == 3
     kept = {fact["name"]: fact["cliff"]["discovery"] for fact in facts}
     assert kept == {"single": False, "voting-isolated": True, "voting-shared": False}
 
 
-def test_a_weak_cliff_does_not_survive_many_cells() -> None:
+def test_a_weak_cliff_does_not_survive_many_cells():
     weak = {"cliff": {"verdict": "cliff", "p_value": 0.02}}
     others = [{"cliff": {"verdict": "no cliff", "p_value": 0.5}} for _ in range(9)]
     untold = {"cliff": {"verdict": "not enough items", "p_value": 0.0001}}
@@ -82,7 +82,7 @@ def test_a_weak_cliff_does_not_survive_many_cells() -> None:
     assert "discovery" not in untold["cliff"]
 
 
-def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData]) -> None:
+def test_a_workflow_stands_beside_its_control_with_both_costs(runs):
     found = against_controls(group_cells(runs))
     assert [(row["one"], row["other"]) for row in found] == [
         ("single", "voting-isolated"),
@@ -101,9 +101,7 @@ def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData
     assert found[1]["parity"]["tokens"] == [900 * 50, 900 * 70]
 
 
-def test_other_problems_are_not_paired(
-    runs: list[RunData], make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_other_problems_are_not_paired(runs, make_run, tmp_path):
     other = read_runs([make_run(tmp_path / "code", task="code", items=150)])[0]
     one, two = group_cells(runs)[2], group_cells([other])[0]
     assert not same_problems(one, two)
@@ -111,7 +109,7 @@ def test_other_problems_are_not_paired(
     assert (found["paired"], found["low"]) == (False, None)
 
 
-def test_capture_of_a_cell_counts_runs(make_run: MakeRun, tmp_path: Path) -> None:
+def test_capture_of_a_cell_counts_runs(make_run, tmp_path):
     for seed in range(2):
         plan = {"items": 60, "gradients": True, "captured": seed == 0, "seed": seed}
         make_run(tmp_path / "cell" / f"seed-{seed}", **plan)
@@ -124,9 +122,7 @@ def test_capture_of_a_cell_counts_runs(make_run: MakeRun, tmp_path: Path) -> Non
     assert "without control over pairs" in text
 
 
-def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(make_run, tmp_path):
     make_run(tmp_path / "voting" / "seed-0", items=40, course=(0.3, 0.4, 0.5))
     single = {"workflow": "single", "items": 40, "seed": 0, "course": (0.3, 0.4, 0.5, 0.6, 0.7)}
     folder = make_run(tmp_path / "single" / "seed-0", **single)
@@ -150,7 +146,7 @@ def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
         against_controls(group_cells(runs))
 
 
-def test_controls_whose_budgets_differ_by_seed_are_one_cell(runs: list[RunData]) -> None:
+def test_controls_whose_budgets_differ_by_seed_are_one_cell(runs):
     changed = [with_budget(run, 900 + number) for number, run in enumerate(runs[:3])]
     assert [cell.seeds for cell in group_cells(changed)] == [[0, 1, 2]]
 
@@ -160,9 +156,7 @@ def with_budget(run: RunData, tokens: int) -> RunData:
 
 
 @pytest.mark.parametrize("start", [0, 6], ids=["controls", "workflows"])
-def test_labeled_cells_that_differ_in_the_budget_alone_stay_two(
-    runs: list[RunData], start: int
-) -> None:
+def test_labeled_cells_that_differ_in_the_budget_alone_stay_two(runs, start):
     some = [with_budget(run, 900) for run in runs[start : start + 3]]
     others = [
         replace(with_budget(run, 1800), name=f"long/seed-{seed}", folder=Path(f"long/seed-{seed}"))
@@ -171,7 +165,7 @@ def test_labeled_cells_that_differ_in_the_budget_alone_stay_two(
     assert [cell.seeds for cell in group_cells([*some, *others])] == [[0, 1, 2]] * 2
 
 
-def test_cells_without_a_verdict_say_why(runs: list[RunData]) -> None:
+def test_cells_without_a_verdict_say_why(runs):
     late = [{**row, "step": row["step"] + 1} for row in runs[3].rows]
     changed = [replace(run, rows=late) if run is runs[3] else run for run in runs]
     assert cliffs(changed).endswith(

@@ -42,9 +42,7 @@ def fresh_door(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_DOORS", [])
 
 
-def test_threads_of_hung_functions_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, fresh_door: None
-) -> None:
+def test_threads_of_hung_functions_are_bounded(monkeypatch, fresh_door):
     monkeypatch.setattr(launch, "MOST_THREADS", 3)
     over, started = threading.Event(), []
 
@@ -91,9 +89,7 @@ def run_of(key: str) -> door_run.ProgramRun:
     return door().runs[key]
 
 
-def test_bytes_of_requests_that_a_program_sends_together_are_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bytes_of_requests_that_a_program_sends_together_are_bounded(monkeypatch):
     monkeypatch.setattr(door_run, "MOST_INCOMING", 1000)
 
     def solve(problem: str, base_url: str, key: str) -> Any:
@@ -115,9 +111,7 @@ def test_bytes_of_requests_that_a_program_sends_together_are_bounded(
     assert (episode.finished().answer, len(episode.turns)) == ("7", 1)
 
 
-def test_bytes_that_all_programs_send_together_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, fresh_door: None
-) -> None:
+def test_bytes_that_all_programs_send_together_are_bounded(monkeypatch, fresh_door):
     monkeypatch.setattr(app, "MOST_INCOMING", 1000)
     holds, may_end = threading.Event(), threading.Event()
 
@@ -145,7 +139,7 @@ def test_bytes_that_all_programs_send_together_are_bounded(
     assert refused.finished().facts["refusal"] == "too_many_bytes"
 
 
-def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends() -> None:
+def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends():
     over, errors, rooms = threading.Event(), list[bytes](), list[BodyRoom]()
 
     def hang(problem: str, base_url: str, key: str) -> str:
@@ -191,7 +185,7 @@ def is_running(process: int) -> bool:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks into /proc")
-def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs() -> None:
+def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs():
     with subprocess.Popen(
         [sys.executable, "-c", GUARDED], stdout=subprocess.PIPE, text=True
     ) as owner:
@@ -209,7 +203,7 @@ def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs() -> No
                     os.kill(group, signal.SIGKILL)
 
 
-def test_commands_play_on_after_their_guard_was_killed() -> None:
+def test_commands_play_on_after_their_guard_was_killed():
     command = (sys.executable, "-S", "-c", "print(7)")
     workflow = OpenAIProgram(command, roles="writer")
     for _ in range(2):
@@ -220,9 +214,7 @@ def test_commands_play_on_after_their_guard_was_killed() -> None:
         process.wait()
 
 
-def test_without_a_guard_there_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_guard_there_is_a_warning(monkeypatch, caplog):
     guard = ProgramGuard()
     first = guard._process
     first.kill()

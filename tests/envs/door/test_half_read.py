@@ -77,9 +77,7 @@ def asks_again(half: Callable[[str, str, str], None], times: int) -> OpenAIProgr
 
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("half", HALVES)
-def test_a_stream_that_was_left_half_read_is_the_same_turn(
-    half: str, times: int, patient: None
-) -> None:
+def test_a_stream_that_was_left_half_read_is_the_same_turn(half, times, patient):
     (episode,) = play_together(asks_again(HALVES[half], times), reply="once")
     facts = episode.finished().facts
     assert (episode.finished().answer, len(episode.turns)) == ("once", 1)
@@ -87,7 +85,7 @@ def test_a_stream_that_was_left_half_read_is_the_same_turn(
 
 
 @pytest.mark.parametrize("half", ["role", "bytes"])
-def test_a_long_stream_that_was_left_half_read_is_the_same_turn(half: str) -> None:
+def test_a_long_stream_that_was_left_half_read_is_the_same_turn(half):
     (episode,) = play_together(asks_again(HALVES[half], 1), reply=LONG)
     assert episode.finished().answer == LONG
     assert (len(episode.turns), episode.finished().facts["unread"]) == (1, 0)
@@ -99,7 +97,7 @@ def left_once(problem: str, base_url: str, key: str) -> str:
     return whole(base_url, key, problem)
 
 
-def test_a_copy_of_an_episode_goes_on_where_streams_were_left(patient: None) -> None:
+def test_a_copy_of_an_episode_goes_on_where_streams_were_left(patient):
     workflow = OpenAIProgram(left_once, roles="writer", at_once=1)
     check_forks(workflow)
     episode = Episode(workflow, workflow.task.problem(0), "e")
@@ -112,7 +110,7 @@ def test_a_copy_of_an_episode_goes_on_where_streams_were_left(patient: None) -> 
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_a_stream_that_nobody_reads_on_is_a_turn_with_its_reply(half: str, patient: None) -> None:
+def test_a_stream_that_nobody_reads_on_is_a_turn_with_its_reply(half, patient):
     def solve(problem: str, base_url: str, key: str) -> str:
         HALVES[half](base_url, key, problem)
         return "7"
@@ -123,7 +121,7 @@ def test_a_stream_that_nobody_reads_on_is_a_turn_with_its_reply(half: str, patie
     assert [turn.said for turn in episode.turns] == ["lost"]
 
 
-def test_a_stream_that_was_read_to_its_finish_reason_is_not_asked_again() -> None:
+def test_a_stream_that_was_read_to_its_finish_reason_is_not_asked_again():
     def solve(problem: str, base_url: str, key: str) -> str:
         leave_after(3)(base_url, key, problem)
         with ask(base_url, key, problem, stream=True) as stream:
@@ -161,9 +159,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(
-    retries: int, stream: bool
-) -> None:
+def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(retries, stream):
     may_ask = threading.Event()
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -186,7 +182,7 @@ def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(
     assert episode.finished().facts["unread"] == 0
 
 
-def test_a_client_that_gives_up_for_good_leaves_a_turn_with_its_reply() -> None:
+def test_a_client_that_gives_up_for_good_leaves_a_turn_with_its_reply():
     def solve(problem: str, base_url: str, key: str) -> str:
         with pytest.raises(openai.APITimeoutError):
             ask(base_url, key, problem, timeout=0.2)

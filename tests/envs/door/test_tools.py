@@ -68,7 +68,7 @@ def replied(solve: Any, *replies: str, **settings: Any) -> Episode:
     return episode
 
 
-def test_a_call_goes_to_the_program_and_its_result_to_an_agent() -> None:
+def test_a_call_goes_to_the_program_and_its_result_to_an_agent():
     episode = replied(using, f"<think>{CALL}</think>I add.{CALL}", "four")
     content, call, last = json.loads(episode.finished().answer or "")
     assert (content, last) == ("I add.", "four")
@@ -85,7 +85,7 @@ def test_a_call_goes_to_the_program_and_its_result_to_an_agent() -> None:
 
 
 @pytest.mark.parametrize("broken", [CALL[:-12], f"{CALL} So 3.", CALL.replace("add", "sub")])
-def test_a_call_that_cannot_be_read_is_text_and_a_fault(broken: str) -> None:
+def test_a_call_that_cannot_be_read_is_text_and_a_fault(broken):
     episode = replied(using, broken)
     assert episode.finished().answer == broken.strip()
     (turn,) = episode.turns
@@ -94,7 +94,7 @@ def test_a_call_that_cannot_be_read_is_text_and_a_fault(broken: str) -> None:
     assert turn.reply.strict is None
 
 
-def test_arguments_are_checked_where_the_program_asks_for_it() -> None:
+def test_arguments_are_checked_where_the_program_asks_for_it():
     def solve(problem: str, base_url: str, key: str) -> str:
         client = Client(base_url, key)
         strict = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -122,9 +122,7 @@ def test_arguments_are_checked_where_the_program_asks_for_it() -> None:
         ({"stop": ["1"]}, CALL, "tool_calls", 0),
     ],
 )
-def test_choices_of_a_request(
-    fields: dict[str, Any], reply: str, finish: str, uncalled: int
-) -> None:
+def test_choices_of_a_request(fields, reply, finish, uncalled):
     def solve(problem: str, base_url: str, key: str) -> str:
         client = Client(base_url, key)
         client.send(chat("writer", problem, tools=[tool(), tool("look")], **fields))
@@ -200,7 +198,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_honored_is_refused_by_name(name: str) -> None:
+def test_what_cannot_be_honored_is_refused_by_name(name):
     fields, code, param = REFUSED[name]
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -214,7 +212,7 @@ def test_what_cannot_be_honored_is_refused_by_name(name: str) -> None:
     assert (outcome.facts["refused"], outcome.facts["refusal"]) == (1, code)
 
 
-def test_the_official_client_reads_calls_and_streams_of_them() -> None:
+def test_the_official_client_reads_calls_and_streams_of_them():
     openai = pytest.importorskip("openai")
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -256,7 +254,7 @@ class Calling:
     async def close(self) -> None: ...
 
 
-def test_rollouts_show_tools_to_policies_and_record_them() -> None:
+def test_rollouts_show_tools_to_policies_and_record_them():
     policy_map = PolicyMap.shared(Calling(), USING.role_counts())
     (record,) = Rollout(USING, policy_map).run([EpisodeJob(USING.task.problem(0))])
     assert [(call.agent, bool(call.tools), call.strict) for call in record.calls] == [
@@ -266,7 +264,7 @@ def test_rollouts_show_tools_to_policies_and_record_them() -> None:
     assert record.to_json()["calls"][0]["tools"] == (tool(),)
 
 
-def test_it_is_an_environment_with_tools_in_its_observations() -> None:
+def test_it_is_an_environment_with_tools_in_its_observations():
     env = make_env(USING)
     env.reset(seed=0)
     assert env.observation_space("writer_0").contains(env.observe("writer_0"))
@@ -277,7 +275,7 @@ def test_it_is_an_environment_with_tools_in_its_observations() -> None:
     assert env.observation_space("reader_0").contains(env.observe("reader_0"))
 
 
-def test_a_fork_asks_the_same_after_calls() -> None:
+def test_a_fork_asks_the_same_after_calls():
     check_forks(USING)
     episode = start(USING)
     twin = episode.fork()
@@ -292,5 +290,5 @@ def test_a_fork_asks_the_same_after_calls() -> None:
 
 
 @pytest.mark.full
-def test_all_checks_of_a_workflow() -> None:
+def test_all_checks_of_a_workflow():
     check_workflow(USING)

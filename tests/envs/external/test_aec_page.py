@@ -24,7 +24,7 @@ def played(file: Path) -> EpisodeRecord:
     return record(episode)
 
 
-def test_the_example_of_the_page_plays_to_its_end() -> None:
+def test_the_example_of_the_page_plays_to_its_end():
     pytest.importorskip("pygame", reason="PettingZoo's classic games need pygame: flowzoo[dev]")
     example = played(ROOT / "examples" / "tictactoe.py")
     assert 3 <= len(example.calls) <= 5
