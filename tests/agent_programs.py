@@ -1,7 +1,5 @@
 """Agent programs of the tests, which speak to the door without a client library, and their play."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Help for tests of pages in a browser."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

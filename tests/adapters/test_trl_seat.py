@@ -1,7 +1,5 @@
 """A seat for TRL without TRL: what it is shown, answered and paid is what a rollout of ours has."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The rollout worker beside a TRL that moved what it needs."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

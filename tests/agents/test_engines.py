@@ -1,7 +1,5 @@
 """The table of engines, and the conformance checks: flowzoo's own pass, and faults are named."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Models in GGUF files: what the file states is what is loaded, and it is converted once."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """The number format that `auto` comes to."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """The shipped pocket models: their files, and that they are as mediocre as they should be."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

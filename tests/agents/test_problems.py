@@ -1,7 +1,5 @@
 """Held-out sets and the training stream."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The prompts that suit a model."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

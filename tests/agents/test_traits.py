@@ -1,7 +1,5 @@
 """Reply budgets: by the task, bounded by the model, the same in training and evaluation."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

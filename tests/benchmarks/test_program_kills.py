@@ -1,7 +1,5 @@
 """Evaluations of agent programs that are killed at random moments go on without a loss."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """`--program` in place of a workflow: eval, filter, play, settings of runs."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

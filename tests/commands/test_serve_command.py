@@ -1,7 +1,5 @@
 """`flowzoo serve` as a user types it, `curl`, and Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Fixtures shared by the tests of the workflows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Episodes, toy workflows and data files of the tests of environments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

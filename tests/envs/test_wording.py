@@ -1,7 +1,5 @@
 """Texts and system messages in words of the user's, and the chats that come of them."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -1,7 +1,5 @@
 """The attack suite on every backend this machine can run, and tests of the suite itself."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The worker pool: every end of a job, the jobs around it, and no process that stays behind."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The conformance check of sandbox backends, with an example of a package's own."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo import plugins

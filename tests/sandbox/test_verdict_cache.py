@@ -1,7 +1,5 @@
 """Verdicts that are remembered, and for how long."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

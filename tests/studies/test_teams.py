@@ -1,7 +1,5 @@
 """Teams and lone agents of the studies: each conforms and shows what its comparison says."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A message cannot end its own turn."""
 
-from __future__ import annotations
-
 import pytest
 from transformers import AutoTokenizer
 

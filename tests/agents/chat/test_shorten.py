@@ -1,7 +1,5 @@
 """Prompts over their budget: quotes give way before anything else, the problem last."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

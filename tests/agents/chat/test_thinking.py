@@ -1,7 +1,5 @@
 """The switch for thoughts, and thoughts in the text of a reply, with every kind of engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

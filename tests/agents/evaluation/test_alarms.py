@@ -1,7 +1,5 @@
 """Alarms at the start: what raises them, what does not, and what they say to type."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Evaluation: summaries, saved episodes, resuming."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

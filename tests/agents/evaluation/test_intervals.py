@@ -1,7 +1,5 @@
 """Intervals beside rates: known values, and coverage where cases depend on each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

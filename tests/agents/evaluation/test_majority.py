@@ -1,7 +1,5 @@
 """Majority votes, pass@k, and the protocol that figures are recorded with."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

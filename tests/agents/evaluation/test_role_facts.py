@@ -1,7 +1,5 @@
 """Conditional shares of roles, from planted episodes and from scripted ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Answers as vendors' servers send them, limits, and a server that is away for a while."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

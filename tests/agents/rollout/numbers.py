@@ -1,7 +1,5 @@
 """A policy for the tests of samplers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from flowzoo.agents import Completion, Request

@@ -1,7 +1,5 @@
 """Joint nodes: which joint actions are tried, what rows are worth, and the budget."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar

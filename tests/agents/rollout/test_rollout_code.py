@@ -1,7 +1,5 @@
 """Rollouts of code tasks: programs run in batches over episodes, off the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tree sampling: what is sampled, valued and executed, on a chain that can be checked."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

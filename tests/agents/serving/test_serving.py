@@ -1,7 +1,5 @@
 """A served workflow and OpenAI's own client."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """A connection to a server that is closed while it answers: nobody waits for ever."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

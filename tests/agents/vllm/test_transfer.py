@@ -4,8 +4,6 @@ Both ends are vLLM's classes as they are used on GPUs. In place of CUDA's stream
 NCCL vLLM's own group over a TCP store, of a handle of GPU memory the CPU's memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

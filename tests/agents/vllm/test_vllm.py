@@ -1,7 +1,5 @@
 """One set of tests for every back-end of a vLLM engine: thread, own processes, server."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import importlib

@@ -1,7 +1,5 @@
 """Settings of vLLM engines and the records that cross their interface; no vLLM needed."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Work of a vLLM worker after new weights, on stand-ins of its model."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Amplification of planted gradients: aligned, orthogonal, opposed, and drowned in noise."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counterfactual replay of transcripts, and whom it blames where the culprit is planted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

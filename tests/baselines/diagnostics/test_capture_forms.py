@@ -1,7 +1,5 @@
 """Form signatures and the capture verdict on planted roles."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

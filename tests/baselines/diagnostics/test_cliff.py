@@ -1,7 +1,5 @@
 """The cliff verdict on runs whose truth is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Collapses in a run's own metrics, on rows with planted courses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Probes of parallel agents: which gradients meet, what is kept, and that nothing is changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

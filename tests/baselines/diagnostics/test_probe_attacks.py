@@ -1,7 +1,5 @@
 """Probes under every setting of the learner: their Gram is that of the gradient that is applied."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Replies that lost their form, loop, or fit no prompt, and skills given what a role works with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checking roles that stopped looking and roles that died, planted into rows and episodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs that learn nothing are found in their metrics, healthy ones are left in peace."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

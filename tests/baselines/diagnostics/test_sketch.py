@@ -1,7 +1,5 @@
 """Folded gradients keep inner products."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch", reason="training needs flowzoo[train]")

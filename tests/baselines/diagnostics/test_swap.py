@@ -1,7 +1,5 @@
 """The policy-swap probe: who sits where, and what it costs; scripted role scores and a real run."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

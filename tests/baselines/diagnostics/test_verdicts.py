@@ -1,7 +1,5 @@
 """Programs of a replay are judged once, by the run's own grades where it has them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any

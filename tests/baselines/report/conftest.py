@@ -1,7 +1,5 @@
 """Run directories with planted courses: real files, as a training run writes them, in moments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Agents of one role with policies of their own are judged apart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Model cards: metadata as the hub wants them, the report's verdicts, and no foreign markup."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

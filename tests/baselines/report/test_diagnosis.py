@@ -1,7 +1,5 @@
 """The first lines of a run's page: what happened, in which role, why, and one thing to try."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Mapping

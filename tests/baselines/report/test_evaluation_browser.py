@@ -1,7 +1,5 @@
 """The pages of an evaluation and of a comparison in headless Chromium."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The page of an evaluation and of a comparison: figures, files, command, server."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

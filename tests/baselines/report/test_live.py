@@ -1,7 +1,5 @@
 """The page that follows a run, over HTTP on the loopback interface."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.error

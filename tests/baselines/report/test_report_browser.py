@@ -1,7 +1,5 @@
 """The page in headless Chromium: from disk, offline, dark and light, by keyboard, on a phone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Findings on roles, on falls in progress and on peaks that were missed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

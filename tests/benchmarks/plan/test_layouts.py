@@ -1,7 +1,5 @@
 """Layouts and hours of a plan, of models whose shapes are known."""
 
-from __future__ import annotations
-
 import gc
 import json
 from dataclasses import replace

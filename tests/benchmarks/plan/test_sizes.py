@@ -1,7 +1,5 @@
 """What a plan counts, against what is there when it is done: weights, state, saved tensors."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from typing import Any

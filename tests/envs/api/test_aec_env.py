@@ -1,7 +1,5 @@
 """The AEC adapter: rules 5, 6, 9-14 and 16 of the design's core document."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import pickle

@@ -2,8 +2,6 @@
 that it must catch.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 Nothing is listed by hand: pairs and presets are the registry's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Values that people type in Python: NumPy integers, classes, modules, cycles, their own tokens."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Parsers with regular expressions that take exponential time are found, and named."""
 
-from __future__ import annotations
-
 import re
 import signal
 import time

@@ -1,7 +1,5 @@
 """Spaces for language: rule 8 of the design's core document."""
 
-from __future__ import annotations
-
 import pytest
 from gymnasium.spaces import Dict
 

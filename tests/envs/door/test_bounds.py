@@ -1,7 +1,5 @@
 """What programs may take of the door together: threads, bytes; and the process that guards them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

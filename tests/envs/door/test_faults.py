@@ -1,7 +1,5 @@
 """Programs that do what they should not: each ends its own episode, for a reason that is named."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Clients that do not wait for their reply, or read half of it: the turn is kept for them."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

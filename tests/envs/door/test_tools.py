@@ -1,7 +1,5 @@
 """Tools of agent programs: what a request may offer, the turn it is, and the reply it gets."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

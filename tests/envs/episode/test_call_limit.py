@@ -1,7 +1,5 @@
 """Scripts that do not end are stopped, wherever they are played."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from collections.abc import Callable, Mapping

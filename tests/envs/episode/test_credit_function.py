@@ -1,7 +1,5 @@
 """Credit rules of the user's own, given by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Worked examples: what roles are shown before their own chats."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

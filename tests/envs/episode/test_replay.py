@@ -1,7 +1,5 @@
 """The sans-I/O core: rules 1-3 (replays) of the design's core document."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The effect `Run`: what scripts may ask for and get, and that replays never run it again."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import dataclass
 from typing import Any, ClassVar

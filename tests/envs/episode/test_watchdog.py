@@ -1,7 +1,5 @@
 """A script that runs on without a yield is told of."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import sys

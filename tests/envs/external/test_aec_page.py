@@ -1,7 +1,5 @@
 """examples/tictactoe.py, which docs/aec.md names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

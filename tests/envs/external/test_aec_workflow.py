@@ -1,7 +1,5 @@
 """AEC environments of others as workflows: turns, pay, scores, mistakes."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Agent programs as workflows: turns, phases, answers, replays, settings."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import sys

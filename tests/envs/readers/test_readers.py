@@ -1,7 +1,5 @@
 """The strict readers on any text: they never raise, and long replies cost little."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

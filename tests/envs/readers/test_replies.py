@@ -3,8 +3,6 @@
 `python -m pytest -s tests/envs/readers/test_replies.py` prints the figures.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -4,8 +4,6 @@ The hub itself is never asked: a program that is told to stay offline reads a ca
 wrote, under the names that it gives to what it downloaded.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Problems from CSV and TSV files, and from questions with plain answers."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

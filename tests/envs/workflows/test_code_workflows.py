@@ -1,7 +1,5 @@
 """The four workflows on task `code`: experts, wording, public tests as a tool, votes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Thoughts: never graded, hidden from team-mates unless asked for, whole in the record."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.envs import Episode, make_workflow

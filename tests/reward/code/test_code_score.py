@@ -1,7 +1,5 @@
 """Scores of programs in a real sandbox."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.errors import UsageError

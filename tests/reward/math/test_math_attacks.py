@@ -1,7 +1,5 @@
 """Pairs found by attack: each group is one cause, with answers on both sides of the line."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.reward import MathOptions, equivalence_classes, score_batch

@@ -1,7 +1,5 @@
 """Dishonest answers of programs: never a failure of the sandbox, never accepted."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

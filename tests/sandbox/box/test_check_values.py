@@ -1,7 +1,5 @@
 """Values that cross between a program and a test that is code: as Python has them."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The runner, driven over its frames without the host's side of the sandbox."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Mistakes of the caller raise at once; programs of a model never raise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

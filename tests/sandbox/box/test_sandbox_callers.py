@@ -1,7 +1,5 @@
 """Callers of the sandbox: threads, loops, forks, many at once, cancelled, closed."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import multiprocessing

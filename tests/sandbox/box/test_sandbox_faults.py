@@ -1,7 +1,5 @@
 """The sandbox with boxes that die, hang, lie or do not start: nothing is lost, nothing hangs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Programs that once got a wrong verdict, or the sandbox into trouble, on every backend here."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Real programs in real boxes, on every backend that this machine can run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """The filter of system calls, run as the kernel runs it."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import struct
@@ -23,7 +21,9 @@ PID = 77
 ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 
 
-def answer(steps: list[seccomp.Step], arch: int, number: int, arguments: Sequence[int] = ()) -> int:
+def answer(
+    steps: list[seccomp.BpfStep], arch: int, number: int, arguments: Sequence[int] = ()
+) -> int:
     """Verdict of the filter on a call, by the rules of classic BPF."""
     data = struct.pack("<IIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
     value = index = 0

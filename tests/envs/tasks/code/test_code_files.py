@@ -1,7 +1,5 @@
 """HumanEval, MBPP and APPS/DeepCoder layouts: reading, grading, broken lines."""
 
-from __future__ import annotations
-
 import json
 import random
 

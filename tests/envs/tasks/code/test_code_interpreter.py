@@ -1,7 +1,5 @@
 """The walk over programs of ours: values by hand, and what it refuses."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

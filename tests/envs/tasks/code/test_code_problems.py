@@ -1,7 +1,5 @@
 """Generated code problems: tests that tell programs apart, disjoint splits, the same everywhere."""
 
-from __future__ import annotations
-
 import ast
 import os
 import random

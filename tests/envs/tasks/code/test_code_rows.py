@@ -1,7 +1,5 @@
 """Files as they are published: rows of no use, long outputs, packages, arrays, contest layouts."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The task `code`: options, reading, grading, equivalence, pickling."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections.abc import Sequence

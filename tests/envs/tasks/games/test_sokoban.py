@@ -1,7 +1,5 @@
 """sokoban: moves and pushes, solvability, deadlocks, and that pushing off and on never pays."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 

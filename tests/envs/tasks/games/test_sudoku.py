@@ -1,7 +1,5 @@
 """sudoku: one solution each, immutable clues, entries apart from the puzzle, reading of answers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
