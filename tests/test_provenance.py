@@ -34,11 +34,7 @@ def test_redact_goes_into_nested_values_and_leaves_the_input_alone():
     }
     before = json.dumps(record)
     assert redact(record) == {
-        "policy": {
-            "api_key": REDACTED,
-            "max_tokens": 64,
-            "headers": [{"Authorization": REDACTED}],
-        },
+        "policy": {"api_key": REDACTED, "max_tokens": 64, "headers": [{"Authorization": REDACTED}]},
         "eos_token": "<|im_end|>",
         "steps": [1, 2.5, None],
     }

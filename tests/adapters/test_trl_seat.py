@@ -8,12 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from flowzoo.adapters.outside import policies_of
-from flowzoo.adapters.trl_spec import (
-    SeatError,
-    TRLSpec,
-    WorkflowToolSeat,
-    workflow_reward,
-)
+from flowzoo.adapters.trl_spec import SeatError, TRLSpec, WorkflowToolSeat, workflow_reward
 from flowzoo.agents import Completion, PolicyMap
 from flowzoo.agents.policy import Batching, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout

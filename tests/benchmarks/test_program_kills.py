@@ -4,12 +4,7 @@ import random
 
 import pytest
 
-from benchmarks.program_kills import (
-    Run,
-    lines_of,
-    play_killed,
-    play_with_killed_programs,
-)
+from benchmarks.program_kills import Run, lines_of, play_killed, play_with_killed_programs
 
 pytestmark = pytest.mark.full
 

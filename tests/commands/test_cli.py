@@ -292,10 +292,7 @@ def test_list_shows_every_name_whole(columns, capsys, monkeypatch):
     ("args", "expected"),
     [
         (["pocket"], {"generator": "pocket", "aggregator": "pocket"}),
-        (
-            ["pocket", "aggregator=scripted:1"],
-            {"generator": "pocket", "aggregator": "scripted:1"},
-        ),
+        (["pocket", "aggregator=scripted:1"], {"generator": "pocket", "aggregator": "scripted:1"}),
         (
             ["generator_1=pocket", "openai:m@http://h/v1?a=b"],
             {

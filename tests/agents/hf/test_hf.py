@@ -264,12 +264,7 @@ def test_a_long_prompt_loses_its_middle_and_is_counted(model, tokenizer, caplog)
 
 
 def test_template_settings_reach_the_template(model, tokenizer):
-    policy = TransformersPolicy(
-        model,
-        tokenizer,
-        sampling=Sampling(max_tokens=1),
-        thinking=False,
-    )
+    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=1), thinking=False)
     (done,) = answers(policy, [ask("t", text="add")])
     assert tokenizer.decode(done.prompt_ids).endswith("assistant\n<think></think>")
 

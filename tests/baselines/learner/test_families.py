@@ -156,8 +156,7 @@ def lora_step(name: str, checkpointing: bool, layout: RowLayout) -> str:
     """The line that says what is adapted; the step moved adapters and nothing else."""
     base = LoraBase(build(name), "", LoraSettings(rank=2))
     learner = Learner(
-        base.add("a", 0),
-        LearnerConfig(lr=0.1, layout=layout, gradient_checkpointing=checkpointing),
+        base.add("a", 0), LearnerConfig(lr=0.1, layout=layout, gradient_checkpointing=checkpointing)
     )
     adapted = {id(p) for p in learner.parameters}
     rest = [p for p in learner.model.parameters() if id(p) not in adapted]

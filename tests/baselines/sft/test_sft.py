@@ -27,12 +27,7 @@ from flowzoo.baselines.sft import trainer as sft_trainer
 from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
 from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, read_source
-from flowzoo.baselines.sft.trainer import (
-    SAVE_S,
-    SAVE_SHARE,
-    SaveClock,
-    SupervisedTrainer,
-)
+from flowzoo.baselines.sft.trainer import SAVE_S, SAVE_SHARE, SaveClock, SupervisedTrainer
 from flowzoo.cli import main
 from flowzoo.envs import EpisodeRecord, make_workflow
 from flowzoo.errors import DataError, UsageError

@@ -26,11 +26,7 @@ RULES: dict[str, tuple[Any, ...]] = {
     "copies": (testing.check_forks,),
     "interfaces": (testing.check_api, testing.check_parallel, testing.check_solo),
     "hostile": (testing.check_ends, testing.check_parsers, testing.check_hostile),
-    "leaks": (
-        testing.check_phase_leaks,
-        testing.check_gold_leaks,
-        testing.check_truth_blindness,
-    ),
+    "leaks": (testing.check_phase_leaks, testing.check_gold_leaks, testing.check_truth_blindness),
     "sums": (testing.check_seeds, testing.check_returns, testing.check_budget),
     "crowds": (testing.check_isolation,),
 }

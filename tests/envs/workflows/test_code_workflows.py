@@ -82,10 +82,7 @@ def test_the_evaluator_speaks_of_programs_and_points_at_a_line():
 
 def test_public_tests_as_a_tool():
     workflow = make_workflow("eval_opt_v0", "code", tools="tests")
-    replies = {
-        "generator_0": [WRONG, RIGHT],
-        "evaluator_0": ["no \\boxed{Incorrect}"],
-    }
+    replies = {"generator_0": [WRONG, RIGHT], "evaluator_0": ["no \\boxed{Incorrect}"]}
     results = play(workflow, replies)
     first = PROBLEM.meta["public"][0]
     prompt = results.calls[1].messages[0]["content"]
