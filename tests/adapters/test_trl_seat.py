@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
+from policies import Replies
 
 from flowzoo.adapters.outside import policies_of
 from flowzoo.adapters.trl_spec import SeatError, TRLSpec, WorkflowToolSeat, workflow_reward
-from flowzoo.agents import Completion, PolicyMap
-from flowzoo.agents.policy import Batching, Request
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Grade, Outcome, Problem, Workflow
@@ -41,35 +41,23 @@ class Router(Workflow):
         return Outcome(reply.strict, grade.score)
 
 
-class Spoken:
-    """Answers with given replies, turn by turn, and keeps what it was asked."""
-
-    batching: Batching = "stream"
-    name = "spoken"
-
-    def __init__(self, replies: Sequence[str]) -> None:
-        self.replies, self.asked = replies, list[str]()
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        self.asked += [request.messages[-1]["content"] for request in requests]
-        return [Completion(self.replies[int(request.key[4])]) for request in requests]
-
-    async def close(self) -> None:
-        pass
+def spoken(replies: Sequence[str]) -> Replies:
+    """A policy with a reply for each of its turns."""
+    return Replies(lambda request: replies[int(request.key[4])], "spoken", "stream")
 
 
 def ours(
     spec: TRLSpec, index: int, sample: int, replies: Sequence[str], agent: str = ""
 ) -> tuple[EpisodeRecord, list[str]]:
     """The same episode by a rollout, and the prompts that the agent saw in it."""
-    workflow, spoken = spec.workflow, Spoken(replies)
+    workflow, policy = spec.workflow, spoken(replies)
     rest = ScriptedPolicy(workflow, 0.5, spec.seed)
     policy_map = PolicyMap(
-        {**dict.fromkeys(workflow.role_counts(), rest), agent or spec.agents[0]: spoken}
+        {**dict.fromkeys(workflow.role_counts(), rest), agent or spec.agents[0]: policy}
     )
     job = EpisodeJob(get_problem(workflow.task, index, spec.split), sample)
     (record,) = Rollout(workflow, policy_map, seed=spec.seed).run([job])
-    return record, spoken.asked
+    return record, [request.messages[-1]["content"] for request in policy.requests]
 
 
 def test_an_agent_asked_once_is_shown_and_paid_what_our_rollout_shows_and_pays():
@@ -140,17 +128,13 @@ def test_what_cannot_be_handed_on_ends_the_run_and_is_no_result_of_a_tool():
     assert not issubclass(SeatError, Exception), "TRL hands those to the model"
 
 
-class Broken(Spoken):
-    """A server that is gone when it is asked a second time."""
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        if self.asked:
-            raise ConnectionError("the server is gone")
-        return await super().generate(requests)
-
-
 def test_a_policy_of_the_others_that_fails_ends_the_run():
-    others = {"evaluator": Broken(["\\boxed{Incorrect}"] * 9)}
+    def reply(request):
+        if int(request.key[4]):
+            raise ConnectionError("the server is gone")
+        return "\\boxed{Incorrect}"
+
+    others = {"evaluator": Replies(reply)}
     seat = TRLSpec("eval_opt", "generator", others=others, turns="many").make()
     assert isinstance(seat, WorkflowToolSeat)
     seat.reset(index=2)

@@ -1,29 +1,18 @@
-from collections.abc import Sequence
-
 import pytest
+from policies import Replies
 
-from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.errors import UsageError
 
 ROLES = {"generator": 3, "aggregator": 1}
 
 
-class Echo:
-    batching: Batching = "stream"
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        return [Completion(self.name) for _ in requests]
-
-    async def close(self) -> None:
-        return None
+def echo(name: str) -> Replies:
+    return Replies(name=name)
 
 
 def test_shared_gives_every_role_the_one_policy():
-    policy = Echo("p")
+    policy = echo("p")
     policy_map = PolicyMap.shared(policy, ROLES)
     policy_map.check(ROLES)
     assert all(
@@ -33,7 +22,7 @@ def test_shared_gives_every_role_the_one_policy():
 
 
 def test_an_agents_entry_wins_over_its_roles():
-    first_item, two, three = Echo("one"), Echo("two"), Echo("three")
+    first_item, two, three = echo("one"), echo("two"), echo("three")
     policy_map = PolicyMap({"generator": two, "generator_1": first_item, "aggregator": three})
     policy_map.check(ROLES)
     results = [policy_map.policy(f"generator_{slot}").name for slot in range(3)]
@@ -43,7 +32,7 @@ def test_an_agents_entry_wins_over_its_roles():
 
 
 def test_agents_alone_can_cover_a_role():
-    policy = Echo("p")
+    policy = echo("p")
     policy_map = PolicyMap(
         {f"generator_{slot}": policy for slot in range(3)} | {"aggregator": policy}
     )
@@ -54,7 +43,7 @@ def test_agents_alone_can_cover_a_role():
 
 
 def test_a_missing_role_is_named_with_the_valid_ones():
-    policy_map = PolicyMap({"generator": Echo("p")})
+    policy_map = PolicyMap({"generator": echo("p")})
     with pytest.raises(UsageError, match=r"aggregator .*roles are generator, aggregator"):
         policy_map.check(ROLES)
     with pytest.raises(UsageError, match="unknown role or agent 'aggregator_0'"):
@@ -62,15 +51,15 @@ def test_a_missing_role_is_named_with_the_valid_ones():
 
 
 def test_an_unknown_role_gets_near_matches():
-    policy_map = PolicyMap({"generater": Echo("p"), "aggregator": Echo("q")})
+    policy_map = PolicyMap({"generater": echo("p"), "aggregator": echo("q")})
     with pytest.raises(UsageError, match="Did you mean 'generator'"):
         policy_map.check(ROLES)
     with pytest.raises(UsageError, match="unknown role or agent 'generator_3'"):
-        PolicyMap.shared(Echo("p"), [*ROLES, "generator_3"]).check(ROLES)
+        PolicyMap.shared(echo("p"), [*ROLES, "generator_3"]).check(ROLES)
 
 
 def test_from_map_takes_names_and_explains_unknown_ones():
-    policies = {"big": Echo("big"), "small": Echo("small"), "spare": Echo("spare")}
+    policies = {"big": echo("big"), "small": echo("small"), "spare": echo("spare")}
     policy_map = PolicyMap.from_map({"generator": "small", "aggregator": "big"}, policies)
     assert policy_map.policy("generator_1") is policies["small"]
     assert list(policy_map.policies) == ["big", "small"]
@@ -80,7 +69,7 @@ def test_from_map_takes_names_and_explains_unknown_ones():
 
 def test_wrong_entries_are_refused():
     with pytest.raises(UsageError, match="two different policies are named 'p'"):
-        PolicyMap({"generator": Echo("p"), "aggregator": Echo("p")})
+        PolicyMap({"generator": echo("p"), "aggregator": echo("p")})
     with pytest.raises(UsageError, match="at least one entry"):
         PolicyMap({})
     with pytest.raises(UsageError, match=r"must be a policy .*got str"):
@@ -88,7 +77,7 @@ def test_wrong_entries_are_refused():
 
 
 def test_a_judge_is_apart_from_a_role_that_is_named_so():
-    policy, judge = Echo("p"), Echo("j")
+    policy, judge = echo("p"), echo("j")
     roles = {"judge": 1, "solver": 1}
     plain = PolicyMap({"solver": policy, "judge": policy})
     plain.check(roles)

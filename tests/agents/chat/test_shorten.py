@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from policies import Replies
 from transformers import AutoTokenizer
 
 from flowzoo.agents.chat.prompts import (
@@ -140,7 +141,7 @@ def test_role_budgets_are_read_and_checked():
     ):
         with pytest.raises(UsageError, match=texts):
             read_lengths(args, roles)
-    parrot = Parrot()
+    parrot = Replies(chatter)
     policy_map = PolicyMap(dict.fromkeys(roles, parrot), {"agregator": Lengths(1)})
     with pytest.raises(UsageError, match="unknown role or agent 'agregator'"):
         policy_map.check(roles)
@@ -169,30 +170,18 @@ def test_budgets_share_the_context():
         prompt_budget(ask(max_prompt=0), sampling, 100)
 
 
-class Parrot:
-    """Answers with a long text and remembers what it was asked."""
-
-    name = "parrot"
-    batching = "static"
-
-    def __init__(self) -> None:
-        self.seen: list[Request] = []
-
-    async def generate(self, requests):
-        self.seen += requests
-        return [Completion(f"{request.agent}: {LONG}", shortened=3) for request in requests]
-
-    async def close(self) -> None: ...
+def chatter(request: Request) -> Completion:
+    return Completion(f"{request.agent}: {LONG}", shortened=3)
 
 
 def test_rollouts_tell_engines_what_may_be_shortened_and_records_what_was():
     workflow = make_workflow("voting_v0", "math")
     problem = workflow.task.problem(0, "validation")
-    parrot = Parrot()
+    parrot = Replies(chatter)
     roles = workflow.role_counts()
     policy_map = PolicyMap(dict.fromkeys(roles, parrot), {"aggregator": Lengths(77, 9)})
     (record,) = Rollout(workflow, policy_map).run([EpisodeJob(problem)])
-    *drafts, choice = parrot.seen
+    *drafts, choice = parrot.requests
     assert {(r.max_prompt, r.max_tokens, r.quotes) for r in drafts} == {(None, None, ())}
     assert (choice.max_prompt, choice.max_tokens, choice.keep) == (77, 9, problem.text)
     spans = find_spans(choice.messages, choice.keep, choice.quotes)

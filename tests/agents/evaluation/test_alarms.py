@@ -20,18 +20,14 @@ from flowzoo.agents.evaluation.alarms import (
     sufficient_length,
 )
 from flowzoo.envs import Call, EpisodeRecord
+from tests.baselines.rows import new_call
 
 TYPED = Remedies(warm_start="flowzoo sft voting --model M")
 
 
 def make_call(role: str = "judge", tokens: int = 20, **changes: Any) -> Call:
-    values: dict[str, Any] = {
-        "problem": "p", "episode": "e", "agent": f"{role}_1", "role": role, "slot": 0, "turn": 0,
-        "phase": 0, "messages": (), "reply": "Incorrect", "strict": True, "lenient": True,
-        "role_score": None, "parts": {}, "reward": 0.0, "state_hash": "", "prompts": "",
-        "output_ids": (1,) * tokens,
-    }  # fmt: skip
-    return Call(**values | changes)
+    values = {"slot": 1, "reply": "Incorrect", "output_ids": (1,) * tokens, "logps": ()}
+    return new_call(role, **values | changes)
 
 
 def alarms(calls: list[Call], remedies: Remedies = TYPED) -> list[Alarm]:

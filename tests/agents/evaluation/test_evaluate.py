@@ -1,11 +1,11 @@
 """Evaluation: summaries, saved episodes, resuming."""
 
 import json
-from collections.abc import Sequence
 
 import pytest
+from policies import Replies
 
-from flowzoo.agents import Completion, PolicyMap, Request
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, read_episodes
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.summary import summarize
@@ -97,24 +97,11 @@ def test_records_survive_json(tmp_path):
         assert json.dumps(again.to_json()) == json.dumps(record.to_json())
 
 
-class Mute:
-    """A policy that says nothing."""
-
-    name = "mute"
-    batching = "stream"
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        return [Completion("")] * len(requests)
-
-    async def close(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
 @pytest.mark.parametrize("preset", ["strict", "paper"])
 def test_empty_replies_score_nothing(workflow, preset):
     built = make_workflow(workflow, "math", preset=preset)
-    mute = PolicyMap.shared(Mute(), built.role_counts())
+    mute = PolicyMap.shared(Replies(), built.role_counts())
     records, summary = evaluate(built, mute, PROBLEMS)
     assert summary["accuracy"] == 0.0
     assert all(call.reward == 0.0 for record in records for call in record.calls)

@@ -2,19 +2,16 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from agent_programs import REVIEWED, Client, chat, play_together
+from agent_programs import REVIEWED, Client, chat, play_together, raw_request
 from openai import OpenAI
+from processes import is_running, wait_for
 
 from flowzoo.envs.door import app, launch, server
 from flowzoo.envs.door import guard as door_guard
@@ -23,15 +20,6 @@ from flowzoo.envs.door.guard import ProgramGuard
 from flowzoo.envs.door.refusal import BodyRoom
 from flowzoo.envs.door.server import door
 from flowzoo.envs.external.program import OpenAIProgram
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread or process does."""
-    for _ in range(6000):
-        if condition():
-            return
-        time.sleep(0.005)
-    raise AssertionError("it did not come")
 
 
 @pytest.fixture
@@ -74,15 +62,6 @@ def test_threads_of_hung_functions_are_bounded(monkeypatch, fresh_door):
     assert not door().runs
 
 
-def half_sent(base_url: str, key: str, body: bytes) -> socket.socket:
-    """A connection on which a request was begun."""
-    address = urlsplit(base_url)
-    connection = socket.create_connection((str(address.hostname), address.port or 0))
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
-    connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + body)
-    return connection
-
-
 def run_of(key: str) -> door_run.ProgramRun:
     return door().runs[key]
 
@@ -94,7 +73,7 @@ def test_bytes_of_requests_that_a_program_sends_together_are_bounded(monkeypatch
         client, room = Client(base_url, key), run_of(key).room
         with ExitStack() as stack:
             for count in (400, 800):
-                stack.enter_context(half_sent(base_url, key, b"x" * 400))
+                stack.enter_context(raw_request(base_url, key, b"x" * 400, 10**6))
                 wait_for(lambda count=count: room.held == count)  # type: ignore[misc]
             client.send(chat("writer", "x" * 300))
             status, body = client.receive()
@@ -114,7 +93,7 @@ def test_bytes_that_all_programs_send_together_are_bounded(monkeypatch, fresh_do
     holds, may_end = threading.Event(), threading.Event()
 
     def hold(problem: str, base_url: str, key: str) -> str:
-        with half_sent(base_url, key, b"x" * 900):
+        with raw_request(base_url, key, b"x" * 900, 10**6):
             wait_for(lambda: run_of(key).room.held == 900)
             holds.set()
             assert may_end.wait(60)
@@ -142,7 +121,7 @@ def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends():
 
     def hang(problem: str, base_url: str, key: str) -> str:
         rooms.append(run_of(key).room)
-        with half_sent(base_url, key, b"x" * 5000) as connection:
+        with raw_request(base_url, key, b"x" * 5000, 10**6) as connection:
             answer = b""  # once the episode has ended
             while not answer.endswith(b"}}"):
                 answer += connection.recv(4096)
@@ -172,14 +151,6 @@ guard.forget(groups[1])
 print(*groups, flush=True)
 time.sleep(300)
 """
-
-
-def is_running(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks into /proc")

@@ -4,17 +4,23 @@ import asyncio
 import json
 import logging
 import os
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from agent_programs import REVIEWED, Client, chat, play_together, reviewed
+from agent_programs import (
+    REVIEWED,
+    Client,
+    chat,
+    play_together,
+    raw_request,
+    reviewed,
+    start_run,
+)
+from processes import wait_for
 
 from flowzoo.envs import Episode
 from flowzoo.envs.door import run as door_run
@@ -172,7 +178,7 @@ def hang(problem: str, base_url: str, key: str) -> None:
 
 
 def hang_with_half_a_request(problem: str, base_url: str, key: str) -> None:
-    with raw(base_url, key, b'{"model"', length=100) as connection:
+    with raw_request(base_url, key, b'{"model"', length=100) as connection:
         connection.recv(1)
 
 
@@ -220,41 +226,17 @@ def test_a_program_that_fails_ends_its_own_episode(solve, settings, ended, reaso
     assert not [run for run in door().runs.values() if run.program.run is solve]
 
 
-@contextmanager
-def raw(base_url: str, key: str, body: bytes, length: int | None = None) -> Iterator[socket.socket]:
-    """A connection on which a request was sent."""
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
-        f"Content-Length: {len(body) if length is None else length}\r\n\r\n"
-    )
-    address = urlsplit(base_url)
-    with socket.create_connection((str(address.hostname), address.port or 0)) as connection:
-        connection.sendall(head.encode() + body)
-        yield connection
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come")
-
-
 @pytest.mark.parametrize("again_first", [True, False])
 def test_a_request_that_is_sent_again_is_the_same_turn(again_first):
     is_turn, may_ask = threading.Event(), threading.Event()
 
     def solve(problem: str, base_url: str, key: str) -> str:
-        with raw(base_url, key, json.dumps(chat("writer", problem)).encode()):
+        with raw_request(base_url, key, json.dumps(chat("writer", problem)).encode()):
             is_turn.wait(20)
         may_ask.wait(20)
         return Client(base_url, key).ask("writer", problem)
 
-    workflow = OpenAIProgram(solve, roles="writer", at_once=1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
-    (run,) = [run for run in door().runs.values() if run.program == workflow.program]
+    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
     (entry,) = run.requests
     is_turn.set()
     wait_for(lambda: entry.abandoned)
@@ -269,7 +251,7 @@ def test_a_request_that_is_sent_again_is_the_same_turn(again_first):
 
 def test_a_request_that_is_given_up_before_it_is_a_turn_is_none():
     def solve(problem: str, base_url: str, key: str) -> str:
-        with raw(base_url, key, json.dumps(chat("writer", "left")).encode()):
+        with raw_request(base_url, key, json.dumps(chat("writer", "left")).encode()):
             time.sleep(0.05)
         time.sleep(0.05)
         return Client(base_url, key).ask("writer", problem)
@@ -285,16 +267,13 @@ def test_a_deferred_request_whose_client_left_is_no_turn():
     def solve(problem: str, base_url: str, key: str) -> str:
         first = Client(base_url, key)
         first.send(chat("writer", "a"))
-        with raw(base_url, key, json.dumps(chat("writer", "b")).encode()):
+        with raw_request(base_url, key, json.dumps(chat("writer", "b")).encode()):
             are_open.wait(20)
         has_left.wait(20)
         reply = first.reply()
         return Client(base_url, key).ask("writer", problem) + reply
 
-    workflow = OpenAIProgram(solve, roles="writer", at_once=2, settle=0.1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
-    (run,) = [run for run in door().runs.values() if run.program == workflow.program]
+    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=2, settle=0.1))
     entries = list(run.requests)
     assert sorted(entry.request.messages[0][1] for entry in entries) == ["a", "b"]
     are_open.set()
@@ -304,7 +283,7 @@ def test_a_deferred_request_whose_client_left_is_no_turn():
         episode.reply("writer_0", "1")
         advance(episode)
     asked = [turn.messages[0]["content"] for turn in episode.turns]
-    assert asked == ["a", workflow.task.prompt(episode.problem)]
+    assert asked == ["a", episode.workflow.task.prompt(episode.problem)]
     assert (episode.finished().answer, run.calls) == ("11", 2)
 
 
@@ -331,7 +310,7 @@ def test_open_requests_are_bounded_together(monkeypatch):
 def test_a_stream_that_is_not_read_to_its_end():
     def solve(problem: str, base_url: str, key: str) -> str:
         body = json.dumps(chat("writer", problem, stream=True)).encode()
-        with raw(base_url, key, body) as connection:
+        with raw_request(base_url, key, body) as connection:
             assert connection.recv(15) == b"HTTP/1.1 200 OK"
         return "7"
 

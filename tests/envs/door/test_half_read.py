@@ -1,18 +1,15 @@
 """Clients that do not wait for their reply, or read half of it: the turn is kept for them."""
 
 import json
-import socket
 import threading
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from agent_programs import chat, play_together
+from agent_programs import chat, play_together, raw_request, start, start_run
+from processes import wait_for
 
-from flowzoo.envs import Episode
 from flowzoo.envs.door import app
-from flowzoo.envs.door.server import door
 from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.testing import advance, check_forks
 
@@ -52,10 +49,8 @@ def leave_after(count: int) -> Callable[[str, str, str], None]:
 
 def leave_after_bytes(base_url: str, key: str, text: str) -> None:
     """Read the first bytes of a stream, on a connection of one's own, and go away."""
-    body, address = json.dumps(chat("writer", text, stream=True)), urlsplit(base_url)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
-    with socket.create_connection((str(address.hostname), address.port or 0)) as connection:
-        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    body = json.dumps(chat("writer", text, stream=True)).encode()
+    with raw_request(base_url, key, body) as connection:
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
 
 
@@ -98,8 +93,7 @@ def left_once(problem: str, base_url: str, key: str) -> str:
 def test_a_copy_of_an_episode_goes_on_where_streams_were_left(patient):
     workflow = OpenAIProgram(left_once, roles="writer", at_once=1)
     check_forks(workflow)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
+    episode = start(workflow)
     twin = episode.fork()  # has no run: the program is run again
     for copy in (twin, episode):
         copy.reply("writer_0", "7")
@@ -126,33 +120,11 @@ def test_a_stream_that_was_read_to_its_finish_reason_is_not_asked_again():
             text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         return text + whole(base_url, key, problem)
 
-    workflow = OpenAIProgram(solve, roles="writer", at_once=1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
+    episode = start(OpenAIProgram(solve, roles="writer", at_once=1))
     for reply in ("1", "2", "3"):
-        advance(episode)
         episode.reply("writer_0", reply)
-    advance(episode)
+        advance(episode)
     assert (episode.finished().answer, episode.finished().facts["unread"]) == ("23", 0)
-
-
-def waiting(solve: Any) -> tuple[Episode, Any, Any]:
-    """An episode of a program that has asked, its run and its request."""
-    workflow = OpenAIProgram(solve, roles="writer", at_once=1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
-    (run,) = [run for run in door().runs.values() if run.program == workflow.program]
-    (entry,) = run.requests
-    return episode, run, entry
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    pause = threading.Event()
-    for _ in range(6000):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it did not come")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -170,7 +142,8 @@ def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(retries, stre
             may_ask.wait(60)
             return whole(base_url, key, problem)
 
-    episode, run, entry = waiting(solve)
+    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
+    (entry,) = run.requests
     wait_for(lambda: entry.abandoned)
     may_ask.set()
     wait_for(lambda: not entry.abandoned)
@@ -186,7 +159,8 @@ def test_a_client_that_gives_up_for_good_leaves_a_turn_with_its_reply():
             ask(base_url, key, problem, timeout=0.2)
         return whole(base_url, key, "something else")
 
-    episode, run, entry = waiting(solve)
+    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
+    (entry,) = run.requests
     wait_for(lambda: entry.abandoned)
     episode.reply("writer_0", "lost")
     advance(episode)

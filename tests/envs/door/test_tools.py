@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from agent_programs import Client, chat, play_together
+from agent_programs import Client, chat, play_together, start
+from policies import Replies
 
 from flowzoo.agents import PolicyMap
-from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Episode, make_env
 from flowzoo.envs.external.program import OpenAIProgram
@@ -48,12 +48,6 @@ def using(problem: str, base_url: str, key: str) -> str:
 
 
 USING = OpenAIProgram(using, roles="writer,reader", at_once=1)
-
-
-def start(workflow: OpenAIProgram) -> Episode:
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
-    return episode
 
 
 def replied(solve: Any, *replies: str, **settings: Any) -> Episode:
@@ -237,23 +231,9 @@ def test_the_official_client_reads_calls_and_streams_of_them():
     assert calls == {str(n): [f"00000100{n}", "look", "{}"] for n in range(2)}
 
 
-class Calling:
-    """A policy that calls each tool it is offered."""
-
-    name = "calling"
-    batching: Batching = "static"
-
-    async def generate(self, requests: Any) -> list[Completion]:
-        return [self.reply(request) for request in requests]
-
-    def reply(self, request: Request) -> Completion:
-        return Completion(CALL if request.tools else "\\boxed{3}")
-
-    async def close(self) -> None: ...
-
-
 def test_rollouts_show_tools_to_policies_and_record_them():
-    policy_map = PolicyMap.shared(Calling(), USING.role_counts())
+    policy = Replies(lambda request: CALL if request.tools else "\\boxed{3}")
+    policy_map = PolicyMap.shared(policy, USING.role_counts())
     (record,) = Rollout(USING, policy_map).run([EpisodeJob(USING.task.problem(0))])
     assert [(call.agent, bool(call.tools), call.strict) for call in record.calls] == [
         ("writer_0", True, True),

@@ -1,14 +1,12 @@
 """Credit rules of the user's own, given by name."""
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_python
 
 from flowzoo.cli import main
 from flowzoo.envs.api.registry import make_workflow
@@ -73,10 +71,7 @@ def test_another_process_loads_it_by_its_name():
         'import pickle; workflow = pickle.load(open("workflow.pickle", "rb"))\n'
         'print(workflow.credit({"local": 1, "team": 1}))'
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert done.stdout == "9\n"
+    assert run_python(script) == "9\n"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, ClassVar
 
 import pytest
-from agent_programs import DRAFTED, REVIEWED, Client, play_together, reviewed, threaded
+from agent_programs import DRAFTED, REVIEWED, Client, play_together, reviewed, start, threaded
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
@@ -152,8 +152,7 @@ def stateful(problem: str, base_url: str, key: str) -> str:
 
 def test_a_program_that_asks_something_else_when_it_is_run_again_is_found():
     workflow = OpenAIProgram(stateful, roles="writer", at_once=1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
+    episode = start(workflow)
     twin = episode.fork()  # has the same log, and no run
     for copy in (episode, twin):
         copy.reply("writer_0", "1")
@@ -171,8 +170,7 @@ def test_what_replays_refuses_a_program_that_is_declared_as_not_repeatable():
     policy_map = PolicyMap({"writer": ScriptedPolicy(workflow, 1.0)})
     with pytest.raises(UsageError, match="not repeatable"):
         TreeRollout(workflow, policy_map)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
+    episode = start(workflow)
     twin = pickle.loads(pickle.dumps(episode))
     for copy in (episode, twin):
         copy.reply("writer_0", "1")
