@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import chosen, press, requests_of, show_at, text_of, wait_for
+from browsing import (
+    check_policy,
+    choose,
+    chosen,
+    page_width,
+    press,
+    requests_of,
+    show_at,
+    text_of,
+    wait_for,
+)
 
 from flowzoo.baselines.report.evaluation.page import EvaluationServer, write_evaluation
 
@@ -69,13 +79,6 @@ def press_filter(browser: Any, name: str) -> None:
     browser.find_element("css selector", f"[data-filter={name}]").click()
 
 
-def choose(browser: Any, label: str, value: str) -> None:
-    browser.execute_script(
-        """const select = document.querySelector(`select[aria-label="${arguments[0]}"]`);
-        select.value = arguments[1]; select.dispatchEvent(new Event("change"));""", label, value,
-    )  # fmt: skip
-
-
 def count(browser: Any) -> int:
     return int(text_of(browser, "#count").split()[0].replace(",", ""))
 
@@ -98,21 +101,7 @@ def test_hostile_replies_are_shown_and_do_nothing(open_page):
 
 def test_foreign_scripts_and_requests_are_blocked(browser, pages):
     browser.get(pages["one"].as_uri())
-    blocked = browser.execute_async_script(
-        """const done = arguments[0], violated = [];
-        addEventListener("securitypolicyviolation", (event) => {
-          violated.push(event.effectiveDirective);
-          if (violated.length === 4) done(violated);
-        });
-        const script = document.createElement("script");
-        script.textContent = "window.hacked = 4";
-        document.body.append(script);
-        document.body.append(Object.assign(document.createElement("script"), { src: "http://127.0.0.1:9/x.js" }));
-        document.body.append(Object.assign(new Image(), { src: "http://127.0.0.1:9/x.png" }));
-        fetch("http://127.0.0.1:9/").catch(() => {});"""  # noqa: E501
-    )
-    assert sorted(blocked) == ["connect-src", "img-src", "script-src-elem", "script-src-elem"]
-    assert browser.execute_script("return window.hacked") is None
+    check_policy(browser)
 
 
 def test_filters_agree_with_the_episodes(open_page, folders):
@@ -213,14 +202,13 @@ def test_two_evaluations_are_side_by_side(open_page, folders):
 @pytest.mark.parametrize("name", ["one", "both"])
 def test_a_phone_scrolls_in_one_direction_and_shows_one_episode(name, open_page):
     browser = open_page(name, 390)
-    wide = "return document.documentElement.scrollWidth"
-    assert browser.execute_script(wide) <= 390
+    assert page_width(browser) <= 390
     row = browser.find_element("css selector", ".row")
     browser.execute_script("arguments[0].scrollIntoView()", row)
     row.click()
     assert browser.find_element("id", "detail").is_displayed()
     assert not browser.find_element("id", "list").is_displayed()
-    assert browser.execute_script(wide) <= 390
+    assert page_width(browser) <= 390
     browser.find_element("css selector", ".back").click()
     assert browser.find_element("id", "list").is_displayed()
 
