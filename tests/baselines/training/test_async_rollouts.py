@@ -24,6 +24,7 @@ from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 from tests.refused import refused
 
 SMALL: dict[str, Any] = {
@@ -143,10 +144,7 @@ class Versions(LocalRunBackend):
         wanted = self.published.newest() if plan.versions is None else plan.versions
         time.sleep(self.rng.choice([0, 0, 0.001, 0.01]))
         version = self.published.get("p", wanted["p"]).file
-        row = Call(
-            f"{plan.step}", "e", "a_0", "a", 0, 0, 0, (), "", True, True, None, {}, 0.0, "", "",
-            version=version,
-        )  # fmt: skip
+        row = new_call(problem=f"{plan.step}", version=version)
         return [RolloutBatch([], [row])]
 
 
@@ -250,28 +248,9 @@ class InFlight(LocalRunBackend):
             if self.deaths < 3 and self.rng.random() < 0.02:
                 self.deaths += 1
                 raise EngineDeadError("it died")
-            rows.append(
-                Call(
-                    job.problem.id,
-                    job.key,
-                    "a_0",
-                    "a",
-                    0,
-                    0,
-                    0,
-                    (),
-                    "",
-                    True,
-                    True,
-                    None,
-                    {},
-                    0.0,
-                    "",
-                    "",
-                    policy="p",
-                    version=self.version,
-                )
-            )
+            problem = job.problem.id
+            row = new_call(problem=problem, episode=job.key, policy="p", version=self.version)
+            rows.append(row)
         return [RolloutBatch([], rows)]
 
 
