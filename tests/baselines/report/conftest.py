@@ -13,7 +13,9 @@ from flowzoo.agents.evaluation.evaluate import read_episodes
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.summary import summarize
 from flowzoo.agents.evaluation.usage import usage_summary
+from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.run.directory import plain
+from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
 from flowzoo.envs.records import Call, EpisodeRecord
@@ -53,6 +55,23 @@ class Plan:
 def make_run() -> Callable[..., Path]:
     """`make_run(folder, **plan)`: a run directory; returns the folder."""
     return plant
+
+
+@pytest.fixture(scope="session")
+def matrix_runs(
+    make_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> list[RunData]:
+    """Shared (steady) and isolated (falling) voting and a weaker single agent, three seeds each."""
+    root = tmp_path_factory.mktemp("matrix")
+    falling = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
+    for seed in range(3):
+        common = {"seed": seed, "items": 150}
+        make_run(root / "voting-shared" / f"seed-{seed}", gradients=True, **common)
+        isolated = {"sharing": ("isolated",), "course": falling}
+        make_run(root / "voting-isolated" / f"seed-{seed}", **isolated, **common)
+        weak = (0.3,) * 6
+        make_run(root / "single" / f"seed-{seed}", workflow="single", course=weak, **common)
+    return read_runs([root])
 
 
 @pytest.fixture(scope="session")
