@@ -1,5 +1,6 @@
 """AEC environments of others as workflows: turns, pay, scores, mistakes."""
 
+import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from flowzoo.envs.external.workflow import AECWorkflow, EnvSource, make_aec_work
 from flowzoo.envs.tasks.task import SPLITS
 from flowzoo.errors import DivergedError, UsageError
 from flowzoo.seeding import key_rng
+from tests.envs.playing import finish
 
 
 class Trade(AECEnv[str, Any, Any]):
@@ -197,12 +199,8 @@ def workflow(function: Callable[..., Any], **options: Any) -> AECWorkflow:
 def play(workflow: AECWorkflow, replies: Sequence[str], index: int = 0) -> EpisodeRecord:
     """The record of an episode with these replies, repeated as often as it takes."""
     episode = Episode(workflow, workflow.task.problem(index), f"e{index}")
-    number = 0
-    while not episode.done:
-        (turn,) = episode.waiting
-        episode.reply(turn.agent, replies[number % len(replies)])
-        number += 1
-    return record(episode)
+    texts = itertools.cycle(replies)
+    return record(finish(episode, lambda turn: next(texts)))
 
 
 def to_go(calls: Sequence[Call]) -> list[float]:

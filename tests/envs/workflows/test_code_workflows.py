@@ -10,7 +10,7 @@ from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.envs.testing import advance
 from flowzoo.errors import UsageError
-from tests.envs.playing import play_experts
+from tests.envs.playing import play_experts, play_lists
 
 EVERY = [
     (name, preset)
@@ -25,13 +25,7 @@ WRONG = fence("def f(x):\n    return x - 12345")
 
 
 def play(workflow: Any, replies: dict[str, list[str]]) -> EpisodeRecord:
-    """An episode on `PROBLEM` with replies in order, by agent."""
-    episode = Episode(workflow, PROBLEM, "e")
-    while not episode.done:
-        for turn in episode.waiting:
-            episode.reply(turn.agent, replies[turn.agent].pop(0))
-        advance(episode)
-    return record(episode)
+    return play_lists(workflow, PROBLEM, replies)
 
 
 @pytest.mark.parametrize(("name", "preset"), EVERY)

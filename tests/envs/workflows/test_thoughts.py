@@ -3,9 +3,9 @@
 import pytest
 
 from flowzoo.envs import Episode, make_workflow
-from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import record
 from flowzoo.errors import UsageError
+from tests.envs.playing import finish
 
 THOUGHT = "<think>I guess \\boxed{12345} SECRET</think>"
 OPEN = "<think>SECRET \\boxed{12345} Correct 1"
@@ -15,13 +15,7 @@ def play(name: str, reply, **settings: object) -> Episode:
     """One episode of workflow `name`; `reply(agent)` answers."""
     workflow = make_workflow(name, "math", **settings)
     episode = Episode(workflow, workflow.task.problem(0, "validation"))
-    while not episode.done:
-        if episode.effects:
-            jobs = [(episode.problem, effect) for effect in episode.effects]
-            episode.resolve(resolve(workflow.task, jobs))
-        for turn in episode.waiting:
-            episode.reply(turn.agent, reply(turn.agent))
-    return episode
+    return finish(episode, lambda turn: reply(turn.agent))
 
 
 @pytest.mark.parametrize("name", ["voting_v0", "eval_opt_v0", "orch_workers_v0"])

@@ -11,20 +11,11 @@ from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 from tests.envs.playing import write_rows as write
+from tests.envs.tasks.code.grading import expert, grades
 from tests.tables import read_tables, shared_file
 
 TABLES = read_tables(__file__)
 CHECKED, ASSERTED, PRINTED, CALLED, LISTED = TABLES["rows"].values()
-
-
-def grades(task: CodeTask, index: int, *answers: str) -> list[str]:
-    problem = task.problem(index, "all")
-    return [grade.status for grade in task.grade_batch([problem] * len(answers), list(answers))]
-
-
-def expert(task: CodeTask, index: int, right: bool) -> str:
-    reply = task.solve(task.problem(index, "all"), random.Random(0), right)
-    return task.answer(reply) or ""
 
 
 def test_humaneval_layout(tmp_path):
@@ -166,7 +157,7 @@ def test_broken_lines_of_other_layouts_are_named(tmp_path, row, message):
 def test_a_problem_without_a_reference_cannot_be_played_by_experts(tmp_path):
     row = {key: value for key, value in PRINTED.items() if key != "solutions"}
     task = CodeTask(data=write(tmp_path / "n.jsonl", row))
-    with pytest.raises(UsageError, match="no reference solution"):
+    with pytest.raises(UsageError, match=r"n\.jsonl, line 1: the problem has no reference"):
         expert(task, 0, True)
     assert grades(task, 0, "a, b = map(int, input().split())\nprint(a + b)") == ["AC"]
 

@@ -5,7 +5,6 @@ import gzip
 import json
 import logging
 import pickle
-import random
 import zlib
 from typing import Any
 
@@ -17,6 +16,7 @@ from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
 from tests.envs.playing import write_rows as write
+from tests.envs.tasks.code.grading import expert, grades
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 GOOD = {
@@ -35,15 +35,6 @@ ASSERTED = {
 
 
 GOOD_ASSERTED = {**ASSERTED, "text": "Twice, as ever."}
-
-
-def grades(task: CodeTask, index: int, *answers: str) -> list[str]:
-    problem = task.problem(index, "all")
-    return [grade.status for grade in task.grade_batch([problem] * len(answers), list(answers))]
-
-
-def reference(task: CodeTask, index: int) -> str:
-    return task.answer(task.solve(task.problem(index, "all"), random.Random(0), True)) or ""
 
 
 def test_all_rows_of_no_use_are_listed_at_once(tmp_path):
@@ -74,12 +65,6 @@ def test_torn_lines_and_other_encodings_are_rows_of_no_use(tmp_path):
         assert f"line {line}: not a JSON object" in str(caught.value)
     task = CodeTask(data=str(path), skip_unusable=True)
     assert (task.size("all"), task.unusable, task.problem(0, "all").meta["row"]) == (1, 2, 2)
-
-
-def test_a_row_without_a_reference_is_named_by_its_line(tmp_path):
-    data = write(tmp_path / "a.jsonl", GOOD, {**GOOD, "question": "?", "solutions": []})
-    with pytest.raises(UsageError, match=r"a\.jsonl, line 2: the problem has no reference"):
-        reference(CodeTask(data=data), 1)
 
 
 HUMANEVAL = {"prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": "    return x\n"}
@@ -149,7 +134,7 @@ def test_there_is_room_for_the_longest_expected_output(tmp_path, caplog):
     assert "output_bytes" in caplog.text
     assert "line 2" in caplog.text
     assert task.limits().output_bytes == 200_000
-    assert grades(task, 1, reference(task, 1), "print('x' * 99_999)", "print('x' * 300_000)") == [
+    assert grades(task, 1, expert(task, 1), "print('x' * 99_999)", "print('x' * 300_000)") == [
         "AC", "WA", "OLE",
     ]  # fmt: skip
     assert CodeTask(data=data, output_bytes=100_001).limits().output_bytes == 100_001
@@ -187,7 +172,7 @@ def test_broken_arrays_and_gzip_are_named(tmp_path):
 def test_the_whole_test_of_mbpp_plus_grades(tmp_path):
     row = {**ASSERTED, "test": "for n in range(9):\n    assert twice(n) == n + n"}
     task = CodeTask(data=write(tmp_path / "m.jsonl", row))
-    assert grades(task, 0, reference(task, 0), "def twice(x):\n    return 4") == ["AC", "WA"]
+    assert grades(task, 0, expert(task, 0), "def twice(x):\n    return 4") == ["AC", "WA"]
     with pytest.raises(DataError, match="no Python, in column 'test'"):
         CodeTask(data=write(tmp_path / "n.jsonl", {**row, "test": "assert ("}))
 
@@ -213,7 +198,7 @@ def test_tests_with_numpy(tmp_path):
         "test": "import numpy as np\nassert np.allclose(twice(np.pi.real), 2 * np.pi)",
     }
     task = CodeTask(data=write(tmp_path / "n.jsonl", row), packages="numpy")
-    assert grades(task, 0, reference(task, 0), "def twice(x):\n    return x + 2") == ["AC", "WA"]
+    assert grades(task, 0, expert(task, 0), "def twice(x):\n    return x + 2") == ["AC", "WA"]
 
 
 def test_a_test_that_never_ends_is_run_once_and_is_no_score(tmp_path, monkeypatch, caplog):
@@ -307,7 +292,7 @@ def test_codecontests(tmp_path):
     assert [test.stdin for test in problem.meta["public"]] == ["1 2\n"]
     assert len(problem.meta["hidden"]) == 3
     assert all(isinstance(test, StdinTest) for test in problem.meta["hidden"])
-    assert grades(task, 0, reference(task, 0), "print(3)") == ["AC", "WA"]
+    assert grades(task, 0, expert(task, 0), "print(3)") == ["AC", "WA"]
     bad = {**row, "private_tests": {"input": ["1"], "output": []}}
     with pytest.raises(DataError, match="'private_tests' has not as many inputs as outputs"):
         CodeTask(data=write(tmp_path / "d.jsonl", bad))
