@@ -1,5 +1,7 @@
 """Tables of cases in TOML files beside the tests, and the rows of shared data sets."""
 
+from __future__ import annotations
+
 import json
 import tomllib
 from pathlib import Path

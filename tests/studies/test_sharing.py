@@ -1,8 +1,6 @@
 """Comparisons of shared and isolated policies, where a team pays, and the page of the study."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +14,6 @@ from studies.paper.sharing import claimable_pairs, sharing_finding, sharing_rows
 from studies.paper.team_map import EQUAL, team_findings, team_lines, team_map
 
 pytestmark = pytest.mark.xdist_group("report-matrix")  # they share runs
-
-MakeRun = Callable[..., Path]
 
 
 def without(runs: list[RunData], name: str) -> list[RunData]:

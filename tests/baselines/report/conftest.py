@@ -22,7 +22,6 @@ from flowzoo.envs.records import Call, EpisodeRecord
 from studies.truth.simulation import simulate
 
 STEADY = (0.45, 0.52, 0.58, 0.62, 0.64, 0.65, 0.65, 0.65)
-FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
 
 
 @dataclass(frozen=True)

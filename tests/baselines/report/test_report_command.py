@@ -1,12 +1,8 @@
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from flowzoo.cli import main
-
-MakeRun = Callable[..., Path]
 
 
 def test_a_run_gets_its_report_inside(make_run, tmp_path, capsys):

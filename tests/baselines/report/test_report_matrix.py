@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from flowzoo.baselines.run.reading import RunData
 from flowzoo.errors import DataError
 
 pytestmark = pytest.mark.xdist_group("report-matrix")  # they share runs
-
-MakeRun = Callable[..., Path]
 
 
 def test_seeds_of_one_configuration_are_one_cell(matrix_runs):

@@ -2,10 +2,8 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,6 @@ from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.transcripts import LONGEST, Texts, pack, shorten
 from flowzoo.baselines.report.write import page_names, write_report
 
-MakeRun = Callable[..., Path]
 HOSTILE = (
     "</script><script>window.hacked=1</script>", "<!-- <script>", "<img src=x onerror=hacked()>",
     "\u2028\u2029\x00\x1b[31m\u202ereversed\u202c\ud800", "{{script}}{{facts}}", "&lt;&#60;\\u003c",

@@ -1,7 +1,5 @@
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -9,8 +7,6 @@ from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
 from flowzoo.baselines.report.reading import find_evaluations, find_runs, read_runs
 from flowzoo.baselines.run.reading import read_episodes, sharing_words
 from flowzoo.errors import DataError, UsageError
-
-MakeRun = Callable[..., Path]
 
 
 def test_runs_are_found_below_a_matrix_and_named_by_what_tells_them_apart(make_run, tmp_path):

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,7 +30,6 @@ from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.testing import advance
 from flowzoo.errors import MissingExtraError
 
-Solve = Callable[[str, str, str], Any]
 USER = [{"role": "user", "content": "x"}]
 
 
