@@ -26,8 +26,5 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 def is_running(pid: int) -> bool:
     """True if there is such a process, and it is no zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")

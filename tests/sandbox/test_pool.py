@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from processes import is_running
 
 import flowzoo
 from flowzoo.errors import UsageError
@@ -38,12 +39,6 @@ def _handlers_importable() -> Iterator[None]:
 def pool(_handlers_importable: None) -> Iterator[WorkerPool]:
     with closing(WorkerPool(SETUP, workers=2, memory_bytes=2**28)) as pool:
         yield pool
-
-
-def runs(pid: int) -> bool:
-    """True if the process exists and is not a zombie."""
-    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
 
 
 def worker_of(pool: WorkerPool) -> int:
@@ -162,13 +157,13 @@ def test_close_leaves_no_process_and_no_descriptor(soon):
         with closing(WorkerPool(SETUP, workers=1)) as pool:
             pool.run([b"hang", b"exit", b"echo:x"], DEADLINE)
             worker = worker_of(pool)
-            assert runs(worker)
-        assert not runs(worker)
+            assert is_running(worker)
+        assert not is_running(worker)
     pool = WorkerPool(SETUP, workers=1)
     worker = worker_of(pool)
     del pool
     gc.collect()
-    assert soon(lambda: not runs(worker))
+    assert soon(lambda: not is_running(worker))
     assert len(os.listdir("/dev/fd")) <= before
 
 
@@ -176,7 +171,7 @@ def test_a_process_that_a_job_forked_dies_with_it(pool, tmp_path, soon):
     path = tmp_path / "pid"
     (result,) = pool.run([b"fork:" + os.fsencode(path)], DEADLINE)
     assert result.status == "timeout"
-    assert soon(lambda: not runs(int(path.read_text())))
+    assert soon(lambda: not is_running(int(path.read_text())))
 
 
 def test_a_worker_killed_from_outside_costs_no_job_its_answer(tmp_path, soon):
@@ -208,7 +203,7 @@ def test_a_fork_of_the_caller_starts_its_own(soon):
             other = int(stream.read())
         assert os.waitpid(child, 0)[1] == 0
         assert other != worker
-        assert soon(lambda: not runs(other))  # though the child closed nothing
+        assert soon(lambda: not is_running(other))  # though the child closed nothing
         assert worker_of(pool) == worker
 
 
@@ -255,17 +250,17 @@ def test_no_worker_outlives_its_caller(soon):
         [*command, "leave"], capture_output=True, text=True, env=environment, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert soon(lambda: not runs(int(done.stdout)))
+    assert soon(lambda: not is_running(int(done.stdout)))
     with subprocess.Popen(
         [*command, "hang"], stdout=subprocess.PIPE, text=True, env=environment
     ) as caller:
         assert caller.stdout is not None
         survivor, worker = [int(part) for part in caller.stdout.readline().split()]
         try:
-            assert runs(worker)
+            assert is_running(worker)
             caller.kill()
             caller.wait()
-            assert soon(lambda: not runs(worker))
-            assert runs(survivor)
+            assert soon(lambda: not is_running(worker))
+            assert is_running(survivor)
         finally:
             os.kill(survivor, signal.SIGKILL)

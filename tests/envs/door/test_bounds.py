@@ -153,7 +153,6 @@ time.sleep(300)
 """
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks into /proc")
 def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs():
     with subprocess.Popen(
         [sys.executable, "-c", GUARDED], stdout=subprocess.PIPE, text=True

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes import is_running
 
 import flowzoo
 from flowzoo.errors import UsageError
@@ -47,12 +48,6 @@ def ask(sandbox: Sandbox, word: object) -> str:
 def lines(path: Path) -> int:
     """Number of programs that have left a note."""
     return path.read_text().count("\n") if path.exists() else 0
-
-
-def runs(pid: int) -> bool:
-    """True if the process exists and is no zombie."""
-    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
 
 
 async def test_1000_concurrent_requests_keep_order_and_lose_none(sandbox):
@@ -142,7 +137,7 @@ def test_close_leaves_no_process_descriptor_or_thread():
             sandbox.run_sync([SLOW] * 4, [echo("a")] * 4)
             ask_pids += sandbox.box_pids()
     assert len(ask_pids) == 6
-    assert not any(map(runs, ask_pids))
+    assert not any(map(is_running, ask_pids))
     gc.collect()
     assert set(os.listdir("/proc/self/fd")) <= before
 
@@ -167,7 +162,7 @@ def test_a_forgotten_sandbox_ends_with_its_last_reference(soon):
     [pid] = sandbox.box_pids()
     del sandbox
     gc.collect()
-    assert soon(lambda: not runs(pid))
+    assert soon(lambda: not is_running(pid))
 
 
 def _in_fork(sandbox: Sandbox, answers: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]
@@ -187,7 +182,7 @@ def test_a_fork_starts_boxes_of_its_own(sandbox):
     assert child.exitcode == 0
     assert word == "child"
     assert not set(pids) & set(child_pids)
-    assert not any(map(runs, child_pids))
+    assert not any(map(is_running, child_pids))
     assert ask(sandbox, "again") == "again"
     assert sandbox.box_pids() == pids
 
@@ -213,12 +208,12 @@ def test_boxes_end_with_the_process_even_if_it_is_killed(soon):
         ) as process:
             assert process.stdout is not None
             pid = int(process.stdout.readline())
-            assert runs(pid)
+            assert is_running(pid)
             if end == "kill":
                 process.kill()
             process.communicate()
             assert process.returncode == (0 if end == "exit" else -9)
-        assert soon(lambda pid=pid: not runs(pid))
+        assert soon(lambda pid=pid: not is_running(pid))
 
 
 def test_one_shared_sandbox_per_settings():
