@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter
-from gguf.quants import dequantize, quantize
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.utils import logging
 
@@ -20,6 +18,9 @@ from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.model_files import SOURCE_FILE, model_source
 from flowzoo.agents.specs import check_spec
 from flowzoo.errors import UsageError
+
+# They are of one process, which imports gguf when it comes to them: that takes seconds.
+pytestmark = pytest.mark.xdist_group("gguf")
 
 WIDTH, HEADS, INNER, CONTEXT = 64, 2, 128, 256
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -50,6 +51,9 @@ def tensors(tied: bool) -> dict[str, np.ndarray]:
 
 def write(path: Path, *, tied: bool = True, eos: int = 2, **changes: Any) -> Path:
     """A GGUF file whose end token is not the one that transformers takes by default."""
+    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.quants import quantize
+
     writer = GGUFWriter(path, "llama")
     writer.add_name("Tiny")
     writer.add_license("apache-2.0")
@@ -96,6 +100,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_weights_tokens_and_template_are_those_of_the_file(tmp_path, tied):
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize, quantize
+
     path = write(tmp_path / "tiny.gguf", tied=tied)
     model, tokenizer = load_model(str(path), "float32")
     for name, values in tensors(tied).items():
