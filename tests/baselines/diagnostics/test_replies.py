@@ -52,24 +52,18 @@ def test_few_calls_say_nothing_of_a_form():
     assert lost_form(evaluations([1.0, 0.0], calls=10), "solver", 1) is None
 
 
-@pytest.mark.parametrize(
-    "reply",
-    ["0" * 60, "\ud800" * 60, "I think " * 12, "x" + "ab\n" * 30, "2*2=4. " * 10 + "\\boxed{4}"],
-)
-def test_loops_are_seen(reply):
-    assert is_looping(reply)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "", "4", "ha ha ha", "7*8=56. 56-51=5. \\boxed{5}",
-        "First 12 bags, then 12 rolls, then 12 more: 12 + 12 + 12 = 36, so the answer is 36.",
-        "-" * 40 + " a table of three rows and no more than that, read from left to right",
-    ],
+LOOPS = ("0" * 60, "\ud800" * 60, "I think " * 12, "x" + "ab\n" * 30,
+         "2*2=4. " * 10 + "\\boxed{4}")  # fmt: skip
+SOUND = (
+    "", "4", "ha ha ha", "7*8=56. 56-51=5. \\boxed{5}",
+    "First 12 bags, then 12 rolls, then 12 more: 12 + 12 + 12 = 36, so the answer is 36.",
+    "-" * 40 + " a table of three rows and no more than that, read from left to right",
 )  # fmt: skip
-def test_sound_replies_are_no_loops(reply):
-    assert not is_looping(reply)
+
+
+@pytest.mark.parametrize("reply", [*LOOPS, *SOUND])
+def test_loops_are_seen(reply):
+    assert is_looping(reply) == (reply in LOOPS)
 
 
 def test_a_role_that_began_to_loop_is_called():

@@ -187,26 +187,26 @@ def test_tree_sampling_continues_copies_of_a_program():
     assert len(batch.rows) == 12
 
 
+def answers_in_turn(workflow: OpenAIProgram, count: int) -> list[str | None]:
+    """Answers of episodes that are moved one after the other."""
+    episodes = [Episode(workflow, workflow.task.problem(n), "e") for n in range(count)]
+    for _ in range(2):
+        for episode in episodes:
+            advance(episode)
+            episode.reply(episode.waiting[0].agent, "\\boxed{7}")
+    return [advance(episode) or episode.finished().answer for episode in episodes]
+
+
 def test_more_episodes_than_programs_that_may_run():
     few = replace(REVIEWED, most_open=2)
     assert records(few) == records(REVIEWED)
-    episodes = [Episode(few, few.task.problem(n), "e") for n in range(5)]
-    for _ in range(2):
-        for episode in episodes:  # each ends the run that another waits for
-            advance(episode)
-            episode.reply(episode.waiting[0].agent, "\\boxed{7}")
-    assert [advance(episode) or episode.finished().answer for episode in episodes] == ["7"] * 5
+    assert answers_in_turn(few, 5) == ["7"] * 5  # each ends the run that another waits for
 
 
 def test_a_run_that_waits_goes_on_where_there_is_room_for_it():
     # Of a program that is not repeatable an ended run is an error.
     once = replace(REVIEWED, most_open=12, repeatable=False)
-    episodes = [Episode(once, once.task.problem(n), "e") for n in range(12)]
-    for _ in range(2):
-        for episode in episodes:
-            advance(episode)
-            episode.reply(episode.waiting[0].agent, "\\boxed{7}")
-    assert [advance(episode) or episode.finished().answer for episode in episodes] == ["7"] * 12
+    assert answers_in_turn(once, 12) == ["7"] * 12
 
 
 COMMAND = """
