@@ -17,8 +17,8 @@ def test_a_killed_evaluation_goes_on_and_equals_one_that_was_not_killed(number, 
 
 
 def test_killed_training_goes_on_and_equals_one_that_was_not_killed(tmp_path):
-    row = play_killed(lines_of(tmp_path)[3], tmp_path, 2, random.Random(0))
-    assert row["kills"] == 2
+    row = play_killed(lines_of(tmp_path)[3], tmp_path, 1, random.Random(0))
+    assert row["kills"] == 1
     assert (row["differing"], row["orphans"]) == ([], [])
 
 
