@@ -59,6 +59,8 @@ PARALLEL := $(PYTEST) -n $(WORKERS) --dist loadgroup
 # vLLM sets things for its whole process (threads, compilation), so its tests run apart; those of a
 # file share engines.
 OF_VLLM = $(PYTEST) -n 1 --dist loadfile $$(grep -rl --include='test_*.py' 'mark.vllm' tests)
+# Files of vLLM's tests alone: importing them takes each process seconds.
+BUT_VLLM = $(PARALLEL) $$(grep -rl --include='test_*.py' '^pytestmark = .*mark.vllm' tests | sed 's/^/--ignore=/')
 HAS_VLLM := $(BIN)/python -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("vllm"))'
 NO_VLLM := echo "vLLM is not installed, its smoke test did not run (make env-vllm: 2.2 GB)"
 # tests(others, of vLLM): a selection of each, the second beside the first.
@@ -69,7 +71,7 @@ if $(HAS_VLLM); then \
   $(OF_VLLM) -m $(2) >$$said 2>&1 & \
 else $(NO_VLLM) >$$said & fi; vllm=$$!; \
 trap "kill $$vllm 2>/dev/null || true; rm -f $$said" EXIT; \
-$(PARALLEL) -m $(1) || failed=1; \
+$(BUT_VLLM) -m $(1) || failed=1; \
 wait $$vllm || failed=1; \
 cat $$said; exit $$failed
 endef

@@ -1,17 +1,20 @@
 """Agent programs of the tests, which speak to the door without a client library, and their play."""
 
-from __future__ import annotations
-
 import http.client
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 from flowzoo.envs import Episode, Workflow
+from flowzoo.envs.door.run import ProgramRun
+from flowzoo.envs.door.server import door
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.external.program import OpenAIProgram
+from flowzoo.envs.testing import advance
 
 
 class Client:
@@ -59,6 +62,21 @@ def chat(model: str, text: str, **fields: Any) -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": text}], **fields}
 
 
+@contextmanager
+def raw_request(
+    base_url: str, key: str, body: bytes, length: int | None = None
+) -> Iterator[socket.socket]:
+    """A connection on which a request was sent, or with a larger `length` a part of it."""
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Length: {len(body) if length is None else length}\r\n\r\n"
+    )
+    address = urlsplit(base_url)
+    with socket.create_connection((str(address.hostname), address.port or 0)) as connection:
+        connection.sendall(head.encode() + body)
+        yield connection
+
+
 def reviewed(problem: str, base_url: str, key: str) -> str:
     """One agent after the other."""
     client = Client(base_url, key)
@@ -83,6 +101,20 @@ def threaded(problem: str, base_url: str, key: str) -> str:
 
 REVIEWED = OpenAIProgram(reviewed, roles="writer,reviewer", at_once=1)
 DRAFTED = OpenAIProgram(drafted, roles={"writer": 2, "reviewer": 1}, at_once=2, settle=0.3)
+
+
+def start(workflow: OpenAIProgram) -> Episode:
+    """An episode whose program has asked."""
+    episode = Episode(workflow, workflow.task.problem(0), "e")
+    advance(episode)
+    return episode
+
+
+def start_run(workflow: OpenAIProgram) -> tuple[Episode, ProgramRun]:
+    """An episode whose program has asked, and its run."""
+    episode = start(workflow)
+    (run,) = [run for run in door().runs.values() if run.program == workflow.program]
+    return episode, run
 
 
 def play_together(*workflows: Workflow, reply: str = "\\boxed{1}") -> list[Episode]:

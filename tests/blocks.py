@@ -1,7 +1,5 @@
 """The fenced blocks of the documentation's pages, and their commands at a size for tests."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Help for tests of pages in a browser."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -55,3 +53,35 @@ def wait_for(browser: Any, script: str, *arguments: Any) -> Any:
 
 def text_of(browser: Any, css: str) -> str:
     return browser.execute_script("return document.querySelector(arguments[0]).textContent", css)
+
+
+def choose(browser: Any, label: str, value: str) -> None:
+    """Choose a value of the list with this label."""
+    browser.execute_script(
+        """const select = document.querySelector(`select[aria-label="${arguments[0]}"]`);
+        select.value = arguments[1]; select.dispatchEvent(new Event("change"));""", label, value,
+    )  # fmt: skip
+
+
+def page_width(browser: Any) -> int:
+    """Width of what can be scrolled to, in pixels."""
+    return browser.execute_script("return document.documentElement.scrollWidth")
+
+
+def check_policy(browser: Any) -> None:
+    """Foreign scripts, pictures and requests are blocked on the page that is open."""
+    blocked = browser.execute_async_script(
+        """const done = arguments[0], violated = [], url = "http://127.0.0.1:9/";
+        addEventListener("securitypolicyviolation", (event) => {
+          violated.push(event.effectiveDirective);
+          if (violated.length === 4) done(violated);
+        });
+        const script = document.createElement("script");
+        script.textContent = "window.hacked = 4";
+        document.body.append(script);
+        document.body.append(Object.assign(document.createElement("script"), { src: url }));
+        document.body.append(Object.assign(new Image(), { src: url }));
+        fetch(url).catch(() => {});"""
+    )
+    assert sorted(blocked) == ["connect-src", "img-src", "script-src-elem", "script-src-elem"]
+    assert browser.execute_script("return window.hacked") is None

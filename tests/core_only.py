@@ -11,8 +11,6 @@ the import is compared with that of three packages it cannot do without, in CPU 
 few fresh processes each.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from flowzoo.agents.policy import Completion, Policy, Request
+
 Answer = tuple[int, dict[str, str], Any]
 
 
@@ -94,3 +96,11 @@ def serving() -> Iterator[Endpoint]:
         yield server
     finally:
         server.die()
+
+
+async def generate(policy: Policy, *requests: Request) -> list[Completion]:
+    """Completions of a policy, which is closed then."""
+    try:
+        return await policy.generate(requests)
+    finally:
+        await policy.close()

@@ -8,8 +8,6 @@ type checkers see of it. Runs with the development environment, for its tools. E
 anything failed; the output says what.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

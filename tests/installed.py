@@ -8,8 +8,6 @@ or ends with one line that names an extra that is not among those given: never w
 `ROOT` has the pages. Exit status 1 and what failed on stderr.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -9,8 +9,6 @@ pass has `SURVIVED`, and the exit status is 1. Tests that need a Docker engine, 
 the data sets in `../shared` find them as they do in the checkout.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

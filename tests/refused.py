@@ -1,7 +1,5 @@
 """Tables of what is refused and what is said about it, in `refused.toml` beside the tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.tables import read_tables

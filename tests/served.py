@@ -1,7 +1,5 @@
 """A served workflow in this process, for tests."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence

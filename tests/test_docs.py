@@ -60,10 +60,7 @@ def play(page: Path, folder: Path, capsys: pytest.CaptureFixture[str], slow: boo
 
 @pytest.mark.parametrize(
     ("name", "slow"),
-    [
-        ("start", False),
-        *(pytest.param(name, True, marks=pytest.mark.full) for name in NAMES),
-    ],
+    [("start", False), *(pytest.param(name, True, marks=pytest.mark.full) for name in NAMES)],
 )
 def test_a_tutorial_runs_as_written(name, slow, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,3 @@
-import os
 import re
 import subprocess
 import sys
@@ -6,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from processes import run_python
 
 import flowzoo
 from flowzoo.envs import WORKFLOWS
@@ -14,18 +14,24 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def in_fresh_process(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+LIGHT = {
+    "import flowzoo": "torch vllm ray docker transformers sympy numba rich",
+    "import flowzoo.agents.specs, flowzoo.agents.openai.policy": "torch transformers httpx vllm",
+    "from flowzoo.agents import pocket; assert pocket.pocket_path().is_dir()": (
+        "torch transformers tokenizers"
+    ),
+    "from flowzoo.envs.tasks import make_task; task = make_task('math'); "
+    "task.grade_batch([task.problem(0)], ['1']); make_task('code', level=3).problem(0)": (
+        "torch sympy numba datasets docker pyarrow"
+    ),
+    "from flowzoo import cli; cli.main(['algorithms'])": "torch numba",
+}
 
 
-def test_import_loads_nothing_heavy():
-    names = ("torch", "vllm", "ray", "docker", "transformers", "sympy", "numba", "rich")
-    code = f"import sys, flowzoo; print(*[n for n in {names!r} if n in sys.modules])"
-    assert in_fresh_process(code).split() == []
+@pytest.mark.parametrize("code", LIGHT)
+def test_it_loads_nothing_heavy(code):
+    heavy = f"print([name for name in {LIGHT[code].split()} if name in sys.modules])"
+    assert run_python(f"import sys; {code}; {heavy}").splitlines()[-1] == "[]"
 
 
 def test_workflow_modules_are_lazy_attributes():
@@ -35,8 +41,7 @@ def test_workflow_modules_are_lazy_attributes():
         "    before = f'flowzoo.envs.{name}' in sys.modules\n"
         "    print(before, getattr(flowzoo, name).__name__)"
     )
-    output = in_fresh_process(code).splitlines()
-    assert output == [f"False flowzoo.envs.{name}" for name in WORKFLOWS]
+    assert run_python(code).splitlines() == [f"False flowzoo.envs.{name}" for name in WORKFLOWS]
 
 
 def test_dir_names_the_workflows_before_they_are_imported():

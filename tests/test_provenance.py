@@ -7,23 +7,15 @@ import flowzoo
 from flowzoo import provenance
 from flowzoo.provenance import REDACTED, describe_run, is_secret_name, redact, redact_command
 
+SECRET = ("api_key", "OPENAI_API_KEY", "HF_TOKEN", "token", "clientSecret", "Authorization",
+          "apiKey", "db-password", "aws_secret_access_key", "private_key")  # fmt: skip
+PLAIN = ("max_tokens", "eos_token", "pad_token", "api_key_env", "key", "tokens", "monkey", "keys",
+         "tokenizer", "secretary", "")  # fmt: skip
 
-@pytest.mark.parametrize(
-    "name",
-    ["api_key", "OPENAI_API_KEY", "HF_TOKEN", "token", "clientSecret", "Authorization", "apiKey",
-     "db-password", "aws_secret_access_key", "private_key"],
-)  # fmt: skip
+
+@pytest.mark.parametrize("name", [*SECRET, *PLAIN])
 def test_secret_names(name):
-    assert is_secret_name(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["max_tokens", "eos_token", "pad_token", "api_key_env", "key", "tokens", "monkey", "keys",
-     "tokenizer", "secretary", ""],
-)  # fmt: skip
-def test_plain_names(name):
-    assert not is_secret_name(name)
+    assert is_secret_name(name) == (name in SECRET)
 
 
 def test_redact_goes_into_nested_values_and_leaves_the_input_alone():
@@ -34,11 +26,7 @@ def test_redact_goes_into_nested_values_and_leaves_the_input_alone():
     }
     before = json.dumps(record)
     assert redact(record) == {
-        "policy": {
-            "api_key": REDACTED,
-            "max_tokens": 64,
-            "headers": [{"Authorization": REDACTED}],
-        },
+        "policy": {"api_key": REDACTED, "max_tokens": 64, "headers": [{"Authorization": REDACTED}]},
         "eos_token": "<|im_end|>",
         "steps": [1, 2.5, None],
     }

@@ -1,9 +1,6 @@
 """The rollout worker beside a TRL that moved what it needs."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,7 @@ from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
 
-def test_another_layout_of_trl_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_layout_of_trl_is_said(tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
         monkeypatch.delitem(sys.modules, name)
     package = tmp_path / "trl" / "experimental" / "async_grpo"

@@ -1,7 +1,5 @@
 """The table of engines, and the conformance checks: flowzoo's own pass, and faults are named."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,7 +22,7 @@ LOADED = load_model(MODEL, "float32")
 TRAITS = Transformers.traits
 
 
-def test_the_table_names_every_engine_by_its_class() -> None:
+def test_the_table_names_every_engine_by_its_class():
     for name in ENGINES:
         engine = find_engine(name)
         assert engine.name == name
@@ -34,20 +32,20 @@ def test_the_table_names_every_engine_by_its_class() -> None:
         find_engine("vlm")
 
 
-def test_a_class_is_named_by_its_place() -> None:
+def test_a_class_is_named_by_its_place():
     assert find_engine("flowzoo.agents.builtin_engines:VLLM").traits.gpu_transfer
     with pytest.raises(UsageError, match=r"must be a subclass of flowzoo.*\.Engine"):
         find_engine("pathlib:Path")
 
 
-def test_an_engine_that_only_plays_cannot_train(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_only_plays_cannot_train(monkeypatch):
     for traits in (EngineTraits(), EngineTraits(own_weights=False, returns_ids=False)):
         monkeypatch.setattr(Transformers, "traits", traits)
         with pytest.raises(UsageError, match="`engine` transformers only plays"):
             TrainConfig()
 
 
-def test_placement_decides_where_an_engine_computes() -> None:
+def test_placement_decides_where_an_engine_computes():
     apart = {
         (name, placement): find_engine(name).traits.apart(placement)
         for name in ENGINES
@@ -58,13 +56,13 @@ def test_placement_decides_where_an_engine_computes() -> None:
     }  # fmt: skip
 
 
-def test_transformers_conforms() -> None:
+def test_transformers_conforms():
     check_engine("transformers", MODEL, reference=module_log_probs(MODEL))
 
 
 @pytest.mark.vllm
 @pytest.mark.full
-def test_vllm_conforms() -> None:
+def test_vllm_conforms():
     check_engine("vllm", str(pocket_path("math")), reference=module_log_probs(str(pocket_path())))
 
 
@@ -90,7 +88,7 @@ FAULTS: dict[str, tuple[str, Callable[[list[Completion]], list[Completion]]]] = 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_a_policy_is_named(fault: str) -> None:
+def test_a_fault_of_a_policy_is_named(fault):
     message, spoil = FAULTS[fault]
 
     class Spoiled(TransformersPolicy):
@@ -113,7 +111,7 @@ REQUEST_FAULTS: dict[str, tuple[str, Callable[[Request], Request]]] = {
 
 
 @pytest.mark.parametrize("fault", REQUEST_FAULTS)
-def test_a_request_that_is_not_kept_is_named(fault: str) -> None:
+def test_a_request_that_is_not_kept_is_named(fault):
     message, spoil = REQUEST_FAULTS[fault]
 
     class Spoiled(TransformersPolicy):
@@ -124,6 +122,6 @@ def test_a_request_that_is_not_kept_is_named(fault: str) -> None:
         check_policy(lambda sampling: Spoiled(*LOADED, sampling=sampling), traits=TRAITS)
 
 
-def test_traits_are_compared_with_the_policy() -> None:
+def test_traits_are_compared_with_the_policy():
     with pytest.raises(AssertionError, match="`batching` static disagrees"):
         check_policy(lambda sampling: TransformersPolicy(*LOADED, sampling=sampling))

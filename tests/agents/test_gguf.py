@@ -1,7 +1,5 @@
 """Models in GGUF files: what the file states is what is loaded, and it is converted once."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
@@ -12,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter
-from gguf.quants import dequantize, quantize
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.utils import logging
 
@@ -22,6 +18,9 @@ from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.model_files import SOURCE_FILE, model_source
 from flowzoo.agents.specs import check_spec
 from flowzoo.errors import UsageError
+
+# They are of one process, which imports gguf when it comes to them: that takes seconds.
+pytestmark = pytest.mark.xdist_group("gguf")
 
 WIDTH, HEADS, INNER, CONTEXT = 64, 2, 128, 256
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -52,6 +51,9 @@ def tensors(tied: bool) -> dict[str, np.ndarray]:
 
 def write(path: Path, *, tied: bool = True, eos: int = 2, **changes: Any) -> Path:
     """A GGUF file whose end token is not the one that transformers takes by default."""
+    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.quants import quantize
+
     writer = GGUFWriter(path, "llama")
     writer.add_name("Tiny")
     writer.add_license("apache-2.0")
@@ -97,7 +99,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_weights_tokens_and_template_are_those_of_the_file(tmp_path: Path, tied: bool) -> None:
+def test_weights_tokens_and_template_are_those_of_the_file(tmp_path, tied):
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize, quantize
+
     path = write(tmp_path / "tiny.gguf", tied=tied)
     model, tokenizer = load_model(str(path), "float32")
     for name, values in tensors(tied).items():
@@ -127,9 +132,7 @@ def test_weights_tokens_and_template_are_those_of_the_file(tmp_path: Path, tied:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_bars_are_for_terminals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
-) -> None:
+def test_progress_bars_are_for_terminals(tmp_path, monkeypatch, terminal):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
@@ -140,7 +143,7 @@ def test_progress_bars_are_for_terminals(
     logging.disable_progress_bar()
 
 
-def test_the_reply_ends_where_the_file_says(tmp_path: Path) -> None:
+def test_the_reply_ends_where_the_file_says(tmp_path):
     path = write(tmp_path / "tiny.gguf")
     policy = TransformersPolicy.from_pretrained(path, sampling=Sampling(max_tokens=200))
     request = Request(("a",), "generator_0", "generator", ({"role": "user", "content": "Hi"},))
@@ -150,7 +153,7 @@ def test_the_reply_ends_where_the_file_says(tmp_path: Path) -> None:
     assert (completion.finish == "stop") == (ids[-1] == 2)
 
 
-def test_a_file_is_converted_once_and_a_torn_conversion_again(tmp_path: Path, cache: Path) -> None:
+def test_a_file_is_converted_once_and_a_torn_conversion_again(tmp_path, cache):
     path = write(tmp_path / "tiny.gguf")
     folder = Path(model_source(path))
     assert folder.is_relative_to(cache / "gguf")
@@ -166,7 +169,7 @@ def test_a_file_is_converted_once_and_a_torn_conversion_again(tmp_path: Path, ca
     assert Path(model_source(write(path, eos=0))) != folder, "another file under the same name"
 
 
-def test_what_is_not_gguf_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_what_is_not_gguf_is_refused_before_anything_is_loaded(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read the GGUF file .*No such file"):
         check_spec(f"hf:{tmp_path / 'none.gguf'}", "math")
     (tmp_path / "text.gguf").write_text("GGML of old")
@@ -174,7 +177,7 @@ def test_what_is_not_gguf_is_refused_before_anything_is_loaded(tmp_path: Path) -
         check_spec(f"vllm:{tmp_path / 'text.gguf'}", "math")
 
 
-def test_a_damaged_file_leaves_nothing_behind(tmp_path: Path, cache: Path) -> None:
+def test_a_damaged_file_leaves_nothing_behind(tmp_path, cache):
     path = write(tmp_path / "tiny.gguf")
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(UsageError, match="is damaged"):
@@ -182,6 +185,6 @@ def test_a_damaged_file_leaves_nothing_behind(tmp_path: Path, cache: Path) -> No
     assert list((cache / "gguf").iterdir()) == []
 
 
-def test_a_shape_that_the_weights_do_not_have_is_refused(tmp_path: Path) -> None:
+def test_a_shape_that_the_weights_do_not_have_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"by its metadata model.embed_tokens.weight"):
         model_source(write(tmp_path / "tiny.gguf", width=WIDTH * 2))

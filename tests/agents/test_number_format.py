@@ -1,7 +1,5 @@
 """The number format that `auto` comes to."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -30,12 +28,12 @@ def folder(root: Path, **shape: object) -> str:
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the flags are Linux's")
-def test_a_cpu_has_bfloat16_if_its_flags_say_so() -> None:
+def test_a_cpu_has_bfloat16_if_its_flags_say_so():
     args = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     assert has_bfloat16("cpu") is bool(args & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
-def test_auto_follows_size_and_hardware(tmp_path: Path) -> None:
+def test_auto_follows_size_and_hardware(tmp_path):
     wide = {"hidden_size": 1024, "num_hidden_layers": 1, "layer_types": ["full_attention"]}
     below = folder(tmp_path / "below", vocab_size=48_000, **wide)
     above = folder(tmp_path / "above", vocab_size=49_000, **wide)
@@ -59,7 +57,7 @@ def test_auto_follows_size_and_hardware(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
-def test_pocket_models_stay_in_float32(engine: str) -> None:
+def test_pocket_models_stay_in_float32(engine):
     for spec in ("pocket", "pocket:xs", f"hf:{pocket_path()}", f"vllm:{pocket_path('code')}"):
         named = named_model(spec, "math", engine)
         assert named is not None
@@ -72,7 +70,7 @@ def test_pocket_models_stay_in_float32(engine: str) -> None:
         assert named.dtype("auto") is None, "a server has its own"
 
 
-async def test_a_policy_says_its_number_format(tmp_path: Path) -> None:
+async def test_a_policy_says_its_number_format(tmp_path):
     shutil.copytree(pocket_path("math", "xs"), tmp_path / "copy")
     workflow = make_workflow("single", "math")
     for dtype, weights in (("float32", "float32"), ("bfloat16", "bfloat16"), ("int8", "float32")):

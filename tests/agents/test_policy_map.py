@@ -1,31 +1,18 @@
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
+from policies import Replies
 
-from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.errors import UsageError
 
 ROLES = {"generator": 3, "aggregator": 1}
 
 
-class Echo:
-    batching: Batching = "stream"
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        return [Completion(self.name) for _ in requests]
-
-    async def close(self) -> None:
-        return None
+def echo(name: str) -> Replies:
+    return Replies(name=name)
 
 
-def test_shared_gives_every_role_the_one_policy() -> None:
-    policy = Echo("p")
+def test_shared_gives_every_role_the_one_policy():
+    policy = echo("p")
     policy_map = PolicyMap.shared(policy, ROLES)
     policy_map.check(ROLES)
     assert all(
@@ -34,8 +21,8 @@ def test_shared_gives_every_role_the_one_policy() -> None:
     assert policy_map.policies == {"p": policy}
 
 
-def test_an_agents_entry_wins_over_its_roles() -> None:
-    first_item, two, three = Echo("one"), Echo("two"), Echo("three")
+def test_an_agents_entry_wins_over_its_roles():
+    first_item, two, three = echo("one"), echo("two"), echo("three")
     policy_map = PolicyMap({"generator": two, "generator_1": first_item, "aggregator": three})
     policy_map.check(ROLES)
     results = [policy_map.policy(f"generator_{slot}").name for slot in range(3)]
@@ -44,8 +31,8 @@ def test_an_agents_entry_wins_over_its_roles() -> None:
     assert policy_map.entries == {"generator": "two", "generator_1": "one", "aggregator": "three"}
 
 
-def test_agents_alone_can_cover_a_role() -> None:
-    policy = Echo("p")
+def test_agents_alone_can_cover_a_role():
+    policy = echo("p")
     policy_map = PolicyMap(
         {f"generator_{slot}": policy for slot in range(3)} | {"aggregator": policy}
     )
@@ -55,24 +42,24 @@ def test_agents_alone_can_cover_a_role() -> None:
         partly.check(ROLES)
 
 
-def test_a_missing_role_is_named_with_the_valid_ones() -> None:
-    policy_map = PolicyMap({"generator": Echo("p")})
+def test_a_missing_role_is_named_with_the_valid_ones():
+    policy_map = PolicyMap({"generator": echo("p")})
     with pytest.raises(UsageError, match=r"aggregator .*roles are generator, aggregator"):
         policy_map.check(ROLES)
     with pytest.raises(UsageError, match="unknown role or agent 'aggregator_0'"):
         policy_map.policy("aggregator_0")
 
 
-def test_an_unknown_role_gets_near_matches() -> None:
-    policy_map = PolicyMap({"generater": Echo("p"), "aggregator": Echo("q")})
+def test_an_unknown_role_gets_near_matches():
+    policy_map = PolicyMap({"generater": echo("p"), "aggregator": echo("q")})
     with pytest.raises(UsageError, match="Did you mean 'generator'"):
         policy_map.check(ROLES)
     with pytest.raises(UsageError, match="unknown role or agent 'generator_3'"):
-        PolicyMap.shared(Echo("p"), [*ROLES, "generator_3"]).check(ROLES)
+        PolicyMap.shared(echo("p"), [*ROLES, "generator_3"]).check(ROLES)
 
 
-def test_from_map_takes_names_and_explains_unknown_ones() -> None:
-    policies = {"big": Echo("big"), "small": Echo("small"), "spare": Echo("spare")}
+def test_from_map_takes_names_and_explains_unknown_ones():
+    policies = {"big": echo("big"), "small": echo("small"), "spare": echo("spare")}
     policy_map = PolicyMap.from_map({"generator": "small", "aggregator": "big"}, policies)
     assert policy_map.policy("generator_1") is policies["small"]
     assert list(policy_map.policies) == ["big", "small"]
@@ -80,17 +67,17 @@ def test_from_map_takes_names_and_explains_unknown_ones() -> None:
         PolicyMap.from_map({"generator": "smal"}, policies)
 
 
-def test_wrong_entries_are_refused() -> None:
+def test_wrong_entries_are_refused():
     with pytest.raises(UsageError, match="two different policies are named 'p'"):
-        PolicyMap({"generator": Echo("p"), "aggregator": Echo("p")})
+        PolicyMap({"generator": echo("p"), "aggregator": echo("p")})
     with pytest.raises(UsageError, match="at least one entry"):
         PolicyMap({})
     with pytest.raises(UsageError, match=r"must be a policy .*got str"):
         PolicyMap({"generator": "p"})  # type: ignore[dict-item]
 
 
-def test_a_judge_is_apart_from_a_role_that_is_named_so() -> None:
-    policy, judge = Echo("p"), Echo("j")
+def test_a_judge_is_apart_from_a_role_that_is_named_so():
+    policy, judge = echo("p"), echo("j")
     roles = {"judge": 1, "solver": 1}
     plain = PolicyMap({"solver": policy, "judge": policy})
     plain.check(roles)

@@ -1,9 +1,6 @@
 """Held-out sets and the training stream."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -12,19 +9,19 @@ from flowzoo.envs.tasks import make_task
 from flowzoo.errors import UsageError
 
 
-def test_held_out_problems_are_distinct_and_begin_at_the_first() -> None:
+def test_held_out_problems_are_distinct_and_begin_at_the_first():
     task = make_task("math")
     problems = distinct_problems(task, "validation", 500)
     assert len({problem.text for problem in problems}) == 500
     assert problems[0] == task.problem(0, "validation")
 
 
-def test_all_of_a_generator_is_refused() -> None:
+def test_all_of_a_generator_is_refused():
     with pytest.raises(UsageError, match="has no end"):
         distinct_problems(make_task("math"), "validation", None)
 
 
-def test_more_than_there_are_is_refused(tmp_path: Path) -> None:
+def test_more_than_there_are_is_refused(tmp_path):
     path = tmp_path / "two.jsonl"
     path.write_text('{"question": "1+1?", "answer": "#### 2"}\n' * 2)
     task = make_task("math", data=str(path))
@@ -33,7 +30,7 @@ def test_more_than_there_are_is_refused(tmp_path: Path) -> None:
         distinct_problems(task, "all", 2)
 
 
-def test_a_finite_stream_covers_every_problem_once_an_epoch_in_new_orders() -> None:
+def test_a_finite_stream_covers_every_problem_once_an_epoch_in_new_orders():
     indices = indices_from(10, seed=3, first=0, count=40)
     for start in (0, 10, 20, 30):
         assert Counter(indices[start : start + 10]) == Counter(range(10))
@@ -42,7 +39,7 @@ def test_a_finite_stream_covers_every_problem_once_an_epoch_in_new_orders() -> N
     assert indices[4:12] == indices_from(10, seed=3, first=4, count=8)
 
 
-def test_an_endless_stream_is_a_function_of_seed_and_position() -> None:
+def test_an_endless_stream_is_a_function_of_seed_and_position():
     first = indices_from(None, seed=0, first=0, count=32)
     assert first == indices_from(None, seed=0, first=0, count=32)
     assert not set(first) & set(indices_from(None, seed=0, first=32, count=32))

@@ -1,7 +1,5 @@
 """The prompts that suit a model."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ def folder(path: Path, context: int | None = None) -> str:
     return str(path)
 
 
-def test_pocket_models_have_the_texts_they_were_made_on(tmp_path: Path) -> None:
+def test_pocket_models_have_the_texts_they_were_made_on(tmp_path):
     real = folder(tmp_path / "real", 8192)
     assert usual_style([]) == SHORT
     for source in ("pocket", "pocket:math", "scripted:0.5", "human"):
@@ -31,7 +29,7 @@ def test_pocket_models_have_the_texts_they_were_made_on(tmp_path: Path) -> None:
     assert usual_style([folder(tmp_path / "small", 512)]) == SHORT
 
 
-def test_a_trained_model_keeps_the_prompts_of_its_run(tmp_path: Path) -> None:
+def test_a_trained_model_keeps_the_prompts_of_its_run(tmp_path):
     settings = {"settings": {"prompts": "full", "examples": 0}}
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text(json.dumps(settings))
@@ -44,7 +42,7 @@ def test_a_trained_model_keeps_the_prompts_of_its_run(tmp_path: Path) -> None:
     assert usual_style([exported]) == FULL
 
 
-def test_what_is_asked_for_counts(tmp_path: Path) -> None:
+def test_what_is_asked_for_counts(tmp_path):
     make = partial(make_workflow, "voting", "math")
     real = folder(tmp_path / "real", 8192)
     workflow, style = make_styled(make, {}, [real])
@@ -57,7 +55,7 @@ def test_what_is_asked_for_counts(tmp_path: Path) -> None:
     assert make_styled(make, {"preset": "paper"}, [real])[1] == SHORT
 
 
-def test_a_task_without_examples_goes_without(tmp_path: Path) -> None:
+def test_a_task_without_examples_goes_without(tmp_path):
     file = tmp_path / "boards.jsonl"
     row = "P" + "." * 8 + "G"
     file.write_text(json.dumps({"board": "\n".join([row, *["." * 10] * 9])}) + "\n")

@@ -1,9 +1,6 @@
 """Reply budgets: by the task, bounded by the model, the same in training and evaluation."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +26,11 @@ REAL = ModelTraits(1e9)
         ([ModelTraits(1e9, context=1)], [None], (1, "the model")),
     ],
 )
-def test_the_task_asks_and_the_model_bounds(
-    models: list[ModelTraits], switches: list[bool | None], budget: tuple[int, str]
-) -> None:
+def test_the_task_asks_and_the_model_bounds(models, switches, budget):
     assert reply_budget(models, switches, 512, 64) == budget
 
 
-def test_what_tasks_ask_for(tmp_path: Path) -> None:
+def test_what_tasks_ask_for(tmp_path):
     def tokens(name: str, rows: list[dict[str, Any]] | None = None, **options: Any) -> int:
         if rows is not None:
             path = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}.jsonl"
@@ -63,13 +58,11 @@ def test_what_tasks_ask_for(tmp_path: Path) -> None:
         (PolicyOptions(max_tokens=77), 77),
     ],
 )
-def test_evaluations_without_a_model_of_their_own_keep_their_budget(
-    policies: PolicyOptions, tokens: int
-) -> None:
+def test_evaluations_without_a_model_of_their_own_keep_their_budget(policies, tokens):
     assert with_budget(make_workflow("voting"), policies).max_tokens == tokens
 
 
-def test_an_evaluation_that_goes_on_keeps_its_own() -> None:
+def test_an_evaluation_that_goes_on_keeps_its_own():
     results = with_budget(
         make_workflow("voting"), PolicyOptions(("hf:nowhere",)), {"max_tokens": 99}
     )

@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from flowzoo.baselines.stats import (
-    bootstrap,
-    ends_after,
-    halves,
-    item_drops,
-    peak_and_terminal,
-)
+from flowzoo.baselines.stats import bootstrap, ends_after, halves, item_drops, peak_and_terminal
 from studies.truth.simulation import course, simulate_seeds
 
 LAST = 3

@@ -6,8 +6,6 @@ which can be killed. The runs that a matrix starts are forks of the matrix, and 
 torchrun's launcher starts are forks of the launcher.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

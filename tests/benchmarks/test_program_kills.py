@@ -1,38 +1,28 @@
 """Evaluations of agent programs that are killed at random moments go on without a loss."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import pytest
 
-from benchmarks.program_kills import (
-    Run,
-    lines_of,
-    play_killed,
-    play_with_killed_programs,
-)
+from benchmarks.program_kills import Run, lines_of, play_killed, play_with_killed_programs
 
 pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_killed_evaluation_goes_on_and_equals_one_that_was_not_killed(
-    number: int, tmp_path: Path
-) -> None:
+def test_a_killed_evaluation_goes_on_and_equals_one_that_was_not_killed(number, tmp_path):
     row = play_killed(lines_of(tmp_path)[number], tmp_path, 2, random.Random(number))
     assert row["kills"] == 2
     assert (row["differing"], row["orphans"]) == ([], [])
 
 
-def test_killed_training_goes_on_and_equals_one_that_was_not_killed(tmp_path: Path) -> None:
-    row = play_killed(lines_of(tmp_path)[3], tmp_path, 2, random.Random(0))
-    assert row["kills"] == 2
+def test_killed_training_goes_on_and_equals_one_that_was_not_killed(tmp_path):
+    row = play_killed(lines_of(tmp_path)[3], tmp_path, 1, random.Random(0))
+    assert row["kills"] == 1
     assert (row["differing"], row["orphans"]) == ([], [])
 
 
-def test_a_killed_program_ends_its_own_episode_with_a_reason(tmp_path: Path) -> None:
+def test_a_killed_program_ends_its_own_episode_with_a_reason(tmp_path):
     line = lines_of(tmp_path)[1]
     row = play_with_killed_programs(line, tmp_path / "out", 3, random.Random(0))
     assert row["kills"] == 3
@@ -40,7 +30,7 @@ def test_a_killed_program_ends_its_own_episode_with_a_reason(tmp_path: Path) -> 
     assert (row["twice"], row["orphans"]) == (0, [])
 
 
-def test_programs_end_with_a_command_that_is_killed(tmp_path: Path) -> None:
+def test_programs_end_with_a_command_that_is_killed(tmp_path):
     line = lines_of(tmp_path)[1]
     line = line._replace(words=(*line.words[:2], "sleep 100", *line.words[3:]))
     run = Run(line, tmp_path / "out")

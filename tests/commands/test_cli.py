@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from processes import run_python
 
 import flowzoo
 from flowzoo import cli
@@ -36,9 +37,10 @@ def flowzoo_command(*args: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
-def test_version():
-    done = flowzoo_command("--version")
-    assert (done.returncode, done.stdout) == (0, f"flowzoo {flowzoo.__version__}\n")
+@pytest.mark.parametrize("module", ["flowzoo", "flowzoo.cli"])
+def test_version(module):
+    command = [sys.executable, "-m", module, "--version"]
+    assert subprocess.check_output(command, text=True) == f"flowzoo {flowzoo.__version__}\n"
 
 
 def test_the_name_is_enough_where_it_is_this_program(tmp_path, monkeypatch):
@@ -96,8 +98,7 @@ def test_help_loads_nothing_heavy(name):
         "print([n for n in ('torch', 'sympy', 'numba', 'transformers') if n in sys.modules])\n"
         "print([n for n in ('eval', 'sandbox', 'play') if f'flowzoo.commands.{n}' in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    heavy, commands = done.stdout.splitlines()[-2:]
+    heavy, commands = run_python(code).splitlines()[-2:]
     assert heavy == "[]"
     named = name.split()[0]
     assert commands == str([named] if named in ("eval", "sandbox") else [])
@@ -109,16 +110,30 @@ def test_a_line_that_cannot_be_read_is_status_2():
     assert "Traceback" not in done.stderr
 
 
-def test_an_error_of_the_user_is_one_line_on_stderr(monkeypatch, capsys):
+def doctor_that(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Status of a command that raises."""
+
     def fail(options):
-        raise UsageError("`n_votes` must be at least 1, got [red]; " + "long " * 40)
+        raise error
 
     monkeypatch.setattr(doctor, "run", fail)
-    assert cli.main(["doctor"]) == 2
+    return cli.main(["doctor"])
+
+
+def test_an_error_of_the_user_is_one_line_on_stderr(monkeypatch, capsys):
+    error = UsageError("`n_votes` must be at least 1, got [red]; " + "long " * 40)
+    assert doctor_that(error, monkeypatch) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: `n_votes` must be at least 1, got [red]; long")
     assert captured.err.count("\n") == 1
+
+
+def test_other_errors_keep_their_traceback_and_ctrl_c_is_status_130(monkeypatch, capsys):
+    with pytest.raises(RuntimeError, match="a defect"):
+        doctor_that(RuntimeError("a defect"), monkeypatch)
+    assert doctor_that(KeyboardInterrupt(), monkeypatch) == 130
+    assert capsys.readouterr().err == "\ninterrupted: nothing was saved\n"
 
 
 def test_a_full_disk_is_one_line_on_stderr(monkeypatch, capsys):
@@ -133,24 +148,6 @@ def test_a_full_disk_is_one_line_on_stderr(monkeypatch, capsys):
     assert line.startswith("error: ")
     assert "No space left on device. Free space there" in line
     assert line.count("\n") == 1
-
-
-def test_an_error_that_is_not_the_users_keeps_its_traceback(monkeypatch):
-    def fail(options):
-        raise RuntimeError("a defect")
-
-    monkeypatch.setattr(doctor, "run", fail)
-    with pytest.raises(RuntimeError, match="a defect"):
-        cli.main(["doctor"])
-
-
-def test_interruption_is_status_130(monkeypatch, capsys):
-    def fail(options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(doctor, "run", fail)
-    assert cli.main(["doctor"]) == 130
-    assert capsys.readouterr().err == "\ninterrupted: nothing was saved\n"
 
 
 SWALLOWS = """
@@ -292,10 +289,7 @@ def test_list_shows_every_name_whole(columns, capsys, monkeypatch):
     ("args", "expected"),
     [
         (["pocket"], {"generator": "pocket", "aggregator": "pocket"}),
-        (
-            ["pocket", "aggregator=scripted:1"],
-            {"generator": "pocket", "aggregator": "scripted:1"},
-        ),
+        (["pocket", "aggregator=scripted:1"], {"generator": "pocket", "aggregator": "scripted:1"}),
         (
             ["generator_1=pocket", "openai:m@http://h/v1?a=b"],
             {

@@ -1,12 +1,9 @@
 """`--program` in place of a workflow: eval, filter, play, settings of runs."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,9 +38,7 @@ def agent(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_function_and_a_command_are_evaluated_alike(
-    agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_function_and_a_command_are_evaluated_alike(agent, tmp_path, capsys):
     command = shlex.join([sys.executable, str(agent)])
     roles = "roles=writer:1,reviewer"
     programs = {f"{agent}:solve": ["at_once=1"], command: ["at_once=1", roles]}
@@ -66,7 +61,7 @@ def test_a_function_and_a_command_are_evaluated_alike(
     assert "other settings (functions)" in capsys.readouterr().err
 
 
-def test_other_commands_take_it_too(agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_commands_take_it_too(agent, capsys):
     program = ["--program", f"{agent}:solve", "--options", "at_once=1"]
     assert main(["play", *program, "--policy", "scripted:1"]) == 0
     assert "reviewer_0" in capsys.readouterr().out
@@ -79,7 +74,7 @@ def test_other_commands_take_it_too(agent: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("config", [TrainConfig, SftConfig])
-def test_settings_of_a_run_name_it(config: Any, agent: Path) -> None:
+def test_settings_of_a_run_name_it(config, agent):
     named = {"program": f"{agent}:solve", "options": ("at_once=1",)}
     settings = config(**named, **({"source": ("x",)} if config is SftConfig else {}))
     assert settings.workflow == "openai_program_v0"
@@ -110,15 +105,13 @@ def test_settings_of_a_run_name_it(config: Any, agent: Path) -> None:
         ),
     ],
 )
-def test_mistakes(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(line, message, capsys):
     assert main(shlex.split(line)) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.full
-def test_two_steps_of_training_with_a_policy_for_each_role(
-    agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_steps_of_training_with_a_policy_for_each_role(agent, tmp_path, capsys):
     out = tmp_path / "run"
     line = f"train --program {agent}:solve --sharing isolated --steps 2 --problems 2 --samples 2"
     line += f" --eval-problems 4 --max-tokens 8 --options at_once=1 level=1 --out {out}"
@@ -127,9 +120,7 @@ def test_two_steps_of_training_with_a_policy_for_each_role(
     assert main(["report", str(out)]) == 0
 
 
-def test_the_example_has_a_role_named_judge(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_has_a_role_named_judge(tmp_path, capsys):
     example = Path(__file__).parents[2] / "examples" / "openai_program.py"
     line = ["eval", "--program", f"{example}:solve", "--policy", "pocket", "--n", "4"]
     assert main([*line, "--out", str(tmp_path)]) == 0

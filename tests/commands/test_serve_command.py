@@ -1,7 +1,5 @@
 """`flowzoo serve` as a user types it, `curl`, and Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -20,6 +18,7 @@ import openai
 import pytest
 from blocks import blocks_of, commands_of
 
+from flowzoo.agents.policy import Sampling
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
@@ -58,7 +57,10 @@ def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
     return process.returncode, messages.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],
+)
 def test_a_signal_lets_open_requests_finish(number, status):
     words = ["voting", "--temperature", "0", "--api-key", "key"]
     with served(*words) as (process, url, models):
@@ -84,43 +86,43 @@ def test_a_signal_lets_open_requests_finish(number, status):
         assert sum(chunk.choices[0].finish_reason == "stop" for chunk in replies) == 100
 
 
+@pytest.fixture(scope="module")
+def voting() -> Iterator[str]:
+    """The URL of a served workflow."""
+    with served("voting", "--temperature", "0") as (_, url, _):
+        yield url
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-def test_the_examples_of_the_page_run_as_written(capsys):
+def test_the_examples_of_the_page_run_as_written(voting, capsys):
     blocks = {block.language: block.text for block in blocks_of(PAGE) if block.text}
     lines = [block.text for block in blocks_of(PAGE) if block.language == ""]
     assert all(args[0] == "serve" for args in commands_of(blocks_of(PAGE)[0]))
-    with served("voting", "--temperature", "0") as (_, url, _):
-        curl = next(line for line in lines if line.startswith("curl"))
-        command = shlex.split(curl.replace("http://127.0.0.1:8000/v1", url))
-        done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-        assert done["choices"][0]["message"]["content"] == "18"
-        capsys.readouterr()
-        exec(blocks["python"].replace("http://127.0.0.1:8000/v1", url), {})
-        assert capsys.readouterr().out.strip() == blocks["output"].strip()
+    curl = next(line for line in lines if line.startswith("curl"))
+    command = shlex.split(curl.replace("http://127.0.0.1:8000/v1", voting))
+    done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert done["choices"][0]["message"]["content"] == "18"
+    capsys.readouterr()
+    exec(blocks["python"].replace("http://127.0.0.1:8000/v1", voting), {})
+    assert capsys.readouterr().out.strip() == blocks["output"].strip()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-def test_curl_gets_the_answer_of_a_rollout():
-    workflow = make_workflow("eval_opt")
-    policy = make_policy("pocket", oracle=workflow)
+def test_curl_gets_the_answer_of_a_rollout(voting):
+    workflow = make_workflow("voting")
+    policy = make_policy("pocket", oracle=workflow, sampling=Sampling(temperature=0.0))
     problem = workflow.task.problem(0, "validation")
-    with served("eval_opt", "--temperature", "0") as (process, url, _):
-        body = {"model": "eval_opt_v0", "messages": [{"role": "user", "content": problem.text}]}
-        command = ["curl", "-s", f"{url}/chat/completions", "-d", json.dumps(body)]
-        done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-        assert ended(process, signal.SIGINT)[0] == 130
-    from flowzoo.agents.policy import Sampling
-
-    policy.sampling = Sampling(temperature=0.0)  # type: ignore[attr-defined]
+    body = {"model": "voting_v0", "messages": [{"role": "user", "content": problem.text}]}
+    command = ["curl", "-s", f"{voting}/chat/completions", "-d", json.dumps(body)]
+    done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     policy_map = PolicyMap.shared(policy, workflow.role_counts())
     (record,) = Rollout(workflow, policy_map).run([EpisodeJob(problem)])
     assert done["choices"][0]["message"]["content"] == record.answer
 
 
-def test_a_port_that_is_taken_is_one_line(capsys):
-    with served("single") as (_, url, _):
-        port = url.rpartition(":")[2].removesuffix("/v1")
-        assert main(["serve", "single", "--port", port]) == 2
+def test_a_port_that_is_taken_is_one_line(voting, capsys):
+    port = voting.rpartition(":")[2].removesuffix("/v1")
+    assert main(["serve", "single", "--port", port]) == 2
     assert f"cannot listen on port {port} of 127.0.0.1" in capsys.readouterr().err
 
 
@@ -129,8 +131,7 @@ def test_a_trained_team_is_served_from_the_directory_of_its_run(tmp_path, monkey
     small = ["--steps", "1", "--problems", "2", "--samples", "2", "--eval-problems", "4"]
     for sharing in ("isolated", "shared"):
         words = ["train", "voting", "--sharing", sharing, "--out", f"runs/{sharing}", *small]
-        command = [sys.executable, "-m", "flowzoo.cli", *words]
-        subprocess.run(command, check=True, capture_output=True)
+        assert main(words) == 0
     last = Path("runs/isolated/checkpoints/step-00000001/policies")
     each = (f"generator=hf:{last}/generator", f"aggregator=hf:{last}/aggregator")
     together = f"hf:{Path('runs/shared/checkpoints/step-00000001/policies/shared')}"

@@ -1,7 +1,5 @@
 """Episodes, toy workflows and data files of the tests of environments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,18 +12,39 @@ from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.testing import advance
 
 
+def finish(episode: Episode, reply: Callable[[Any], str]) -> Episode:
+    """The episode at its end, every open turn answered with `reply(turn)`."""
+    advance(episode)
+    while not episode.done:
+        for turn in episode.waiting:
+            episode.reply(turn.agent, reply(turn))
+        advance(episode)
+    return episode
+
+
 def play_experts(
     workflow: Workflow, problem: Problem, skill: float = 1.0, seed: int = 0
 ) -> Episode:
     """A finished episode of scripted experts."""
-    episode, respond = Episode(workflow, problem, "e"), workflow.responder(problem, skill, seed)
-    advance(episode)
-    while not episode.done:
-        for turn in episode.waiting:
-            role = workflow.agents[turn.agent][0]
-            episode.reply(turn.agent, respond(role, turn.observe()))
-        advance(episode)
-    return episode
+    respond, agents = workflow.responder(problem, skill, seed), workflow.agents
+    return finish(
+        Episode(workflow, problem, "e"),
+        lambda turn: respond(agents[turn.agent][0], turn.observe()),
+    )
+
+
+def play_lists(workflow: Workflow, problem: Problem, replies: Mapping[str, list[str]]) -> Any:
+    """Record of an episode in which every agent gives its replies in order, and all of them."""
+    left = {agent: list(texts) for agent, texts in replies.items()}
+
+    def reply(turn: Any) -> str:
+        assert left.get(turn.agent), f"{turn.agent} was asked once more than expected"
+        return left[turn.agent].pop(0)
+
+    episode = finish(Episode(workflow, problem, "e"), reply)
+    unused = {agent: texts for agent, texts in left.items() if texts}
+    assert not unused, f"never asked for: {unused}"
+    return record(episode)
 
 
 def play_turns(workflow: Workflow, problem: Problem, *turns: Mapping[str, str]) -> Any:

@@ -1,7 +1,5 @@
 """Drawn boards, and `flowzoo play` of a task by its name."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

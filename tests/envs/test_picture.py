@@ -1,11 +1,9 @@
-from __future__ import annotations
-
-import subprocess
 import sys
 
 import gymnasium
 import numpy as np
 import pytest
+from processes import run_python
 
 import flowzoo  # noqa: F401 - registers the environments
 from flowzoo.envs import make_env
@@ -77,8 +75,7 @@ def test_pictures_are_offered_where_they_can_be_drawn(module):
         "            gymnasium.make('flowzoo/Voting-v0')):\n"
         "    print(*env.metadata['render_modes'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["human ansi"] * 3, done.stderr
+    assert run_python(code).splitlines() == ["human ansi"] * 3
     assert "rgb_array" in make_env("voting_v0").metadata["render_modes"]
 
 

@@ -1,9 +1,6 @@
 """Texts and system messages in words of the user's, and the chats that come of them."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ def first_chat(workflow: Workflow) -> list[dict[str, str]]:
     return Episode(workflow, workflow.task.problem(0)).asks[0].observe()
 
 
-def test_texts_are_taken_and_named_in_records() -> None:
+def test_texts_are_taken_and_named_in_records():
     plain = make_workflow("voting")
     changed = make_workflow("voting", texts=NEAR)
     assert changed.prompts["ballot"] == NEAR["ballot"]
@@ -36,7 +33,7 @@ def test_texts_are_taken_and_named_in_records() -> None:
     assert again.prompts_id == changed.prompts_id
 
 
-def test_the_instruction_is_the_tasks() -> None:
+def test_the_instruction_is_the_tasks():
     workflow = make_workflow("voting", texts={"instruction": "Box it."})
     assert first_chat(workflow)[0]["content"].endswith("\nBox it.")
     assert make_workflow("voting").task.instruction != "Box it."
@@ -44,7 +41,7 @@ def test_the_instruction_is_the_tasks() -> None:
         make_workflow("writing_pair", texts={"instruction": "Be brief."})
 
 
-def test_system_messages_go_to_their_role() -> None:
+def test_system_messages_go_to_their_role():
     workflow = make_workflow("voting", system=("generator=You are careful.",))
     first, second = first_chat(workflow)
     assert first == {"role": "system", "content": "You are careful."}
@@ -53,12 +50,12 @@ def test_system_messages_go_to_their_role() -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), TABLES["mistakes"])
-def test_mistakes_are_one_line(options: dict[str, object], message: str) -> None:
+def test_mistakes_are_one_line(options, message):
     with pytest.raises(UsageError, match=message):
         make_workflow("voting", **options)
 
 
-def test_a_file_gives_all_three(tmp_path: Path) -> None:
+def test_a_file_gives_all_three(tmp_path):
     file = tmp_path / "prompts.toml"
     file.write_text(
         "instruction = 'Box it: \\boxed{}.'\n[prompts]\n"
@@ -77,7 +74,7 @@ def test_a_file_gives_all_three(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_every_text_can_replace_itself_and_full_texts_fit(name: str) -> None:
+def test_every_text_can_replace_itself_and_full_texts_fit(name):
     kind = type(make_workflow(name))
     again = make_workflow(name, texts=dict(kind.prompts))
     assert again.prompts == kind.prompts

@@ -1,7 +1,5 @@
 """Fixtures shared by the tests of the rewards."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from types import FrameType

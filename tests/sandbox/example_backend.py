@@ -3,8 +3,6 @@
 Here the command is `nice`; `bwrap`, `firejail` or a client of a cluster would be used alike.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Verdicts on single programs, for the tests of the sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from flowzoo.sandbox import Limits, Program, Sandbox, StdinTest, Test, Verdict

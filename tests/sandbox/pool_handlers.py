@@ -1,7 +1,5 @@
 """Handlers for the tests of the pool, imported by name; a job is `word` or `word:rest`."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

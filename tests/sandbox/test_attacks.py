@@ -1,7 +1,5 @@
 """The attack suite on every backend this machine can run, and tests of the suite itself."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
@@ -11,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,7 +139,7 @@ def category_params() -> list[Any]:
 
 
 @pytest.mark.parametrize("category", category_params())
-def test_every_promise_of_the_tier_holds(findings: list[ProbeResult], category: str) -> None:
+def test_every_promise_of_the_tier_holds(findings, category):
     names = {probe.name for probe in PROBES if probe.category == category}
     assert {finding.name for finding in findings if finding.category == category} == names
     shown = [finding for finding in findings if finding.category in (category, "load")]
@@ -165,7 +162,7 @@ def test_the_suite_finds_what_nothing_stops():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="some controls need root to reach their aim")
 @pytest.mark.parametrize("probe", CONTROLLED, ids=lambda probe: probe.name)
-def test_a_controlled_probe_leaks_outside_of_any_box(probe: AttackProbe, tmp_path: Path):
+def test_a_controlled_probe_leaks_outside_of_any_box(probe, tmp_path):
     # With the rights of the caller: such probes reach throw-away canaries, or have no effect.
     path = tmp_path / "probe.py"
     with Canaries() as canaries:

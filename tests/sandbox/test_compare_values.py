@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 from collections import deque
 from decimal import Decimal

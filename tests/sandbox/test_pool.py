@@ -1,19 +1,18 @@
 """The worker pool: every end of a job, the jobs around it, and no process that stays behind."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from processes import is_running
 
 import flowzoo
 from flowzoo.errors import UsageError
@@ -40,12 +39,6 @@ def _handlers_importable() -> Iterator[None]:
 def pool(_handlers_importable: None) -> Iterator[WorkerPool]:
     with closing(WorkerPool(SETUP, workers=2, memory_bytes=2**28)) as pool:
         yield pool
-
-
-def runs(pid: int) -> bool:
-    """True if the process exists and is not a zombie."""
-    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
 
 
 def worker_of(pool: WorkerPool) -> int:
@@ -79,9 +72,7 @@ def worker_of(pool: WorkerPool) -> int:
         (b"no such word", "crashed"),
     ],
 )
-def test_a_bad_job_gets_its_status_and_the_others_their_answers(
-    pool: WorkerPool, job: bytes, status: str
-) -> None:
+def test_a_bad_job_gets_its_status_and_the_others_their_answers(pool, job, status):
     others = [b"echo:%d" % number for number in range(4)]
     deadline = DEADLINE if status == "timeout" else PATIENT
     with ThreadPoolExecutor() as threads:
@@ -92,17 +83,17 @@ def test_a_bad_job_gets_its_status_and_the_others_their_answers(
     assert [b"echo:" + result.value for result in results] == others * 2
 
 
-def test_the_exception_is_the_value(pool: WorkerPool) -> None:
+def test_the_exception_is_the_value(pool):
     assert pool.run([b"raise"], PATIENT)[0].value == b"ValueError: the wrong kind of grin"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports processor time")
-def test_time_without_a_processor_counts_a_tenth(pool: WorkerPool) -> None:
+def test_time_without_a_processor_counts_a_tenth(pool):
     assert pool.run([b"sleep:%f" % (2 * DEADLINE)], DEADLINE)[0].status == "ok"
     assert pool.run([b"sleep:%f" % (2 * MOST_WALL * 0.05)], 0.05)[0].status == "timeout"
 
 
-def test_threads_share_a_pool_and_results_keep_their_order(pool: WorkerPool) -> None:
+def test_threads_share_a_pool_and_results_keep_their_order(pool):
     batches = [[b"echo:%d %d" % (row, number) for number in range(40)] for row in range(6)]
     batches[0].insert(7, b"echo:" + bytes(range(256)) * 20_000)
     with ThreadPoolExecutor(6) as threads:
@@ -110,9 +101,7 @@ def test_threads_share_a_pool_and_results_keep_their_order(pool: WorkerPool) -> 
     assert [[b"echo:" + result.value for result in results] for results in answers] == batches
 
 
-def test_a_worker_sees_no_secret_its_noise_goes_nowhere_and_hashes_repeat(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_worker_sees_no_secret_its_noise_goes_nowhere_and_hashes_repeat(monkeypatch, capfd):
     monkeypatch.setenv("SOME_TOKEN", "secret")
     hashes = set()
     for _ in range(2):
@@ -135,14 +124,14 @@ def test_a_worker_sees_no_secret_its_noise_goes_nowhere_and_hashes_repeat(
         ("pool_handlers:setup_that_exits", "the process died"),
     ],
 )
-def test_a_setup_that_fails_raises_each_time(setup: str, message: str) -> None:
+def test_a_setup_that_fails_raises_each_time(setup, message):
     with closing(WorkerPool(setup)) as pool:
         for _ in range(2):
             with pytest.raises(PoolError, match=message):
                 pool.run([b"echo:x"] * 3, PATIENT)
 
 
-def test_invalid_arguments_raise_at_once(pool: WorkerPool) -> None:
+def test_invalid_arguments_raise_at_once(pool):
     for deadline in (0.0, float("nan"), 1e6):
         with pytest.raises(UsageError, match="`deadline` must be in"):
             pool.run([b"echo:x"], deadline)
@@ -152,7 +141,7 @@ def test_invalid_arguments_raise_at_once(pool: WorkerPool) -> None:
     assert pool.run([], PATIENT) == []
 
 
-def test_a_shared_pool_is_one_per_settings_and_starts_nothing() -> None:
+def test_a_shared_pool_is_one_per_settings_and_starts_nothing():
     first = shared_pool(SETUP, name="a")
     assert shared_pool(SETUP, name="a") is first
     assert shared_pool(SETUP, name="b") is not first
@@ -161,35 +150,31 @@ def test_a_shared_pool_is_one_per_settings_and_starts_nothing() -> None:
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_close_leaves_no_process_and_no_descriptor(soon: Callable[..., bool]) -> None:
+def test_close_leaves_no_process_and_no_descriptor(soon):
     gc.collect()
     before = len(os.listdir("/dev/fd"))
     for _ in range(2):
         with closing(WorkerPool(SETUP, workers=1)) as pool:
             pool.run([b"hang", b"exit", b"echo:x"], DEADLINE)
             worker = worker_of(pool)
-            assert runs(worker)
-        assert not runs(worker)
+            assert is_running(worker)
+        assert not is_running(worker)
     pool = WorkerPool(SETUP, workers=1)
     worker = worker_of(pool)
     del pool
     gc.collect()
-    assert soon(lambda: not runs(worker))
+    assert soon(lambda: not is_running(worker))
     assert len(os.listdir("/dev/fd")) <= before
 
 
-def test_a_process_that_a_job_forked_dies_with_it(
-    pool: WorkerPool, tmp_path: Path, soon: Callable[..., bool]
-) -> None:
+def test_a_process_that_a_job_forked_dies_with_it(pool, tmp_path, soon):
     path = tmp_path / "pid"
     (result,) = pool.run([b"fork:" + os.fsencode(path)], DEADLINE)
     assert result.status == "timeout"
-    assert soon(lambda: not runs(int(path.read_text())))
+    assert soon(lambda: not is_running(int(path.read_text())))
 
 
-def test_a_worker_killed_from_outside_costs_no_job_its_answer(
-    tmp_path: Path, soon: Callable[..., bool]
-) -> None:
+def test_a_worker_killed_from_outside_costs_no_job_its_answer(tmp_path, soon):
     gate = tmp_path / "gate"
     with closing(WorkerPool(SETUP, workers=1)) as pool, ThreadPoolExecutor() as threads:
         worker = worker_of(pool)
@@ -203,7 +188,7 @@ def test_a_worker_killed_from_outside_costs_no_job_its_answer(
         assert worker_of(pool) != worker
 
 
-def test_a_fork_of_the_caller_starts_its_own(soon: Callable[..., bool]) -> None:
+def test_a_fork_of_the_caller_starts_its_own(soon):
     with closing(WorkerPool(SETUP, workers=1)) as pool:
         worker = worker_of(pool)
         read, write = os.pipe()
@@ -218,7 +203,7 @@ def test_a_fork_of_the_caller_starts_its_own(soon: Callable[..., bool]) -> None:
             other = int(stream.read())
         assert os.waitpid(child, 0)[1] == 0
         assert other != worker
-        assert soon(lambda: not runs(other))  # though the child closed nothing
+        assert soon(lambda: not is_running(other))  # though the child closed nothing
         assert worker_of(pool) == worker
 
 
@@ -230,7 +215,7 @@ def use_in_daemon(answers) -> None:
     answers.put([(result.status, result.value) for result in results])
 
 
-def test_inside_a_daemonic_process() -> None:
+def test_inside_a_daemonic_process():
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     process = context.Process(target=use_in_daemon, args=(answers,), daemon=True)
@@ -258,24 +243,24 @@ if sys.argv[1] == "hang":
 """
 
 
-def test_no_worker_outlives_its_caller(soon: Callable[..., bool]) -> None:
+def test_no_worker_outlives_its_caller(soon):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)])}
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(
         [*command, "leave"], capture_output=True, text=True, env=environment, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert soon(lambda: not runs(int(done.stdout)))
+    assert soon(lambda: not is_running(int(done.stdout)))
     with subprocess.Popen(
         [*command, "hang"], stdout=subprocess.PIPE, text=True, env=environment
     ) as caller:
         assert caller.stdout is not None
         survivor, worker = [int(part) for part in caller.stdout.readline().split()]
         try:
-            assert runs(worker)
+            assert is_running(worker)
             caller.kill()
             caller.wait()
-            assert soon(lambda: not runs(worker))
-            assert runs(survivor)
+            assert soon(lambda: not is_running(worker))
+            assert is_running(survivor)
         finally:
             os.kill(survivor, signal.SIGKILL)

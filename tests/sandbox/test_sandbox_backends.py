@@ -1,7 +1,5 @@
 """The conformance check of sandbox backends, with an example of a package's own."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo import plugins
@@ -25,7 +23,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.full
 @pytest.mark.xdist_group("attacks")
 @pytest.mark.parametrize("name", ["namespaces", "landlock", "unsafe"])
-def test_our_backends_conform(name: str) -> None:
+def test_our_backends_conform(name):
     if not tier.BACKENDS[name].check().ok:
         pytest.skip(f"{name} does not work here")
     check_backend(name)
@@ -33,7 +31,7 @@ def test_our_backends_conform(name: str) -> None:
 
 @pytest.mark.xdist_group("attacks")
 @pytest.mark.usefixtures("installed")
-def test_a_backend_of_a_package_is_found_by_its_name_and_conforms() -> None:
+def test_a_backend_of_a_package_is_found_by_its_name_and_conforms():
     if not tier.BACKENDS["namespaces"].check().ok:
         pytest.skip("namespaces do not work here")
     check_backend("nice", attacks=False)
@@ -41,13 +39,13 @@ def test_a_backend_of_a_package_is_found_by_its_name_and_conforms() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_package_must_offer_a_spec_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_must_offer_a_spec_of_that_name(monkeypatch):
     monkeypatch.setattr(example_backend, "SPEC", "nice")
     with pytest.raises(UsageError, match="must be a BackendSpec with the name 'nice'"):
         Sandbox("nice")
 
 
-def test_the_check_notices_a_backend_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_notices_a_backend_that_does_not_work(monkeypatch):
     broken = tier.BackendSpec(
         name="broken", trust="broken: nothing", target="x:Y",
         check=lambda: tier.TierCheck(False, "no such machine"),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -14,19 +12,19 @@ FIRST_TIER_ONLY = True
 
 
 @pytest.mark.full
-def test_build_prints_the_image(docker: str, capsys: pytest.CaptureFixture[str]):
+def test_build_prints_the_image(docker, capsys):
     assert main(["sandbox", "build"]) == 0
     assert capsys.readouterr().out.startswith("flowzoo-sandbox:py")
 
 
-def test_build_without_an_engine(monkeypatch: pytest.MonkeyPatch, capsys):
+def test_build_without_an_engine(monkeypatch, capsys):
     monkeypatch.setenv("DOCKER_HOST", "unix:///absent.sock")
     pytest.importorskip("docker")
     assert main(["sandbox", "build"]) == 2
     assert "no Docker engine answers" in capsys.readouterr().err
 
 
-def test_docker_options_need_docker(capsys: pytest.CaptureFixture[str]):
+def test_docker_options_need_docker(capsys):
     args = ["sandbox", "check", "--backend", "landlock", "--runtime", "runsc", "--user", "nonroot"]
     assert main(args) == 2
     message = " ".join(capsys.readouterr().err.split())
@@ -34,9 +32,7 @@ def test_docker_options_need_docker(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.xdist_group("attacks")  # files of probes would count as left by these programs
-def test_check_prints_findings_and_limits(
-    confining: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_check_prints_findings_and_limits(confining, monkeypatch, capsys):
     some = [
         replace(probe, limits=Limits(cpu_s=60.0, wall_s=300.0))
         for probe in PROBES
@@ -54,9 +50,7 @@ def test_check_prints_findings_and_limits(
 
 
 @pytest.mark.xdist_group("attacks")
-def test_a_broken_promise_is_status_1(
-    confining: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_broken_promise_is_status_1(confining, monkeypatch, capsys):
     honest = next(probe for probe in PROBES if probe.category == "honest")
     impossible = [
         honest.__class__(name="x", category="honest", source="", allowed=frozenset("TLE"))

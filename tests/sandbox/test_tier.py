@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import platform
 import socket
 import socketserver

@@ -1,7 +1,5 @@
 """Verdicts that are remembered, and for how long."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest
@@ -11,13 +9,13 @@ from flowzoo.sandbox.sandbox import VerdictCache
 
 
 @pytest.mark.parametrize("status", get_args(Status))
-def test_what_depends_on_the_machine_is_not_kept(status: Status) -> None:
+def test_what_depends_on_the_machine_is_not_kept(status):
     cache, verdict = VerdictCache(2), Verdict(status, (), 1)
     cache.put(b"key", verdict)
     assert cache.get(b"key") == (None if status in ("TLE", "SE") else verdict)
 
 
-def test_the_verdict_that_was_not_asked_for_longest_is_forgotten() -> None:
+def test_the_verdict_that_was_not_asked_for_longest_is_forgotten():
     cache, verdict = VerdictCache(2), Verdict("AC", (), 1)
     for key in (b"a", b"b"):
         cache.put(key, verdict)

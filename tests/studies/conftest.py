@@ -1,5 +1,5 @@
-"""The fixture of the report's tests: run directories with planted courses."""
+"""Fixtures of the report's tests: run directories with planted courses."""
 
-from tests.baselines.report.conftest import make_run
+from tests.baselines.report.conftest import make_run, matrix_runs
 
-__all__ = ["make_run"]
+__all__ = ["make_run", "matrix_runs"]

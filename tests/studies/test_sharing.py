@@ -1,15 +1,12 @@
 """Comparisons of shared and isolated policies, where a team pays, and the page of the study."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowzoo.baselines.report.cells import group_cells
 from flowzoo.baselines.report.comparisons import against_controls
-from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 from flowzoo.baselines.run.reading import RunData
 from studies.paper.__main__ import main, study_page
@@ -17,23 +14,6 @@ from studies.paper.sharing import claimable_pairs, sharing_finding, sharing_rows
 from studies.paper.team_map import EQUAL, team_findings, team_lines, team_map
 
 pytestmark = pytest.mark.xdist_group("report-matrix")  # they share runs
-
-MakeRun = Callable[..., Path]
-FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
-
-
-@pytest.fixture(scope="module")
-def runs(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> list[RunData]:
-    """Shared (steady) and isolated (falling) voting and a weaker single agent, three seeds each."""
-    root = tmp_path_factory.mktemp("matrix")
-    for seed in range(3):
-        common = {"seed": seed, "items": 150}
-        make_run(root / "voting-shared" / f"seed-{seed}", gradients=True, **common)
-        isolated = {"sharing": ("isolated",), "course": FALLING}
-        make_run(root / "voting-isolated" / f"seed-{seed}", **isolated, **common)
-        weak = (0.3,) * 6
-        make_run(root / "single" / f"seed-{seed}", workflow="single", course=weak, **common)
-    return read_runs([root])
 
 
 def without(runs: list[RunData], name: str) -> list[RunData]:
@@ -45,25 +25,25 @@ def shared_rows(runs: list[RunData]) -> list[dict[str, Any]]:
     return sharing_rows(cells, claimable_pairs(cells), {})
 
 
-def test_two_seeds_allow_no_claim(runs):
-    pair = shared_rows(without(runs, "voting-shared/seed-2"))[0]
+def test_two_seeds_allow_no_claim(matrix_runs):
+    pair = shared_rows(without(matrix_runs, "voting-shared/seed-2"))[0]
     assert pair["claim"] == "no claim: 2 and 3 seeds, fewer than 3"
     finding = sharing_finding([pair])
     assert finding.title == "Shared against isolated: too few seeds for a claim"
 
 
-def test_three_seeds_allow_a_claim_about_seeds(runs):
-    pair = shared_rows(runs)[0]
+def test_three_seeds_allow_a_claim_about_seeds(matrix_runs):
+    pair = shared_rows(matrix_runs)[0]
     assert (pair["one"], pair["other"]) == ("voting-shared", "voting-isolated")
     assert pair["claim"] == "lower"
     assert pair["seed_high"] < 0
     assert pair["high"] < 0
 
 
-def test_cells_that_differ_in_more_than_sharing_are_not_compared(runs):
+def test_cells_that_differ_in_more_than_sharing_are_not_compared(matrix_runs):
     changed = [
         replace(run, settings={**run.settings, "lr": 0.5}) if "isolated" in run.name else run
-        for run in runs
+        for run in matrix_runs
     ]
     assert shared_rows(changed) == []
 
@@ -97,8 +77,10 @@ def test_a_team_pays_where_it_is_better_whatever_is_made_equal(claims, verdict):
     assert "team" in finding.text
 
 
-def test_sharing_that_is_left_out_is_told_by_the_algorithm(runs):
-    changed = [replace(run, settings={**run.settings, "algorithm": "magrpo"}) for run in runs[3:]]
+def test_sharing_that_is_left_out_is_told_by_the_algorithm(matrix_runs):
+    changed = [
+        replace(run, settings={**run.settings, "algorithm": "magrpo"}) for run in matrix_runs[3:]
+    ]
     changed[:3] = [replace(run, settings={**run.settings, "sharing": []}) for run in changed[:3]]
     assert [cell.axis("sharing") for cell in group_cells(changed)] == ["isolated", "shared"]
     assert [row["other"] for row in shared_rows(changed)] == ["voting-isolated"]
@@ -107,8 +89,8 @@ def test_sharing_that_is_left_out_is_told_by_the_algorithm(runs):
 
 
 @pytest.mark.full
-def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs):
-    facts = study_page(runs, [])["study"]
+def test_a_matrix_has_its_claims_and_the_table_of_sharing(matrix_runs):
+    facts = study_page(matrix_runs, [])["study"]
     verdicts = {claim["name"]: claim["verdict"] for claim in facts["claims"]}
     assert set(verdicts) == {"peak", "cliff", "amplification", "applied", "capture"}
     # One pair of cells, three seeds each: even 3 of 3 cliffs against none is p = 0.1.
@@ -121,8 +103,8 @@ def test_a_matrix_has_its_claims_and_the_table_of_sharing(runs):
     assert row["parity"]["ratios"] == [1.0, 1.0]
 
 
-def test_a_team_is_undecided_where_its_control_had_too_few_tokens(runs):
-    teams = team_map(against_controls(group_cells(runs)))
+def test_a_team_is_undecided_where_its_control_had_too_few_tokens(matrix_runs):
+    teams = team_map(against_controls(group_cells(matrix_runs)))
     assert [team["verdict"] for team in teams] == ["undecided", "undecided"]
 
 

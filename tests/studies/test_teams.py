@@ -1,7 +1,5 @@
 """Teams and lone agents of the studies: each conforms and shows what its comparison says."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -33,11 +31,11 @@ def played(workflow: Workflow, policy: str, count: int = 8) -> list[EpisodeRecor
 
 @pytest.mark.full
 @pytest.mark.parametrize("workflow", WORKFLOWS)
-def test_it_conforms(workflow: type[Workflow]) -> None:
+def test_it_conforms(workflow):
     check_workflow(make_workflow(workflow))
 
 
-def test_a_lone_planner_has_the_turns_of_the_team() -> None:
+def test_a_lone_planner_has_the_turns_of_the_team():
     workflow = make_workflow(PlannerAlone, "plan_path", side=4, max_turns=3)
     for record in played(workflow, "scripted:0"):
         assert record.facts["turns"] == len(record.calls) <= 3
@@ -46,7 +44,7 @@ def test_a_lone_planner_has_the_turns_of_the_team() -> None:
     assert {record.score for record in played(workflow, "scripted:1")} == {1.0}
 
 
-def test_a_lone_searcher_reads_what_its_searches_found() -> None:
+def test_a_lone_searcher_reads_what_its_searches_found():
     workflow = make_workflow(SearcherAlone, "search", level=1, top_k=1, searches=2)
     for record in played(workflow, "scripted:1"):
         searches, answer = record.calls[:2], record.calls[2]
@@ -56,7 +54,7 @@ def test_a_lone_searcher_reads_what_its_searches_found() -> None:
 
 
 @pytest.mark.parametrize(("apart", "passages"), [(True, 1), (False, 3)])
-def test_readers_see_one_passage_or_all(apart: bool, passages: int) -> None:
+def test_readers_see_one_passage_or_all(apart, passages):
     workflow = make_workflow(Readers, "search", level=1, passages=3, apart=apart)
     for record in played(workflow, "scripted:1"):
         counts = [call.messages[-1]["content"].count("Search: ") for call in record.calls]
@@ -64,7 +62,7 @@ def test_readers_see_one_passage_or_all(apart: bool, passages: int) -> None:
         assert record.score == float(record.facts["evidence"])
 
 
-def test_execution_chooses_among_plans_and_programs() -> None:
+def test_execution_chooses_among_plans_and_programs():
     for workflow in (
         make_workflow(PlanExplorers, "plan_path", side=4, explorers=3),
         make_workflow(CodeExplorers, "code", level=1, explorers=3),
@@ -75,7 +73,7 @@ def test_execution_chooses_among_plans_and_programs() -> None:
             assert record.facts["needed"] == (scores.index(True) + 1 if any(scores) else 3)
 
 
-def test_a_lone_coder_sees_the_tests_and_stops_when_they_pass() -> None:
+def test_a_lone_coder_sees_the_tests_and_stops_when_they_pass():
     workflow = make_workflow(CoderAlone, "code", level=1, max_turns=2)
     for record in played(workflow, "scripted:0.5"):
         again = [call.messages[-1]["content"] for call in record.calls[1:]]
@@ -93,11 +91,11 @@ def test_a_lone_coder_sees_the_tests_and_stops_when_they_pass() -> None:
         (1.5, 3.1, "undecided: by N or by sqrt(N)"),
     ],
 )
-def test_growth_is_named_by_what_its_interval_holds(low: float, high: float, words: str) -> None:
+def test_growth_is_named_by_what_its_interval_holds(low, high, words):
     assert growth(3, (0.0, math.log(low), math.log(high))) == words
 
 
-def test_lone_agents_have_the_settings_of_the_map() -> None:
+def test_lone_agents_have_the_settings_of_the_map():
     cells = {cell.config.workflow: cell.config for cell in load_matrix("map").cells}
     for cell in load_matrix("studies/map_controls.toml").cells:
         config = cell.config

@@ -1,10 +1,9 @@
 """Prompts over their budget: quotes give way before anything else, the problem last."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
+from policies import Replies
 from transformers import AutoTokenizer
 
 from flowzoo.agents.chat.prompts import (
@@ -38,7 +37,7 @@ def fits(most: int):
     return lambda messages: sum(len(m["content"]) for m in messages) <= most
 
 
-def test_middle_out_keeps_both_ends_and_never_makes_a_text_longer() -> None:
+def test_middle_out_keeps_both_ends_and_never_makes_a_text_longer():
     assert middle_out("abcdefghijklmnop", 5) == f"abc{MARK}op"
     assert middle_out("abcdefghijklmnop", 0) == MARK
     for size in range(40):
@@ -47,7 +46,7 @@ def test_middle_out_keeps_both_ends_and_never_makes_a_text_longer() -> None:
             assert len(middle_out(text, cap)) <= size
 
 
-def test_the_longest_candidate_gives_way_and_everything_else_stays() -> None:
+def test_the_longest_candidate_gives_way_and_everything_else_stays():
     (message,) = shorten(user(BALLOT), PROBLEM, (LONG, SHORT), fits(len(BALLOT) - 200)) or []
     text = message["content"]
     assert len(BALLOT) - 230 < len(text) <= len(BALLOT) - 200
@@ -57,7 +56,7 @@ def test_the_longest_candidate_gives_way_and_everything_else_stays() -> None:
     assert "\n\nCandidate 1:\nFirst I look" in text
 
 
-def test_equal_candidates_are_cut_equally() -> None:
+def test_equal_candidates_are_cut_equally():
     replies = tuple("abc"[i] * 400 + f" {i}" for i in range(3))
     ballot = f"{PROBLEM}\n" + "\n".join(replies)
     (message,) = shorten(user(ballot), PROBLEM, replies, fits(600)) or []
@@ -66,7 +65,7 @@ def test_equal_candidates_are_cut_equally() -> None:
     assert all(MARK in part for part in parts)
 
 
-def test_a_candidate_that_quotes_the_problem_is_cut_and_the_problem_itself_is_not() -> None:
+def test_a_candidate_that_quotes_the_problem_is_cut_and_the_problem_itself_is_not():
     reply = f"The problem says: {PROBLEM} " + "Well. " * 50
     ballot = f"{PROBLEM}\n\nCandidate 1:\n{reply.strip()}"
     (message,) = shorten(user(ballot), PROBLEM, (reply,), fits(150)) or []
@@ -74,7 +73,7 @@ def test_a_candidate_that_quotes_the_problem_is_cut_and_the_problem_itself_is_no
     assert message["content"].count(PROBLEM) == 1
 
 
-def test_without_known_quotes_all_but_the_problem_gives_way() -> None:
+def test_without_known_quotes_all_but_the_problem_gives_way():
     chat = [{"role": "system", "content": "s" * 300}, *user(f"{PROBLEM}\n{'u' * 300}")]
     output = shorten(chat, PROBLEM, (), fits(300)) or []
     assert PROBLEM in output[1]["content"]
@@ -82,12 +81,12 @@ def test_without_known_quotes_all_but_the_problem_gives_way() -> None:
     assert shorten(chat, PROBLEM, (), fits(40)) is None
 
 
-def test_short_replies_and_thoughts_are_not_looked_for() -> None:
+def test_short_replies_and_thoughts_are_not_looked_for():
     spans = find_spans(user(f"{PROBLEM} 5 5 {SHORT}"), PROBLEM, ("5", f"<think>hm</think>{SHORT}"))
     assert [span.quote for span in spans] == [True]
 
 
-def test_random_chats_fit_or_are_refused_and_keep_the_problem() -> None:
+def test_random_chats_fit_or_are_refused_and_keep_the_problem():
     rng = random.Random(7)
     args = ["ab", "problem", "π", "\n", " ", "Candidate", "[...]"]
     for _ in range(300):
@@ -103,7 +102,7 @@ def test_random_chats_fit_or_are_refused_and_keep_the_problem() -> None:
             assert most < len(keep) + 12 * (len(MARK) + 24)
 
 
-def test_prompts_are_cut_in_tokens_and_say_how_many() -> None:
+def test_prompts_are_cut_in_tokens_and_say_how_many():
     chat, stats = ChatTokenizer(AutoTokenizer.from_pretrained(pocket_path()), {}), EngineStats()
     request = Request(("k",), "a_0", "a", user(BALLOT), keep=PROBLEM, quotes=(LONG, SHORT))
     full = len(chat.encode([request.messages])[0])
@@ -118,7 +117,7 @@ def test_prompts_are_cut_in_tokens_and_say_how_many() -> None:
     assert stats.shortened == 3
 
 
-def test_role_budgets_are_read_and_checked() -> None:
+def test_role_budgets_are_read_and_checked():
     roles = {"generator": 2, "aggregator": 1}
     results = read_lengths(("generator=30720/5120", "aggregator=/64", "generator_1=99"), roles)
     assert results == {
@@ -142,13 +141,13 @@ def test_role_budgets_are_read_and_checked() -> None:
     ):
         with pytest.raises(UsageError, match=texts):
             read_lengths(args, roles)
-    parrot = Parrot()
+    parrot = Replies(chatter)
     policy_map = PolicyMap(dict.fromkeys(roles, parrot), {"agregator": Lengths(1)})
     with pytest.raises(UsageError, match="unknown role or agent 'agregator'"):
         policy_map.check(roles)
 
 
-def test_budgets_that_a_policy_cannot_keep_are_refused() -> None:
+def test_budgets_that_a_policy_cannot_keep_are_refused():
     roles = {"generator": 1}
     endpoint = OpenAIPolicy("m", "http://127.0.0.1:1/v1", sampling=Sampling(max_tokens=10))
     PolicyMap({"generator": endpoint}, {"generator": Lengths(reply=10)}).check(roles)
@@ -158,7 +157,7 @@ def test_budgets_that_a_policy_cannot_keep_are_refused() -> None:
         PolicyMap({"generator": endpoint}, {"generator": Lengths(reply=11)}).check(roles)
 
 
-def test_budgets_share_the_context() -> None:
+def test_budgets_share_the_context():
     def ask(**caps: int) -> Request:
         return Request(("k",), "a_0", "a", user("x"), **caps)
 
@@ -171,30 +170,18 @@ def test_budgets_share_the_context() -> None:
         prompt_budget(ask(max_prompt=0), sampling, 100)
 
 
-class Parrot:
-    """Answers with a long text and remembers what it was asked."""
-
-    name = "parrot"
-    batching = "static"
-
-    def __init__(self) -> None:
-        self.seen: list[Request] = []
-
-    async def generate(self, requests):
-        self.seen += requests
-        return [Completion(f"{request.agent}: {LONG}", shortened=3) for request in requests]
-
-    async def close(self) -> None: ...
+def chatter(request: Request) -> Completion:
+    return Completion(f"{request.agent}: {LONG}", shortened=3)
 
 
-def test_rollouts_tell_engines_what_may_be_shortened_and_records_what_was() -> None:
+def test_rollouts_tell_engines_what_may_be_shortened_and_records_what_was():
     workflow = make_workflow("voting_v0", "math")
     problem = workflow.task.problem(0, "validation")
-    parrot = Parrot()
+    parrot = Replies(chatter)
     roles = workflow.role_counts()
     policy_map = PolicyMap(dict.fromkeys(roles, parrot), {"aggregator": Lengths(77, 9)})
     (record,) = Rollout(workflow, policy_map).run([EpisodeJob(problem)])
-    *drafts, choice = parrot.seen
+    *drafts, choice = parrot.requests
     assert {(r.max_prompt, r.max_tokens, r.quotes) for r in drafts} == {(None, None, ())}
     assert (choice.max_prompt, choice.max_tokens, choice.keep) == (77, 9, problem.text)
     spans = find_spans(choice.messages, choice.keep, choice.quotes)

@@ -1,7 +1,5 @@
 """The switch for thoughts, and thoughts in the text of a reply, with every kind of engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -29,7 +27,7 @@ def chat(template: str, special: bool = False, thinking: bool | None = None) -> 
     return ChatTokenizer(tokenizer, {}, thinking)
 
 
-def test_the_switch_reaches_templates_that_have_one() -> None:
+def test_the_switch_reaches_templates_that_have_one():
     requests = [[{"role": "user", "content": "1+1"}]]
     default, on, off = (
         chat(SWITCHED, thinking=thinking).encode(requests)[0] for thinking in (None, True, False)
@@ -38,7 +36,7 @@ def test_the_switch_reaches_templates_that_have_one() -> None:
     assert off[: len(on)] == on
 
 
-def test_templates_without_a_switch_are_taken_at_their_word() -> None:
+def test_templates_without_a_switch_are_taken_at_their_word():
     assert thinking_kwargs(CHATML, False) == {}
     assert thinking_kwargs(ALWAYS, True) == {}
     assert thinking_kwargs("{% if thinking %}{% endif %}", True) == {"thinking": True}
@@ -50,13 +48,13 @@ def test_templates_without_a_switch_are_taken_at_their_word() -> None:
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_tags_survive_decoding_even_if_they_are_special_tokens(special: bool) -> None:
+def test_tags_survive_decoding_even_if_they_are_special_tokens(special):
     model = chat(SWITCHED, special)
     ids = model.tokenizer("<think>no</think>5<|im_end|>", add_special_tokens=False)["input_ids"]
     assert model.decode(ids) == "<think>no</think>5"
 
 
-def test_a_thought_that_the_template_opened_is_part_of_the_text() -> None:
+def test_a_thought_that_the_template_opened_is_part_of_the_text():
     model = chat(ALWAYS)
     ids = model.tokenizer("so it is 7", add_special_tokens=False)["input_ids"]
     assert model.decode(ids) == "<think>so it is 7"
@@ -68,7 +66,7 @@ def text_of(finish: str = "stop", thinking: bool | None = None, **message: Any) 
     return read_completion(body, thinking).text
 
 
-def test_endpoints_that_part_thoughts_from_the_rest_give_the_same_text() -> None:
+def test_endpoints_that_part_thoughts_from_the_rest_give_the_same_text():
     assert text_of(content="5", reasoning="hm") == "<think>hm</think>5"
     assert text_of(content="5", reasoning_content="hm") == "<think>hm</think>5"
     assert text_of(content=None, reasoning="hm", finish="length") == "<think>hm"
@@ -76,14 +74,14 @@ def test_endpoints_that_part_thoughts_from_the_rest_give_the_same_text() -> None
     assert text_of(content="<think>hm</think>5") == "<think>hm</think>5"
 
 
-def test_a_cut_off_reply_that_was_to_think_and_has_no_tag_is_a_thought() -> None:
+def test_a_cut_off_reply_that_was_to_think_and_has_no_tag_is_a_thought():
     assert text_of(content="maybe 5", finish="length", thinking=True) == "<think>maybe 5"
     assert text_of(content="maybe 5", finish="length") == "maybe 5"
     assert text_of(content="maybe 5", finish="stop", thinking=True) == "maybe 5"
     assert text_of(content="hm</think>5", finish="length", thinking=True) == "hm</think>5"
 
 
-def test_the_switch_is_read_per_name() -> None:
+def test_the_switch_is_read_per_name():
     names = ("generator", "aggregator")
     assert read_thinking((), names) == {"generator": None, "aggregator": None}
     assert read_thinking(("off",), names) == {"generator": False, "aggregator": False}
@@ -100,7 +98,7 @@ def test_the_switch_is_read_per_name() -> None:
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_replies_with_thoughts_are_encoded_as_sampled(special: bool) -> None:
+def test_replies_with_thoughts_are_encoded_as_sampled(special):
     model = chat(SWITCHED, special)
     ids = model.encode_reply("<think>no</think>5")
     assert ids == tuple(model.tokenizer("<think>no</think>5")["input_ids"])

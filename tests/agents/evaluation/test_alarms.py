@@ -1,7 +1,5 @@
 """Alarms at the start: what raises them, what does not, and what they say to type."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any
@@ -22,25 +20,21 @@ from flowzoo.agents.evaluation.alarms import (
     sufficient_length,
 )
 from flowzoo.envs import Call, EpisodeRecord
+from tests.baselines.rows import new_call
 
 TYPED = Remedies(warm_start="flowzoo sft voting --model M")
 
 
 def make_call(role: str = "judge", tokens: int = 20, **changes: Any) -> Call:
-    values: dict[str, Any] = {
-        "problem": "p", "episode": "e", "agent": f"{role}_1", "role": role, "slot": 0, "turn": 0,
-        "phase": 0, "messages": (), "reply": "Incorrect", "strict": True, "lenient": True,
-        "role_score": None, "parts": {}, "reward": 0.0, "state_hash": "", "prompts": "",
-        "output_ids": (1,) * tokens,
-    }  # fmt: skip
-    return Call(**values | changes)
+    values = {"slot": 1, "reply": "Incorrect", "output_ids": (1,) * tokens, "logps": ()}
+    return new_call(role, **values | changes)
 
 
 def alarms(calls: list[Call], remedies: Remedies = TYPED) -> list[Alarm]:
     return reply_alarms(replies_of(calls), remedies)
 
 
-def test_few_cases_raise_no_alarm() -> None:
+def test_few_cases_raise_no_alarm():
     assert [of for of in range(1, 12) if is_low(0, of)] == [8, 9, 10, 11]
     assert not is_low(1 / 12, 12)
     assert is_low(1 / 13, 13)
@@ -53,7 +47,7 @@ def test_few_cases_raise_no_alarm() -> None:
     assert alarms([]) == []
 
 
-def test_a_role_that_nobody_reads_is_quoted_with_two_ways_out() -> None:
+def test_a_role_that_nobody_reads_is_quoted_with_two_ways_out():
     calls = [make_call(strict=False) for _ in range(16)] + [make_call("solver")] * 16
     (alarm,) = alarms(calls)
     assert alarm == (
@@ -68,7 +62,7 @@ def test_a_role_that_nobody_reads_is_quoted_with_two_ways_out() -> None:
     assert alarms([make_call(strict=False, finish="scripted")] * 16) == []
 
 
-def test_what_is_cut_off_before_it_can_be_read_wants_length_first() -> None:
+def test_what_is_cut_off_before_it_can_be_read_wants_length_first():
     calls = [make_call(strict=False, tokens=64, finish="length")] * 12
     cut, unread = alarms([*calls, make_call(strict=False, reply="It ended")])
     assert (cut.cause, unread.cause) == ("truncation/judge", "unread/judge")
@@ -77,7 +71,7 @@ def test_what_is_cut_off_before_it_can_be_read_wants_length_first() -> None:
     )
 
 
-def test_the_length_that_would_do_and_what_to_type() -> None:
+def test_the_length_that_would_do_and_what_to_type():
     ended = [make_call(tokens=tokens) for tokens in (150, 180, 200, 210, 215, 225, 235, 250)]
     cut = [make_call(tokens=256, finish="length") for _ in range(16)]
     (message,) = alarms([*ended, *cut])
@@ -91,7 +85,7 @@ def test_the_length_that_would_do_and_what_to_type() -> None:
     assert prompt.text.endswith("--max-tokens 544")
 
 
-def test_where_the_length_cannot_be_known_it_is_not_made_up() -> None:
+def test_where_the_length_cannot_be_known_it_is_not_made_up():
     cut = [make_call(tokens=256, finish="length") for _ in range(16)]
     (every,) = alarms(cut)
     assert "all 16 replies" in every.text
@@ -104,9 +98,7 @@ def test_where_the_length_cannot_be_known_it_is_not_made_up() -> None:
 
 
 @pytest.mark.parametrize(("middle", "spread"), [(300.0, 0.3), (200.0, 0.5), (150.0, 0.6)])
-def test_the_estimate_is_that_of_lengths_whose_distribution_is_known(
-    middle: float, spread: float
-) -> None:
+def test_the_estimate_is_that_of_lengths_whose_distribution_is_known(middle, spread):
     noise = random.Random(0)
     lengths = [math.ceil(middle * math.exp(spread * noise.gauss(0, 1))) for _ in range(4000)]
     limit = 256
@@ -119,12 +111,12 @@ def test_the_estimate_is_that_of_lengths_whose_distribution_is_known(
 
 
 @pytest.mark.parametrize("truncated", [0.0, 1.0, 0.999])
-def test_the_estimate_has_no_value_that_it_fails_at(truncated: float) -> None:
+def test_the_estimate_has_no_value_that_it_fails_at(truncated):
     for length in (1, 31, 32):
         assert sufficient_length([length] * 8, 32, truncated) in {None, 32, 64, 96, 128}
 
 
-def test_a_quoted_reply_is_one_short_printable_line() -> None:
+def test_a_quoted_reply_is_one_short_printable_line():
     assert quote_reply("a\n b\x1b[31m\u202ec") == '"a b\\x1b[31m\\u202ec"'
     long = quote_reply("x" * 500 + " the end")
     assert len(long) < 110
@@ -133,7 +125,7 @@ def test_a_quoted_reply_is_one_short_printable_line() -> None:
     assert quote_reply("\ud800") == '"\\ud800"'
 
 
-def test_groups_that_agree() -> None:
+def test_groups_that_agree():
     none = group_alarm(16, 16, 0.0, "do this")
     assert none is not None
     assert none.cause == "nothing"
@@ -149,7 +141,7 @@ def test_groups_that_agree() -> None:
     assert group_alarm(16, 12, 0.5, "") is None
 
 
-def test_episodes_of_a_problem_are_a_group() -> None:
+def test_episodes_of_a_problem_are_a_group():
     def record(problem: int, sample: int, score: float) -> EpisodeRecord:
         return EpisodeRecord(
             "w", "t", f"p{problem}", f"{problem}/{sample}", "", "", score, None, False, {}, {}

@@ -1,14 +1,11 @@
 """Evaluation: summaries, saved episodes, resuming."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+from policies import Replies
 
-from flowzoo.agents import Completion, PolicyMap, Request
+from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, read_episodes
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.summary import summarize
@@ -27,7 +24,7 @@ def policy_map(skill: float = 0.6) -> PolicyMap:
     return PolicyMap.shared(policy, WORKFLOW.role_counts())
 
 
-def test_summary_counts_what_the_episodes_say() -> None:
+def test_summary_counts_what_the_episodes_say():
     records, summary = evaluate(WORKFLOW, policy_map(), PROBLEMS, samples=2, seed=1)
     assert len(records) == 60
     assert summary["episodes"] == 60
@@ -48,14 +45,14 @@ def test_summary_counts_what_the_episodes_say() -> None:
     }
 
 
-def test_samples_of_a_problem_are_different_episodes() -> None:
+def test_samples_of_a_problem_are_different_episodes():
     records, _ = evaluate(WORKFLOW, policy_map(), PROBLEMS[:10], samples=8)
     assert len({record.episode for record in records}) == 80
     replies = {record.calls[0].reply for record in records if record.problem == PROBLEMS[0].id}
     assert len(replies) > 1
 
 
-def test_a_stopped_evaluation_continues_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_evaluation_continues_where_it_was(tmp_path):
     whole = EvaluationDirectory(tmp_path / "whole", {"n": 30})
     records, summary = evaluate(WORKFLOW, policy_map(), PROBLEMS, seed=1, store=whole)
     lines = (tmp_path / "whole" / "episodes.jsonl").read_text().splitlines(keepends=True)
@@ -74,13 +71,13 @@ def test_a_stopped_evaluation_continues_where_it_was(tmp_path: Path) -> None:
     assert json.loads((stopped / "summary.json").read_text())["accuracy"] == summary["accuracy"]
 
 
-def test_a_store_of_other_settings_is_refused(tmp_path: Path) -> None:
+def test_a_store_of_other_settings_is_refused(tmp_path):
     EvaluationDirectory(tmp_path, {"n": 30, "seed": 0}).close({})
     with pytest.raises(UsageError, match=r"other settings \(seed\)"):
         EvaluationDirectory(tmp_path, {"n": 30, "seed": 1})
 
 
-def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
+def test_a_broken_line_in_the_middle_is_named(tmp_path):
     store = EvaluationDirectory(tmp_path, {})
     evaluate(WORKFLOW, policy_map(), PROBLEMS[:3], store=store)
     path = tmp_path / "episodes.jsonl"
@@ -90,7 +87,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
         EvaluationDirectory(tmp_path, {})
 
 
-def test_records_survive_json(tmp_path: Path) -> None:
+def test_records_survive_json(tmp_path):
     store = EvaluationDirectory(tmp_path, {})
     records, _ = evaluate(WORKFLOW, policy_map(), PROBLEMS[:5], store=store)
     saved = {record.episode: record for record in read_episodes(tmp_path / "episodes.jsonl")}
@@ -100,24 +97,11 @@ def test_records_survive_json(tmp_path: Path) -> None:
         assert json.dumps(again.to_json()) == json.dumps(record.to_json())
 
 
-class Mute:
-    """A policy that says nothing."""
-
-    name = "mute"
-    batching = "stream"
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        return [Completion("")] * len(requests)
-
-    async def close(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize("workflow", ["voting", "eval_opt", "orch_workers", "single"])
 @pytest.mark.parametrize("preset", ["strict", "paper"])
-def test_empty_replies_score_nothing(workflow: str, preset: str) -> None:
+def test_empty_replies_score_nothing(workflow, preset):
     built = make_workflow(workflow, "math", preset=preset)
-    mute = PolicyMap.shared(Mute(), built.role_counts())
+    mute = PolicyMap.shared(Replies(), built.role_counts())
     records, summary = evaluate(built, mute, PROBLEMS)
     assert summary["accuracy"] == 0.0
     assert all(call.reward == 0.0 for record in records for call in record.calls)

@@ -1,7 +1,5 @@
 """Intervals beside rates: known values, and coverage where cases depend on each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,13 +11,13 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import make_workflow
 
 
-def test_one_case_a_group_is_wilsons_interval() -> None:
+def test_one_case_a_group_is_wilsons_interval():
     hits = [1.0] * 36 + [0.0] * 24
     assert interval(np.array(hits)) == pytest.approx((0.47366, 0.71431), abs=1e-5)
     assert grouped_share(hits, [1] * 60) == pytest.approx(share_interval(0.6, 60))
 
 
-def test_cases_that_repeat_each_other_count_once() -> None:
+def test_cases_that_repeat_each_other_count_once():
     alike = grouped_share([3.0] * 12 + [0.0] * 8, [3] * 20)
     assert alike == pytest.approx(share_interval(0.6, 20))
     assert grouped_share([3.0] * 20, [3] * 20) == pytest.approx(share_interval(1.0, 20))
@@ -27,7 +25,7 @@ def test_cases_that_repeat_each_other_count_once() -> None:
 
 
 @pytest.mark.parametrize("remaining", [0.0, 0.5, 1.0])
-def test_the_interval_holds_what_it_should_where_cases_depend(remaining: float) -> None:
+def test_the_interval_holds_what_it_should_where_cases_depend(remaining):
     rng, truth, inside = np.random.default_rng(0), 0.8, 0
     for _ in range(1000):
         sizes = rng.integers(1, 6, 40)
@@ -41,7 +39,7 @@ def test_the_interval_holds_what_it_should_where_cases_depend(remaining: float) 
     assert 920 <= inside <= 985
 
 
-def test_every_rate_of_an_evaluation_has_its_interval() -> None:
+def test_every_rate_of_an_evaluation_has_its_interval():
     workflow = make_workflow("eval_opt_v0", "math")
     problems = distinct_problems(workflow.task, "validation", 20)
     policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.6), workflow.role_counts())

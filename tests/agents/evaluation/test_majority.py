@@ -1,11 +1,8 @@
 """Majority votes, pass@k, and the protocol that figures are recorded with."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -44,7 +41,7 @@ def answered(problem, *answers: str | None) -> list[EpisodeRecord]:
     ]  # fmt: skip
 
 
-def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
+def test_pass_at_k_is_the_share_of_draws_with_a_right_one():
     for samples, right in itertools.product(range(1, 7), range(7)):
         if right > samples:
             continue
@@ -55,7 +52,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
             assert pass_at(samples, right, k) == pytest.approx(share)
 
 
-def test_attempts_are_summed_up_per_problem() -> None:
+def test_attempts_are_summed_up_per_problem():
     first, second = PROBLEMS[:2]
     records = [*answered(first, first.gold, "-1", "-1", "-1"), *answered(second, *["-1"] * 4)]
     results = attempt_summary(records)
@@ -64,7 +61,7 @@ def test_attempts_are_summed_up_per_problem() -> None:
     assert results["stderr"] == pytest.approx(stderr([0.25, 0.0])) == pytest.approx(0.125)
 
 
-def test_equivalent_answers_vote_together_and_ties_go_to_the_first() -> None:
+def test_equivalent_answers_vote_together_and_ties_go_to_the_first():
     first, second, third = PROBLEMS[:3]
     gold = first.gold
     records = [
@@ -79,14 +76,14 @@ def test_equivalent_answers_vote_together_and_ties_go_to_the_first() -> None:
         vote(SINGLE, [first, second, third], records[1:])
 
 
-def test_votes_are_worth_more_than_one_call() -> None:
+def test_votes_are_worth_more_than_one_call():
     records, summary = evaluate(SINGLE, policy_map(0.6), PROBLEMS, samples=9)
     results = vote(SINGLE, PROBLEMS, records)
     assert results["calls"] == 9
     assert summary["accuracy"] < results["accuracy"]
 
 
-def test_the_number_of_votes_follows_from_the_budget() -> None:
+def test_the_number_of_votes_follows_from_the_budget():
     assert votes_for({"calls": 4.2, "tokens": 90.0}, "calls", 1.0) == 4
     assert votes_for({"calls": 4.2, "tokens": 90.0}, "tokens", 20.0) == 4  # 4.5, even
     assert votes_for({"calls": 0.3}, "calls", 1.0) == 1
@@ -98,7 +95,7 @@ def test_the_number_of_votes_follows_from_the_budget() -> None:
         votes_for({}, "seconds", 1.0)  # type: ignore[arg-type]
 
 
-def test_the_protocol_says_what_decides_a_figure(tmp_path: Path) -> None:
+def test_the_protocol_says_what_decides_a_figure(tmp_path):
     class Model(ScriptedPolicy):
         sampling = Sampling(temperature=0.7, top_p=0.9, max_tokens=33)
         thinking = False
@@ -140,7 +137,7 @@ def test_the_protocol_says_what_decides_a_figure(tmp_path: Path) -> None:
     assert protocol_of(workflow, players, changed, samples=2, seed=7) != results
 
 
-def test_an_evaluation_is_saved_with_its_protocol_and_can_grow(tmp_path: Path) -> None:
+def test_an_evaluation_is_saved_with_its_protocol_and_can_grow(tmp_path):
     store = EvaluationDirectory(tmp_path, {"n": 20})
     evaluate(SINGLE, policy_map(), PROBLEMS, samples=1, store=store)
     _, grown = evaluate(SINGLE, policy_map(), PROBLEMS, samples=3, store=store)
@@ -157,15 +154,13 @@ def test_an_evaluation_is_saved_with_its_protocol_and_can_grow(tmp_path: Path) -
         read_summary(tmp_path / "none")
 
 
-def test_the_best_checkpoint_is_not_chosen_on_test() -> None:
+def test_the_best_checkpoint_is_not_chosen_on_test():
     check_selection("validation")
     with pytest.raises(UsageError, match="eval_split to validation"):
         check_selection("test")
 
 
-def test_the_hash_of_the_prompts_covers_the_tasks_instruction(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_hash_of_the_prompts_covers_the_tasks_instruction(monkeypatch):
     before = make_workflow("single_v0", "math").prompts_id
     monkeypatch.setattr(type(SINGLE.task), "instruction", "Answer in words.")
     after = make_workflow("single_v0", "math").prompts_id

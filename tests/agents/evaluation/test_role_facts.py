@@ -1,7 +1,5 @@
 """Conditional shares of roles, from planted episodes and from scripted ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -27,7 +25,7 @@ def verdicts(*counts: int) -> dict[str, Any]:
     return dict(zip(COUNTS, counts, strict=True))
 
 
-def test_verdicts_are_weighed_by_call_and_not_by_episode() -> None:
+def test_verdicts_are_weighed_by_call_and_not_by_episode():
     # One episode of one right verdict, one of four verdicts of which one is right.
     results = role_shares(planted(verdicts(1, 0, 0, 0, 0), verdicts(0, 1, 1, 2, 0)))
     assert results["evaluator_tpr"] == Proportion(1 / 3, 3)
@@ -35,14 +33,14 @@ def test_verdicts_are_weighed_by_call_and_not_by_episode() -> None:
     assert results["evaluator_abstained"] == Proportion(0.0, 5)
 
 
-def test_unreadable_verdicts_judge_nothing_and_are_counted() -> None:
+def test_unreadable_verdicts_judge_nothing_and_are_counted():
     results = role_shares(planted(verdicts(1, 0, 0, 0, 2), verdicts(0, 0, 0, 0, 1)))
     assert results["evaluator_tpr"] == Proportion(1.0, 1)
     assert "evaluator_tnr" not in results  # no wrong answer was judged: no share, rather than 0
     assert results["evaluator_abstained"] == Proportion(3 / 4, 4)
 
 
-def test_recovery_is_of_contested_episodes_alone() -> None:
+def test_recovery_is_of_contested_episodes_alone():
     def vote(anyone: bool, contested: bool, recovered: bool) -> dict[str, Any]:
         return {"any_correct": anyone, "contested": contested, "recovered": recovered}
 
@@ -59,7 +57,7 @@ def test_recovery_is_of_contested_episodes_alone() -> None:
     assert set(results) == {"any_correct", "contested", "aggregator_recovery"}
 
 
-def test_refinement_is_of_wrong_and_of_right_first_attempts() -> None:
+def test_refinement_is_of_wrong_and_of_right_first_attempts():
     def refined(first: bool, last: bool) -> dict[str, Any]:
         return {
             "first_correct": first,
@@ -75,20 +73,20 @@ def test_refinement_is_of_wrong_and_of_right_first_attempts() -> None:
     }  # fmt: skip
 
 
-def test_a_verifier_of_evidence_has_its_own_names() -> None:
+def test_a_verifier_of_evidence_has_its_own_names():
     counts = {"true_yes": 3, "false_yes": 1, "true_no": 1, "false_no": 1}
     results = role_shares(planted(counts))
     assert results == {"verifier_tpr": Proportion(3 / 4, 4), "verifier_tnr": Proportion(1 / 2, 2)}
 
 
-def test_facts_of_other_kinds_are_passed_over() -> None:
+def test_facts_of_other_kinds_are_passed_over():
     odd = {"contested": "yes", "recovered": [1], "any_correct": 0.5, "first_correct": "no"}
     assert role_shares(planted(odd)) == {}
     assert role_shares([]) == {}
 
 
 @pytest.mark.parametrize("workflow", ["voting_v0", "eval_opt_v0", "orch_workers_v0"])
-def test_scripted_episodes_give_what_their_calls_say(workflow: str) -> None:
+def test_scripted_episodes_give_what_their_calls_say(workflow):
     built = make_workflow(workflow, "math")
     problems = distinct_problems(built.task, "validation", 60)
     policy_map = PolicyMap.shared(ScriptedPolicy(built, 0.6, seed=2), built.role_counts())

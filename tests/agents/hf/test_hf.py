@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import gc
 import random
@@ -98,9 +96,7 @@ def full_logps(model: Any, done: Completion, temperature: float) -> list[float]:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_logps_equal_a_full_forward_for_every_row_of_a_ragged_batch(
-    model: Any, start: Callable[..., TransformersPolicy], temperature: float
-) -> None:
+def test_logps_equal_a_full_forward_for_every_row_of_a_ragged_batch(model, start, temperature):
     policy = start(temperature=temperature, max_tokens=90)
     done = answers(policy, [ask(i // 2, i) for i in range(24)] + [ask("same", 0)] * 2)
     assert len({len(row.prompt_ids) for row in done}) > 5
@@ -111,9 +107,7 @@ def test_logps_equal_a_full_forward_for_every_row_of_a_ragged_batch(
 
 @pytest.mark.usual(1)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_request_draws_the_same_tokens_in_any_batch(
-    model: Any, tokenizer: Any, temperature: float
-) -> None:
+def test_a_request_draws_the_same_tokens_in_any_batch(model, tokenizer, temperature):
     sampling = Sampling(temperature=temperature, max_tokens=24)
     policy = TransformersPolicy(model, tokenizer, sampling=sampling)
     small = TransformersPolicy(model, tokenizer, sampling=sampling, max_batch=3)
@@ -126,7 +120,7 @@ def test_a_request_draws_the_same_tokens_in_any_batch(
             assert item.logps == pytest.approx(two.logps, abs=1e-4)
 
 
-def test_two_runs_are_equal_exactly_whatever_the_order(model: Any, tokenizer: Any) -> None:
+def test_two_runs_are_equal_exactly_whatever_the_order(model, tokenizer):
     policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=16), max_batch=5)
     requests = [ask(i) for i in range(12)]
     first = answers(policy, requests)
@@ -135,9 +129,7 @@ def test_two_runs_are_equal_exactly_whatever_the_order(model: Any, tokenizer: An
     assert len({row.output_ids for row in first}) == 12
 
 
-def test_prompts_read_in_parts_give_the_same_floats(
-    model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_read_in_parts_give_the_same_floats(model, monkeypatch):
     """In the order of their lengths, without the pads of a whole part, some of them twice."""
     rng = random.Random(0)
     lengths = [rng.choice((3, 9, 40, 70)) for _ in range(30)]
@@ -159,9 +151,7 @@ def test_prompts_read_in_parts_give_the_same_floats(
     assert results[0] == results[1]
 
 
-def test_different_keys_sample_one_prompt_differently_and_read_it_once(
-    start: Callable[..., TransformersPolicy],
-) -> None:
+def test_different_keys_sample_one_prompt_differently_and_read_it_once(start):
     policy = start(max_tokens=8)
     done = answers(policy, [ask("k", i, text="seven add eight") for i in range(16)])
     assert len({row.output_ids for row in done}) == 16
@@ -170,9 +160,7 @@ def test_different_keys_sample_one_prompt_differently_and_read_it_once(
     assert policy.stats.output_tokens == sum(len(row.output_ids) for row in done)
 
 
-def test_at_temperature_0_tokens_are_the_likeliest_with_logps_at_temperature_1(
-    model: Any, start: Callable[..., TransformersPolicy]
-) -> None:
+def test_at_temperature_0_tokens_are_the_likeliest_with_logps_at_temperature_1(model, start):
     policy = start(temperature=0.0, max_tokens=12, top_k=1)
     (done,) = answers(policy, [ask("greedy")])
     ids = list(done.prompt_ids)
@@ -184,9 +172,7 @@ def test_at_temperature_0_tokens_are_the_likeliest_with_logps_at_temperature_1(
     assert min(done.logps) < -0.05
 
 
-def test_the_end_token_is_recorded_once_though_it_is_also_the_pad(
-    tokenizer: Any, start: Callable[..., TransformersPolicy]
-) -> None:
+def test_the_end_token_is_recorded_once_though_it_is_also_the_pad(tokenizer, start):
     assert tokenizer.pad_token_id == tokenizer.eos_token_id
     policy = start(max_tokens=200)
     done = answers(policy, [ask("e", i) for i in range(16)])
@@ -202,9 +188,7 @@ def test_the_end_token_is_recorded_once_though_it_is_also_the_pad(
             assert tokenizer.eos_token_id not in row.output_ids
 
 
-def test_any_of_several_end_tokens_stops(
-    model: Any, tokenizer: Any, start: Callable[..., TransformersPolicy]
-) -> None:
+def test_any_of_several_end_tokens_stops(model, tokenizer, start):
     probe = start(max_tokens=12)
     request = ask("stop", 4)
     (free,) = answers(probe, [request])
@@ -222,7 +206,7 @@ def test_any_of_several_end_tokens_stops(
     assert done.text == tokenizer.decode(free.output_ids[: cut - 1], skip_special_tokens=True)
 
 
-def test_max_tokens_of_policy_and_request(start: Callable[..., TransformersPolicy]) -> None:
+def test_max_tokens_of_policy_and_request(start):
     policy = start(max_tokens=6)
     caps = [None, 1, 3, 50]
     done = answers(policy, [ask("cap", 4, max_tokens=cap) for cap in caps])
@@ -233,7 +217,7 @@ def test_max_tokens_of_policy_and_request(start: Callable[..., TransformersPolic
         answers(policy, [ask("cap", max_tokens=0)])
 
 
-def test_sliding_window_layers_and_equal_heads_agree_with_a_full_forward(tokenizer: Any) -> None:
+def test_sliding_window_layers_and_equal_heads_agree_with_a_full_forward(tokenizer):
     torch.manual_seed(1)
     window = {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1}
     shape = {**SIZES, **window, "num_attention_heads": 2, "initializer_range": 0.2}
@@ -244,9 +228,7 @@ def test_sliding_window_layers_and_equal_heads_agree_with_a_full_forward(tokeniz
         assert list(row.logps) == pytest.approx(full_logps(model, row, 1.0), abs=1e-4)
 
 
-def test_hostile_messages_are_answered(
-    tokenizer: Any, start: Callable[..., TransformersPolicy]
-) -> None:
+def test_hostile_messages_are_answered(tokenizer, start):
     policy = start(max_tokens=4)
     texts = ["\ud800 lone", "\x00", "<|im_end|>", "‮right to left", "9" * 5000, " "]
     done = answers(policy, [ask("hostile", i, text=text) for i, text in enumerate(texts)])
@@ -254,9 +236,7 @@ def test_hostile_messages_are_answered(
     assert "�" in tokenizer.decode(done[0].prompt_ids)
 
 
-def test_unicode_survives_prompt_and_text(
-    tokenizer: Any, start: Callable[..., TransformersPolicy]
-) -> None:
+def test_unicode_survives_prompt_and_text(tokenizer, start):
     policy = start(max_tokens=40)
     (done,) = answers(policy, [ask("u", text="π ≈ 3, 日本 🙂")])
     assert "π ≈ 3, 日本 🙂" in tokenizer.decode(done.prompt_ids)
@@ -265,9 +245,7 @@ def test_unicode_survives_prompt_and_text(
     assert policy._chat.decode(tokenizer("日本 🙂")["input_ids"]) == "日本 🙂"
 
 
-def test_a_long_prompt_loses_its_middle_and_is_counted(
-    model: Any, tokenizer: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_long_prompt_loses_its_middle_and_is_counted(model, tokenizer, caplog):
     policy = TransformersPolicy(
         model, tokenizer, sampling=Sampling(max_tokens=10), max_context=60, name="short"
     )
@@ -285,18 +263,13 @@ def test_a_long_prompt_loses_its_middle_and_is_counted(
     ]
 
 
-def test_template_settings_reach_the_template(model: Any, tokenizer: Any) -> None:
-    policy = TransformersPolicy(
-        model,
-        tokenizer,
-        sampling=Sampling(max_tokens=1),
-        thinking=False,
-    )
+def test_template_settings_reach_the_template(model, tokenizer):
+    policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=1), thinking=False)
     (done,) = answers(policy, [ask("t", text="add")])
     assert tokenizer.decode(done.prompt_ids).endswith("assistant\n<think></think>")
 
 
-def test_the_model_is_given_back_as_it_was_and_can_be_trained(tokenizer: Any) -> None:
+def test_the_model_is_given_back_as_it_was_and_can_be_trained(tokenizer):
     model = build(tokenizer).train()
     policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=4))
     before = answers(policy, [ask("w", i) for i in range(4)])
@@ -312,7 +285,7 @@ def test_the_model_is_given_back_as_it_was_and_can_be_trained(tokenizer: Any) ->
 
 
 @pytest.mark.full
-def test_logits_that_are_not_finite_are_an_error(tokenizer: Any) -> None:
+def test_logits_that_are_not_finite_are_an_error(tokenizer):
     model = build(tokenizer)
     with torch.no_grad():
         model.lm_head.weight[3] = float("nan")
@@ -322,9 +295,7 @@ def test_logits_that_are_not_finite_are_an_error(tokenizer: Any) -> None:
             answers(policy, [ask("nan")])
 
 
-async def test_the_loop_runs_on_and_cancelling_stops_the_model(
-    model: Any, start: Callable[..., TransformersPolicy]
-) -> None:
+async def test_the_loop_runs_on_and_cancelling_stops_the_model(model, start):
     policy = start(max_tokens=400)
     policy._stop_ids = frozenset({-1})  # nothing ends by itself
     request = [ask("c", i, text="add") for i in range(64)]
@@ -359,9 +330,7 @@ async def test_the_loop_runs_on_and_cancelling_stops_the_model(
     await policy.close()
 
 
-async def test_a_second_cancellation_leaves_no_error_to_report(
-    model: Any, start: Callable[..., TransformersPolicy], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_second_cancellation_leaves_no_error_to_report(model, start, caplog):
     policy = start(max_tokens=400)
     policy._stop_ids = frozenset({-1})  # nothing ends by itself
     loop, reached, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
@@ -390,7 +359,7 @@ async def test_a_second_cancellation_leaves_no_error_to_report(
     await policy.close()
 
 
-def test_micro_batches_depend_on_the_set_of_requests_only() -> None:
+def test_micro_batches_depend_on_the_set_of_requests_only():
     requests = [ask("a", i) for i in range(7)] + [ask(3, "b")]
     prompts = [(1,) * (10 + 40 * (i % 3)) for i in range(8)]
     results = [
@@ -405,7 +374,7 @@ def test_micro_batches_depend_on_the_set_of_requests_only() -> None:
     assert [len(part) for part in results] == [3, 3, 2]
 
 
-def test_saved_models_load_by_path(model: Any, tokenizer: Any, tmp_path: Any) -> None:
+def test_saved_models_load_by_path(model, tokenizer, tmp_path):
     model.save_pretrained(tmp_path / "mini")
     tokenizer.save_pretrained(tmp_path / "mini")
     sampling = Sampling(max_tokens=8)
@@ -416,7 +385,7 @@ def test_saved_models_load_by_path(model: Any, tokenizer: Any, tmp_path: Any) ->
     assert answers(loaded, [ask("x")])[0].output_ids == answers(given, [ask("x")])[0].output_ids
 
 
-def test_wrong_set_ups_are_explained(model: Any, tokenizer: Any, tmp_path: Any) -> None:
+def test_wrong_set_ups_are_explained(model, tokenizer, tmp_path):
     with pytest.raises(UsageError, match=r"cannot load a model from .*nowhere"):
         TransformersPolicy.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="leaves no room"):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from flowzoo.seeding import key_int
 LOGITS = torch.tensor([1.0, 0.0, 2.0, -1.0, 0.5, -3.0])
 
 
-def test_uniforms_are_the_published_generator() -> None:
+def test_uniforms_are_the_published_generator():
     # First outputs of splitmix64 with state 1234567, as its reference code prints them.
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     key = np.array([1234567], dtype=np.uint64)
@@ -19,7 +17,7 @@ def test_uniforms_are_the_published_generator() -> None:
         assert uniforms(key, step)[0] == (bits >> 11) * 2.0**-53
 
 
-def test_uniforms_are_even_and_free_of_correlation() -> None:
+def test_uniforms_are_even_and_free_of_correlation():
     keys = np.array([key_int("k", i) for i in range(400)], dtype=np.uint64)
     table = np.stack([uniforms(keys, step) for step in range(100)])
     assert 0.0 <= table.min() < 0.001
@@ -51,9 +49,7 @@ def frequencies(sampling: Sampling, count: int = 20000) -> tuple[np.ndarray, dic
         (Sampling(top_k=4, top_p=0.9, temperature=2.0), [0, 1, 2, 4]),
     ],
 )
-def test_frequencies_and_logps_are_those_of_the_cut_distribution(
-    sampling: Sampling, allowed: list[int]
-) -> None:
+def test_frequencies_and_logps_are_those_of_the_cut_distribution(sampling, allowed):
     expected = np.zeros(6)
     weights = np.exp(LOGITS.numpy()[allowed].astype(float) / sampling.temperature)
     expected[allowed] = weights / weights.sum()
@@ -64,7 +60,7 @@ def test_frequencies_and_logps_are_those_of_the_cut_distribution(
         assert logp == pytest.approx(np.log(expected[token]), abs=1e-5)
 
 
-def test_a_chi_square_of_the_first_token_over_a_large_vocabulary() -> None:
+def test_a_chi_square_of_the_first_token_over_a_large_vocabulary():
     torch.manual_seed(3)
     logits, count = torch.randn(50), 40000
     noise = uniforms(np.arange(count, dtype=np.uint64) * np.uint64(7919), 5)
@@ -77,7 +73,7 @@ def test_a_chi_square_of_the_first_token_over_a_large_vocabulary() -> None:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(top_k=2), Sampling(top_p=0.6), Sampling()])
-def test_noise_at_the_ends_stays_inside_the_distribution(sampling: Sampling) -> None:
+def test_noise_at_the_ends_stays_inside_the_distribution(sampling):
     logits = torch.tensor([[float("-inf"), 0.0, 1.0, float("-inf")]] * 2)
     noise = np.array([0.0, 1.0 - 2.0**-53])
     tokens, logps = draw(logits, noise, sampling)
@@ -85,19 +81,19 @@ def test_noise_at_the_ends_stays_inside_the_distribution(sampling: Sampling) -> 
     assert torch.isfinite(logps).all()
 
 
-def test_tokens_the_model_rules_out_do_not_shift_the_others() -> None:
+def test_tokens_the_model_rules_out_do_not_shift_the_others():
     logits = torch.tensor([float("-inf"), 0.0, 1.0, float("-inf")]).expand(2000, -1)
     tokens, _ = draw(logits, (np.arange(2000) + 0.5) / 2000, Sampling())
     assert np.bincount(tokens.numpy()) == pytest.approx([0, 538, 1462], abs=1)
 
 
-def test_ties_are_cut_by_token_id() -> None:
+def test_ties_are_cut_by_token_id():
     noise = np.linspace(0.0, 0.999, 200)
     tokens, _ = draw(torch.zeros(200, 9), noise, Sampling(top_k=3))
     assert set(tokens.tolist()) == {0, 1, 2}
 
 
-def test_half_precision_logits_give_float32_logps() -> None:
+def test_half_precision_logits_give_float32_logps():
     for temperature in (0.0, 1.0):
         _, logps = draw(LOGITS[None].bfloat16(), np.array([0.5]), Sampling(temperature=temperature))
         assert logps.dtype == torch.float32

@@ -1,6 +1,5 @@
 """Layers in the number format of sampling: exact in bfloat16, bounded in int8, checked in both."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,7 +11,6 @@ from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
 from flowzoo.agents.hf.kept_linears import Int8Linear, KeptLinears
 from flowzoo.agents.pocket import load
 from flowzoo.agents.policy import Sampling
-from flowzoo.agents.traits import EngineDType
 from flowzoo.errors import UsageError
 
 ROWS = [
@@ -36,7 +34,7 @@ def layer(*, bias: bool = True) -> nn.Linear:
     return nn.Linear(24, 10, bias=bias)
 
 
-def test_kept_bfloat16_layers_sample_what_autocast_does(model: Any) -> None:
+def test_kept_bfloat16_layers_sample_what_autocast_does(model):
     kept = KeptLinears(model, "bfloat16")
     before = sample(model)
     with torch.autocast("cpu", torch.bfloat16):
@@ -64,7 +62,7 @@ def rounded(rows: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_int8_products_are_those_of_rounded_rotated_rows(bias: bool, dtype: torch.dtype) -> None:
+def test_int8_products_are_those_of_rounded_rotated_rows(bias, dtype):
     source = layer(bias=bias).to(dtype)
     inputs = torch.randn(2, 3, 24).to(dtype)
     inputs[1, 2] = 0.0
@@ -80,7 +78,7 @@ def test_int8_products_are_those_of_rounded_rotated_rows(bias: bool, dtype: torc
     )
 
 
-def test_a_large_feature_does_not_drown_the_others() -> None:
+def test_a_large_feature_does_not_drown_the_others():
     torch.manual_seed(1)
     source, inputs = nn.Linear(128, 64), torch.randn(50, 128)
     inputs[:, 5] *= 70  # as of attention's inputs in SmolLM2-135M
@@ -91,7 +89,7 @@ def test_a_large_feature_does_not_drown_the_others() -> None:
     assert (int8(inputs) - exact).norm() < 0.5 * (plain - exact).norm()
 
 
-def test_int8_samples_do_not_depend_on_the_batch(model: Any) -> None:
+def test_int8_samples_do_not_depend_on_the_batch(model):
     kept = KeptLinears(model, "int8")
     with kept.active():
         together, again = sample(model), sample(model)
@@ -100,7 +98,7 @@ def test_int8_samples_do_not_depend_on_the_batch(model: Any) -> None:
     assert [out.tokens for out in alone] == [out.tokens for out in together]
 
 
-def test_int8_log_probs_are_near_those_of_the_weights(model: Any) -> None:
+def test_int8_log_probs_are_near_those_of_the_weights(model):
     ids = torch.tensor([row.prompt[:4] for row in ROWS])
     logps = []
     kept = KeptLinears(model, "int8")
@@ -112,7 +110,7 @@ def test_int8_log_probs_are_near_those_of_the_weights(model: Any) -> None:
 
 
 @torch.no_grad()
-def test_layers_that_read_one_tensor_quantize_it_once() -> None:
+def test_layers_that_read_one_tensor_quantize_it_once():
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -165,7 +163,7 @@ def change_bias(kept: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", [double_scales, shift_levels, exchange_scales, change_bias])
-def test_wrong_int8_weights_are_noticed(fault: Callable[[Any], None]) -> None:
+def test_wrong_int8_weights_are_noticed(fault):
     source = layer()
     int8 = Int8Linear(source)
     int8.take(source)
@@ -175,7 +173,7 @@ def test_wrong_int8_weights_are_noticed(fault: Callable[[Any], None]) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_layers_follow_the_weights_when_refreshed(dtype: EngineDType) -> None:
+def test_layers_follow_the_weights_when_refreshed(dtype):
     net = nn.Sequential(layer(), nn.ReLU(), layer().requires_grad_(False))
     kept = KeptLinears(net, dtype)
     assert kept.differing() == []
@@ -186,6 +184,6 @@ def test_layers_follow_the_weights_when_refreshed(dtype: EngineDType) -> None:
     assert kept.differing() == []
 
 
-def test_int8_needs_a_cpu() -> None:
+def test_int8_needs_a_cpu():
     with pytest.raises(UsageError, match="int8 is for models on a CPU, and this one is on meta"):
         KeptLinears(layer().to("meta"), "int8")

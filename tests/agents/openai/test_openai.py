@@ -1,16 +1,14 @@
-from __future__ import annotations
-
 import asyncio
 import email.utils
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from endpoint import Answer, Endpoint, chat, serving
+from endpoint import Answer, Endpoint, chat, generate
 
 from flowzoo.agents.openai import policy as openai
 from flowzoo.agents.openai.endpoint import Endpoint as Server
@@ -25,23 +23,10 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+def endpoint(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+    """With a key of its client."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses a policy makes between attempts, which take no time."""
-    built: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        built.append(seconds)
-
-    monkeypatch.setattr(openai, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
-    return built
+    return endpoint
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -56,14 +41,7 @@ def ask(*key: str | int, text: str = "hi", **fields: Any) -> Request:
     return Request(key=key, agent="a_0", role="a", messages=messages, **fields)
 
 
-async def run(policy: OpenAIPolicy, *requests: Request) -> list[Any]:
-    try:
-        return await policy.generate(requests)
-    finally:
-        await policy.close()
-
-
-async def test_answers_come_in_request_order_whatever_the_server_does(endpoint: Endpoint) -> None:
+async def test_answers_come_in_request_order_whatever_the_server_does(endpoint):
     others = threading.Semaphore(0)
 
     def first_comes_last(body: dict[str, Any], count: int) -> Answer:
@@ -77,17 +55,17 @@ async def test_answers_come_in_request_order_whatever_the_server_does(endpoint: 
     endpoint.answer = first_comes_last
     policy = OpenAIPolicy("m", endpoint.url)
     assert isinstance(policy, Policy)
-    done = await run(policy, *[ask(i, text=f"t{i}") for i in range(10)])
+    done = await generate(policy, *[ask(i, text=f"t{i}") for i in range(10)])
     assert [item.text for item in done] == [f"re t{i}" for i in range(10)]
     assert (policy.stats.requests, policy.stats.prompt_tokens) == (10, 70)
     assert policy.stats.output_tokens == 30
 
 
-async def test_the_request_says_what_the_policy_was_told(endpoint: Endpoint) -> None:
+async def test_the_request_says_what_the_policy_was_told(endpoint):
     sampling = Sampling(temperature=0.7, top_p=0.9, top_k=5, max_tokens=30)
     server = Server(endpoint.url, extra_body={"chat_template_kwargs": {"x": 1}})
     policy = OpenAIPolicy("m", server, sampling=sampling)
-    await run(policy, ask("k", 1, text="π \ud800"), ask("k", 1, max_tokens=4), ask("k", 2))
+    await generate(policy, ask("k", 1, text="π \ud800"), ask("k", 1, max_tokens=4), ask("k", 2))
     first, second, third = by_request(endpoint.seen)
     assert first["path"] == "/v1/chat/completions"
     assert first["messages"][1] == {"role": "user", "content": "π \ufffd"}
@@ -108,30 +86,28 @@ def by_request(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_overload_and_server_errors_are_retried(
-    endpoint: Endpoint, status: int, pauses: list[float]
-) -> None:
+async def test_overload_and_server_errors_are_retried(endpoint, status, pauses):
     endpoint.answer = lambda body, count: (status, {}, "busy") if count < 2 else chat("fine")
     policy = OpenAIPolicy("m", endpoint.url)
-    (done,) = await run(policy, ask("r"))
+    (done,) = await generate(policy, ask("r"))
     assert done.text == "fine"
     assert policy.stats.retries == 1
     assert len(pauses) == 1
     assert 0.25 <= pauses[0] <= 0.5
 
 
-async def test_retry_after_is_waited_for(endpoint: Endpoint, pauses: list[float]) -> None:
+async def test_retry_after_is_waited_for(endpoint, pauses):
     wait = {"Retry-After": "1.2"}
     endpoint.answer = lambda body, count: (429, wait, "slow") if count < 2 else chat("fine")
-    await run(OpenAIPolicy("m", endpoint.url), ask("r"))
+    await generate(OpenAIPolicy("m", endpoint.url), ask("r"))
     assert pauses == [1.2]
 
 
-async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint: Endpoint) -> None:
+async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint):
     endpoint.answer = lambda body, count: (500, {}, "x" * 495 + f" your key {KEY} failed")
     policy = OpenAIPolicy("m", Server(endpoint.url, retries=1))
     with pytest.raises(EndpointError) as caught:
-        await run(policy, ask("f"))
+        await generate(policy, ask("f"))
     text = str(caught.value)
     assert f"{endpoint.url}/chat/completions failed after 2 attempts: status 500" in text
     assert "sk-" not in text
@@ -140,20 +116,18 @@ async def test_a_final_error_names_url_and_status_but_not_the_key(endpoint: Endp
     assert KEY not in repr(vars(policy))
 
 
-async def test_a_refusal_is_not_retried_and_names_the_key_variable(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refusal_is_not_retried_and_names_the_key_variable(endpoint, monkeypatch):
     endpoint.answer = lambda body, count: (401, {}, f"bad key {KEY}")
     with pytest.raises(EndpointError, match=r"status 401: bad key \[redacted\] .*which is set"):
-        await run(OpenAIPolicy("m", endpoint.url), ask("f"))
+        await generate(OpenAIPolicy("m", endpoint.url), ask("f"))
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(EndpointError, match="OPENAI_API_KEY, which is not set"):
-        await run(OpenAIPolicy("m", endpoint.url), ask("f"))
+        await generate(OpenAIPolicy("m", endpoint.url), ask("f"))
     assert len(endpoint.seen) == 2
     assert "Authorization" not in endpoint.headers[-1]
 
 
-async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint: Endpoint) -> None:
+async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint):
     over = threading.Event()
 
     def never(body: dict[str, Any], count: int) -> Answer:
@@ -163,36 +137,34 @@ async def test_slow_and_absent_servers_end_in_a_clear_error(endpoint: Endpoint) 
     endpoint.answer = never
     try:
         with pytest.raises(EndpointError, match=r"failed: (no answer within|\w+Timeout)"):
-            await run(OpenAIPolicy("m", Server(endpoint.url, timeout=0.1, retries=0)), ask("slow"))
+            await generate(
+                OpenAIPolicy("m", Server(endpoint.url, timeout=0.1, retries=0)), ask("slow")
+            )
     finally:
         over.set()
     with socket.socket() as silent:  # keeps its port from others, and does not listen
         silent.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with pytest.raises(EndpointError, match=f"{url}/chat/completions failed: Connect"):
-            await run(OpenAIPolicy("m", Server(url, retries=0)), ask("gone"))
+            await generate(OpenAIPolicy("m", Server(url, retries=0)), ask("gone"))
 
 
-async def test_an_answer_that_trickles_in_has_the_same_time_limit(endpoint: Endpoint) -> None:
+async def test_an_answer_that_trickles_in_has_the_same_time_limit(endpoint):
     """Every byte comes in time, the answer does not."""
     endpoint.pause = 0.01
     with pytest.raises(EndpointError, match=r"failed: (no answer within|\w+Timeout)"):
-        await run(OpenAIPolicy("m", Server(endpoint.url, timeout=0.2, retries=0)), ask("slow"))
+        await generate(OpenAIPolicy("m", Server(endpoint.url, timeout=0.2, retries=0)), ask("slow"))
 
 
-async def test_an_unbearable_retry_after_ends_at_once(
-    endpoint: Endpoint, pauses: list[float]
-) -> None:
+async def test_an_unbearable_retry_after_ends_at_once(endpoint, pauses):
     endpoint.answer = lambda body, count: (429, {"Retry-After": "7200"}, "come back later")
     with pytest.raises(EndpointError, match="status 429: come back later"):
-        await run(OpenAIPolicy("m", endpoint.url), ask("r"))
+        await generate(OpenAIPolicy("m", endpoint.url), ask("r"))
     assert len(endpoint.seen) == 1
     assert pauses == []
 
 
-async def test_one_failure_cancels_the_other_requests(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_failure_cancels_the_other_requests(endpoint, monkeypatch):
     waits, cancelled = threading.Event(), threading.Event()
 
     async def endless(seconds: float) -> None:
@@ -212,12 +184,12 @@ async def test_one_failure_cancels_the_other_requests(
     endpoint.answer = mixed
     monkeypatch.setattr(openai, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": endless}))
     with pytest.raises(EndpointError, match="status 404: no such model"):
-        await run(OpenAIPolicy("m", endpoint.url), ask("a"), ask("b", text="bad"))
+        await generate(OpenAIPolicy("m", endpoint.url), ask("a"), ask("b", text="bad"))
     assert cancelled.is_set()
     assert len(endpoint.seen) == 2
 
 
-async def test_cancelling_leaves_a_usable_policy(endpoint: Endpoint) -> None:
+async def test_cancelling_leaves_a_usable_policy(endpoint):
     over = threading.Event()
 
     def slow(body: dict[str, Any], count: int) -> Answer:
@@ -233,12 +205,12 @@ async def test_cancelling_leaves_a_usable_policy(endpoint: Endpoint) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert len(endpoint.seen) == 2
-    assert (await run(policy, ask("q", text="quick")))[0].text == "done"
+    assert (await generate(policy, ask("q", text="quick")))[0].text == "done"
     assert len(endpoint.seen) == 3
     over.set()
 
 
-async def test_concurrency_has_a_limit_that_is_reached(endpoint: Endpoint) -> None:
+async def test_concurrency_has_a_limit_that_is_reached(endpoint):
     together = threading.Barrier(3)
 
     def slow(body: dict[str, Any], count: int) -> Answer:
@@ -246,11 +218,13 @@ async def test_concurrency_has_a_limit_that_is_reached(endpoint: Endpoint) -> No
         return chat("done")
 
     endpoint.answer = slow
-    await run(OpenAIPolicy("m", Server(endpoint.url, concurrency=3)), *[ask(i) for i in range(12)])
+    await generate(
+        OpenAIPolicy("m", Server(endpoint.url, concurrency=3)), *[ask(i) for i in range(12)]
+    )
     assert endpoint.peak == 3
 
 
-async def test_logps_ids_and_finish_reasons_are_read(endpoint: Endpoint) -> None:
+async def test_logps_ids_and_finish_reasons_are_read(endpoint):
     answers = {
         "full": chat(
             "ab",
@@ -262,16 +236,14 @@ async def test_logps_ids_and_finish_reasons_are_read(endpoint: Endpoint) -> None
     }
     endpoint.answer = lambda body, count: answers[body["messages"][-1]["content"]]
     policy = OpenAIPolicy("m", endpoint.url)
-    full, cut, filtered = await run(policy, *[ask(text, text=text) for text in answers])
+    full, cut, filtered = await generate(policy, *[ask(text, text=text) for text in answers])
     assert (full.logps, full.output_ids, full.finish) == ((-0.5, 0.0), (5, 6), "stop")
     assert (cut.text, cut.logps, cut.finish) == ("a", (), "length")
     assert filtered.text == ""
     assert policy.stats.filtered == 1
 
 
-async def test_refused_optional_parameters_are_dropped_and_said(
-    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refused_optional_parameters_are_dropped_and_said(endpoint, caplog):
     def picky(body: dict[str, Any], count: int) -> Answer:
         if "logprobs" in body:
             return 403, {}, {"error": {"message": "You are not allowed to request logprobs"}}
@@ -281,12 +253,12 @@ async def test_refused_optional_parameters_are_dropped_and_said(
 
     endpoint.answer = picky
     policy = OpenAIPolicy("m", endpoint.url, sampling=Sampling(max_tokens=9))
-    assert [item.text for item in await run(policy, ask(1), ask(2))] == ["9", "9"]
+    assert [item.text for item in await generate(policy, ask(1), ask(2))] == ["9", "9"]
     texts = [record.getMessage() for record in caplog.records if "refuses" in record.message]
     assert len(texts) == 1
     assert "refuses the parameter logprobs" in texts[0]
     count = len(endpoint.seen)
-    await run(policy, ask(3))
+    await generate(policy, ask(3))
     assert len(endpoint.seen) == count + 1
 
 
@@ -294,19 +266,19 @@ async def test_refused_optional_parameters_are_dropped_and_said(
     "reply",
     ["<html>hello</html>", {"choices": []}, {"choices": [{"message": {"content": 3}}]}, [], "3"],
 )
-async def test_an_answer_of_another_layout_is_an_error(endpoint: Endpoint, reply: Any) -> None:
+async def test_an_answer_of_another_layout_is_an_error(endpoint, reply):
     endpoint.answer = lambda body, count: (200, {}, reply)
     with pytest.raises(EndpointError, match="not a chat completion"):
-        await run(OpenAIPolicy("m", endpoint.url), ask("x"))
+        await generate(OpenAIPolicy("m", endpoint.url), ask("x"))
 
 
-def test_a_policy_works_in_one_event_loop_after_another(endpoint: Endpoint) -> None:
+def test_a_policy_works_in_one_event_loop_after_another(endpoint):
     policy = OpenAIPolicy("m", Server(endpoint.url, concurrency=1))
     for _ in range(2):
         assert [d.text for d in asyncio.run(policy.generate([ask(1), ask(2)]))] == ["HI", "HI"]
 
 
-def test_retry_after_reads_numbers_and_dates() -> None:
+def test_retry_after_reads_numbers_and_dates():
     date = email.utils.formatdate(1000.0, usegmt=True)
     assert retry_after(date, now=970.0) == 30.0
     assert retry_after("2.5", now=0.0) == 2.5
@@ -324,24 +296,20 @@ def test_retry_after_reads_numbers_and_dates() -> None:
         ("http://host/v1?key=1", "no user, password or query"),
     ],
 )
-def test_wrong_urls_are_explained(url: str, message: str) -> None:
+def test_wrong_urls_are_explained(url, message):
     with pytest.raises(UsageError, match=message):
         chat_url(url)
 
 
-async def test_wrong_numbers_and_keys_are_explained(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_wrong_numbers_and_keys_are_explained(endpoint, monkeypatch):
     with pytest.raises(UsageError, match="`concurrency` must be at least 1, got 0"):
         OpenAIPolicy("m", Server(endpoint.url, concurrency=0))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-\u00e9")
     with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters"):
-        await run(OpenAIPolicy("m", endpoint.url), ask("x"))
+        await generate(OpenAIPolicy("m", endpoint.url), ask("x"))
 
 
-async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fits(
-    endpoint: Endpoint,
-) -> None:
+async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fits(endpoint):
     def small(body: dict[str, Any], count: int) -> Answer:
         text = body["messages"][-1]["content"]
         if len(text) > 150:
@@ -355,7 +323,7 @@ async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fit
     text = f"What is 6 times 7?\n{quote}\nIs it right?"
     messages = [{"role": "user", "content": text}]
     request = Request(("k",), "a_0", "a", messages, keep="What is 6 times 7?", quotes=(quote,))
-    long, short = await run(policy, request, ask(1))
+    long, short = await generate(policy, request, ask(1))
     assert "What is 6 times 7?" in long.text
     assert "[...]" in long.text
     assert long.text.endswith("Is it right?")
@@ -363,26 +331,26 @@ async def test_a_prompt_that_the_server_finds_too_long_is_shortened_until_it_fit
     assert (short.shortened, policy.stats.shortened, policy.stats.retries) == (0, 1, 0)
 
 
-async def test_a_server_that_refuses_every_length_is_an_error(endpoint: Endpoint) -> None:
+async def test_a_server_that_refuses_every_length_is_an_error(endpoint):
     endpoint.answer = lambda body, count: (400, {}, "maximum context length is 0")
     messages = [{"role": "user", "content": "xy" * 9} for _ in range(60)]
     request = Request(("k",), "a_0", "a", messages)
     with pytest.raises(EndpointError, match="maximum context length"):
-        await run(OpenAIPolicy("m", endpoint.url), request)
+        await generate(OpenAIPolicy("m", endpoint.url), request)
     assert len(endpoint.seen) < 30
 
 
-async def test_a_prompt_budget_needs_an_engine_that_counts_tokens(endpoint: Endpoint) -> None:
+async def test_a_prompt_budget_needs_an_engine_that_counts_tokens(endpoint):
     request = Request(("k",), "a_0", "a", [{"role": "user", "content": "x"}], max_prompt=9)
     with pytest.raises(UsageError, match="vllm:PATH@URL"):
-        await run(OpenAIPolicy("m", endpoint.url), request)
+        await generate(OpenAIPolicy("m", endpoint.url), request)
 
 
-async def test_the_switch_for_thoughts_goes_to_the_servers_template(endpoint: Endpoint) -> None:
+async def test_the_switch_for_thoughts_goes_to_the_servers_template(endpoint):
     endpoint.answer = lambda body, count: chat("maybe", finish_reason="length")
     policy = OpenAIPolicy("m", endpoint.url, thinking=True, template_kwargs={"style": "x"})
-    (done,) = await run(policy, ask(1))
+    (done,) = await generate(policy, ask(1))
     assert done.text == "<think>maybe"
     assert endpoint.seen[0]["chat_template_kwargs"] == {"style": "x", "enable_thinking": True}
-    await run(OpenAIPolicy("m", endpoint.url), ask(1))
+    await generate(OpenAIPolicy("m", endpoint.url), ask(1))
     assert "chat_template_kwargs" not in endpoint.seen[1]

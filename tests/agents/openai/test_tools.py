@@ -3,20 +3,12 @@
 import json
 
 import pytest
-from endpoint import Endpoint, chat, serving
+from endpoint import Endpoint, chat, generate
 
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy import Request
 from flowzoo.envs.tools import ToolCall, read_calls
 from flowzoo.envs.workflows.reasoner_python import PYTHON
-
-
-@pytest.fixture
-def endpoint(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with serving() as server:
-        yield server
 
 
 def calling(*calls):
@@ -30,11 +22,8 @@ def call(arguments, name="python"):
 
 
 async def ask(endpoint: Endpoint, messages, tools=(PYTHON,)):
-    policy = OpenAIPolicy("m", endpoint.url)
-    try:
-        (done,) = await policy.generate([Request((1,), "a_0", "a", messages, tools=tools)])
-    finally:
-        await policy.close()
+    request = Request((1,), "a_0", "a", messages, tools=tools)
+    (done,) = await generate(OpenAIPolicy("m", endpoint.url), request)
     return done.text
 
 

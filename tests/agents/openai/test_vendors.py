@@ -1,57 +1,24 @@
 """Answers as vendors' servers send them, limits, and a server that is away for a while."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import random
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from endpoint import Answer, Endpoint, chat, serving
+from endpoint import Answer, chat, generate
 
 from flowzoo.agents.openai import policy as openai
 from flowzoo.agents.openai.endpoint import Endpoint as Server
 from flowzoo.agents.openai.endpoint import read_endpoints
 from flowzoo.agents.openai.policy import AnswerCache, EndpointError, OpenAIPolicy, Pace
-from flowzoo.agents.policy import Completion, Request, Sampling
+from flowzoo.agents.policy import Request, Sampling
 from flowzoo.errors import DataError, UsageError
-
-
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses a policy makes, which let others run and take no time."""
-    lengths: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        lengths.append(seconds)
-        await asyncio.sleep(0)
-
-    monkeypatch.setattr(openai, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
-    return lengths
 
 
 def ask(number: int, text: str = "hi") -> Request:
     return Request((number,), "a_0", "a", [{"role": "user", "content": text}])
-
-
-async def run(policy: OpenAIPolicy, *requests: Request) -> list[Completion]:
-    try:
-        return await policy.generate(requests)
-    finally:
-        await policy.close()
 
 
 def message(**fields: Any) -> Answer:
@@ -81,9 +48,9 @@ def parts(*pairs: tuple[str, Any]) -> list[dict[str, Any]]:
         (chat("4", finish_reason=None), "4"),
     ],
 )
-async def test_odd_messages_are_read(endpoint: Endpoint, answer: Answer, text: str) -> None:
+async def test_odd_messages_are_read(endpoint, answer, text):
     endpoint.answer = lambda body, count: answer
-    (done,) = await run(OpenAIPolicy("m", endpoint.url), ask(1))
+    (done,) = await generate(OpenAIPolicy("m", endpoint.url), ask(1))
     assert (done.text, done.prompt_tokens, done.output_tokens) == (text, 7, 3)
 
 
@@ -99,11 +66,9 @@ async def test_odd_messages_are_read(endpoint: Endpoint, answer: Answer, text: s
         ((429, {"retry-after-ms": "soon", "Retry-After": "9"}, "slow"), 9),
     ],
 )
-async def test_overload_in_any_form_is_tried_again(
-    endpoint: Endpoint, answer: Answer, wait: float, pauses: list[float]
-) -> None:
+async def test_overload_in_any_form_is_tried_again(endpoint, answer, wait, pauses):
     endpoint.answer = lambda body, count: answer if count < 2 else chat("fine")
-    (done,) = await run(OpenAIPolicy("m", endpoint.url), ask(1))
+    (done,) = await generate(OpenAIPolicy("m", endpoint.url), ask(1))
     assert done.text == "fine"
     assert pauses == [wait] if wait else 0.25 <= pauses[0] <= 0.5
 
@@ -112,10 +77,10 @@ async def test_overload_in_any_form_is_tried_again(
     "answer",
     [(501, {}, "no"), (200, {}, {"error": {"code": 402, "message": "no credit"}}), (307, {}, "")],
 )
-async def test_what_will_not_pass_is_not_tried_again(endpoint: Endpoint, answer: Answer) -> None:
+async def test_what_will_not_pass_is_not_tried_again(endpoint, answer):
     endpoint.answer = lambda body, count: answer
     with pytest.raises(EndpointError, match="failed: status"):
-        await run(OpenAIPolicy("m", endpoint.url), ask(1))
+        await generate(OpenAIPolicy("m", endpoint.url), ask(1))
     assert len(endpoint.seen) == 1
 
 
@@ -129,27 +94,23 @@ def only_its_own(field: str) -> Any:
 
 
 @pytest.mark.parametrize("field", ["temperature", "top_p"])
-async def test_a_refused_default_is_left_out_and_another_value_is_an_error(
-    endpoint: Endpoint, field: str
-) -> None:
+async def test_a_refused_default_is_left_out_and_another_value_is_an_error(endpoint, field):
     endpoint.answer = only_its_own(field)
-    assert (await run(OpenAIPolicy("m", endpoint.url), ask(1)))[0].text == "fine"
+    assert (await generate(OpenAIPolicy("m", endpoint.url), ask(1)))[0].text == "fine"
     sampling = Sampling(**{field: 0.5})  # type: ignore[arg-type]
     with pytest.raises(EndpointError, match=rf"{field} is left out if it is 1: use --{field[:3]}"):
-        await run(OpenAIPolicy("m", endpoint.url, sampling=sampling), ask(1))
+        await generate(OpenAIPolicy("m", endpoint.url, sampling=sampling), ask(1))
     with pytest.raises(UsageError, match=f"is sent no {field} "):
         OpenAIPolicy("m", Server(endpoint.url, without=(field,)), sampling=sampling)
 
 
-async def test_headers_key_and_body_are_what_the_endpoint_wants(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_headers_key_and_body_are_what_the_endpoint_wants(endpoint, monkeypatch):
     monkeypatch.setenv("ZOO_KEY", "sk-zoo")
     server = Server(
         endpoint.url, api_key_env="ZOO_KEY", key_header="api-key", headers={"X-Org": "zoo"},
         extra_body={"reasoning_effort": "low"}, without=("seed", "logprobs", "top_p"),
     )  # fmt: skip
-    await run(OpenAIPolicy("m", server), ask(1))
+    await generate(OpenAIPolicy("m", server), ask(1))
     (headers,), (body,) = endpoint.headers, endpoint.seen
     assert (headers["api-key"], headers["X-Org"]) == ("sk-zoo", "zoo")
     assert "Authorization" not in headers
@@ -157,29 +118,25 @@ async def test_headers_key_and_body_are_what_the_endpoint_wants(
     assert not {"seed", "logprobs", "top_p"} & body.keys()
 
 
-async def test_others_that_get_through_cost_a_waiting_request_no_attempt(
-    endpoint: Endpoint, pauses: list[float]
-) -> None:
+async def test_others_that_get_through_cost_a_waiting_request_no_attempt(endpoint, pauses):
     """Ten requests, of which the server lets one in three through."""
     endpoint.answer = lambda body, count: chat("fine") if count % 3 == 0 else (429, {}, "slow")
     policy = OpenAIPolicy("m", Server(endpoint.url, concurrency=1, retries=2))
-    done = await run(policy, *[ask(number) for number in range(10)])
+    done = await generate(policy, *[ask(number) for number in range(10)])
     assert [item.text for item in done] == ["fine"] * 10
     assert (policy.stats.requests, policy.stats.retries) == (10, 20)
     endpoint.answer = lambda body, count: (429, {}, "slow")
     with pytest.raises(EndpointError, match="failed after 3 attempts: status 429"):
-        await run(policy, ask(11))
+        await generate(policy, ask(11))
 
 
-async def test_a_minute_without_a_server_is_waited_out(
-    endpoint: Endpoint, pauses: list[float]
-) -> None:
+async def test_a_minute_without_a_server_is_waited_out(endpoint, pauses):
     endpoint.answer = lambda body, count: (503, {}, "down") if sum(pauses) < 60 else chat("back")
-    (done,) = await run(OpenAIPolicy("m", endpoint.url), ask(1))
+    (done,) = await generate(OpenAIPolicy("m", endpoint.url), ask(1))
     assert done.text == "back"
 
 
-def test_no_minute_has_more_than_the_limits() -> None:
+def test_no_minute_has_more_than_the_limits():
     rng = random.Random(0)
     pace, now, sent = Pace(10, 1000), 100.0, list[tuple[float, int]]()
     for _ in range(200):
@@ -197,40 +154,38 @@ def test_no_minute_has_more_than_the_limits() -> None:
     assert Pace(0, 0).delay(now, 10**9) == 0
 
 
-async def test_a_policy_keeps_its_limit_of_requests(
-    endpoint: Endpoint, pauses: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_policy_keeps_its_limit_of_requests(endpoint, pauses, monkeypatch):
     monkeypatch.setattr(
         openai, "time", SimpleNamespace(monotonic=lambda: sum(pauses), perf_counter=lambda: 0.0,
                                         time=lambda: 0.0)
     )  # fmt: skip
     policy = OpenAIPolicy("m", Server(endpoint.url, concurrency=1, requests_per_minute=4))
-    await run(policy, *[ask(number) for number in range(9)])
+    await generate(policy, *[ask(number) for number in range(9)])
     assert pauses == [60.0, 60.0]
     tokens = OpenAIPolicy("m", Server(endpoint.url, concurrency=1, tokens_per_minute=300))
     del pauses[:]
-    await run(tokens, *[ask(number) for number in range(30)])
+    await generate(tokens, *[ask(number) for number in range(30)])
     # 256 are reserved, and 10 turn out to be used: five fit at a time.
     assert len(pauses) == 5
 
 
-async def test_an_answer_is_asked_for_once(endpoint: Endpoint, tmp_path: Path) -> None:
+async def test_an_answer_is_asked_for_once(endpoint, tmp_path):
     server = Server(endpoint.url, cache=str(tmp_path / "deep" / "answers.sqlite"))
-    first = await run(OpenAIPolicy("m", server), ask(1), ask(2, "ho"))
+    first = await generate(OpenAIPolicy("m", server), ask(1), ask(2, "ho"))
     policy = OpenAIPolicy("m", server)
-    assert await run(policy, ask(2, "ho"), ask(1)) == first[::-1]
+    assert await generate(policy, ask(2, "ho"), ask(1)) == first[::-1]
     assert len(endpoint.seen) == policy.stats.cached == 2
     assert policy.stats.requests == 0
-    await run(OpenAIPolicy("m", server), ask(3), ask(1, "ho"))
-    await run(OpenAIPolicy("m", server, sampling=Sampling(temperature=0)), ask(1))
-    await run(OpenAIPolicy("other", server), ask(1))
+    await generate(OpenAIPolicy("m", server), ask(3), ask(1, "ho"))
+    await generate(OpenAIPolicy("m", server, sampling=Sampling(temperature=0)), ask(1))
+    await generate(OpenAIPolicy("other", server), ask(1))
     assert len(endpoint.seen) == 6
     (tmp_path / "text").write_text("no database, and long enough to be taken for one" * 9)
     with pytest.raises(DataError, match="is no cache of answers"):
         AnswerCache(tmp_path / "text")
 
 
-def test_a_killed_process_leaves_its_answers(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_its_answers(tmp_path):
     caches = [AnswerCache(tmp_path / "answers.sqlite") for _ in range(2)]
     threads = [
         threading.Thread(
@@ -256,7 +211,7 @@ without = ["seed"]
 """
 
 
-def test_a_file_gives_endpoints_their_names(tmp_path: Path) -> None:
+def test_a_file_gives_endpoints_their_names(tmp_path):
     path = tmp_path / "endpoints.toml"
     path.write_text(FILE)
     expected = Server("https://host/v1", timeout=5, headers={"X-Org": "zoo"}, without=("seed",))
@@ -277,16 +232,14 @@ def test_a_file_gives_endpoints_their_names(tmp_path: Path) -> None:
         ("[fast]", '["f@st"]', "letters, digits and . _ - alone; got 'f@st'"),
     ],
 )
-def test_mistakes_in_the_file_are_explained(
-    before: str, after: str, error: str, tmp_path: Path
-) -> None:
+def test_mistakes_in_the_file_are_explained(before, after, error, tmp_path):
     path = tmp_path / "endpoints.toml"
     path.write_text(FILE.replace(before, after))
     with pytest.raises(UsageError, match=error):
         read_endpoints(path)
 
 
-def test_the_cache_holds_json_alone(tmp_path: Path) -> None:
+def test_the_cache_holds_json_alone(tmp_path):
     cache = AnswerCache(tmp_path / "a")
     cache.put(["q", "\ud800"], {"x": ["ä", None]})
     assert cache.get(["q", "\ud800"]) == {"x": ["ä", None]}

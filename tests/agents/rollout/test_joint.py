@@ -1,7 +1,5 @@
 """Joint nodes: which joint actions are tried, what rows are worth, and the budget."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,6 +7,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import Numbers
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch
@@ -17,7 +16,6 @@ from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Ask, EpisodeRecord, Outcome, RoleScore, Workflow, make_workflow
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
-from tests.agents.rollout.numbers import Numbers
 
 TASK = MathTask()
 

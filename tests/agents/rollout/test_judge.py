@@ -4,15 +4,14 @@ import asyncio
 import json
 import pickle
 import re
-import subprocess
-import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from endpoint import chat, serving
+from policies import Replies
+from processes import run_python
 
 from flowzoo.agents import Completion, PolicyMap, Request, Sampling
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, record_from_json
@@ -76,23 +75,20 @@ class Named(Pick):
     roles: ClassVar = {"writer": 2, "judge": 1}
 
 
-class Length:
-    """A judge who likes long replies, cannot read those with a 7, and remembers its batches."""
+class Length(Replies):
+    """A judge who likes long replies and cannot read those with a 7."""
 
-    def __init__(self, batching: Any = "static", finish: Any = "stop") -> None:
-        self.name, self.batching, self.finish = "length", batching, finish
-        self.batches: list[int] = []
+    def __init__(self, batching: Any = "static", **fields: Any) -> None:
+        super().__init__(lambda request: Completion(length(request), **fields), "length", batching)
 
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        self.batches.append(len(requests))
-        return [Completion(self.reply(request), finish=self.finish) for request in requests]
+    @property
+    def sizes(self) -> list[int]:
+        return [len(batch) for batch in self.batches]
 
-    def reply(self, request: Request) -> str:
-        text = judged_text(request.messages)
-        return "Hm." if "7" in text else verdict_line(request.messages, min(1.0, len(text) / 50))
 
-    async def close(self) -> None:
-        """Nothing to close."""
+def length(request: Request) -> str:
+    text = judged_text(request.messages)
+    return "Hm." if "7" in text else verdict_line(request.messages, min(1.0, len(text) / 50))
 
 
 PICK = make_workflow(Pick)
@@ -118,7 +114,7 @@ def test_conformance_with_a_judge_of_the_checks():
 def test_verdicts_of_all_episodes_are_one_batch_and_equal_in_every_order():
     judge = Length()
     records = played(judge)
-    assert judge.batches == [24]
+    assert judge.sizes == [24]
     assert records == played(Length("stream"), deterministic=False, in_flight=3)
     scores = [score for row in records for score in row.facts["scores"]]
     assert None in scores, "unreadable verdicts come as None"
@@ -167,14 +163,9 @@ def test_the_function_of_an_environment_judges_and_replays_need_none():
     assert all(score in (0.0, 0.5, 1.0) for row in alone for score in row.facts["scores"])
 
 
-@pytest.mark.parametrize("finish", ["length", "shortened"])
-def test_a_verdict_of_a_cut_prompt_or_reply_is_unreadable(finish):
-    class Cut(Length):
-        async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-            cut = {"finish": "length"} if finish == "length" else {"shortened": 5}
-            return [Completion(self.reply(request), **cut) for request in requests]
-
-    assert {score for row in played(Cut()) for score in row.facts["scores"]} == {None}
+@pytest.mark.parametrize("cut", [{"finish": "length"}, {"shortened": 5}])
+def test_a_verdict_of_a_cut_prompt_or_reply_is_unreadable(cut):
+    assert {score for row in played(Length(**cut)) for score in row.facts["scores"]} == {None}
 
 
 def test_trees_ask_for_every_branch():
@@ -183,7 +174,7 @@ def test_trees_ask_for_every_branch():
     batch = TreeRollout(PICK, policies(judge), settings).sample(JOBS[:4])
     assert len(batch.rows) == 4 * 2 * 3
     # Branches: the pair of first candidates, two others a writer, and perhaps the one executed.
-    assert 4 * 5 * 2 <= sum(judge.batches) <= 4 * 6 * 2
+    assert 4 * 5 * 2 <= sum(judge.sizes) <= 4 * 6 * 2
 
 
 # -- the cache ---------------------------------------------------------------------------------
@@ -192,16 +183,16 @@ def test_trees_ask_for_every_branch():
 def test_equal_questions_are_asked_once_and_never_again(tmp_path):
     judge, path = Length(), tmp_path / "a" / "judge.sqlite"
     records = played(cached(judge, path))
-    assert judge.batches[0] < 24, "equal replies to one problem are one question"
+    assert judge.sizes[0] < 24, "equal replies to one problem are one question"
     again = Length()
     assert played(cached(again, path)) == records
-    assert again.batches == []
+    assert again.sizes == []
     played(cached(again, path, identity="another model"))
     sampled = JudgePolicy(
         "judge", lambda: again, identity=lambda: "length", cache=path, sampling=Sampling(0.5)
     )
     played(sampled)
-    assert again.batches == judge.batches * 2
+    assert again.sizes == judge.sizes * 2
     path.write_bytes(b"no database" * 1000)
     with pytest.raises(SaveError, match=r"judge.sqlite .*move away a damaged file"):
         played(cached(again, path))
@@ -214,7 +205,7 @@ def test_processes_share_the_cache_and_the_first_reply_stands(tmp_path):
         "from flowzoo.agents import Completion; "
         "ReplyCache(Path(sys.argv[1])).add({'k': Completion('\\ud800 first', finish='length')})"
     )
-    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    run_python(program, str(path))
     first = ReplyCache(path).read(["k", "other"])
     assert first == {"k": Completion("\ud800 first", finish="length")}
 
@@ -320,31 +311,19 @@ def test_commands(tmp_path, capsys):
     assert "this one asks none" in capsys.readouterr().err
 
 
-class Counted(Length):
-    """A judge whose tokens are counted: 100 of a prompt, 10 of a reply."""
-
-    sampling = Sampling(0.0)
-
-    async def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        self.batches.append(len(requests))
-        return [Completion(self.reply(request), usage=Usage(100, 10)) for request in requests]
-
-
 def test_a_budget_counts_the_tokens_of_a_judge_and_goes_on_where_it_stopped(tmp_path):
     problems = [job.problem for job in JOBS]
-    asked = Counted()
+    asked = Length(usage=Usage(100, 10))  # tokens of a prompt and of a reply
     folder = tmp_path / "evaluation"
 
     def evaluation(budget: Budget, cache: str = "a") -> tuple[Meter, dict[str, Any]]:
-        judge = JudgePolicy(
-            "judge", lambda: asked, cache=tmp_path / cache, sampling=Counted.sampling
-        )
+        judge = JudgePolicy("judge", lambda: asked, cache=tmp_path / cache, sampling=Sampling(0.0))
         meter = Meter({"judge": Price("m", 2.0, 5.0)}, budget)
         store = EvaluationDirectory(folder, {})
         return meter, evaluate(PICK, policies(judge), problems, store=store, meter=meter)[1]
 
     meter, summary = evaluation(Budget())
-    questions = sum(asked.batches)
+    questions = sum(asked.sizes)
     assert 0 < questions < 24
     assert meter.tokens == 110 * questions
     assert meter.cost == pytest.approx(questions * (100 * 2 + 10 * 5) / 1e6)
@@ -353,7 +332,7 @@ def test_a_budget_counts_the_tokens_of_a_judge_and_goes_on_where_it_stopped(tmp_
     assert summary["usage"]["cost"] == summary["usage"]["judge"]["cost"]
     # The same from episodes and verdicts on disk, without a question.
     assert evaluation(Budget())[1]["usage"] == summary["usage"]
-    assert sum(asked.batches) == questions
+    assert sum(asked.sizes) == questions
     with pytest.raises(UsageError, match="earlier verdicts are not in its cache any more"):
         evaluation(Budget(tokens=10**9), "other")
     folder = tmp_path / "limited"
@@ -363,7 +342,7 @@ def test_a_budget_counts_the_tokens_of_a_judge_and_goes_on_where_it_stopped(tmp_
     for budget in (Budget(tokens=100), Budget(cost=1e-5)):
         with pytest.raises(BudgetError):
             evaluation(budget)
-    assert sum(asked.batches) == questions
+    assert sum(asked.sizes) == questions
 
 
 def test_a_budget_refuses_a_judge_that_counts_no_tokens(tmp_path):

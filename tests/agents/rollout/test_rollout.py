@@ -1,7 +1,5 @@
 """The rollout engine: equal records however it is driven, batches, failures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Rollouts of code tasks: programs run in batches over episodes, off the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence
@@ -35,7 +33,7 @@ class Counting(CodeTask):
 SIZES: dict[str, list[int]] = {"grades": [], "runs": []}
 
 
-def test_programs_of_many_episodes_share_a_batch() -> None:
+def test_programs_of_many_episodes_share_a_batch():
     SIZES.update(grades=[], runs=[])
     workflow = make_workflow("voting_v0", Counting(), aggregate="majority")
     policy = ScriptedPolicy(workflow, 0.7)
@@ -88,7 +86,7 @@ class Loops:
         pass
 
 
-async def test_a_program_that_never_ends_holds_up_neither_the_loop_nor_the_others() -> None:
+async def test_a_program_that_never_ends_holds_up_neither_the_loop_nor_the_others():
     GRADES.clear()
     OTHERS_ARE_DONE.clear()
     workflow = make_workflow("single_v0", Held(cpu_s=0.5))

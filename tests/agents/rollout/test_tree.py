@@ -1,7 +1,5 @@
 """Tree sampling: what is sampled, valued and executed, on a chain that can be checked."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -9,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
+from policies import Numbers
 
 from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.rollout.branches import Phase, fork_with_replies
@@ -34,7 +33,6 @@ from flowzoo.envs.episode.recording import state_hashes
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_int
-from tests.agents.rollout.numbers import Numbers
 
 
 def value(text: str) -> float:
@@ -193,7 +191,7 @@ def test_the_value_of_every_agent_varies_with_its_own_reply_alone():
 
 
 def test_ties_go_to_the_lowest_number():
-    sampled = grown(Chain(TASK), Numbers(reply=lambda request: "50"), candidates=4)
+    sampled = grown(Chain(TASK), Numbers(lambda request: "50"), candidates=4)
     assert {call.candidate for record in sampled.records for call in record.calls} == {0}
 
 

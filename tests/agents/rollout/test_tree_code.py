@@ -1,7 +1,5 @@
 """Tree sampling where programs are run: what is known at once, and in how few batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

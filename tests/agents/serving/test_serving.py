@@ -1,11 +1,8 @@
 """A served workflow and OpenAI's own client."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,6 +10,7 @@ from typing import Any, ClassVar
 import httpx
 import openai
 import pytest
+from processes import wait_for
 from served import Gate, Served, serving
 
 from flowzoo.agents.policy import Completion, Sampling
@@ -365,13 +363,6 @@ def gated(policy: Gate, **settings: Any) -> Any:
     return serving(workflow, PolicyMap.shared(policy, workflow.role_counts()), **settings)
 
 
-def until(check: Any) -> None:
-    end = time.monotonic() + 10
-    while not check():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def test_a_key_is_needed_where_there_is_one():
     policy = Gate()
     policy.open.set()
@@ -403,14 +394,14 @@ def test_a_client_that_leaves_drops_its_play_alone(stream):
                 settings: Any = {"model": "single_v0", "messages": QUESTION}
                 create = asker.chat.completions.create
                 first = asyncio.create_task(create(**settings))
-                await asyncio.to_thread(until, lambda: policy.asked == 1)
+                await asyncio.to_thread(wait_for, lambda: policy.asked == 1)
                 leaving = asyncio.create_task(create(**settings, n=2, stream=stream))
-                await asyncio.to_thread(until, lambda: len(served.service.engine.futures) == 3)
+                await asyncio.to_thread(wait_for, lambda: len(served.service.engine.futures) == 3)
                 if stream:
                     await (await leaving).close()
                 else:
                     leaving.cancel()
-                await asyncio.to_thread(until, lambda: len(served.service.engine.futures) == 1)
+                await asyncio.to_thread(wait_for, lambda: len(served.service.engine.futures) == 1)
                 policy.open.set()
                 return await first
 
@@ -431,7 +422,7 @@ def test_more_than_may_be_open_are_told_to_come_again():
                 )
             )
             thread.start()
-            until(lambda: policy.asked == 2)
+            wait_for(lambda: policy.asked == 2)
             refused = httpx.post(f"{served.url}/chat/completions", json={**body, "n": 1})
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
             assert refused.json()["error"]["code"] == "too_many_requests"
@@ -455,7 +446,7 @@ def test_an_answer_that_takes_too_long_is_an_error(stream):
                 list(client(served).chat.completions.create(**body))
         else:
             assert (reply.status_code, reply.json()["error"]["code"]) == (504, "timeout")
-        until(lambda: not served.service.engine.futures)
+        wait_for(lambda: not served.service.engine.futures)
 
 
 def test_a_body_that_does_not_come_is_an_error():
@@ -486,7 +477,7 @@ def test_bodies_that_are_sent_together_are_bounded(monkeypatch):
                 assert reply.json()["error"]["code"] == "too_many_bytes"
                 return True
 
-            until(refused)
+            wait_for(refused)
         again = client(served, max_retries=5).chat.completions.create(**body)
         assert again.choices[0].message.content == "\\boxed{7}"
 
@@ -669,9 +660,9 @@ def test_open_requests_have_some_seconds_at_the_end(grace):
             ) as asker:
                 create = asker.chat.completions.create
                 opened = asyncio.create_task(create(model="single_v0", messages=QUESTION))
-                await asyncio.to_thread(until, lambda: policy.asked == 1)
+                await asyncio.to_thread(wait_for, lambda: policy.asked == 1)
                 served.server.stop()
-                await asyncio.to_thread(until, lambda: served.service.ending)
+                await asyncio.to_thread(wait_for, lambda: served.service.ending)
                 with pytest.raises(openai.APIError):  # refused, or no longer connected
                     await create(model="single_v0", messages=QUESTION)
                 if grace > 1:

@@ -1,7 +1,5 @@
 """A connection to a server that is closed while it answers: nobody waits for ever."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -62,9 +60,7 @@ def server() -> Iterator[SlowServer]:
     slow.http.server_close()
 
 
-def test_requests_under_way_and_waiting_fail_when_the_connection_is_closed(
-    server: SlowServer,
-) -> None:
+def test_requests_under_way_and_waiting_fail_when_the_connection_is_closed(server):
     url = f"http://127.0.0.1:{server.http.server_address[1]}/v1"
     backend = ServerBackend(url, max_pending=1)
     job = GenerationRequest((1, 2), 0, 8, Sampling(), (0,))

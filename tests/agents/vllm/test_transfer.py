@@ -4,8 +4,6 @@ Both ends are vLLM's classes as they are used on GPUs. In place of CUDA's stream
 NCCL vLLM's own group over a TCP store, of a handle of GPU memory the CPU's memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -165,7 +163,7 @@ def check_arrived(worker: Worker, tensors: dict[str, torch.Tensor]) -> None:
         assert torch.equal(worker.model.found[name].float(), value), name
 
 
-def test_what_is_told_is_what_is_sent() -> None:
+def test_what_is_told_is_what_is_sent():
     selected = source(weights())
     messages = selected.metadata()
     checked = nccl_engine.NCCLTrainerWeightTransferEngine._checked_iter(selected, messages)
@@ -175,7 +173,7 @@ def test_what_is_told_is_what_is_sent() -> None:
     assert isinstance(calls_of(Worker("nccl")), VLLMWeightSyncClient)
 
 
-def test_a_buffer_holds_the_largest_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_buffer_holds_the_largest_tensor(monkeypatch):
     monkeypatch.setattr(send, "_BUFFER", 600)
     assert source(weights()).buffer_bytes == 40 * 16 * 2
     monkeypatch.setattr(send, "_BUFFER", 1500)
@@ -183,7 +181,7 @@ def test_a_buffer_holds_the_largest_tensor(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("no_cuda")
-def test_nccl_carries_weights_as_vllm_expects_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nccl_carries_weights_as_vllm_expects_them(monkeypatch):
     joined: list[StoreGroup] = []
 
     def join(rank: int, port: int) -> StoreGroup:
@@ -210,7 +208,7 @@ def test_nccl_carries_weights_as_vllm_expects_them(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("no_cuda")
-def test_ipc_carries_weights_as_vllm_expects_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ipc_carries_weights_as_vllm_expects_them(monkeypatch):
     monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "0")
     shared: list[torch.Tensor] = []
 
@@ -237,7 +235,7 @@ def test_ipc_carries_weights_as_vllm_expects_them(monkeypatch: pytest.MonkeyPatc
         tensors["turned"].add_(1)
 
 
-def test_handles_are_words_numbers_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handles_are_words_numbers_and_bytes(monkeypatch):
     monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "0")
     plain = plain_handles({GPU: SHARED})
     crossed = MsgpackDecoder().decode(MsgpackEncoder().encode(plain))
@@ -250,16 +248,14 @@ def test_handles_are_words_numbers_and_bytes(monkeypatch: pytest.MonkeyPatch) ->
         handles_of({GPU: ["os.system"]})
 
 
-def test_pickled_handles_are_refused_even_where_vllm_takes_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pickled_handles_are_refused_even_where_vllm_takes_them(monkeypatch):
     monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
     info = {"names": [], "dtype_names": [], "shapes": [], "ipc_handles_pickled": "gASVCg=="}
     with pytest.raises(ValueError, match="are not unpickled here"):
         Worker("ipc").engine.parse_update_info(info)
 
 
-def test_a_rank_waits_for_no_other_rank() -> None:
+def test_a_rank_waits_for_no_other_rank():
     """The methods in which vLLM's sender asks all ranks are those that ours has in their place."""
     base = ipc_engine.IPCTrainerWeightTransferEngine
     for name in ("_all_gather_and_merge_handles", "_post_send_sync"):
@@ -268,7 +264,7 @@ def test_a_rank_waits_for_no_other_rank() -> None:
         assert getattr(LoneIPCSender, name) is not getattr(base, name)
 
 
-def test_a_transfer_that_is_stuck_holds_nobody() -> None:
+def test_a_transfer_that_is_stuck_holds_nobody():
     """Whoever sent may go on: the thread is nobody's to wait for."""
     never = threading.Event()
 

@@ -1,7 +1,5 @@
 """One set of tests for every back-end of a vLLM engine: thread, own processes, server."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import importlib
@@ -227,7 +225,7 @@ def policy(engine: VLLMEngine, **fields: Any) -> VLLMPolicy:
     return VLLMPolicy(engine, sampling=sampling)
 
 
-def test_greedy_tokens_are_those_of_transformers(engine: VLLMEngine, model: Any) -> None:
+def test_greedy_tokens_are_those_of_transformers(engine, model):
     engine.load_weights(model.state_dict())
     sampling = Sampling(temperature=0.0, max_tokens=40)
     peer_results = load(sampling=sampling)
@@ -242,9 +240,7 @@ def test_greedy_tokens_are_those_of_transformers(engine: VLLMEngine, model: Any)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_sampled_log_probs_are_those_of_a_full_forward(
-    engine: VLLMEngine, model: Any, temperature: float
-) -> None:
+def test_sampled_log_probs_are_those_of_a_full_forward(engine, model, temperature):
     engine.load_weights(model.state_dict())
     done = policy(engine, temperature=temperature, max_tokens=12).answer(asks(12, samples=3))
     assert {row.finish for row in done} == {"stop", "length"}
@@ -254,14 +250,14 @@ def test_sampled_log_probs_are_those_of_a_full_forward(
 
 
 @full
-def test_truncated_distributions_are_the_ones_reported(engine: VLLMEngine, model: Any) -> None:
+def test_truncated_distributions_are_the_ones_reported(engine, model):
     engine.load_weights(model.state_dict())
     done = policy(engine, top_k=1).answer(asks(4))
     assert max(abs(logp) for row in done for logp in row.logps) < 1e-6
     assert len({row.output_ids for row in policy(engine, top_p=0.9).answer(asks(1, 24))}) > 1
 
 
-def test_a_request_draws_the_same_tokens_alone_and_in_any_batch(engine: VLLMEngine) -> None:
+def test_a_request_draws_the_same_tokens_alone_and_in_any_batch(engine):
     requested = asks(3, samples=4)
     together = policy(engine).answer(requested)
     alone = [policy(engine).answer([request])[0] for request in requested[::3]]
@@ -272,7 +268,7 @@ def test_a_request_draws_the_same_tokens_alone_and_in_any_batch(engine: VLLMEngi
 
 
 @full
-def test_caps_of_policy_and_request(engine: VLLMEngine) -> None:
+def test_caps_of_policy_and_request(engine):
     results = policy(engine, max_tokens=6, temperature=0.0)
     caps = [None, 1, 3, 50]
     done = [results.answer(asks(1, max_tokens=cap))[0] for cap in caps]
@@ -283,9 +279,7 @@ def test_caps_of_policy_and_request(engine: VLLMEngine) -> None:
 
 
 @full
-def test_prompts_over_their_budget_are_those_of_the_other_engine(
-    engine: VLLMEngine, model: Any
-) -> None:
+def test_prompts_over_their_budget_are_those_of_the_other_engine(engine, model):
     (ask,) = long_asks(1, max_prompt=50, quotes=(" ".join(f"{i} + {i}" for i in range(60)),))
     (done,) = policy(engine, max_tokens=3).answer([ask])
     other = TransformersPolicy(model, engine.tokenizer, sampling=Sampling(max_tokens=3))
@@ -297,9 +291,7 @@ def test_prompts_over_their_budget_are_those_of_the_other_engine(
         VLLMPolicy(engine, thinking=True)
 
 
-def test_equal_prompts_are_read_once_and_new_weights_forget_them(
-    engine: VLLMEngine, model: Any
-) -> None:
+def test_equal_prompts_are_read_once_and_new_weights_forget_them(engine, model):
     engine.load_weights(model.state_dict())
     reader = policy(engine, max_tokens=8)
     reader.answer(long_asks(1))
@@ -317,7 +309,7 @@ def test_equal_prompts_are_read_once_and_new_weights_forget_them(
 
 
 @full
-async def test_cancelled_requests_leave_the_engine(engine: VLLMEngine, model: Any) -> None:
+async def test_cancelled_requests_leave_the_engine(engine, model):
     endless = VLLMPolicy(engine, sampling=Sampling(max_tokens=1500))
     stop, engine.stop_ids = engine.stop_ids, ()
     # Minutes of work, so that what comes back soon was not waiting for its end.
@@ -354,7 +346,7 @@ def nudge(weights: LoraWeights, size: float) -> None:
 
 
 @full
-def test_adapters_share_a_batch_and_each_new_version_counts(engine: VLLMEngine, model: Any) -> None:
+def test_adapters_share_a_batch_and_each_new_version_counts(engine, model):
     engine.load_weights(model.state_dict())
     roles = {name: lora(fresh(), name) for name in ("generator", "aggregator")}
     players = {
@@ -382,14 +374,14 @@ def test_adapters_share_a_batch_and_each_new_version_counts(engine: VLLMEngine, 
     assert [adapter.folder.exists() for adapter in seen] == [False, False, True, True]
 
 
-def test_the_protocol_is_the_policies(engine: VLLMEngine) -> None:
+def test_the_protocol_is_the_policies(engine):
     assert isinstance(policy(engine), Policy)
     assert policy(engine).batching == "stream"
     assert "pocket" in repr(policy(engine))
 
 
 @full
-def test_weights_at_work_cannot_be_changed(thread_engine: VLLMEngine, model: Any) -> None:
+def test_weights_at_work_cannot_be_changed(thread_engine, model):
     slow = policy(thread_engine, max_tokens=1500)
     stop, thread_engine.stop_ids = thread_engine.stop_ids, ()
     futures = thread_engine.submit(slow.jobs(long_asks(32)))
@@ -429,15 +421,13 @@ def check_death(
 
 
 @full
-def test_starting_an_engine_leaves_the_random_generators_alone(tied: Tied) -> None:
+def test_starting_an_engine_leaves_the_random_generators_alone(tied):
     want, results = tied.drawn
     assert results == want
 
 
 @full
-def test_a_dead_engine_fails_every_request_and_can_be_restarted(
-    tied: Tied, thread_engine: VLLMEngine, model: Any
-) -> None:
+def test_a_dead_engine_fails_every_request_and_can_be_restarted(tied, thread_engine, model):
     thread_engine.load_weights(model.state_dict())
     player = policy(tied.engine, max_tokens=8)
     before = player.answer(asks(2))
@@ -456,9 +446,7 @@ def test_a_dead_engine_fails_every_request_and_can_be_restarted(
 
 
 @full
-def test_two_engines_of_different_models_and_a_tied_head(
-    tied: Tied, thread_engine: VLLMEngine, model: Any
-) -> None:
+def test_two_engines_of_different_models_and_a_tied_head(tied, thread_engine, model):
     thread_engine.load_weights(model.state_dict())
     second, built = tied.engine, copy.deepcopy(tied.model)
     second.load_weights(built.state_dict())
@@ -471,9 +459,7 @@ def test_two_engines_of_different_models_and_a_tied_head(
 
 
 @full
-def test_more_prompt_tokens_than_one_step_takes_and_a_lack_of_memory(
-    thread_engine: VLLMEngine, model: Any
-) -> None:
+def test_more_prompt_tokens_than_one_step_takes_and_a_lack_of_memory(thread_engine, model):
     thread_engine.load_weights(model.state_dict())
     small = VLLMEngine.local(
         POCKET, EngineSettings(max_batch=64, kv_gib=0.06, max_step_tokens=400, max_context=400)
@@ -493,7 +479,7 @@ def test_more_prompt_tokens_than_one_step_takes_and_a_lack_of_memory(
 
 
 @full
-def test_wrong_set_ups_are_explained(tmp_path: Path) -> None:
+def test_wrong_set_ups_are_explained(tmp_path):
     with pytest.raises(UsageError, match=r"cannot load a .* from .*nowhere"):
         VLLMPolicy.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="vLLM cannot start with the model"):
@@ -501,9 +487,7 @@ def test_wrong_set_ups_are_explained(tmp_path: Path) -> None:
 
 
 @full
-def test_a_killed_engine_process_is_noticed_and_replaced(
-    engine_of: Callable[[str], VLLMEngine], model: Any, request: pytest.FixtureRequest
-) -> None:
+def test_a_killed_engine_process_is_noticed_and_replaced(engine_of, model, request):
     split = engine_of("split")
     split.load_weights(model.state_dict())
     player = policy(split, max_tokens=8)
@@ -526,6 +510,6 @@ def test_a_killed_engine_process_is_noticed_and_replaced(
     assert [row.output_ids for row in after] == [row.output_ids for row in before]
 
 
-def test_engines_start_beside_compiled_kernels(thread_engine: VLLMEngine) -> None:
+def test_engines_start_beside_compiled_kernels(thread_engine):
     assert "llvmlite.binding" in sys.modules  # what numba loads, before any engine of this file
     assert thread_engine.backend.alive

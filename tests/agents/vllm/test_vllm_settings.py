@@ -1,7 +1,5 @@
 """Settings of vLLM engines and the records that cross their interface; no vLLM needed."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -41,12 +39,12 @@ from flowzoo.errors import UsageError
         ({"weight_transfer": "ipc"}, "`weight_transfer` ipc is for a split engine"),
     ],
 )
-def test_bad_settings_say_what_is_wrong(fields: dict[str, Any], message: str) -> None:
+def test_bad_settings_say_what_is_wrong(fields, message):
     with pytest.raises(UsageError, match=message):
         EngineSettings(**fields)
 
 
-def test_log_probs_are_those_of_the_sampled_distribution_on_every_machine() -> None:
+def test_log_probs_are_those_of_the_sampled_distribution_on_every_machine():
     for cpu in (True, False):
         fields = engine_fields("model", EngineSettings(), cpu=cpu)
         assert fields["logprobs_mode"] == "processed_logprobs"
@@ -55,7 +53,7 @@ def test_log_probs_are_those_of_the_sampled_distribution_on_every_machine() -> N
         assert "enable_lora" not in fields
 
 
-def test_a_cpu_engine_reads_prompts_whole_and_reserves_little() -> None:
+def test_a_cpu_engine_reads_prompts_whole_and_reserves_little():
     fields = engine_fields("model", EngineSettings(max_context=20_000), cpu=True)
     assert fields["enable_chunked_prefill"] is False
     assert fields["max_num_batched_tokens"] >= 20_000
@@ -64,7 +62,7 @@ def test_a_cpu_engine_reads_prompts_whole_and_reserves_little() -> None:
         engine_fields("model", EngineSettings(sleep=True), cpu=True)
 
 
-def test_the_cache_of_a_cpu_engine_holds_a_longest_sequence() -> None:
+def test_the_cache_of_a_cpu_engine_holds_a_longest_sequence():
     """Shape of Qwen3-0.6B; without it vLLM does not start."""
     text = SimpleNamespace(
         num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
@@ -90,7 +88,7 @@ def test_the_cache_of_a_cpu_engine_holds_a_longest_sequence() -> None:
     assert cache_numbers(config) * 2 == 28 * 2**10
 
 
-def test_a_gpu_engine_takes_its_share_and_may_sleep() -> None:
+def test_a_gpu_engine_takes_its_share_and_may_sleep():
     fields = engine_fields("model", EngineSettings(sleep=True, gpu_share=0.3), cpu=False)
     assert (fields["gpu_memory_utilization"], fields["enable_sleep_mode"]) == (0.3, True)
     assert "kv_cache_memory_bytes" not in fields
@@ -99,7 +97,7 @@ def test_a_gpu_engine_takes_its_share_and_may_sleep() -> None:
     )
 
 
-def test_weights_are_taken_by_the_way_that_is_set() -> None:
+def test_weights_are_taken_by_the_way_that_is_set():
     def receiver(way: Any, cpu: bool) -> Any:
         settings = EngineSettings(placement="split", weight_transfer=way)
         return engine_fields("model", settings, cpu=cpu)["weight_transfer_config"]
@@ -112,13 +110,13 @@ def test_weights_are_taken_by_the_way_that_is_set() -> None:
             receiver(way, True)
 
 
-def test_adapters_have_room_for_the_next_version() -> None:
+def test_adapters_have_room_for_the_next_version():
     fields = engine_fields("model", EngineSettings(adapters=3, adapter_rank=8), cpu=True)
     assert (fields["max_loras"], fields["max_lora_rank"]) == (3, 8)
     assert fields["max_cpu_loras"] >= 2 * 3
 
 
-def test_the_line_that_serves_a_model_is_for_this_machine_and_holds_the_settings() -> None:
+def test_the_line_that_serves_a_model_is_for_this_machine_and_holds_the_settings():
     args = serve_command("some/model", EngineSettings(adapters=1), 8123, cpu=True)
     assert args[args.index("--host") + 1] == "127.0.0.1"
     assert args[args.index("--port") + 1] == "8123"
@@ -136,7 +134,7 @@ def test_the_line_that_serves_a_model_is_for_this_machine_and_holds_the_settings
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
     ],
 )
-def test_lack_of_memory_is_told_from_other_deaths(error: BaseException) -> None:
+def test_lack_of_memory_is_told_from_other_deaths(error):
     results = engine_error(error)
     assert isinstance(results, EngineOutOfMemoryError)
     assert "lower --max-batch" in str(results)
@@ -145,7 +143,7 @@ def test_lack_of_memory_is_told_from_other_deaths(error: BaseException) -> None:
     assert "ValueError: shape mismatch" in str(other)
 
 
-def test_failing_futures_skips_those_that_are_done_or_cancelled() -> None:
+def test_failing_futures_skips_those_that_are_done_or_cancelled():
     waiting: Future[int] = Future()
     done: Future[int] = Future()
     cancelled: Future[int] = Future()
@@ -158,7 +156,7 @@ def test_failing_futures_skips_those_that_are_done_or_cancelled() -> None:
     assert cancelled.cancelled()
 
 
-def test_a_job_asks_for_the_sampled_tokens_log_prob_alone() -> None:
+def test_a_job_asks_for_the_sampled_tokens_log_prob_alone():
     job = GenerationRequest((1, 2), 7, 5, Sampling(temperature=0.5, top_p=0.9, top_k=3), (2,))
     fields = sampling_fields(job)
     assert fields == {

@@ -1,7 +1,5 @@
 """Work of a vLLM worker after new weights, on stand-ins of its model."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,11 +31,11 @@ def repacked(tied: str, device: str = "cpu", packs: bool = True) -> list[Any]:
 
 
 @pytest.mark.parametrize(("tied", "times"), [("same", 1), ("shares", 1), ("no", 0)])
-def test_a_head_is_packed_anew_if_it_is_the_embedding(tied: str, times: int) -> None:
+def test_a_head_is_packed_anew_if_it_is_the_embedding(tied, times):
     assert len(repacked(tied)) == times
 
 
-def test_other_heads_are_left_alone() -> None:
+def test_other_heads_are_left_alone():
     assert repacked("same", device="cuda") == []
     assert repacked("same", packs=False) == []
     repack_tied_head(SimpleNamespace())

@@ -4,8 +4,6 @@
 long it took to leave, and whether what it sent had arrived.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time

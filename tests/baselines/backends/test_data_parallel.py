@@ -80,13 +80,7 @@ def check(case: Case, ranks: Sequence[dict[str, float]]) -> None:
 
 def test_two_ranks_are_one_process(world):
     cases = [
-        {
-            "kind": "full",
-            "group": FSDP,
-            "kl": True,
-            "coherence": True,
-            "tied": True,
-        },
+        {"kind": "full", "group": FSDP, "kl": True, "coherence": True, "tied": True},
         {"kind": "lora", "group": DDP, "layout": "padded", "rows": 9},
         {"kind": "full", "group": FSDP, "nan": True, "tokens": 8},
         {"kind": "backend"},

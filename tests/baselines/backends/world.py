@@ -6,8 +6,6 @@ policy), and `OUT`, where rank 0 writes what every case came to on every rank, a
 itself takes `learners_of` and `go_on` from here, for a learner alone.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import json

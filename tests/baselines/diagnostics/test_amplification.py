@@ -1,7 +1,5 @@
 """Amplification of planted gradients: aligned, orthogonal, opposed, and drowned in noise."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -29,7 +27,7 @@ def aligned() -> np.ndarray:
     return np.repeat(np.eye(1, SIZE), SLOTS, axis=0)
 
 
-def test_aligned_slots_amplify_n_times() -> None:
+def test_aligned_slots_amplify_n_times():
     """N = 3."""
     rng = np.random.default_rng(0)
     found = amplification([probe(aligned(), 0.05, rng) for _ in range(3)])
@@ -38,7 +36,7 @@ def test_aligned_slots_amplify_n_times() -> None:
     assert found.effective == pytest.approx(3, abs=0.01)
 
 
-def test_orthogonal_slots_amplify_root_n_times() -> None:
+def test_orthogonal_slots_amplify_root_n_times():
     """sqrt(3), outside what exchangeable agents would show."""
     rng = np.random.default_rng(1)
     found = amplification([probe(np.eye(SLOTS, SIZE), 0.05, rng) for _ in range(3)])
@@ -48,7 +46,7 @@ def test_orthogonal_slots_amplify_root_n_times() -> None:
 
 
 @pytest.mark.parametrize(("snr", "naive"), [(10, 2.99), (1, 2.45), (0.3, 1.87), (0.1, 1.75)])
-def test_exchangeable_slots_amplify_n_times_at_any_noise(snr: float, naive: float) -> None:
+def test_exchangeable_slots_amplify_n_times_at_any_noise(snr, naive):
     """The naive value sinks with the signal; the corrected interval covers 3."""
     rng = np.random.default_rng(2)
     found = [amplification([probe(aligned(), 1 / snr, rng)], shuffles=0) for _ in range(60)]
@@ -57,7 +55,7 @@ def test_exchangeable_slots_amplify_n_times_at_any_noise(snr: float, naive: floa
     assert np.mean([one.naive for one in found]) == pytest.approx(naive, abs=0.04)
 
 
-def test_partly_aligned_slots_are_covered_alone_and_pooled() -> None:
+def test_partly_aligned_slots_are_covered_alone_and_pooled():
     """Cosines of 0.5 between three slots: sqrt(6), in at least 93 % of the intervals."""
     means = np.linalg.cholesky(0.5 + 0.5 * np.eye(SLOTS))
     rng = np.random.default_rng(6)
@@ -75,9 +73,7 @@ def test_partly_aligned_slots_are_covered_alone_and_pooled() -> None:
     [((16, 4, 1), 1.0, 3.0), ((16, 4, 1), 0.0, 3 * math.sqrt(273) / 21), ((1, 1, 0), 1.0, 3.0)],
 )
 @pytest.mark.parametrize("probes", [1, 10])
-def test_lengths_of_slots_do_not_count_as_disagreement(
-    lengths: tuple[int, ...], cosine: float, truth: float, probes: int
-) -> None:
+def test_lengths_of_slots_do_not_count_as_disagreement(lengths, cosine, truth, probes):
     """N = 3 where all point one way; sqrt(273) / 21 of it for 16 : 4 : 1 at right angles."""
     apart = np.array(lengths) / math.sqrt(np.mean(np.square(lengths)))
     means = apart[:, None] * (aligned() if cosine else np.eye(SLOTS, SIZE))
@@ -91,7 +87,7 @@ def test_lengths_of_slots_do_not_count_as_disagreement(
 
 
 @pytest.mark.parametrize("lengths", [(1, 1, 1), (16, 4, 1)])
-def test_more_than_orthogonal_is_told_at_any_lengths(lengths: tuple[int, ...]) -> None:
+def test_more_than_orthogonal_is_told_at_any_lengths(lengths):
     """`over` is 1 at right angles; of aligned slots sum / root of squares; below 1 if opposed."""
     apart = np.array(lengths) / math.sqrt(np.mean(np.square(lengths)))
     rng = np.random.default_rng(9)
@@ -108,7 +104,7 @@ def test_more_than_orthogonal_is_told_at_any_lengths(lengths: tuple[int, ...]) -
     assert against.value == pytest.approx(0.3, abs=0.1)
 
 
-def test_runs_may_differ_in_the_slot_that_counts_most() -> None:
+def test_runs_may_differ_in_the_slot_that_counts_most():
     rng = np.random.default_rng(10)
     found = []
     for _ in range(60):
@@ -123,39 +119,39 @@ def test_runs_may_differ_in_the_slot_that_counts_most() -> None:
     assert amplification(grams, shuffles=0).high < SLOTS
 
 
-def test_a_negative_denominator_bounds_nothing() -> None:
+def test_a_negative_denominator_bounds_nothing():
     assert fieller(-0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
     assert fieller(0.5, -1.0, np.eye(2) * 1e-4, 2.0) == (0.0, math.inf)
     assert fieller(4.0, 1.0, np.zeros((2, 2)), 2.0) == (4.0, 4.0)
 
 
-def test_without_noise_and_with_an_idle_slot_the_value_is_exact() -> None:
+def test_without_noise_and_with_an_idle_slot_the_value_is_exact():
     means = aligned() * np.array([1, 0.5, 0])[:, None]
     found = amplification([probe(means, 0.0, np.random.default_rng(0))], shuffles=0)
     assert (found.value, found.low, found.high) == pytest.approx((3, 3, 3), abs=1e-3)
 
 
-def test_more_confidence_is_a_wider_interval() -> None:
+def test_more_confidence_is_a_wider_interval():
     """99 % holds 95 % within it."""
     gram = probe(aligned(), 0.5, np.random.default_rng(7))
     usual, wide = (amplification([gram], confidence=level, shuffles=0) for level in (0.95, 0.99))
     assert wide.low < usual.low < usual.high < wide.high
 
 
-def test_no_signal_gives_no_bound() -> None:
+def test_no_signal_gives_no_bound():
     rng = np.random.default_rng(3)
     found = amplification([probe(np.zeros((SLOTS, SIZE)), 1.0, rng)])
     assert found.high == math.inf
 
 
-def test_probes_of_other_scales_count_alike() -> None:
+def test_probes_of_other_scales_count_alike():
     rng = np.random.default_rng(4)
     two = [probe(aligned(), 0.05, rng), probe(np.eye(SLOTS, SIZE), 0.05, rng)]
     scaled = [two[0] * 1e6, two[1]]
     assert amplification(two).value == pytest.approx(amplification(scaled).value)
 
 
-def test_cross_products_are_unbiased() -> None:
+def test_cross_products_are_unbiased():
     rng = np.random.default_rng(5)
     means = np.stack([np.eye(1, SIZE)[0], 0.5 * np.eye(1, SIZE)[0]])
     found = np.mean([products_left_out(probe(means, 1.0, rng))[0] for _ in range(300)], axis=0)
@@ -163,7 +159,7 @@ def test_cross_products_are_unbiased() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 1, 8), (2, FEWEST - 1, 2, FEWEST - 1), (2, 8, 3, 8)])
-def test_mistakes_are_named(shape: tuple[int, ...]) -> None:
+def test_mistakes_are_named(shape):
     with pytest.raises(UsageError, match="a probe must be"):
         amplification([np.ones(shape)])
     with pytest.raises(UsageError, match="at least one"):

@@ -1,7 +1,5 @@
 """Counterfactual replay of transcripts, and whom it blames where the culprit is planted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ def problems(count: int) -> list[Any]:
     return distinct_problems(VOTE.task, "validation", count)
 
 
-def test_a_transcript_plays_itself_again() -> None:
+def test_a_transcript_plays_itself_again():
     some = problems(20)
     saved = scripted_episodes(LOOP, some, {"generator": 0.5, "evaluator": FAIR}, 0)
     again = play(LOOP, some, [from_transcript(one) for one in saved])
@@ -43,7 +41,7 @@ def test_a_transcript_plays_itself_again() -> None:
     assert sum(one.replaced for one in again) == 0
 
 
-def test_situations_hold_what_was_known_when_an_agent_was_asked() -> None:
+def test_situations_hold_what_was_known_when_an_agent_was_asked():
     some = problems(1)
     (one,) = play(LOOP, some, [from_transcript(scripted_episodes(
         LOOP, some, {"generator": 0.0, "evaluator": FAIR}, 0)[0])])  # fmt: skip
@@ -54,7 +52,7 @@ def test_situations_hold_what_was_known_when_an_agent_was_asked() -> None:
     )  # fmt: skip
 
 
-def test_donors_are_of_the_finest_situation_that_has_enough() -> None:
+def test_donors_are_of_the_finest_situation_that_has_enough():
     from random import Random
 
     some = problems(12)
@@ -91,7 +89,7 @@ class Looked(Workflow):
 LOOK = Tool("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})
 
 
-def test_a_reply_serves_for_the_same_prompt_with_the_same_calls_only() -> None:
+def test_a_reply_serves_for_the_same_prompt_with_the_same_calls_only():
     workflow = Looked(task=VOTE.task)
     (problem,) = problems(1)
 
@@ -140,9 +138,7 @@ def test_a_reply_serves_for_the_same_prompt_with_the_same_calls_only() -> None:
     ],
     ids=["evaluator, while the generator gains", "generator", "aggregator", "nobody"],
 )  # fmt: skip
-def test_the_planted_culprit_is_blamed(
-    kind: Any, before: dict[str, Any], now: dict[str, Any], culprit: str
-) -> None:
+def test_the_planted_culprit_is_blamed(kind, before, now, culprit):
     some = problems(200)
     parts = [scripted_episodes(kind, some, skill, seed) for seed, skill in enumerate((before, now))]
     found = find_blame(kind, some, *parts)
@@ -154,7 +150,7 @@ def test_the_planted_culprit_is_blamed(
         assert found.roles[0].cost.low > 0 > found.roles[1].cost.mean
 
 
-def test_nobody_is_blamed_without_the_transcripts_or_with_few_problems() -> None:
+def test_nobody_is_blamed_without_the_transcripts_or_with_few_problems():
     some = problems(40)
     saved = scripted_episodes(VOTE, some, {"generator": 0.6, "aggregator": 0.8}, 0)
     assert find_blame(VOTE, some[:20], saved[:20], saved[:20]) is None

@@ -1,7 +1,5 @@
 """Form signatures and the capture verdict on planted roles."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,7 +24,7 @@ def call(reply: str, role: str = "generator", slot: int = 0, episode: str = "e")
     return new_call(episode=episode, role=role, slot=slot, reply=reply)
 
 
-def test_features_of_typical_replies() -> None:
+def test_features_of_typical_replies():
     assert dict(zip(FEATURES, features(call("so \\boxed{7}")), strict=True)) == {
         "boxed": 1.0, "fence": 0.0, "verdict": 0.0, "terse": 1.0, "length": math.log1p(2),
     }  # fmt: skip
@@ -50,11 +48,11 @@ def test_features_of_typical_replies() -> None:
         ("looks fine to me", "other"),
     ],
 )
-def test_surface_classes(reply: str, kind: str) -> None:
+def test_surface_classes(reply, kind):
     assert surface(reply) == kind
 
 
-def test_likeness_is_the_mean_over_pairs() -> None:
+def test_likeness_is_the_mean_over_pairs():
     """Equal 1, disjoint 0, and the mean between."""
     assert jaccard_similarity(["a b c d", "a b c d"]) == 1.0
     assert jaccard_similarity(["a b c", "x y z"]) == 0.0
@@ -63,7 +61,7 @@ def test_likeness_is_the_mean_over_pairs() -> None:
     assert math.isnan(jaccard_similarity(["alone"]))
 
 
-def test_form_metrics_compare_only_replies_of_one_phase() -> None:
+def test_form_metrics_compare_only_replies_of_one_phase():
     calls = [
         call("a b c", slot=0, episode="1"), call("x y z", slot=1, episode="1"),
         call("a b c", slot=0, episode="2"), call("u v w", slot=1, episode="2"),
@@ -76,7 +74,7 @@ def test_form_metrics_compare_only_replies_of_one_phase() -> None:
     assert "form/bare_verdict/generator" not in row
 
 
-def test_dominance_needs_a_window_above_both_shares() -> None:
+def test_dominance_needs_a_window_above_both_shares():
     steps = list(range(1, 16))
     rises = [0.5] + [0.8] * 14
     assert dominance(rises, [0.5] * 15, steps) == (True, 1)
@@ -89,14 +87,14 @@ def test_dominance_needs_a_window_above_both_shares() -> None:
 
 
 @pytest.mark.parametrize("voters", [1, 3, 6, 12, 50])
-def test_any_number_of_agents_can_dominate(voters: int) -> None:
+def test_any_number_of_agents_can_dominate(voters):
     noise, tokens = voters**0.5 / (1 + voters**0.5), voters / (1 + voters)
     steps = list(range(20))
     assert dominance([noise] * 5 + [0.999] * 15, [tokens] * 20, steps)[0]
     assert not dominance([noise] * 5 + [tokens] * 15, [tokens] * 20, steps)[0]
 
 
-def test_a_noisy_first_share_demands_no_more_than_the_first_few() -> None:
+def test_a_noisy_first_share_demands_no_more_than_the_first_few():
     """Of three voters, whose share is 0.63: first 0.84 by chance, later 0.93 throughout."""
     steps, tokens = list(range(20)), [0.75] * 20
     assert dominance([0.84, 0.6, 0.65, 0.6, 0.65] + [0.93] * 15, tokens, steps)[0]
@@ -107,7 +105,7 @@ def replies(mean: float, rng: np.random.Generator) -> np.ndarray:
     return rng.normal(mean, 1.0, (60, len(FEATURES)))
 
 
-def test_planted_capture_is_found_and_only_that() -> None:
+def test_planted_capture_is_found_and_only_that():
     rng = np.random.default_rng(0)
     steps = list(range(1, 16))
     mass = {"a": [0.5] + [0.8] * 14, "b": [0.5] + [0.2] * 14}
@@ -126,7 +124,7 @@ def test_planted_capture_is_found_and_only_that() -> None:
     assert not any(one.captured for one in quiet)
 
 
-def test_a_role_that_always_sounded_like_another_has_no_form_to_lose() -> None:
+def test_a_role_that_always_sounded_like_another_has_no_form_to_lose():
     steps = list(range(1, 16))
     mass, tokens = {"a": [0.5] + [0.8] * 14, "b": [0.5] + [0.2] * 14}, {"a": [0.5] * 15}
     tokens["b"] = tokens["a"]
@@ -142,7 +140,7 @@ def test_a_role_that_always_sounded_like_another_has_no_form_to_lose() -> None:
     assert captured <= 3  # 1 % of such roles seem apart; without that test all 60 are captured
 
 
-def test_movement_of_noise_is_not_significant() -> None:
+def test_movement_of_noise_is_not_significant():
     rng = np.random.default_rng(1)
     scale = np.ones(len(FEATURES))
     values = [
@@ -152,5 +150,5 @@ def test_movement_of_noise_is_not_significant() -> None:
     assert sum(value <= 0.05 for value in values) <= 8
 
 
-def test_feature_rows_of_nothing_are_empty() -> None:
+def test_feature_rows_of_nothing_are_empty():
     assert feature_rows([]).shape == (0, len(FEATURES))

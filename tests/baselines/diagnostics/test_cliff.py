@@ -1,7 +1,5 @@
 """The cliff verdict on runs whose truth is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ def course(fall: float) -> np.ndarray:
     return np.concatenate([np.linspace(0.4, 0.7, 8), np.full(5, 0.7), np.full(7, 0.7 - fall)])
 
 
-def test_planted_collapse_is_found_where_it_was_planted() -> None:
+def test_planted_collapse_is_found_where_it_was_planted():
     """A fall of 25 points with 500 items: a cliff, at its step, with an honest interval."""
     scores = simulate(course(0.25), 500, np.random.default_rng(0))
     found = find_cliff([scores], STEPS)
@@ -28,20 +26,20 @@ def test_planted_collapse_is_found_where_it_was_planted() -> None:
     assert not found.below_base
 
 
-def test_fall_below_the_start_is_told() -> None:
+def test_fall_below_the_start_is_told():
     """Terminal accuracy under that of step 0."""
     scores = simulate(course(0.4), 500, np.random.default_rng(1))
     assert find_cliff([scores], STEPS).below_base
 
 
-def test_steady_run_is_no_cliff() -> None:
+def test_steady_run_is_no_cliff():
     scores = simulate(np.linspace(0.4, 0.7, 20), 500, np.random.default_rng(2))
     found = find_cliff([scores], STEPS)
     assert found.verdict == "no cliff"
     assert found.cliff_step is None
 
 
-def test_few_items_give_no_verdict_where_nothing_is_found() -> None:
+def test_few_items_give_no_verdict_where_nothing_is_found():
     """With 40 items a fall of 15 points could not be told from noise, and there is none."""
     found = find_cliff([simulate(course(0.0), 40, np.random.default_rng(3))], STEPS)
     assert found.verdict == "not enough items"
@@ -60,9 +58,7 @@ def test_few_items_give_no_verdict_where_nothing_is_found() -> None:
     ],
     ids=["few items", "in progress", "rising", "last", "three evaluations", "three that rise"],
 )
-def test_falls_are_called_by_what_they_are(
-    levels: list[float], items: int, verdicts: set[str]
-) -> None:
+def test_falls_are_called_by_what_they_are(levels, items, verdicts):
     """Courses of real runs: of 20 draws of each 17 or more have one of these verdicts."""
     rng = np.random.default_rng(10)
     draws = [simulate(levels, items, rng) for _ in range(20)]
@@ -72,7 +68,7 @@ def test_falls_are_called_by_what_they_are(
         assert np.mean([one.drop for one in found]) < 0.01  # nothing was lost after the peak
 
 
-def test_seeds_that_fall_at_different_times_are_not_averaged_away() -> None:
+def test_seeds_that_fall_at_different_times_are_not_averaged_away():
     """Each falls by 25 points after a peak of its own; their mean curve falls by 8 at most."""
     falls = [[0.7] * (4 + late) + [0.45] * (16 - late) for late in (0, 6, 12)]
     rises = [[0.45 + 0.25 * (place >= 2 * late) for place in range(4 + late)] for late in (0, 1, 2)]
@@ -83,7 +79,7 @@ def test_seeds_that_fall_at_different_times_are_not_averaged_away() -> None:
 
 
 @pytest.mark.parametrize("items", [100, 500])
-def test_selection_bias_of_the_peak_is_removed(items: int) -> None:
+def test_selection_bias_of_the_peak_is_removed(items):
     """Noise about 0.5: the best of 20 evaluations is well above it, the cross-fitted one is not."""
     rng = np.random.default_rng(4)
     runs = [simulate(np.full(20, 0.5), items, rng) for _ in range(80)]
@@ -96,7 +92,7 @@ def test_selection_bias_of_the_peak_is_removed(items: int) -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_noise_alone_is_no_cliff(seeds: int) -> None:
+def test_noise_alone_is_no_cliff(seeds):
     """False positives over 100 cells that rise and stay: at most 2 (the rate is below 1 %)."""
     rng = np.random.default_rng(5)
     found = [
@@ -107,7 +103,7 @@ def test_noise_alone_is_no_cliff(seeds: int) -> None:
     assert sum(one.low <= 0 <= one.high for one in found) >= 95
 
 
-def test_seeds_that_disagree_are_no_cliff() -> None:
+def test_seeds_that_disagree_are_no_cliff():
     """Falls of mean 0 and deviation 10 points over three seeds: at most 5 % of 60 cells."""
     rng = np.random.default_rng(8)
     verdicts = [
@@ -122,19 +118,19 @@ def test_seeds_that_disagree_are_no_cliff() -> None:
     assert "not enough items" not in verdicts
 
 
-def test_power_grows_with_the_fall_and_the_items() -> None:
+def test_power_grows_with_the_fall_and_the_items():
     assert power(0.1, 500, 20, simulations=20) > power(0.03, 500, 20, simulations=20)
     assert power(0.1, 500, 20, simulations=20) > power(0.1, 60, 20, simulations=20)
 
 
-def test_seeds_are_blocks() -> None:
+def test_seeds_are_blocks():
     rng = np.random.default_rng(6)
     same = [simulate(course(0.2), 300, rng) for _ in range(3)]
     mixed = [simulate(course(fall), 300, rng) for fall in (0.0, 0.2, 0.4)]
     assert find_cliff(mixed, STEPS).se > 2 * find_cliff(same, STEPS).se
 
 
-def test_more_items_do_not_help_seeds_that_differ() -> None:
+def test_more_items_do_not_help_seeds_that_differ():
     """Falls of 0, 20 and 40 points: no verdict, and the reason is the seeds."""
     rng = np.random.default_rng(9)
     found = find_cliff(simulate_seeds([course(f) for f in (0, 0.2, 0.4)], 1412, rng), STEPS)
@@ -142,16 +138,16 @@ def test_more_items_do_not_help_seeds_that_differ() -> None:
     assert found.se > 3 * found.se_items
 
 
-def test_verdict_repeats_and_does_not_depend_on_the_order_of_seeds() -> None:
+def test_verdict_repeats_and_does_not_depend_on_the_order_of_seeds():
     scores = simulate(course(0.2), 200, np.random.default_rng(7))
     assert find_cliff([scores], STEPS) == find_cliff([scores], STEPS)
 
 
-def test_change_point_lies_after_the_peak() -> None:
+def test_change_point_lies_after_the_peak():
     assert change_point([0.0, 0.0, 0.9, 0.9, 0.8, 0.2, 0.2]) == 5
 
 
-def test_false_discoveries_are_controlled() -> None:
+def test_false_discoveries_are_controlled():
     """Benjamini-Hochberg by hand: 0.005 <= .05/5, 0.009 <= .1/5, 0.02 <= .15/5, 0.04 = .2/5."""
     assert discoveries([0.04, 0.005, 0.9, 0.02, 0.009]) == [True, True, False, True, True]
     assert discoveries([0.02, 0.9]) == [True, False]
@@ -169,6 +165,6 @@ def test_false_discoveries_are_controlled() -> None:
         ([np.full((5, 40), np.nan)], range(5), "not finite"),
     ],
 )
-def test_mistakes_are_named(scores: list[np.ndarray], steps: range, said: str) -> None:
+def test_mistakes_are_named(scores, steps, said):
     with pytest.raises(UsageError, match=said.replace("(", r"\(").replace(")", r"\)")):
         find_cliff(scores, steps)

@@ -1,7 +1,5 @@
 """Collapses in a run's own metrics, on rows with planted courses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ def rows_of(accuracy: list[float], items: int = 200, seed: int = 0, **shares: An
     return rows[:-1]
 
 
-def test_a_fall_is_found_once_two_evaluations_show_it() -> None:
+def test_a_fall_is_found_once_two_evaluations_show_it():
     rows = rows_of([0.4, 0.6, 0.8, 0.5, 0.45, 0.45])
     found = [find_collapse(rows[:end]) for end in range(len(rows) + 1)]
     first = next(one for one in found if one is not None)
@@ -39,12 +37,12 @@ def test_a_fall_is_found_once_two_evaluations_show_it() -> None:
     [[0.5] * 8, [0.3, 0.4, 0.5, 0.6, 0.7, 0.8], [0.5, 0.7, 0.45, 0.7, 0.5, 0.7], [0.7, 0.4]],
     ids=["flat", "rising", "dips that recover", "too few"],
 )
-def test_what_is_no_collapse_is_not_called_one(course: list[float]) -> None:
+def test_what_is_no_collapse_is_not_called_one(course):
     rows = rows_of(course, items=400)
     assert not [end for end in range(len(rows) + 1) if find_collapse(rows[:end])]
 
 
-def test_a_checker_that_gives_one_verdict_is_found_whatever_the_team_does() -> None:
+def test_a_checker_that_gives_one_verdict_is_found_whatever_the_team_does():
     rising = [0.4, 0.5, 0.6, 0.6, 0.6]
     tpr = [0.58, 0.5, 0.3, 0.1, 0.05]
     found = find_collapse(rows_of(rising, evaluator_tpr=tpr))
@@ -58,7 +56,7 @@ def test_a_checker_that_gives_one_verdict_is_found_whatever_the_team_does() -> N
     assert find_collapse(rows_of(rising, items=16, evaluator_tpr=tpr)) is None  # too few cases
 
 
-def test_candidates_and_form_are_looked_at() -> None:
+def test_candidates_and_form_are_looked_at():
     steady = [0.6] * 5
     gone = find_collapse(rows_of(steady, any_correct=[0.6, 0.5, 0.2, 0.03, 0.02]))
     assert gone is not None
@@ -76,7 +74,7 @@ def test_candidates_and_form_are_looked_at() -> None:
     [[0.6] * 12, [0.4, 0.6, 0.7, 0.3, 0.7, 0.7]],
     ids=["flat", "one deep dip that is over"],
 )
-def test_falls_of_runs_that_keep_what_they_reached_are_rare(course: list[float]) -> None:
+def test_falls_of_runs_that_keep_what_they_reached_are_rare(course):
     found = 0
     for seed in range(200):
         rows = rows_of(course, items=60, seed=seed)

@@ -1,7 +1,5 @@
 """Probes of parallel agents: which gradients meet, what is kept, and that nothing is changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,7 +57,7 @@ def flat(gradient: list[torch.Tensor]) -> np.ndarray:
     return torch.cat([part.flatten() for part in gradient]).double().numpy()
 
 
-def test_groups_add_up_to_the_gradient_of_the_update(tiny_model: Make, voters: Make) -> None:
+def test_groups_add_up_to_the_gradient_of_the_update(tiny_model, voters):
     calls, advantages = voters()
     learner = Learner(tiny_model(), settings())
     rows = make_rows(calls, advantages, learner.config)
@@ -77,7 +75,7 @@ def test_groups_add_up_to_the_gradient_of_the_update(tiny_model: Make, voters: M
     assert np.linalg.norm(added - whole) < 1e-5 * np.linalg.norm(whole)
 
 
-def test_the_gram_is_that_of_slots_and_blocks(tiny_model: Make, voters: Make) -> None:
+def test_the_gram_is_that_of_slots_and_blocks(tiny_model, voters):
     calls, advantages = voters(5)
     learner = Learner(tiny_model(), settings())
     (gram,) = slot_grams(learner, calls, advantages, blocks=4)
@@ -97,7 +95,7 @@ def test_the_gram_is_that_of_slots_and_blocks(tiny_model: Make, voters: Make) ->
     np.testing.assert_allclose(gram.products, expected, rtol=1e-6, atol=1e-9)
 
 
-def test_voters_that_say_the_same_are_aligned(tiny_model: Make, voters: Make) -> None:
+def test_voters_that_say_the_same_are_aligned(tiny_model, voters):
     calls, advantages = voters(8, equal=True)
     metrics = probe_metrics(slot_grams(Learner(tiny_model(), settings()), calls, advantages))
     assert metrics["grad/amplification_naive/v"] == pytest.approx(2, rel=1e-5)
@@ -107,7 +105,7 @@ def test_voters_that_say_the_same_are_aligned(tiny_model: Make, voters: Make) ->
         assert metrics["grad/amplification/v"] == pytest.approx(2, rel=1e-3)
 
 
-def test_voters_pushed_against_each_other_cancel(tiny_model: Make, voters: Make) -> None:
+def test_voters_pushed_against_each_other_cancel(tiny_model, voters):
     calls, advantages = voters(8, equal=True)
     against = [-a if c.slot == 1 else a for c, a in zip(calls, advantages, strict=True)]
     learner = Learner(tiny_model(), settings(loss=LossConfig(dual_clip=None)))
@@ -115,7 +113,7 @@ def test_voters_pushed_against_each_other_cancel(tiny_model: Make, voters: Make)
     assert metrics["grad/amplification_naive/v"] == pytest.approx(0, abs=1e-3)
 
 
-def test_the_applied_gram_is_on_the_scale_of_adam(tiny_model: Make, voters: Make) -> None:
+def test_the_applied_gram_is_on_the_scale_of_adam(tiny_model, voters):
     calls, advantages = voters(4)
     learner = Learner(tiny_model(), settings())
     assert slot_grams(learner, calls, advantages)[0].applied is None
@@ -135,7 +133,7 @@ def test_the_applied_gram_is_on_the_scale_of_adam(tiny_model: Make, voters: Make
     assert gram.applied[0, 0, 0, 0] == pytest.approx(size, rel=1e-4)
 
 
-def test_a_probe_changes_nothing(tiny_model: Make, voters: Make) -> None:
+def test_a_probe_changes_nothing(tiny_model, voters):
     calls, advantages = voters(6)
     pair = [Learner(tiny_model(), settings()) for _ in range(2)]
     for _ in range(2):
@@ -148,7 +146,7 @@ def test_a_probe_changes_nothing(tiny_model: Make, voters: Make) -> None:
 
 
 @pytest.mark.parametrize("case", ["few problems", "one slot", "nothing to learn"])
-def test_what_cannot_be_probed_is_left_out(case: str, tiny_model: Make, voters: Make) -> None:
+def test_what_cannot_be_probed_is_left_out(case, tiny_model, voters):
     calls, advantages = voters(3 if case == "few problems" else 6)
     if case == "one slot":
         calls = [replace(call, slot=0) for call in calls]
@@ -157,7 +155,7 @@ def test_what_cannot_be_probed_is_left_out(case: str, tiny_model: Make, voters: 
     assert slot_grams(Learner(tiny_model(), settings()), calls, advantages) == []
 
 
-def test_metrics_are_plain_and_finite() -> None:
+def test_metrics_are_plain_and_finite():
     noise = np.random.default_rng(0).normal(size=(2, 5, 40))
     products = np.einsum("sbd,tcd->sbtc", noise, noise)
     metrics = probe_metrics(

@@ -1,7 +1,5 @@
 """Probes under every setting of the learner: their Gram is that of the gradient that is applied."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -117,8 +115,8 @@ CASES: dict[str, dict[str, Any]] = {
     + [(case, True) for case in ("token-mean", "kl", "recomputed", "checkpointed")],
 )
 def test_blocks_and_slots_add_up_to_the_gradient_that_the_update_reports(
-    case: str, adapter: bool, thin_model: Make, batch: Callable[..., Batch]
-) -> None:
+    case, adapter, thin_model, batch
+):
     calls, advantages = batch(4)
     model = thin_model()
     learner = Learner(lora(model) if adapter else model, settings(**CASES[case]))
@@ -139,9 +137,7 @@ def test_blocks_and_slots_add_up_to_the_gradient_that_the_update_reports(
     ("case", "adapter"),
     [("kl", False), ("kl", True), ("coherence", False), ("recomputed", False), ("hard clip", True)],
 )
-def test_probes_change_no_weight_no_clock_and_no_mean(
-    case: str, adapter: bool, thin_model: Make, batch: Callable[..., Batch]
-) -> None:
+def test_probes_change_no_weight_no_clock_and_no_mean(case, adapter, thin_model, batch):
     calls, advantages = batch(4)
     models = [thin_model() for _ in range(2)]
     pair = [Learner(lora(m) if adapter else m, settings(**CASES[case])) for m in models]
@@ -156,9 +152,7 @@ def test_probes_change_no_weight_no_clock_and_no_mean(
     assert repr(states[0]) == repr(states[1])
 
 
-def test_the_order_of_the_calls_does_not_matter(
-    tiny_model: Make, batch: Callable[..., Batch]
-) -> None:
+def test_the_order_of_the_calls_does_not_matter(tiny_model, batch):
     calls, advantages = batch()
     order = np.random.default_rng(0).permutation(len(calls))
     learner = Learner(tiny_model(), settings())
@@ -169,9 +163,7 @@ def test_the_order_of_the_calls_does_not_matter(
     assert found[0] == found[1]
 
 
-def test_a_slot_without_rows_in_some_blocks_has_no_gradient_there(
-    tiny_model: Make, batch: Callable[..., Batch]
-) -> None:
+def test_a_slot_without_rows_in_some_blocks_has_no_gradient_there(tiny_model, batch):
     calls, advantages = batch(6)
     kept = [
         i for i, call in enumerate(calls)
@@ -184,9 +176,7 @@ def test_a_slot_without_rows_in_some_blocks_has_no_gradient_there(
     json.dumps(probe_metrics(list(grams.values())), allow_nan=False)
 
 
-def test_weights_that_adam_has_not_moved_have_no_scale(
-    tiny_model: Make, batch: Callable[..., Batch]
-) -> None:
+def test_weights_that_adam_has_not_moved_have_no_scale(tiny_model, batch):
     calls, advantages = batch(8)
     fresh = LoraBase(tiny_model(), "tiny", LoraSettings(rank=2, alpha=4)).add("one", 0)
     learner = Learner(fresh, settings())
@@ -200,9 +190,7 @@ def test_weights_that_adam_has_not_moved_have_no_scale(
     assert 0 < own < 1e3 * sum(int((second > 0).sum()) for second in seconds)
 
 
-def test_one_slot_that_alone_learns_amplifies_nothing(
-    tiny_model: Make, batch: Callable[..., Batch]
-) -> None:
+def test_one_slot_that_alone_learns_amplifies_nothing(tiny_model, batch):
     calls, advantages = batch(8)
     alone = [a if c.slot == 0 else 0.0 for c, a in zip(calls, advantages, strict=True)]
     metrics = probe_metrics(slot_grams(Learner(tiny_model(), settings()), calls, alone))
@@ -213,18 +201,14 @@ def test_one_slot_that_alone_learns_amplifies_nothing(
         assert metrics["grad/amplification_over/v"] == pytest.approx(1, rel=1e-6)
 
 
-def test_fewer_problems_than_blocks_give_a_block_to_each(
-    tiny_model: Make, batch: Callable[..., Batch]
-) -> None:
+def test_fewer_problems_than_blocks_give_a_block_to_each(tiny_model, batch):
     learner = Learner(tiny_model(), settings())
     for problems, blocks in ((3, None), (4, 4), (5, 5), (8, 8), (9, 8)):
         found = {gram.role: gram.products.shape for gram in slot_grams(learner, *batch(problems))}
         assert found.get("v") == (None if blocks is None else (3, blocks, 3, blocks))
 
 
-def test_nothing_to_learn_and_nothing_at_all_give_no_probe(
-    tiny_model: Make, batch: Callable[..., Batch]
-) -> None:
+def test_nothing_to_learn_and_nothing_at_all_give_no_probe(tiny_model, batch):
     calls, advantages = batch()
     learner = Learner(tiny_model(), settings())
     assert slot_grams(learner, [], []) == []
@@ -239,9 +223,7 @@ def test_nothing_to_learn_and_nothing_at_all_give_no_probe(
     assert still["v"].products.sum() > 0
 
 
-def test_a_poisoned_batch_is_refused_with_its_rows(
-    tiny_model: Make, batch: Callable[..., Batch]
-) -> None:
+def test_a_poisoned_batch_is_refused_with_its_rows(tiny_model, batch):
     calls, advantages = batch()
     learner = Learner(tiny_model(), settings())
     with torch.no_grad():
@@ -277,8 +259,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
-    variant: str, tmp_path: Path, repeated_rows: Callable[[Path], Any]
-) -> None:
+    variant, tmp_path, repeated_rows
+):
     settings = {**SMALL, **VARIANTS[variant], "eval_every": 2, "samples": 3}
     without, whole, halves = (tmp_path / name for name in ("without", "whole", "halves"))
 
@@ -308,7 +290,7 @@ def test_a_run_trains_the_same_with_probes_and_resumes_with_the_same_ones(
 
 
 @pytest.mark.full
-def test_a_run_probes_when_it_is_due(tmp_path: Path, repeated_rows: Callable[[Path], Any]) -> None:
+def test_a_run_probes_when_it_is_due(tmp_path, repeated_rows):
     # So slowly that the groups of the third step still differ: without rows there is no probe.
     few = {"eval_every": 3, "steps": 3, "probe_every": 2, "lr": 1e-6}
     train(TrainConfig(**{**SMALL, **few}, out=str(tmp_path)))

@@ -1,7 +1,5 @@
 """Checking roles that stopped looking and roles that died, planted into rows and episodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -49,9 +47,7 @@ def rows(tpr: list[float], tnr: list[float], items: int = 160, role: str = "eval
         ([0.58, 0.5, 0.3], [0.9, 0.9, 0.9], "none"),  # less, and no collapse
     ],
 )
-def test_one_verdict_for_everything_is_a_collapse(
-    tpr: list[float], tnr: list[float], verdict: str
-) -> None:
+def test_one_verdict_for_everything_is_a_collapse(tpr, tnr, verdict):
     (found,) = judges(rows(tpr, tnr))
     assert found.verdict == verdict
     assert found.best_step == (0 if verdict != "none" and tpr[0] < 0.8 else found.best_step)
@@ -66,9 +62,7 @@ def test_one_verdict_for_everything_is_a_collapse(
         ([0.95, 0.9, 0.9], [0.0, 0.1, 0.1], "accepts everything"),
     ],
 )
-def test_one_verdict_from_the_start_is_no_collapse(
-    tpr: list[float], tnr: list[float], verdict: str
-) -> None:
+def test_one_verdict_from_the_start_is_no_collapse(tpr, tnr, verdict):
     (born,) = judges(rows(tpr, tnr))
     assert (born.verdict, born.born, born.best_step) == (verdict, True, None)
     (recovered,) = judges(rows([*tpr, 0.7], [*tnr, 0.7]))
@@ -77,7 +71,7 @@ def test_one_verdict_from_the_start_is_no_collapse(
     assert one_verdict(rows([0.5], [0.5])[0]) == one_verdict(rows(tpr, tnr, items=20)[0]) == []
 
 
-def test_judges_say_when_there_are_too_few_cases_and_what_they_know() -> None:
+def test_judges_say_when_there_are_too_few_cases_and_what_they_know():
     (few,) = judges(rows([0.6, 0.0], [0.9, 1.0], items=20))
     assert few.verdict == "too few cases"
     (blind,) = judges(rows([0.5, 0.5], [0.5, 0.5], role="verifier"))
@@ -96,7 +90,7 @@ def team(rng: np.random.Generator, **planted: Any) -> list[dict[str, Any]]:
     return simulate_team(120, rng, **planted)
 
 
-def test_choices_that_go_to_one_place_are_found() -> None:
+def test_choices_that_go_to_one_place_are_found():
     rng = np.random.default_rng(0)
     fair, stuck = team(rng), team(rng, place=2)
     found = chooser(fair, stuck)
@@ -113,7 +107,7 @@ def test_choices_that_go_to_one_place_are_found() -> None:
     assert chooser(counted, counted) is None
 
 
-def test_what_a_workflow_adds_is_over_its_own_members() -> None:
+def test_what_a_workflow_adds_is_over_its_own_members():
     rng = np.random.default_rng(1)
     chosen = loop_value(team(rng, skill=0.5), "generator")
     assert chosen is not None
@@ -133,7 +127,7 @@ def test_what_a_workflow_adds_is_over_its_own_members() -> None:
     assert loop_value(episodes[:1]) is None
 
 
-def test_a_role_that_lost_its_skill_is_dead_though_the_team_gained() -> None:
+def test_a_role_that_lost_its_skill_is_dead_though_the_team_gained():
     rng = np.random.default_rng(2)
     first, last = team(rng, skill=0.4), team(rng, skill=0.02, alone=0.7)
     dead = lost_skill(first, last, "generator", 0, 10)
@@ -150,7 +144,7 @@ def test_a_role_that_lost_its_skill_is_dead_though_the_team_gained() -> None:
     assert lost_skill(first[:10], last[:10], "generator", 0, 10) is None
 
 
-def test_a_role_that_says_the_same_or_copies_or_is_not_asked_is_found() -> None:
+def test_a_role_that_says_the_same_or_copies_or_is_not_asked_is_found():
     rng = np.random.default_rng(3)
     first = team(rng)
     assert (same := became_constant(first, team(rng, constant=True), "generator")) is not None
@@ -168,14 +162,14 @@ def test_a_role_that_says_the_same_or_copies_or_is_not_asked_is_found() -> None:
     assert not no_longer_asked(first, first, "aggregator").positive
 
 
-def test_a_role_is_compared_with_its_own_best() -> None:
+def test_a_role_is_compared_with_its_own_best():
     evaluations = [
         {"eval/role_score/a": v, "eval/role_score/b": 1 - v} for v in (0.2, 0.9, 0.4, 0.1)
     ]
     assert best_steps(evaluations, ["a", "b", "c"]) == {"a": 1, "b": 0}
 
 
-def test_shares_by_hand() -> None:
+def test_shares_by_hand():
     one = share_interval(0.8, 10)
     assert (one.low, one.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
     gap = share_change(share_interval(48 / 80, 80), share_interval(56 / 70, 70))

@@ -1,7 +1,5 @@
 """Runs that learn nothing are found in their metrics, healthy ones are left in peace."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 
@@ -41,13 +39,13 @@ def rows_of(count: int = STEPS, /, **changes: Any) -> list[dict[str, Any]]:
     return [make_row(step, **changes) for step in range(1, count + 1)]
 
 
-def test_a_healthy_run_is_left_in_peace() -> None:
+def test_a_healthy_run_is_left_in_peace():
     rows = [{"step": 0, "eval/reward/mean": 0.0}, *rows_of(10)]
     assert all(causes(rows[:end]) == [] for end in range(len(rows) + 1))
     assert silence_record(rows, SETTINGS) == []
 
 
-def test_a_judge_with_one_verdict_is_told_before_training() -> None:
+def test_a_judge_with_one_verdict_is_told_before_training():
     shares = {"tpr": 0.04, "tnr": 0.91}
     row = {"step": 0, "eval/scores": [0.5] * 60, "eval/strict/evaluator": 1.0}
     row |= {"eval/calls/evaluator": 120, "eval/truncated/evaluator": 0.0}
@@ -59,7 +57,7 @@ def test_a_judge_with_one_verdict_is_told_before_training() -> None:
     assert causes([row | {"eval/share/evaluator_tpr": 0.5}]) == []
 
 
-def test_a_step_that_trains_no_row_is_told_at_once_with_what_to_change() -> None:
+def test_a_step_that_trains_no_row_is_told_at_once_with_what_to_change():
     cut = make_row(1, **{"learn/rows_trained/p": 0.0, "learn/truncated/p": 60.0})
     said = text([cut], "nothing")
     assert said.startswith("step 1 trained nothing: 0 of 64 rows, no optimizer step: 94 % of the")
@@ -74,13 +72,13 @@ def test_a_step_that_trains_no_row_is_told_at_once_with_what_to_change() -> None
     assert "no reply could be read" in text([unread], "nothing")
 
 
-def test_one_idle_policy_of_two_is_no_step_without_training() -> None:
+def test_one_idle_policy_of_two_is_no_step_without_training():
     row = make_row(1, **{"learn/rows_trained/p": 0.0, "learn/rows/q": 8.0})
     assert causes([row | {"learn/rows_trained/q": 8.0}]) == []
     assert causes([row | {"learn/rows_trained/q": 0.0}]) == ["nothing"]
 
 
-def test_truncation_is_told_after_three_steps_in_a_row() -> None:
+def test_truncation_is_told_after_three_steps_in_a_row():
     rows = rows_of(**{"truncated/solver": 0.4})
     assert causes(rows) == ["truncation/solver"]
     assert causes(rows[:-1]) == []
@@ -94,7 +92,7 @@ def test_truncation_is_told_after_three_steps_in_a_row() -> None:
     assert "--truncated penalize" not in own
 
 
-def test_rewards_that_cannot_vary() -> None:
+def test_rewards_that_cannot_vary():
     flat = {"group/zero_variance": 12, "group/singleton": 4, "reward/mean": 1.0,
             "signal/solver/p": 0.0, "signal/judge/p": 0.0}  # fmt: skip
     rows = rows_of(**flat)
@@ -109,7 +107,7 @@ def test_rewards_that_cannot_vary() -> None:
     assert causes(rows_of(**lone)) == ["reward"]
 
 
-def test_a_role_without_signal_beside_one_with() -> None:
+def test_a_role_without_signal_beside_one_with():
     rows = rows_of(**{"signal/judge/p": 0.0})
     assert causes(rows) == ["role/judge"]
     assert "its advantages are all 0" in text(rows, "role/judge")
@@ -123,7 +121,7 @@ def test_a_role_without_signal_beside_one_with() -> None:
     assert causes(other) == [], "another agent of the role learns"
 
 
-def test_the_record_of_a_run_counts_and_a_resumed_run_finds_the_same() -> None:
+def test_the_record_of_a_run_counts_and_a_resumed_run_finds_the_same():
     rows = [*rows_of(2), *(make_row(step, **{"truncated/solver": 0.9}) for step in range(3, 8))]
     (record,) = silence_record(rows, SETTINGS)
     assert record["text"].startswith("90 % or more of the replies of solver")
@@ -133,7 +131,7 @@ def test_the_record_of_a_run_counts_and_a_resumed_run_finds_the_same() -> None:
     assert silences(rows[-STEPS:], SETTINGS) == silences(rows, SETTINGS)
 
 
-def test_rows_of_older_versions_are_judged_by_what_they_have() -> None:
+def test_rows_of_older_versions_are_judged_by_what_they_have():
     old = [{name: value for name, value in row.items() if not name.startswith("signal/")}
            for row in rows_of(**{"learn/rows_trained/p": 0.0})]  # fmt: skip
     assert causes(old) == ["nothing"]
@@ -154,7 +152,7 @@ def test_rows_of_older_versions_are_judged_by_what_they_have() -> None:
         max_size=8,
     )
 )
-def test_every_cause_is_one_line_and_counted_where_it_held(changes: list[dict[str, Any]]) -> None:
+def test_every_cause_is_one_line_and_counted_where_it_held(changes):
     rows = [make_row(step, **one) for step, one in enumerate(changes, start=1)]
     held = [one for end in range(len(rows) + 1) for one in silences(rows[:end], SETTINGS)]
     record = {one["cause"]: one["steps"] for one in silence_record(rows, SETTINGS)}
@@ -165,7 +163,7 @@ def test_every_cause_is_one_line_and_counted_where_it_held(changes: list[dict[st
     assert {one.step for one in held if one.cause == "nothing"} == silent
 
 
-def test_the_first_evaluation_and_the_first_step_are_judged_alone() -> None:
+def test_the_first_evaluation_and_the_first_step_are_judged_alone():
     start = {"step": 0, "eval/reward/mean": 0.0, "eval/calls/solver": 24.0,
              "eval/strict/solver": 0.0, "eval/truncated/solver": 0.5}  # fmt: skip
     settings = {"workflow": "voting", "options": ("level=1",), "model": "some/model"}
@@ -180,7 +178,7 @@ def test_the_first_evaluation_and_the_first_step_are_judged_alone() -> None:
     assert causes([first | {"calls/solver": 7.0, "strict/solver": 0.0}]) == []
 
 
-def test_groups_of_the_first_step_without_signal() -> None:
+def test_groups_of_the_first_step_without_signal():
     few = make_row(1, **{"group/count": 32, "group/zero_variance": 30, "reward/mean": 0.98,
                          "signal/solver/p": 0.06, "signal/judge/p": 0.06})  # fmt: skip
     assert causes([few]) == ["reward"]

@@ -1,7 +1,5 @@
 """Folded gradients keep inner products."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch", reason="training needs flowzoo[train]")
@@ -17,13 +15,13 @@ def parts(seed: int, scale: float = 1.0) -> list[torch.Tensor]:
     return [scale * torch.randn(shape, generator=generator) for shape in shapes]
 
 
-def test_what_fits_is_kept() -> None:
+def test_what_fits_is_kept():
     gradient = parts(0)
     vector = sketch(gradient)
     assert torch.equal(vector, torch.cat([part.flatten() for part in gradient]))
 
 
-def test_folding_is_unbiased_and_as_close_as_said() -> None:
+def test_folding_is_unbiased_and_as_close_as_said():
     one, noise = parts(1), parts(2)
     other = [0.6 * a + 0.8 * b for a, b in zip(one, noise, strict=True)]
     exact = float(sum((a * b).sum() for a, b in zip(one, other, strict=True)))
@@ -41,14 +39,14 @@ def test_folding_is_unbiased_and_as_close_as_said() -> None:
     assert abs(float(found.mean())) < 4 * float(found.std()) / len(errors) ** 0.5
 
 
-def test_signs_do_not_repeat_from_tensor_to_tensor() -> None:
+def test_signs_do_not_repeat_from_tensor_to_tensor():
     ones = [torch.ones(500), torch.ones(500), torch.ones(500)]
     folded = sketch(ones, 500)
     assert set(folded.tolist()) == {-3.0, -1.0, 1.0, 3.0}
     assert torch.equal(folded, sketch(ones, 500))
 
 
-def test_a_gradient_in_one_column_of_a_matrix_spreads_over_the_places() -> None:
+def test_a_gradient_in_one_column_of_a_matrix_spreads_over_the_places():
     rows, width = 2**11, 2**11  # twice as many numbers as there are places
     column = torch.zeros(rows, width)
     column[:, 3] = 1.0

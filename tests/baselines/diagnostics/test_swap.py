@@ -1,7 +1,5 @@
 """The policy-swap probe: who sits where, and what it costs; scripted role scores and a real run."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence
@@ -38,7 +36,7 @@ VOTING = make_workflow("voting_v0", "math")
 PROBLEMS = distinct_problems(VOTING.task, "validation", 60)
 
 
-def test_places_are_roles_or_agents_where_a_role_has_several_policies() -> None:
+def test_places_are_roles_or_agents_where_a_role_has_several_policies():
     roles = {"generator": 2, "aggregator": 1}
     assert policy_slots(roles, {"generator": "a", "aggregator": "b"}) == {
         "generator": "a", "aggregator": "b"
@@ -51,7 +49,7 @@ def test_places_are_roles_or_agents_where_a_role_has_several_policies() -> None:
     }  # fmt: skip
 
 
-def test_every_pair_of_different_policies_is_exchanged_and_budgets_stay() -> None:
+def test_every_pair_of_different_policies_is_exchanged_and_budgets_stay():
     made = {name: ScriptedPolicy(ORCH, 0.5, name=name) for name in "ab"}
     mapping = {"orchestrator": "a", "worker": "b", "synthesizer": "b"}
     lengths = {"orchestrator": Lengths(None, 9)}
@@ -67,7 +65,7 @@ def test_every_pair_of_different_policies_is_exchanged_and_budgets_stay() -> Non
     assert policy_swaps(ORCH.role_counts(), dict.fromkeys(mapping, "a"), made, {}) == []
 
 
-def test_a_specialist_in_the_wrong_place_costs_what_it_did_there() -> None:
+def test_a_specialist_in_the_wrong_place_costs_what_it_did_there():
     # Good generators and a poor aggregator, exchanged: both roles change what they are worth.
     made = {
         "good": ScriptedPolicy(VOTING, 1.0, name="good"),
@@ -94,7 +92,7 @@ def test_a_specialist_in_the_wrong_place_costs_what_it_did_there() -> None:
         swap_probe(play, VOTING.role_counts(), mixed, made, {}, before[1:])
 
 
-def test_the_switch_for_thoughts_stays_with_the_role() -> None:
+def test_the_switch_for_thoughts_stays_with_the_role():
     plain = TransformersPolicy.from_pretrained(pocket_path("math"), name="a")
     template = str(plain.tokenizer.chat_template)
     switched = TransformersPolicy.from_pretrained(pocket_path("math"), name="b")
@@ -133,7 +131,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_a_finished_run_is_probed_once(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_probed_once(run, capsys):
     assert main(["swap", str(run)]) == 0
     said = capsys.readouterr().out
     assert "generator <-> aggregator" in said
@@ -161,9 +159,7 @@ def test_a_finished_run_is_probed_once(run: Path, capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_a_shared_policy_has_nothing_to_exchange(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shared_policy_has_nothing_to_exchange(tmp_path, capsys):
     config = TrainConfig(steps=1, problems=1, samples=2, threads=1, eval_problems=2)
     train(replace(config, out=str(tmp_path)))
     assert main(["swap", str(tmp_path)]) == 0

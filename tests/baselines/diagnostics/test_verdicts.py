@@ -1,7 +1,5 @@
 """Programs of a replay are judged once, by the run's own grades where it has them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +48,7 @@ def verdicts(*, runs_programs: bool = True, most: int = 100) -> tuple[CountingTa
     return task, results, results.workflow.task
 
 
-def test_a_program_is_judged_once_a_problem() -> None:
+def test_a_program_is_judged_once_a_problem():
     task, results, asking = verdicts()
     problems, answers = [ONE, OTHER, ONE], ["a", "a", "a"]
     assert [grade.status for grade in asking.grade_batch(problems, answers)] == ["WA"] * 3
@@ -62,7 +60,7 @@ def test_a_program_is_judged_once_a_problem() -> None:
     assert results.graded == 6
 
 
-def test_grades_of_saved_episodes_are_used() -> None:
+def test_grades_of_saved_episodes_are_used():
     task, results, asking = verdicts()
     results.take(ONE, "a", 1.0)
     results.take(ONE, "a", 1.0)
@@ -72,7 +70,7 @@ def test_grades_of_saved_episodes_are_used() -> None:
     assert (task.graded, results.reused, results.graded) == ([], 1, 0)
 
 
-def test_answers_that_are_no_programs_are_graded_by_the_task() -> None:
+def test_answers_that_are_no_programs_are_graded_by_the_task():
     task, results, asking = verdicts(runs_programs=False)
     results.take(ONE, "a", 1.0)
     asking.grade_batch([ONE, ONE], ["a", "a"])
@@ -80,7 +78,7 @@ def test_answers_that_are_no_programs_are_graded_by_the_task() -> None:
     assert (task.graded, task.ran, results.reused, results.graded) == (["a", "a"], ["b"], 0, 1)
 
 
-def test_a_replay_runs_a_bounded_number_of_programs() -> None:
+def test_a_replay_runs_a_bounded_number_of_programs():
     task, _, asking = verdicts(most=2)
     asking.run_batch([Run("a"), Run("b"), Run("b")])
     with pytest.raises(UsageError, match="at most 2 programs"):
@@ -89,7 +87,7 @@ def test_a_replay_runs_a_bounded_number_of_programs() -> None:
 
 
 @pytest.mark.full
-def test_the_planted_culprit_of_a_team_that_programs_is_blamed() -> None:
+def test_the_planted_culprit_of_a_team_that_programs_is_blamed():
     vote = make_workflow("voting", "code", level=1)
     problems = distinct_problems(vote.task, "validation", 120)
     skills = ({"generator": 0.6, "aggregator": 0.95}, {"generator": 0.6, "aggregator": 0.2})

@@ -33,7 +33,7 @@ def open_engines(dtype: Any, **settings: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}, {"weights": "bfloat16"}], ids=str)
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_every_update_reaches_the_layers_that_sample(dtype: str, settings: dict[str, Any]) -> None:
+def test_every_update_reaches_the_layers_that_sample(dtype, settings):
     engines, trained = open_engines(dtype, **settings)
     weights = trained["solver"].weights
     before, judge = play(engines, "solver"), play(engines, "judge")
@@ -48,7 +48,7 @@ def test_every_update_reaches_the_layers_that_sample(dtype: str, settings: dict[
     assert play(engines, "judge") == judge, "a frozen policy samples as before"
 
 
-def test_rows_sampled_in_int8_differ_from_the_learners_log_probs_by_rounding() -> None:
+def test_rows_sampled_in_int8_differ_from_the_learners_log_probs_by_rounding():
     engines, trained = open_engines("int8")
     learner = Learner(trained["solver"].weights, LearnerConfig(old_logp="recomputed"))
     reply = play(engines, "solver")
@@ -60,7 +60,7 @@ def test_rows_sampled_in_int8_differ_from_the_learners_log_probs_by_rounding() -
         engines.compare({"solver": gap._replace(mean=0.16)})
 
 
-def test_a_layer_with_wrong_scales_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_with_wrong_scales_stops_the_run(monkeypatch):
     engines, trained = open_engines("int8")
     assert engines.prove() == {}, "nothing was synced yet"
     assert set(engines.sync()) == {"time/sync", "time/sync_check"}

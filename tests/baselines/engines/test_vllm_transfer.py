@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import is_running
 
 from flowzoo.agents import Sampling
 from flowzoo.agents.vllm.backend import EngineDeadError, shared_memory
@@ -54,13 +55,6 @@ def core_of(engines: Any) -> int:
     backend = engines.by_policy["solver"].backend
     (process,) = backend._engine.engine_core.resources.engine_manager.processes
     return process.pid
-
-
-def runs(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
 
 
 def files() -> set[Path]:
@@ -153,7 +147,7 @@ def test_an_engine_that_dies_or_stops_while_it_takes_weights(split, monkeypatch,
     engines.close()
     end = time.monotonic() + 60
     while (
-        runs(second) or runs(third) or files() != before
+        is_running(second) or is_running(third) or files() != before
     ):  # it holds no memory, and neither do the weights
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -51,8 +51,10 @@ def test_role_weights_and_kl_per_role(tiny_model, role_rows, row_logps, own_logp
         loss = loss + weights.get(call.role, 1.0) * per_token.sum() / tokens
     expected = gradient(list(model.parameters()), loss)
     settings = config(loss=replace(PLAIN, kl_coef=0.1), role_weights=weights, role_kl=kl)
+    before = flat(anchor.parameters())
     found = moved(descend(Learner(model, settings, anchor)), calls, ADVANTAGES)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert torch.equal(flat(anchor.parameters()), before)
 
 
 def test_a_role_may_be_anchored_alone(tiny_model, role_rows, own_logps):
@@ -212,14 +214,9 @@ def sampled(model: Any, row_logps: Make, sampling: Sampling, count: int = 8) -> 
             token, logp = draw(logits, noise, sampling)
             ids.append(int(token))
             logps.append(float(logp))
-        calls.append(
-            new_call(
-                episode=f"e{number}",
-                prompt_ids=tuple(ids[:3]),
-                output_ids=tuple(ids[3:]),
-                logps=tuple(logps),
-            )
-        )
+        prompt, output = tuple(ids[:3]), tuple(ids[3:])
+        fields = {"prompt_ids": prompt, "output_ids": output, "logps": tuple(logps)}
+        calls.append(new_call(episode=f"e{number}", **fields))
     return calls
 
 

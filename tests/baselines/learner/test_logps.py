@@ -35,6 +35,8 @@ SHAPE: dict[str, Any] = {
     "intermediate_size": 24, "max_position_embeddings": 64, "pad_token_id": PAD,
     "eos_token_id": EOS, "initializer_range": 0.3,
 }  # fmt: skip
+SMALL = {"vocab_size": VOCAB, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64,
+         "eos_token_id": EOS, "bos_token_id": EOS}  # fmt: skip
 FAMILIES: dict[str, Callable[[], Any]] = {
     "qwen3": lambda: Qwen3ForCausalLM(
         Qwen3Config(**SHAPE, head_dim=6, num_key_value_heads=2, tie_word_embeddings=False)
@@ -43,17 +45,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
         Qwen2Config(**SHAPE, num_key_value_heads=1, tie_word_embeddings=True)
     ),
     "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=4)),
-    "gpt2": lambda: GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=VOCAB,
-            n_embd=16,
-            n_layer=2,
-            n_head=2,
-            n_positions=64,
-            eos_token_id=EOS,
-            bos_token_id=EOS,
-        )
-    ),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**SMALL)),
 }
 
 
@@ -333,7 +325,5 @@ def test_a_model_without_a_plain_head_is_refused():
 def test_scatter():
     mask = torch.tensor([[True, True, False], [False, False, False], [True, False, False]])
     assert scatter(torch.tensor([1.0, 2.0, 3.0]), mask).tolist() == [
-        [1, 2, 0],
-        [0, 0, 0],
-        [3, 0, 0],
-    ]
+        [1, 2, 0], [0, 0, 0], [3, 0, 0]
+    ]  # fmt: skip

@@ -19,11 +19,8 @@ from flowzoo.baselines.learner.optimizers import (
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.learner.weights import FullWeights
-from flowzoo.baselines.settings.config import TrainConfig
-from flowzoo.baselines.training.trainer import train
 from flowzoo.errors import MissingExtraError, UsageError
 from tests.baselines.learner.descent import ADVANTAGES
-from tests.baselines.rows import copy_after
 
 Make = Callable[..., Any]
 LOWER: dict[str, Any] = {"weights": "bfloat16", "compute": "bfloat16"}
@@ -265,26 +262,3 @@ def test_a_model_of_another_number_format_is_refused(tiny_model):
         Learner(tiny_model(), LearnerConfig(**LOWER))
     with pytest.raises(UsageError, match=r"load the model with dtype=torch\.float32"):
         Learner(tiny_model().bfloat16(), LearnerConfig())
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "choices",
-    [LOWER, {"lora_rank": 2, **LOWER}, {"engine_dtype": "bfloat16"}, {"optimizer": "adafactor"}],
-    ids=["bfloat16", "lora on bfloat16", "sampling in bfloat16", "adafactor"],
-)
-def test_runs_in_lower_precision_repeat_and_resume(choices, tmp_path, repeated_rows):
-    small: dict[str, Any] = {
-        "problems": 2, "samples": 4, "eval_problems": 1, "eval_every": 2, "checkpoint_every": 1,
-        "threads": 1, "max_tokens": 24, "probe_every": 0, "workflow": "single",
-        "model": "pocket:xs", "truncated": "train",
-    }  # fmt: skip
-
-    def run(name, *callbacks):
-        train(TrainConfig(**small, **choices, steps=2, out=str(tmp_path / name)), *callbacks)
-        return repeated_rows(tmp_path / name)
-
-    whole = run("whole", copy_after(1, tmp_path / "whole", tmp_path / "parts"))
-    assert run("parts") == whole
-    gap = max(row.get("learn/logp_gap_max/shared", 0.0) for row in whole)
-    assert (gap > 1e-4) == (choices != {"optimizer": "adafactor"}), "sampled in bfloat16, or not"

@@ -1,12 +1,8 @@
 """Log-probs chunk by chunk against automatic differentiation of the whole."""
 
-import os
-import subprocess
-import sys
-from typing import Any
-
 import pytest
 import torch
+from processes import run_python
 from torch import Tensor, nn
 
 from flowzoo.baselines.learner.vocabulary import OutputHead, chunk_of, target_logps
@@ -142,11 +138,7 @@ def test_memory_is_that_of_a_chunk():
     First chunk by chunk, then plainly.
     """
     # By itself glibc begins to keep freed blocks of this size, in some runs more than in others.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
-    done: Any = subprocess.run(
-        [sys.executable, "-c", PEAK], capture_output=True, text=True, check=True, timeout=300,
-        env=environment,
-    )  # fmt: skip
-    chunked, plain = map(float, done.stdout.split())
+    output = run_python(PEAK, MALLOC_MMAP_THRESHOLD_=str(2**20))
+    chunked, plain = map(float, output.split())
     assert plain > 100
     assert chunked < 40, "a chunk of logits is 4 MiB"

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from processes import is_running, wait_for
 
 from flowzoo.baselines.matrix import forks
 from flowzoo.baselines.matrix.forks import Fork
@@ -40,25 +40,6 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     return {**os.environ, "PYTHONPATH": path}
 
 
-def ended(pid: int) -> bool:
-    """True if a process has ended, after a minute at most."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def wait_for(log: Path, text: str) -> None:
-    deadline = time.monotonic() + 60
-    while text not in (log.read_text() if log.exists() else ""):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_fork_is_as_after_python_m(environment, tmp_path):
     log = tmp_path / "log.txt"
     log.write_text("before\n")
@@ -79,9 +60,10 @@ def test_a_fork_is_as_after_python_m(environment, tmp_path):
 
 
 def test_one_is_interrupted_or_killed_and_the_others_go_on(environment, tmp_path):
-    three = [Fork(["echo_arguments", "wait"], tmp_path / f"{n}.txt", environment) for n in range(3)]
-    for number in range(3):
-        wait_for(tmp_path / f"{number}.txt", "waits")
+    logs = [tmp_path / f"{number}.txt" for number in range(3)]
+    three = [Fork(["echo_arguments", "wait"], log, environment) for log in logs]
+    for log in logs:
+        wait_for(lambda log=log: log.exists() and "waits" in log.read_text())
     three[0].send_signal(signal.SIGINT)
     assert three[0].wait(60) == 1
     assert "KeyboardInterrupt" in (tmp_path / "0.txt").read_text()
@@ -96,9 +78,10 @@ def test_one_is_interrupted_or_killed_and_the_others_go_on(environment, tmp_path
 
 @pytest.mark.full
 def test_forks_end_with_a_matrix_that_is_killed(environment, tmp_path):
-    words = [sys.executable, "-c", STARTS, str(tmp_path / "log.txt")]
+    log = tmp_path / "log.txt"
+    words = [sys.executable, "-c", STARTS, str(log)]
     with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) as matrix:
         pid = int(matrix.stdout.readline())
-        wait_for(tmp_path / "log.txt", "waits")
+        wait_for(lambda: log.exists() and "waits" in log.read_text())
         matrix.kill()
-    assert ended(pid)
+    wait_for(lambda: not is_running(pid))

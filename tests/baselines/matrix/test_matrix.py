@@ -4,13 +4,13 @@ import fcntl
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import wait_for
 
 from flowzoo.baselines.matrix.cell import cell_text
 from flowzoo.baselines.matrix.file import FOLDER as MATRICES
@@ -36,14 +36,6 @@ TWO = Path(__file__).with_name("two.toml")
 def made(table: Mapping[str, Any]) -> list[str]:
     """Names of the cells of a table."""
     return [cell.name for cell in read_matrix(table, "m", "here").cells]
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
-    """Return as soon as `true()`."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -306,10 +298,10 @@ def test_what_was_killed_goes_on_and_what_is_finished_stays(
     words = ["flowzoo.cli", "matrix", str(TWO), f"--out={out}", "--jobs=1"]
     held = hold_before(victim.folder / "checkpoints" / "step-00000003")
     begun = warm(words)
-    wait_until(held.exists)
+    wait_for(held.exists, 300)
     assert in_use(victim.folder)
     begun.kill()
-    wait_until(lambda: not in_use(victim.folder))
+    wait_for(lambda: not in_use(victim.folder))
 
     again = training_jobs(matrix, out)
     assert [run.state for run in again] == ["waiting", "finished"]

@@ -1,7 +1,5 @@
 """Run directories with planted courses: real files, as a training run writes them, in moments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,14 +13,15 @@ from flowzoo.agents.evaluation.evaluate import read_episodes
 from flowzoo.agents.evaluation.intervals import evaluation_intervals
 from flowzoo.agents.evaluation.summary import summarize
 from flowzoo.agents.evaluation.usage import usage_summary
+from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.run.directory import plain
+from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
 from flowzoo.envs.records import Call, EpisodeRecord
 from studies.truth.simulation import simulate
 
 STEADY = (0.45, 0.52, 0.58, 0.62, 0.64, 0.65, 0.65, 0.65)
-FALLING = (0.45, 0.58, 0.66, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,23 @@ class Plan:
 def make_run() -> Callable[..., Path]:
     """`make_run(folder, **plan)`: a run directory; returns the folder."""
     return plant
+
+
+@pytest.fixture(scope="session")
+def matrix_runs(
+    make_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> list[RunData]:
+    """Shared (steady) and isolated (falling) voting and a weaker single agent, three seeds each."""
+    root = tmp_path_factory.mktemp("matrix")
+    falling = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
+    for seed in range(3):
+        common = {"seed": seed, "items": 150}
+        make_run(root / "voting-shared" / f"seed-{seed}", gradients=True, **common)
+        isolated = {"sharing": ("isolated",), "course": falling}
+        make_run(root / "voting-isolated" / f"seed-{seed}", **isolated, **common)
+        weak = (0.3,) * 6
+        make_run(root / "single" / f"seed-{seed}", workflow="single", course=weak, **common)
+    return read_runs([root])
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Agents of one role with policies of their own are judged apart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +37,7 @@ def run(make_run: Callable[..., Path], tmp_path: Path) -> RunData:
     return read_runs([folder])[0]
 
 
-def test_a_role_with_several_policies_has_a_row_for_each(run: RunData) -> None:
+def test_a_role_with_several_policies_has_a_row_for_each(run):
     assert split_roles(run) == {"generator"}
     assert run_by_policy(run).roles == ["aggregator", LOST, GOOD]
     rows = {(row["role"], row["measure"]): row for row in role_changes(run)["rows"]}
@@ -49,7 +47,7 @@ def test_a_role_with_several_policies_has_a_row_for_each(run: RunData) -> None:
     assert rows[GOOD, "role_score"]["end"] == pytest.approx(0.6, abs=0.1)
 
 
-def test_the_finding_is_of_one_policy(run: RunData) -> None:
+def test_the_finding_is_of_one_policy(run):
     facts = run_facts(run)
     codes = {(role, code) for role, code in facts["codes"]}
     assert {(LOST, "lost form"), (LOST, "lost skill")} <= codes
@@ -59,7 +57,7 @@ def test_the_finding_is_of_one_policy(run: RunData) -> None:
     assert f"It shows in {LOST}" in diagnosis["sentences"][1]
 
 
-def test_roles_of_one_policy_stay_whole(make_run: Callable[..., Path], tmp_path: Path) -> None:
+def test_roles_of_one_policy_stay_whole(make_run, tmp_path):
     (whole,) = read_runs([make_run(tmp_path / "whole", items=30, sharing=("isolated",))])
     assert split_roles(whole) == frozenset()
     assert run_by_policy(whole) is whole

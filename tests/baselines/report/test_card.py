@@ -1,7 +1,5 @@
 """Model cards: metadata as the hub wants them, the report's verdicts, and no foreign markup."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -45,7 +43,7 @@ def read(text: str) -> dict[str, Any]:
     return ModelCard(text).data.to_dict()
 
 
-def test_metadata_are_what_the_hub_reads(tmp_path: Path) -> None:
+def test_metadata_are_what_the_hub_reads(tmp_path):
     found = ModelCard(model_card(run_data(tmp_path), LAST, "mine"))
     assert found.data.license == "apache-2.0"  # of the pocket model
     assert found.data.library_name == "transformers"
@@ -57,9 +55,7 @@ def test_metadata_are_what_the_hub_reads(tmp_path: Path) -> None:
     assert (result.dataset_split, found.data.model_name) == ("validation", "mine")
 
 
-def test_a_base_on_the_hub_is_named_with_its_relation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_base_on_the_hub_is_named_with_its_relation(tmp_path, monkeypatch):
     card = tmp_path / "base.md"
     card.write_text("---\nlicense: mit\n---\n# Base\n")
     asked: list[tuple[str, str]] = []
@@ -79,7 +75,7 @@ def test_a_base_on_the_hub_is_named_with_its_relation(
     assert (adapter["library_name"], adapter["base_model_relation"]) == ("peft", "adapter")
 
 
-def test_licenses_come_from_the_starting_weights(tmp_path: Path) -> None:
+def test_licenses_come_from_the_starting_weights(tmp_path):
     assert license_of(str(tmp_path)) is None
     for head, wanted in (("license: cc-by-4.0", "cc-by-4.0"), ("license: [a, b]", None),
                          ("license: 'a: b\\n---'", None), ("- 1", None)):  # fmt: skip
@@ -91,7 +87,7 @@ def test_licenses_come_from_the_starting_weights(tmp_path: Path) -> None:
     assert "Its license is that of the starting weights" in text
 
 
-def test_accuracies_have_intervals_and_verdicts_are_the_reports(tmp_path: Path) -> None:
+def test_accuracies_have_intervals_and_verdicts_are_the_reports(tmp_path):
     text = model_card(run_data(tmp_path), LAST, "mine").replace("\u00a0", " ")
     assert re.search(r"\| before training \| 0 \| 25\.0 % \| 14\.2 % to 40\.2 % \|", text)
     assert re.search(r"\| these weights \| 10 \| 75\.0 % \| 59\.8 % to 85\.8 % \|", text)
@@ -111,7 +107,7 @@ NASTY = (
 )
 
 
-def test_foreign_text_is_shown_and_does_nothing(tmp_path: Path) -> None:
+def test_foreign_text_is_shown_and_does_nothing(tmp_path):
     run = run_data(tmp_path, workflow=f"m:{NASTY}", algorithm=NASTY, models=[f"shared={NASTY}"],
                    task=NASTY, note="```\n# out\n")  # fmt: skip
     text = model_card(run, LAST, NASTY)
@@ -130,7 +126,7 @@ def test_foreign_text_is_shown_and_does_nothing(tmp_path: Path) -> None:
     assert result.dataset_split == "validation"
 
 
-def test_markup_is_escaped_and_fences_hold() -> None:
+def test_markup_is_escaped_and_fences_hold():
     assert (
         escape_markdown("a_b *c* [d](e) <f> & x|y") == r"a\_b \*c\* \[d\](e) &lt;f&gt; &amp; x\|y"
     )

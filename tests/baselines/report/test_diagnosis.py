@@ -1,7 +1,5 @@
 """The first lines of a run's page: what happened, in which role, why, and one thing to try."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Mapping
@@ -69,9 +67,7 @@ def is_accepted(command: str) -> bool:
         ({"lr": 1e-3}, 1.0, "--lr 0.0001", "at a rate of"),
     ],
 )  # fmt: skip
-def test_a_large_update_before_a_fall_is_its_cause(
-    page: Callable[..., Any], settings: dict[str, Any], steps: float, change: str, words: str
-) -> None:
+def test_a_large_update_before_a_fall_is_its_cause(page, settings, steps, change, words):
     diagnosis = page(settings, moved({7: 0.3, 1: 0.4}, steps), course=FALL)["diagnosis"]
     assert "fell from 6" in diagnosis["sentences"][0]
     assert "at step 6 to" in diagnosis["sentences"][0]
@@ -83,14 +79,14 @@ def test_a_large_update_before_a_fall_is_its_cause(
     assert diagnosis["moment"]["before"]["score"] > diagnosis["moment"]["after"]["score"]
 
 
-def test_a_fall_without_a_large_update_is_a_drift(page: Callable[..., Any]) -> None:
+def test_a_fall_without_a_large_update_is_a_drift(page):
     diagnosis = page({"lr": 1e-4}, moved({}), course=FALL)["diagnosis"]
     assert "many iterations in one direction" in diagnosis["cause"]
     assert diagnosis["change"] == "--lr 1e-05"
     assert is_accepted(diagnosis["command"])
 
 
-def test_a_reward_that_rises_while_accuracy_falls_is_the_cause(page: Callable[..., Any]) -> None:
+def test_a_reward_that_rises_while_accuracy_falls_is_the_cause(page):
     def paid(row: dict[str, Any]) -> None:
         if row["step"]:
             row["reward/mean"] = min(1.0, 0.42 + 0.2 * (row["step"] - 1))
@@ -104,7 +100,7 @@ def test_a_reward_that_rises_while_accuracy_falls_is_the_cause(page: Callable[..
     assert titles[0] == "The reward was earned without right answers"  # causes come first
 
 
-def test_a_reward_is_found_by_the_fall_from_the_best_evaluation(page: Callable[..., Any]) -> None:
+def test_a_reward_is_found_by_the_fall_from_the_best_evaluation(page):
     def paid(row: dict[str, Any]) -> None:
         if row["step"]:
             row["reward/mean"] = 0.1 if row["step"] < 6 else 0.6
@@ -115,7 +111,7 @@ def test_a_reward_is_found_by_the_fall_from_the_best_evaluation(page: Callable[.
         assert ("", code) in codes
 
 
-def test_a_policy_that_did_not_move_is_not_blamed_for_the_fall(page: Callable[..., Any]) -> None:
+def test_a_policy_that_did_not_move_is_not_blamed_for_the_fall(page):
     def rows(row: dict[str, Any]) -> None:
         if row["step"]:
             row["learn/update_kl/generator"] = kl["generator"]
@@ -130,7 +126,7 @@ def test_a_policy_that_did_not_move_is_not_blamed_for_the_fall(page: Callable[..
         assert facts["diagnosis"]["role"] == mover
 
 
-def test_a_lone_agent_that_is_never_right_is_a_problem(page: Callable[..., Any]) -> None:
+def test_a_lone_agent_that_is_never_right_is_a_problem(page):
     def wrong(row: dict[str, Any]) -> None:
         if "eval/scores" in row:
             row["eval/role_score/solver"] = 0.0
@@ -140,9 +136,7 @@ def test_a_lone_agent_that_is_never_right_is_a_problem(page: Callable[..., Any])
     assert "cannot answer rightly" in facts["diagnosis"]["cause"]
 
 
-def test_groups_without_variance_warn_only_while_nothing_is_learned(
-    page: Callable[..., Any],
-) -> None:
+def test_groups_without_variance_warn_only_while_nothing_is_learned(page):
     def flat(row: dict[str, Any]) -> None:
         if row["step"]:
             row |= {"group/count": 16, "group/zero_variance": 12}
@@ -153,7 +147,7 @@ def test_groups_without_variance_warn_only_while_nothing_is_learned(
         assert levels == [level]
 
 
-def test_a_role_that_could_never_be_read_is_named(page: Callable[..., Any]) -> None:
+def test_a_role_that_could_never_be_read_is_named(page):
     def unread(row: dict[str, Any]) -> None:
         if "eval/scores" in row:
             row["eval/strict/aggregator"] = 0.0
@@ -165,9 +159,7 @@ def test_a_role_that_could_never_be_read_is_named(page: Callable[..., Any]) -> N
     assert ("aggregator", "never read") in facts["codes"]
 
 
-def test_a_chooser_that_takes_one_place_is_named_with_the_update_before(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_chooser_that_takes_one_place_is_named_with_the_update_before(make_run, tmp_path):
     folder = make_run(tmp_path / "run", every=2, items=120, course=(0.5,) * 6)  # it takes the first
     path = folder / "transcripts" / "eval-000000.jsonl"
     episodes = [json.loads(line) for line in path.read_text().splitlines()]
@@ -186,7 +178,7 @@ def test_a_chooser_that_takes_one_place_is_named_with_the_update_before(
     assert "step 3, moved policy shared by 0.3 nats" in diagnosis["cause"]
 
 
-def test_a_healthy_run_has_one_sentence_and_no_cause(page: Callable[..., Any]) -> None:
+def test_a_healthy_run_has_one_sentence_and_no_cause(page):
     facts = page({}, moved({}), items=600)
     diagnosis = facts["diagnosis"]
     assert "rose from" in diagnosis["sentences"][0]
@@ -195,7 +187,7 @@ def test_a_healthy_run_has_one_sentence_and_no_cause(page: Callable[..., Any]) -
     assert [one["title"] for one in facts["findings"] if one["level"] == "bad"] == []
 
 
-def test_a_run_of_users_own_parts_gets_no_command(page: Callable[..., Any]) -> None:
+def test_a_run_of_users_own_parts_gets_no_command(page):
     settings = {"workflow": "mine:Workflow", "updates": 16}
     diagnosis = page(settings, moved({7: 0.3}, 16.0), course=FALL)["diagnosis"]
     assert "in 16 optimizer steps" in diagnosis["cause"]
@@ -209,8 +201,6 @@ def test_a_run_of_users_own_parts_gets_no_command(page: Callable[..., Any]) -> N
         ((0.45, 0.5, 0.55, 0.55, 0.55, 0.55, 0.55), 150, "Cannot tell whether accuracy fell"),
     ],
 )
-def test_swings_and_low_power_are_said(
-    page: Callable[..., Any], course: tuple[float, ...], items: int, title: str
-) -> None:
+def test_swings_and_low_power_are_said(page, course, items, title):
     facts = page({}, moved({}), course=course, items=items)
     assert title in [finding["title"] for finding in facts["findings"]]

@@ -1,7 +1,5 @@
 """The pages of an evaluation and of a comparison in headless Chromium."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import chosen, press, requests_of, show_at, text_of, wait_for
+from browsing import (
+    check_policy,
+    choose,
+    chosen,
+    page_width,
+    press,
+    requests_of,
+    show_at,
+    text_of,
+    wait_for,
+)
 
 from flowzoo.baselines.report.evaluation.page import EvaluationServer, write_evaluation
 
@@ -71,18 +79,11 @@ def press_filter(browser: Any, name: str) -> None:
     browser.find_element("css selector", f"[data-filter={name}]").click()
 
 
-def choose(browser: Any, label: str, value: str) -> None:
-    browser.execute_script(
-        """const select = document.querySelector(`select[aria-label="${arguments[0]}"]`);
-        select.value = arguments[1]; select.dispatchEvent(new Event("change"));""", label, value,
-    )  # fmt: skip
-
-
 def count(browser: Any) -> int:
     return int(text_of(browser, "#count").split()[0].replace(",", ""))
 
 
-def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any]) -> None:
+def test_hostile_replies_are_shown_and_do_nothing(open_page):
     browser = open_page("one")
     browser.execute_script(
         "document.querySelectorAll('#detail summary').forEach((one) => one.click())"
@@ -98,26 +99,12 @@ def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any])
     assert browser.execute_script(elements) == [3, 1, 0]
 
 
-def test_foreign_scripts_and_requests_are_blocked(browser: Any, pages: Folders) -> None:
+def test_foreign_scripts_and_requests_are_blocked(browser, pages):
     browser.get(pages["one"].as_uri())
-    blocked = browser.execute_async_script(
-        """const done = arguments[0], violated = [];
-        addEventListener("securitypolicyviolation", (event) => {
-          violated.push(event.effectiveDirective);
-          if (violated.length === 4) done(violated);
-        });
-        const script = document.createElement("script");
-        script.textContent = "window.hacked = 4";
-        document.body.append(script);
-        document.body.append(Object.assign(document.createElement("script"), { src: "http://127.0.0.1:9/x.js" }));
-        document.body.append(Object.assign(new Image(), { src: "http://127.0.0.1:9/x.png" }));
-        fetch("http://127.0.0.1:9/").catch(() => {});"""  # noqa: E501
-    )
-    assert sorted(blocked) == ["connect-src", "img-src", "script-src-elem", "script-src-elem"]
-    assert browser.execute_script("return window.hacked") is None
+    check_policy(browser)
 
 
-def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], folders: Folders) -> None:
+def test_filters_agree_with_the_episodes(open_page, folders):
     browser, episodes = open_page("one"), episodes_of(folders["weak"])
     assert count(browser) == 150
     press_filter(browser, "wrong")
@@ -134,9 +121,7 @@ def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], folders:
     assert "No episode is chosen." in text_of(browser, "#detail")
 
 
-def test_a_search_reads_the_replies_that_were_not_loaded(
-    open_page: Callable[..., Any], folders: Folders
-) -> None:
+def test_a_search_reads_the_replies_that_were_not_loaded(open_page, folders):
     browser, episodes = open_page("one"), episodes_of(folders["weak"])
     last = max(episodes, key=lambda one: int(one["problem"].rpartition(":")[2]))
     reply = last["calls"][0]["reply"].split("\n")[0]
@@ -155,7 +140,7 @@ def test_a_search_reads_the_replies_that_were_not_loaded(
     assert count(browser) == 150
 
 
-def test_the_pager_leads_through_the_filtered_episodes(open_page: Callable[..., Any]) -> None:
+def test_the_pager_leads_through_the_filtered_episodes(open_page):
     browser = open_page("one")
     press_filter(browser, "right")
     right = count(browser)
@@ -177,16 +162,14 @@ def test_the_pager_leads_through_the_filtered_episodes(open_page: Callable[..., 
     assert problem.startswith(heading)
 
 
-def test_a_level_of_the_table_shows_its_episodes(
-    open_page: Callable[..., Any], folders: Folders
-) -> None:
+def test_a_level_of_the_table_shows_its_episodes(open_page, folders):
     browser = open_page("one")
     press_filter(browser, "wrong")
     browser.execute_script("document.querySelector('#levels tbody tr:nth-child(3) button').click()")
     assert count(browser) == sum(one["level"] == 3 for one in episodes_of(folders["weak"]))
 
 
-def test_two_evaluations_are_side_by_side(open_page: Callable[..., Any], folders: Folders) -> None:
+def test_two_evaluations_are_side_by_side(open_page, folders):
     browser = open_page("both")
     weak, strong = (
         {one["problem"]: one["score"] for one in episodes_of(folders[name])}
@@ -217,26 +200,21 @@ def test_two_evaluations_are_side_by_side(open_page: Callable[..., Any], folders
 
 
 @pytest.mark.parametrize("name", ["one", "both"])
-def test_a_phone_scrolls_in_one_direction_and_shows_one_episode(
-    name: str, open_page: Callable[..., Any]
-) -> None:
+def test_a_phone_scrolls_in_one_direction_and_shows_one_episode(name, open_page):
     browser = open_page(name, 390)
-    wide = "return document.documentElement.scrollWidth"
-    assert browser.execute_script(wide) <= 390
+    assert page_width(browser) <= 390
     row = browser.find_element("css selector", ".row")
     browser.execute_script("arguments[0].scrollIntoView()", row)
     row.click()
     assert browser.find_element("id", "detail").is_displayed()
     assert not browser.find_element("id", "list").is_displayed()
-    assert browser.execute_script(wide) <= 390
+    assert page_width(browser) <= 390
     browser.find_element("css selector", ".back").click()
     assert browser.find_element("id", "list").is_displayed()
 
 
 @pytest.mark.parametrize("change", ["missing", "other"])
-def test_files_that_do_not_belong_to_the_page_are_named(
-    change: str, browser: Any, folders: Folders, tmp_path: Path
-) -> None:
+def test_files_that_do_not_belong_to_the_page_are_named(change, browser, folders, tmp_path):
     write_evaluation(folders["weak"], tmp_path / "page.html")
     script = tmp_path / "page-episodes" / "0.js"
     if change == "missing":
@@ -254,7 +232,7 @@ def test_files_that_do_not_belong_to_the_page_are_named(
     browser.get_log("browser")
 
 
-def test_a_served_page_loads_its_transcripts(browser: Any, folders: Folders) -> None:
+def test_a_served_page_loads_its_transcripts(browser, folders):
     with EvaluationServer(folders["weak"], folders["strong"]) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -1,7 +1,5 @@
 """The page of an evaluation and of a comparison: figures, files, command, server."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -43,7 +41,7 @@ def content_of(script: str) -> tuple[str, int, dict[str, Any]]:
     return tuple(json.loads(f"[{call[1]}]"))  # type: ignore[return-value]
 
 
-def test_levels_and_lengths_add_up_to_all_episodes(pair: tuple[Path, Path]) -> None:
+def test_levels_and_lengths_add_up_to_all_episodes(pair):
     facts = evaluation_facts(read_evaluation(pair[0]))
     assert [row["level"] for row in facts["levels"]] == ["1", "2", "3"]
     assert [row["problems"] for row in facts["levels"]] == [20, 20, 20]
@@ -60,14 +58,14 @@ def test_levels_and_lengths_add_up_to_all_episodes(pair: tuple[Path, Path]) -> N
             assert all(row[name][1] <= row[name][0] <= row[name][2] for row in rows)
 
 
-def test_scores_beyond_one_have_a_normal_interval(pair: tuple[Path, Path]) -> None:
+def test_scores_beyond_one_have_a_normal_interval(pair):
     data = read_evaluation(pair[0])
     paid = [replace(record, score=3.0 + number % 2) for number, record in enumerate(data.records)]
     row = evaluation_facts(replace(data, records=paid))["lengths"][0]
     assert 3 <= row["score"][1] <= row["score"][0] <= row["score"][2] <= 4
 
 
-def test_replies_without_token_counts_are_measured_in_characters(pair: tuple[Path, Path]) -> None:
+def test_replies_without_token_counts_are_measured_in_characters(pair):
     data = read_evaluation(pair[0])
     records = [
         replace(record, calls=tuple(replace(call, usage=None) for call in record.calls))
@@ -79,7 +77,7 @@ def test_replies_without_token_counts_are_measured_in_characters(pair: tuple[Pat
     assert max(row["high"] for row in rows) == longest
 
 
-def test_the_comparison_counts_problems_won_and_lost(pair: tuple[Path, Path]) -> None:
+def test_the_comparison_counts_problems_won_and_lost(pair):
     weak, strong = map(read_evaluation, pair)
     facts = comparison_facts(weak, strong)
     paired, levels = facts["paired"], facts["levels"]
@@ -92,9 +90,7 @@ def test_the_comparison_counts_problems_won_and_lost(pair: tuple[Path, Path]) ->
     assert comparison_facts(strong, weak)["paired"]["won"] == paired["lost"]
 
 
-def test_an_evaluation_that_goes_on_has_figures_of_what_is_there(
-    pair: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_an_evaluation_that_goes_on_has_figures_of_what_is_there(pair, tmp_path):
     shutil.copy(pair[0] / "latencies.jsonl", tmp_path)
     lines = (pair[0] / "episodes.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "episodes.jsonl").write_text("".join(lines[:50]) + lines[50][:80])
@@ -109,7 +105,7 @@ def test_an_evaluation_that_goes_on_has_figures_of_what_is_there(
         read_evaluation(tmp_path)
 
 
-def test_every_episode_is_in_the_index_and_in_one_file(pair: tuple[Path, Path]) -> None:
+def test_every_episode_is_in_the_index_and_in_one_file(pair):
     data = read_evaluation(pair[0])
     index, scripts = pack_files([data])
     contents = [content_of(script) for script in scripts]
@@ -133,7 +129,7 @@ def test_every_episode_is_in_the_index_and_in_one_file(pair: tuple[Path, Path]) 
             assert bool(flag & 8) == any(call.role_score < 1 for call in calls)
 
 
-def test_a_comparison_has_both_sides_of_a_problem_in_one_file(pair: tuple[Path, Path]) -> None:
+def test_a_comparison_has_both_sides_of_a_problem_in_one_file(pair):
     index, scripts = pack_files([read_evaluation(folder) for folder in pair])
     contents = [content_of(script)[2] for script in scripts]
     assert len(index["items"]) == 60
@@ -145,23 +141,19 @@ def test_a_comparison_has_both_sides_of_a_problem_in_one_file(pair: tuple[Path, 
         assert [episode[6] for episode in episodes] == [row[1] for side in sides for row in side]
 
 
-def test_evaluations_of_one_name_are_named_by_their_paths(
-    pair: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_evaluations_of_one_name_are_named_by_their_paths(pair, tmp_path):
     copies = [shutil.copytree(pair[0], tmp_path / name / "copy") for name in "ab"]
     assert [data.name for data in read_evaluations(copies)] == ["a/copy", "b/copy"]
     assert [data.name for data in read_evaluations(pair)] == ["weak", "strong"]
     assert [data.name for data in read_evaluations([pair[0]])] == ["weak"]
 
 
-def test_texts_of_the_index_are_short_lines() -> None:
+def test_texts_of_the_index_are_short_lines():
     assert one_line("a\n b\t c") == "a b c"
     assert len(one_line("word " * 1000)) == 161
 
 
-def test_the_command_writes_a_page_and_its_transcripts(
-    pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_command_writes_a_page_and_its_transcripts(pair, capsys, tmp_path):
     weak, strong = pair
     assert main(["report", str(weak)]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -196,20 +188,13 @@ def test_the_command_writes_a_page_and_its_transcripts(
         (["{weak}", "--serve", "--out", "x.html"], "writes no file"),
     ],
 )
-def test_mistakes_are_named(
-    arguments: list[str],
-    message: str,
-    pair: tuple[Path, Path],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes_are_named(arguments, message, pair, capsys):
     places = {"weak": pair[0], "strong": pair[1]}
     assert main(["report", *(word.format_map(places) for word in arguments)]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_other_problems_and_a_file_in_the_way_are_refused(
-    pair: tuple[Path, Path], make_evaluation: MakeEvaluation, tmp_path: Path
-) -> None:
+def test_other_problems_and_a_file_in_the_way_are_refused(pair, make_evaluation, tmp_path):
     other = make_evaluation(tmp_path / "other", n=10)
     with pytest.raises(UsageError, match="is of other problems"):
         write_evaluation(pair[0], tmp_path / "page.html", against=other)
@@ -236,9 +221,7 @@ def fetch(server: EvaluationServer, path: str = "", host: str | None = None) -> 
         return answer.read().decode()
 
 
-def test_the_page_is_served_with_its_transcripts_to_this_machine_alone(
-    server: EvaluationServer, pair: tuple[Path, Path]
-) -> None:
+def test_the_page_is_served_with_its_transcripts_to_this_machine_alone(server, pair):
     assert server.server_address[0] == "127.0.0.1"
     assert "weak against strong" in fetch(server)
     script = f"{server.scripts}/0.js"
@@ -255,9 +238,7 @@ def test_the_page_is_served_with_its_transcripts_to_this_machine_alone(
         assert refused.value.code == 403
 
 
-def test_a_served_page_is_built_again_when_the_evaluation_has_changed(
-    make_evaluation: MakeEvaluation, tmp_path: Path
-) -> None:
+def test_a_served_page_is_built_again_when_the_evaluation_has_changed(make_evaluation, tmp_path):
     folder = make_evaluation(tmp_path / "grows", n=6)
     with EvaluationServer(folder, None) as server:
         before = server.answer("/")

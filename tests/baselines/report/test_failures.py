@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +37,7 @@ def root(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_failures_are_counted_beside_their_remedies_with_the_moment(root: Path) -> None:
+def test_failures_are_counted_beside_their_remedies_with_the_moment(root):
     runs = read_runs([root])
     notes = {run.name: run_facts(run) for run in runs}
     fact = failure_facts([mode()], group_cells(runs), notes)[0]
@@ -65,7 +63,7 @@ def test_failures_are_counted_beside_their_remedies_with_the_moment(root: Path) 
     assert scores == [[1.0] * 3, [0.0] * 3]
 
 
-def test_what_is_called_elsewhere_or_cannot_be_told_is_not_clean(root: Path) -> None:
+def test_what_is_called_elsewhere_or_cannot_be_told_is_not_clean(root):
     runs = read_runs([root])
     notes = {
         run.name: {"codes": [("generator", "lost skill"), ("verifier", "fall")]} for run in runs
@@ -81,20 +79,20 @@ def test_what_is_called_elsewhere_or_cannot_be_told_is_not_clean(root: Path) -> 
     assert (row["untold"], row["clean"]) == ([0, 1], [])
 
 
-def test_only_codes_of_findings_may_call_a_failure() -> None:
+def test_only_codes_of_findings_may_call_a_failure():
     check_codes(load_matrix("zoo").failures, "zoo")
     message = "unknown finding in `called_by` .*'falls'. Did you mean 'fall'"
     with pytest.raises(UsageError, match=message):
         check_codes([mode(called_by=("falls",))], "here")
 
 
-def test_every_code_of_a_run_is_declared(root: Path) -> None:
+def test_every_code_of_a_run_is_declared(root):
     codes = {code for run in read_runs([root]) for _, code in run_facts(run)["codes"]}
     assert "fall" in codes
     assert codes <= set(CODES)
 
 
-def test_the_page_of_a_matrix_has_what_its_file_says(root: Path, tmp_path: Path) -> None:
+def test_the_page_of_a_matrix_has_what_its_file_says(root, tmp_path):
     (root / FILE).write_text(json.dumps(as_record([mode(title="<b>They</b> forget")])))
     assert [one.name for one in read_failure_modes([root, tmp_path])] == ["A"]
     page = write_report([root], tmp_path / "page.html", overview=True)[0].read_text()
@@ -107,7 +105,7 @@ def test_the_page_of_a_matrix_has_what_its_file_says(root: Path, tmp_path: Path)
         read_failure_modes([root])
 
 
-def test_a_cell_that_mends_two_failures_is_one_remedy(root: Path, tmp_path: Path) -> None:
+def test_a_cell_that_mends_two_failures_is_one_remedy(root, tmp_path):
     modes = [mode(), mode(name="A, from the start", below="start")]
     (root / FILE).write_text(json.dumps(as_record(modes)))
     page = write_report([root], tmp_path / "page.html", overview=True)[0].read_text()

@@ -1,8 +1,6 @@
 """The finding on a judge: agreement over all steps, beyond chance, and what had no truth."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,9 +30,7 @@ def rows(counts: list[tuple[int, int, float, float, float]]) -> list[dict[str, A
         ("judge/", [(30, 0, 0.0, 0.0, 0.0)] * 2, "unknown", "compared with no truth", "Of 60"),
     ],
 )
-def test_agreement(
-    make_run: Callable[..., Path], tmp_path: Path, prefix, counts, level, title, text
-):
+def test_agreement(make_run, tmp_path, prefix, counts, level, title, text):
     folder = make_run(tmp_path / "run", course=(0.4, 0.5, 0.5), items=30, every=1)
     path = folder / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]

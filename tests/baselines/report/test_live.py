@@ -1,7 +1,5 @@
 """The page that follows a run, over HTTP on the loopback interface."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.error
@@ -36,23 +34,21 @@ def fetch(server: LivePage, path: str = "", host: str | None = None) -> str:
         return answer.read().decode()
 
 
-def test_the_page_of_an_unfinished_run_asks_for_changes(server: LivePage) -> None:
+def test_the_page_of_an_unfinished_run_asks_for_changes(server):
     page = fetch(server)
     assert "connect-src 'self'" in page
     assert "new EventSource(" in page
     assert server.server_address[0] == "127.0.0.1"
 
 
-def test_a_finished_run_asks_for_nothing(server: LivePage) -> None:
+def test_a_finished_run_asks_for_nothing(server):
     (server.run / "summary.json").write_text("{}")
     page = fetch(server)
     assert "connect-src" not in page
     assert "new EventSource(" not in page
 
 
-def test_changes_are_told_when_the_run_has_written_more(
-    server: LivePage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_are_told_when_the_run_has_written_more(server, monkeypatch):
     monkeypatch.setattr(live, "POLL_S", 0.05)
     monkeypatch.setattr(live, "LONGEST_WAIT_S", 0.2)
     before = fetch(server)
@@ -65,15 +61,13 @@ def test_changes_are_told_when_the_run_has_written_more(
 
 
 @pytest.mark.parametrize(("host", "status"), [("evil.example:80", 403), ("", 404)])
-def test_other_hosts_and_paths_are_refused(server: LivePage, host: str, status: int) -> None:
+def test_other_hosts_and_paths_are_refused(server, host, status):
     with pytest.raises(urllib.error.HTTPError) as refused:
         fetch(server, "" if host else "run.json", host)
     assert refused.value.code == status
 
 
-def test_serving_takes_one_run_and_writes_no_file(
-    make_run: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_serving_takes_one_run_and_writes_no_file(make_run, tmp_path):
     for name in ("one", "two"):
         make_run(tmp_path / name, items=40, course=(0.4, 0.5, 0.6))
     for line, message in (

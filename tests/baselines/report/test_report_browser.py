@@ -1,14 +1,22 @@
 """The page in headless Chromium: from disk, offline, dark and light, by keyboard, on a phone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import chosen, press, requests_of, show_at, text_of, wait_for
+from browsing import (
+    check_policy,
+    choose,
+    chosen,
+    page_width,
+    press,
+    requests_of,
+    show_at,
+    text_of,
+    wait_for,
+)
 
 from flowzoo.baselines.report.write import write_report
 
@@ -89,9 +97,7 @@ def ground(browser: Any) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_opens_from_disk_without_network_and_draws_all_figures(
-    name: str, open_page: Callable[..., Any]
-) -> None:
+def test_opens_from_disk_without_network_and_draws_all_figures(name, open_page):
     browser = open_page(name)
     drawn, figures = browser.execute_async_script(
         """const done = arguments[arguments.length - 1], end = performance.now() + 45000;
@@ -112,7 +118,7 @@ def test_opens_from_disk_without_network_and_draws_all_figures(
     assert browser.execute_script(unnamed) == 0
 
 
-def test_a_failure_stands_beside_its_remedy_with_its_moment(open_page: Callable[..., Any]) -> None:
+def test_a_failure_stands_beside_its_remedy_with_its_moment(open_page):
     browser = open_page("matrix", 400)
     found = browser.execute_script(
         """const shown = document.querySelector("[data-failure]"), texts = (css) =>
@@ -127,28 +133,13 @@ def test_a_failure_stands_beside_its_remedy_with_its_moment(open_page: Callable[
     assert browser.execute_script("return window.hacked") is None
 
 
-def test_the_policy_blocks_requests_and_foreign_scripts(browser: Any, pages: Pages) -> None:
+def test_the_policy_blocks_requests_and_foreign_scripts(browser, pages):
     browser.get(pages("hostile").as_uri())
-    said = browser.execute_async_script(
-        """const done = arguments[0], violated = [];
-        addEventListener("securitypolicyviolation", (event) => {
-          violated.push(event.effectiveDirective);
-          if (violated.length === 3) done(violated);
-        });
-        const script = document.createElement("script");
-        script.textContent = "window.hacked = 4";
-        document.body.append(script);
-        document.body.append(Object.assign(new Image(), { src: "http://127.0.0.1:9/x.png" }));
-        fetch("http://127.0.0.1:9/").catch(() => {});"""
-    )  # fmt: skip
-    assert sorted(said) == ["connect-src", "img-src", "script-src-elem"]
-    assert browser.execute_script("return window.hacked") is None
+    check_policy(browser)
 
 
 @pytest.mark.full
-def test_searching_ten_thousand_episodes_takes_less_than_200_ms(
-    open_page: Callable[..., Any],
-) -> None:
+def test_searching_ten_thousand_episodes_takes_less_than_200_ms(open_page):
     browser = open_page("large")
     assert text_of(browser, "#count") == "10,000 of 10,000 episodes; 10,112 are saved"
     search = """const box = document.getElementById("search"), began = performance.now();
@@ -184,18 +175,14 @@ def test_searching_ten_thousand_episodes_takes_less_than_200_ms(
 
 
 @pytest.mark.full
-def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], pages: Pages) -> None:
+def test_filters_agree_with_the_episodes(open_page, pages):
     browser = open_page("fallen")
     episodes = [
         json.loads(line)
         for path in (pages("fallen").parent / "fallen").rglob("eval-*.jsonl")
         for line in path.read_text().splitlines()
     ]
-    step = "eval 70"
-    browser.execute_script(
-        """const select = document.querySelector("select[aria-label=Step]");
-        select.value = arguments[0]; select.dispatchEvent(new Event("change"));""", step,
-    )  # fmt: skip
+    choose(browser, "Step", "eval 70")
     last = episodes_of(pages("fallen").parent / "fallen", 70)
     browser.find_element("css selector", "[data-filter=wrong]").click()
     wrong = [one for one in last if one["score"] < 1]
@@ -203,10 +190,7 @@ def test_filters_agree_with_the_episodes(open_page: Callable[..., Any], pages: P
     browser.find_element("css selector", "[data-filter=parse]").click()
     both = [one for one in wrong if not all(call["strict"] for call in one["calls"])]
     assert text_of(browser, "#count").startswith(f"{len(both)} of")
-    browser.execute_script(
-        """const select = document.querySelector("select[aria-label=Role]");
-        select.value = "aggregator"; select.dispatchEvent(new Event("change"));"""
-    )
+    choose(browser, "Role", "aggregator")
     assert text_of(browser, "#count").startswith("0 of")
     assert len(episodes) == 1_000
 
@@ -217,7 +201,7 @@ def episodes_of(folder: Path, step: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_the_browser_works_by_keyboard(open_page: Callable[..., Any]) -> None:
+def test_the_browser_works_by_keyboard(open_page):
     from selenium.webdriver.common.keys import Keys
 
     browser = open_page("fallen")
@@ -241,9 +225,7 @@ def test_the_browser_works_by_keyboard(open_page: Callable[..., Any]) -> None:
     assert browser.switch_to.active_element.get_attribute("id") == "detail"
 
 
-def test_a_click_on_a_chart_shows_the_episodes_of_the_nearest_step(
-    open_page: Callable[..., Any],
-) -> None:
+def test_a_click_on_a_chart_shows_the_episodes_of_the_nearest_step(open_page):
     browser = open_page("fallen")
     from selenium.webdriver import ActionChains
 
@@ -270,9 +252,7 @@ GROUPS = """const table = document.querySelector(".group-table table"), texts = 
 
 
 @pytest.mark.parametrize("width", [1300, 390])
-def test_training_groups_show_rewards_and_advantages_and_lead_to_episodes(
-    width: int, open_page: Callable[..., Any]
-) -> None:
+def test_training_groups_show_rewards_and_advantages_and_lead_to_episodes(width, open_page):
     from selenium.webdriver.common.keys import Keys
 
     browser = open_page("hostile", width)
@@ -285,11 +265,8 @@ def test_training_groups_show_rewards_and_advantages_and_lead_to_episodes(
     assert len(silent) == 8  # of four problems, both roles
     assert note.startswith("The replies of step 50, by problem and role: reward and, below it,")
     assert steps == [f"step {step}" for step in (50, 40, 30, 20, 10)]
-    browser.execute_script(
-        """const select = document.querySelector("select[aria-label='Step of the groups']");
-        select.value = "20"; select.dispatchEvent(new Event("change"));
-        document.querySelectorAll(".group-table .reply")[4].focus();"""
-    )
+    choose(browser, "Step of the groups", "20")
+    browser.execute_script("document.querySelectorAll('.group-table .reply')[4].focus()")
     label = browser.switch_to.active_element.get_attribute("aria-label")
     press(browser, Keys.ENTER)
     assert browser.switch_to.active_element.get_attribute("id") == "detail"
@@ -298,11 +275,11 @@ def test_training_groups_show_rewards_and_advantages_and_lead_to_episodes(
     assert agent in text_of(browser, "#detail")
     assert words.split(", ")[1].split(";")[0] in text_of(browser, "#detail")
     assert browser.find_element("id", "detail").is_displayed()
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert page_width(browser) <= width
     assert browser.execute_script("return window.hacked") is None
 
 
-def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any]) -> None:
+def test_hostile_replies_are_shown_and_do_nothing(open_page):
     browser = open_page("hostile")
     elements = "return ['script', 'style', 'img', 'a[href^=javascript]'].map((css) => document.querySelectorAll(css).length)"  # noqa: E501
     before = browser.execute_script(elements)
@@ -325,7 +302,7 @@ def test_hostile_replies_are_shown_and_do_nothing(open_page: Callable[..., Any])
     assert "isolate" in browser.execute_script(isolated)
 
 
-def test_dark_and_light_follow_the_system_and_the_switch(open_page: Callable[..., Any]) -> None:
+def test_dark_and_light_follow_the_system_and_the_switch(open_page):
     dark = ground(open_page("hostile", scheme="dark"))
     browser = open_page("hostile", scheme="light")
     light = ground(browser)
@@ -342,33 +319,19 @@ def test_dark_and_light_follow_the_system_and_the_switch(open_page: Callable[...
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_phone_scrolls_in_one_direction(name: str, open_page: Callable[..., Any]) -> None:
+def test_a_phone_scrolls_in_one_direction(name, open_page):
     browser = open_page(name, width=390)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert page_width(browser) <= 390
 
 
-def test_a_phone_shows_one_episode_at_a_time(open_page: Callable[..., Any]) -> None:
-    browser = open_page("hostile", width=390)
-    row, detail = (browser.find_element("css selector", css) for css in (".row", "#detail"))
-    assert (row.is_displayed(), detail.is_displayed()) == (True, False)
-    browser.execute_script("arguments[0].scrollIntoView()", row)
-    row.click()
-    assert detail.is_displayed()
-    assert not browser.find_element("id", "list").is_displayed()
-    browser.find_element("css selector", ".back").click()
-    assert browser.find_element("id", "list").is_displayed()
-
-
-def test_the_matrix_shows_the_budgets_of_compared_cells(open_page: Callable[..., Any]) -> None:
+def test_the_matrix_shows_the_budgets_of_compared_cells(open_page):
     browser = open_page("matrix")
     assert text_of(browser, "#budgets tbody tr td:nth-of-type(3)") == "1"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("effect", [True, False])
-def test_a_run_that_did_not_measure_its_updates_says_so(
-    browser: Any, make_run: MakeRun, tmp_path: Path, *, effect: bool
-) -> None:
+def test_a_run_that_did_not_measure_its_updates_says_so(browser, make_run, tmp_path, *, effect):
     run = make_run(tmp_path / "run", items=10)
     record = json.loads((run / "run.json").read_text("utf-8"))
     record["settings"]["update_effect"] = effect
@@ -380,13 +343,11 @@ def test_a_run_that_did_not_measure_its_updates_says_so(
 
 
 @pytest.mark.full
-def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page: Callable[..., Any]) -> None:
+def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page):
     browser = open_page("fallen")
-    browser.execute_script(
-        """const select = document.querySelector("select[aria-label=Metric]");
-        select.value = "grad/spike/shared"; select.dispatchEvent(new Event("change"));
-        select.scrollIntoView();"""
-    )
+    choose(browser, "Metric", "grad/spike/shared")
+    metrics = browser.find_element("css selector", "select[aria-label=Metric]")
+    browser.execute_script("arguments[0].scrollIntoView()", metrics)
     found = wait_for(
         browser,
         """const chart = Chart.getChart(document.querySelector("#metrics canvas"));
@@ -400,8 +361,8 @@ def test_a_curve_of_nothing_but_zeros_has_an_axis_from_zero(open_page: Callable[
 @pytest.mark.full
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_charts_that_did_not_change_are_folded_into_a_list_of_their_values(
-    width: int, scheme: str, open_page: Callable[..., Any]
-) -> None:
+    width, scheme, open_page
+):
     from selenium.webdriver.common.keys import Keys
 
     browser = open_page("fallen", width, scheme)
@@ -427,10 +388,10 @@ def test_charts_that_did_not_change_are_folded_into_a_list_of_their_values(
     press(browser, Keys.ENTER)
     assert first.is_displayed()
     assert first.rect["width"] <= width
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert page_width(browser) <= width
 
 
-def test_the_matrix_leads_to_its_runs_and_back(open_page: Callable[..., Any], pages: Pages) -> None:
+def test_the_matrix_leads_to_its_runs_and_back(open_page, pages):
     browser = open_page("matrix")
     link = browser.find_element("css selector", "#runs a")
     target = link.get_attribute("href")

@@ -1,28 +1,18 @@
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from flowzoo.cli import main
 
-MakeRun = Callable[..., Path]
 
-
-def test_a_run_gets_its_report_inside(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_gets_its_report_inside(make_run, tmp_path, capsys):
     folder = make_run(tmp_path / "run", items=12)
     assert main(["report", str(folder)]) == 0
     assert capsys.readouterr().out == f"report  {folder / 'report.html'}\n"
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
 
 
-def test_runs_of_several_directories_are_one_report(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_several_directories_are_one_report(make_run, tmp_path, capsys):
     one, two = (make_run(tmp_path / name, items=12) for name in ("one", "two"))
     out = tmp_path / "both.html"
     assert main(["report", str(one), str(two), "--out", str(out)]) == 0
@@ -41,13 +31,8 @@ def test_runs_of_several_directories_are_one_report(
     ],
 )
 def test_mistakes_are_one_line_before_any_work(
-    words: list[str],
-    message: str,
-    make_run: MakeRun,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    words, message, make_run, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     folder = make_run(tmp_path / "run", items=12)
     assert main(["report", str(folder), *words]) == 2
@@ -65,12 +50,8 @@ def test_mistakes_are_one_line_before_any_work(
     ],
 )
 def test_places_that_cannot_be_written_to_are_refused_before_runs_are_read(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    words, message, tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
@@ -79,9 +60,7 @@ def test_places_that_cannot_be_written_to_are_refused_before_runs_are_read(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_a_file_where_the_pages_of_runs_go_is_named(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_where_the_pages_of_runs_go_is_named(make_run, tmp_path, capsys):
     for name in ("a", "b"):
         make_run(tmp_path / name / "seed-0", items=4)
     out = tmp_path / "page.html"
@@ -94,15 +73,13 @@ def test_a_file_where_the_pages_of_runs_go_is_named(
     assert out.exists()
 
 
-def test_a_folder_without_runs_is_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_runs_is_status_2(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
     assert "no run was found" in capsys.readouterr().err
 
 
 @pytest.mark.full
-def test_plots_of_a_run_and_of_a_matrix_are_files(make_run: MakeRun, tmp_path: Path) -> None:
+def test_plots_of_a_run_and_of_a_matrix_are_files(make_run, tmp_path):
     pytest.importorskip("matplotlib")
     make_run(tmp_path / "m" / "a$b_c" / "seed-0", items=40, gradients=True)
     make_run(tmp_path / "m" / "other" / "seed-0", items=40, sharing=("isolated",))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -70,26 +68,26 @@ def of(changes: dict[str, Any], role: str, measure: str) -> dict[str, Any]:
     return next(r for r in changes["rows"] if (r["role"], r["measure"]) == (role, measure))
 
 
-def test_interval_of_a_proportion_is_wilsons() -> None:
+def test_interval_of_a_proportion_is_wilsons():
     low, high = interval(np.array([1.0] * 8 + [0.0] * 2))
     assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
     assert interval(np.ones(50))[1] == pytest.approx(1.0)
     assert interval(np.ones(50))[0] < 0.95
 
 
-def test_interval_of_other_scores_is_normal() -> None:
+def test_interval_of_other_scores_is_normal():
     scores = np.linspace(0, 1, 101)
     half = 1.959964 * scores.std(ddof=1) / math.sqrt(101)
     assert interval(scores) == pytest.approx((0.5 - half, 0.5 + half))
 
 
-def test_interval_over_three_seeds_is_students() -> None:
+def test_interval_over_three_seeds_is_students():
     mean, low, high = mean_over_seeds([0.1, 0.2, 0.3])
     assert (mean, high - low) == pytest.approx((0.2, 2 * 4.3027 * 0.1 / math.sqrt(3)), rel=1e-4)
     assert math.isnan(mean_over_seeds([0.1])[1])
 
 
-def test_the_table_names_the_bias_of_the_best_evaluation(fallen: RunData) -> None:
+def test_the_table_names_the_bias_of_the_best_evaluation(fallen):
     cliff, _ = cliff_of([fallen])
     rows = {row["name"]: row for row in accuracy_table(fallen, cliff)}
     assert rows["best evaluation"]["accuracy"] >= rows["peak, cross-fitted"]["accuracy"]
@@ -98,7 +96,7 @@ def test_the_table_names_the_bias_of_the_best_evaluation(fallen: RunData) -> Non
     assert rows["terminal"]["low"] < rows["terminal"]["accuracy"] < rows["terminal"]["high"]
 
 
-def test_a_planted_cliff_is_told_with_its_uncertainty(fallen: RunData) -> None:
+def test_a_planted_cliff_is_told_with_its_uncertainty(fallen):
     verdict = cliff_facts(*cliff_of([fallen]))
     finding = cliff_finding(verdict)
     assert finding.level == "bad"
@@ -107,9 +105,7 @@ def test_a_planted_cliff_is_told_with_its_uncertainty(fallen: RunData) -> None:
     assert "From step 50 on" in finding.text
 
 
-def test_few_items_are_no_verdict_and_say_how_many_would_do(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_few_items_are_no_verdict_and_say_how_many_would_do(make_run, tmp_path):
     run = read_runs([make_run(tmp_path / "run", items=40, course=(0.5,) * 9)])[0]
     verdict = cliff_facts(*cliff_of([run]))
     finding = cliff_finding(verdict)
@@ -118,7 +114,7 @@ def test_few_items_are_no_verdict_and_say_how_many_would_do(
     assert f"About {verdict['items_needed']} problems" in finding.text
 
 
-def test_few_evaluations_are_no_verdict(make_run: MakeRun, tmp_path: Path) -> None:
+def test_few_evaluations_are_no_verdict(make_run, tmp_path):
     run = read_runs([make_run(tmp_path / "run", items=40, course=(0.4, 0.5))])[0]
     cliff, why = cliff_of([run])
     assert cliff is None
@@ -128,7 +124,7 @@ def test_few_evaluations_are_no_verdict(make_run: MakeRun, tmp_path: Path) -> No
     assert "3 evaluations" in role_changes(run)["why"]
 
 
-def test_the_role_that_lost_is_named_with_the_way_it_lost(fallen: RunData) -> None:
+def test_the_role_that_lost_is_named_with_the_way_it_lost(fallen):
     changes = role_changes(fallen)
     assert of(changes, "generator", "strict")["from_peak"]["high"] < 0
     assert of(changes, "aggregator", "strict")["from_peak"] == {
@@ -144,7 +140,7 @@ def test_the_role_that_lost_is_named_with_the_way_it_lost(fallen: RunData) -> No
 
 
 @pytest.mark.full
-def test_a_flat_run_shows_no_fall_from_its_peak(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_flat_run_shows_no_fall_from_its_peak(make_run, tmp_path):
     falls = 0
     for seed in range(8):
         folder = make_run(tmp_path / f"run-{seed}", seed=seed, items=100, course=(0.5,) * 12)
@@ -154,7 +150,7 @@ def test_a_flat_run_shows_no_fall_from_its_peak(make_run: MakeRun, tmp_path: Pat
     assert falls < 3
 
 
-def test_the_peak_is_looked_at_on_the_half_that_did_not_choose_it() -> None:
+def test_the_peak_is_looked_at_on_the_half_that_did_not_choose_it():
     looked, _ = split_peak(np.zeros((3, 40)))
     scores = np.zeros((3, 40))
     scores[1, looked] = 1
@@ -165,7 +161,7 @@ def test_the_peak_is_looked_at_on_the_half_that_did_not_choose_it() -> None:
     assert looked.sum() == 20
 
 
-def test_falls_of_a_flat_run_are_as_rare_as_their_level_says() -> None:
+def test_falls_of_a_flat_run_are_as_rare_as_their_level_says():
     rng, z = np.random.default_rng(3), NormalDist().inv_cdf(0.975)
     falls, drops = 0, []
     for _ in range(1000):
@@ -178,7 +174,7 @@ def test_falls_of_a_flat_run_are_as_rare_as_their_level_says() -> None:
     assert falls <= 42  # 25 are expected; 43 or more would be 1 in 1,000
 
 
-def test_team_measures_know_choice_from_candidates() -> None:
+def test_team_measures_know_choice_from_candidates():
     found = team_measures({"score": 0.0, "facts": {"any_correct": True}})
     assert found[:2] == (1.0, 0.0)
     assert math.isnan(team_measures({"score": 0.0, "facts": {"any_correct": False}})[1])
@@ -187,7 +183,7 @@ def test_team_measures_know_choice_from_candidates() -> None:
     assert math.isnan(repaired[3])
 
 
-def test_missing_episodes_are_said_not_guessed(make_run: MakeRun, tmp_path: Path) -> None:
+def test_missing_episodes_are_said_not_guessed(make_run, tmp_path):
     folder = make_run(tmp_path / "run", items=20)
     (folder / "transcripts" / "eval-000070.jsonl").unlink()
     changes = role_changes(read_runs([folder])[0])
@@ -196,7 +192,7 @@ def test_missing_episodes_are_said_not_guessed(make_run: MakeRun, tmp_path: Path
 
 
 @pytest.mark.parametrize("policy", ["", "/shared"])
-def test_gradient_metrics_are_read_with_and_without_a_policy(policy: str, steady: RunData) -> None:
+def test_gradient_metrics_are_read_with_and_without_a_policy(policy, steady):
     rows = [{"step": 1, f"grad/mass/a{policy}": 0.5, f"grad/cos/a/b{policy}": -0.2}]
     run = replace(steady, rows=rows)
     assert role_series(run, "mass") == {("a",): [(1, 0.5)]}
@@ -205,14 +201,14 @@ def test_gradient_metrics_are_read_with_and_without_a_policy(policy: str, steady
     assert gram["conflict"] == 1.0
 
 
-def test_token_shares_are_those_of_lengths_times_calls(steady: RunData) -> None:
+def test_token_shares_are_those_of_lengths_times_calls(steady):
     rows = [{"step": 5, "tokens/a": 10.0, "calls/a": 3, "tokens/b": 30.0, "calls/b": 2}]
     shares = token_shares(replace(steady, rows=[*rows, {"step": 6}]), ["a", "b"], [5, 6])
     assert shares["a"][0] == pytest.approx(1 / 3)
     assert math.isnan(shares["a"][1])
 
 
-def test_amplification_is_that_of_pooled_probes(steady: RunData) -> None:
+def test_amplification_is_that_of_pooled_probes(steady):
     facts = amplification_facts(steady)
     whole = next(row for row in facts if row["part"] == "whole" and not row["applied"])
     assert (whole["role"], whole["slots"], whole["probes"]) == ("generator", 3, 7)
@@ -224,7 +220,7 @@ def test_amplification_is_that_of_pooled_probes(steady: RunData) -> None:
     assert parts == [("whole", 1, 61), ("first", 1, 21)]  # two probes of the last third: too few
 
 
-def test_probes_of_several_policies_or_numbers_of_slots_are_not_pooled(steady: RunData) -> None:
+def test_probes_of_several_policies_or_numbers_of_slots_are_not_pooled(steady):
     (name,) = {key for row in steady.rows for key in row if key.startswith("gram/")}
     seen = [row for row in steady.rows if name in row]
     grams = [row[name] for row in seen]
@@ -243,7 +239,7 @@ def test_probes_of_several_policies_or_numbers_of_slots_are_not_pooled(steady: R
     assert [row["probes"] for row in whole] == [len(rows) - 1, len(rows) - 2]
 
 
-def test_swaps_and_shares_are_shown_with_their_counts(steady: RunData, tmp_path: Path) -> None:
+def test_swaps_and_shares_are_shown_with_their_counts(steady, tmp_path):
     swap = {"roles": ["a", "b"], "accuracy": 0.1, "mean": -0.4, "low": -0.5, "high": -0.3, "n": 9}
     run = replace(steady, folder=tmp_path)
     (tmp_path / "swaps.json").write_text(json.dumps({"swaps": [swap]}))
@@ -254,13 +250,13 @@ def test_swaps_and_shares_are_shown_with_their_counts(steady: RunData, tmp_path:
     assert shares(run)["any_correct"][0][2] == 400
 
 
-def test_few_evaluations_have_no_terminal_accuracy(make_run: MakeRun, tmp_path: Path) -> None:
+def test_few_evaluations_have_no_terminal_accuracy(make_run, tmp_path):
     run = read_runs([make_run(tmp_path / "run", items=40, course=(0.4, 0.5, 0.5, 0.5))])[0]
     assert "terminal" not in {row["name"] for row in accuracy_table(run, None)}
     assert "terminal" not in (gain_facts(run) or {})
 
 
-def test_planted_capture_is_found_and_only_there(fallen: RunData, steady: RunData) -> None:
+def test_planted_capture_is_found_and_only_there(fallen, steady):
     caught = capture_facts(fallen)[0]
     assert [(p["by"], p["of"]) for p in caught["pairs"] if p["captured"]] == [
         ("generator", "aggregator")
@@ -271,9 +267,7 @@ def test_planted_capture_is_found_and_only_there(fallen: RunData, steady: RunDat
     assert not any(pair["captured"] for pair in capture_facts(steady)[0]["pairs"])
 
 
-def test_capture_without_gradients_or_sharing_is_not_claimed(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_capture_without_gradients_or_sharing_is_not_claimed(make_run, tmp_path):
     bare = read_runs([make_run(tmp_path / "bare", items=20)])[0]
     finding = capture_finding(capture_facts(bare)[0])
     assert (finding.level, "--role-gradients" in finding.text) == ("unknown", True)
@@ -283,14 +277,14 @@ def test_capture_without_gradients_or_sharing_is_not_claimed(
     assert all(capture_finding(one).title.startswith("Capture does not") for one in verdicts)
 
 
-def test_a_gain_that_includes_zero_is_not_called_one(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_gain_that_includes_zero_is_not_called_one(make_run, tmp_path):
     flat = read_runs([make_run(tmp_path / "flat", items=60, course=(0.5,) * 6)])[0]
     finding = gain_finding(gain_facts(flat))
     assert finding.level == "unknown"
     assert "not over seeds" in finding.text
 
 
-def test_health_names_what_went_wrong(make_run: MakeRun, tmp_path: Path) -> None:
+def test_health_names_what_went_wrong(make_run, tmp_path):
     folder = make_run(tmp_path / "run", items=20, finished=False)
     (folder / "nonfinite-000012.jsonl").write_text("{}\n")
     run = read_runs([folder])[0]
@@ -319,9 +313,7 @@ def test_health_names_what_went_wrong(make_run: MakeRun, tmp_path: Path) -> None
         (0.5, "too easy or too hard."),
     ],
 )
-def test_groups_without_signal_are_called_easy_or_hard_where_the_scores_say_so(
-    score: float, said: str, steady: RunData
-) -> None:
+def test_groups_without_signal_are_called_easy_or_hard_where_the_scores_say_so(score, said, steady):
     rows = [
         row | {"group/zero_variance": 0.8 * row.get("group/count", 0), "reward/mean": score}
         for row in steady.rows
@@ -330,19 +322,19 @@ def test_groups_without_signal_are_called_easy_or_hard_where_the_scores_say_so(
     assert said in finding.text
 
 
-def test_the_worst_finding_comes_first(fallen: RunData) -> None:
+def test_the_worst_finding_comes_first(fallen):
     levels = [finding["level"] for finding in run_facts(fallen)["findings"]]
     order = ["bad", "warn", "unknown", "result", "good"]
     assert levels == sorted(levels, key=order.index)
 
 
-def test_course_has_none_where_a_metric_is_missing_or_not_finite(steady: RunData) -> None:
+def test_course_has_none_where_a_metric_is_missing_or_not_finite(steady):
     rows = [{"step": 0, "a": math.nan}, {"step": 1, "a": 0.123456789, "flag": True}]
     found = course(replace(steady, rows=rows))
     assert found == {"steps": [0, 1], "metrics": {"a": [None, 0.123457]}}
 
 
-def test_a_run_before_its_first_step_has_a_page(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_before_its_first_step_has_a_page(make_run, tmp_path):
     folder = make_run(tmp_path / "run", items=20, finished=False)
     (folder / "metrics.jsonl").unlink()
     facts = run_facts(read_runs([folder])[0])

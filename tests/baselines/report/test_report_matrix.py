@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,26 +15,9 @@ from flowzoo.errors import DataError
 
 pytestmark = pytest.mark.xdist_group("report-matrix")  # they share runs
 
-MakeRun = Callable[..., Path]
-FALLING = (0.45, 0.60, 0.70, 0.70, 0.50, 0.42, 0.40, 0.40)
 
-
-@pytest.fixture(scope="module")
-def runs(make_run: MakeRun, tmp_path_factory: pytest.TempPathFactory) -> list[RunData]:
-    """Shared (steady) and isolated (falling) voting and a weaker single agent, three seeds each."""
-    root = tmp_path_factory.mktemp("matrix")
-    for seed in range(3):
-        common = {"seed": seed, "items": 150}
-        make_run(root / "voting-shared" / f"seed-{seed}", gradients=True, **common)
-        isolated = {"sharing": ("isolated",), "course": FALLING}
-        make_run(root / "voting-isolated" / f"seed-{seed}", **isolated, **common)
-        weak = (0.3,) * 6
-        make_run(root / "single" / f"seed-{seed}", workflow="single", course=weak, **common)
-    return read_runs([root])
-
-
-def test_seeds_of_one_configuration_are_one_cell(runs: list[RunData]) -> None:
-    cells = group_cells(runs)
+def test_seeds_of_one_configuration_are_one_cell(matrix_runs):
+    cells = group_cells(matrix_runs)
     assert [(cell.name, cell.seeds) for cell in cells] == [
         ("single", [0, 1, 2]),
         ("voting-isolated", [0, 1, 2]),
@@ -45,8 +25,10 @@ def test_seeds_of_one_configuration_are_one_cell(runs: list[RunData]) -> None:
     ]
 
 
-def test_an_unfinished_run_counts_nowhere(runs: list[RunData]) -> None:
-    changed = [replace(run, summary=None) if run.name == "single/seed-1" else run for run in runs]
+def test_an_unfinished_run_counts_nowhere(matrix_runs):
+    changed = [
+        replace(run, summary=None) if run.name == "single/seed-1" else run for run in matrix_runs
+    ]
     cell = group_cells(changed)[0]
     assert (cell.seeds, len(cell.unfinished)) == ([0, 2], 1)
     titles = [one["title"] for one in matrix_facts(changed, pages(changed), {})["findings"]]
@@ -57,23 +39,23 @@ def pages(runs: list[RunData]) -> dict[str, str]:
     return {run.name: f"{run.name}.html" for run in runs}
 
 
-def test_a_cell_has_its_gain_over_items_and_over_seeds(runs: list[RunData]) -> None:
-    facts = cell_facts(group_cells(runs)[2], {})
-    gains = [run.scores[-1].mean() - run.scores[0].mean() for run in runs[6:]]
+def test_a_cell_has_its_gain_over_items_and_over_seeds(matrix_runs):
+    facts = cell_facts(group_cells(matrix_runs)[2], {})
+    gains = [run.scores[-1].mean() - run.scores[0].mean() for run in matrix_runs[6:]]
     assert facts["gain"]["mean"] == pytest.approx(np.mean(gains))
     assert facts["gain_seeds"]["values"] == pytest.approx(gains)
     assert facts["gain"]["low"] > 0
     assert (facts["items"], facts["cliff"]["seeds"]) == (150, 3)
 
 
-def test_a_cliff_is_marked_where_it_survives_the_other_cells(runs: list[RunData]) -> None:
-    facts = [cell_facts(cell, {}) for cell in group_cells(runs)]
+def test_a_cliff_is_marked_where_it_survives_the_other_cells(matrix_runs):
+    facts = [cell_facts(cell, {}) for cell in group_cells(matrix_runs)]
     assert mark_discoveries(facts) == 3
     kept = {fact["name"]: fact["cliff"]["discovery"] for fact in facts}
     assert kept == {"single": False, "voting-isolated": True, "voting-shared": False}
 
 
-def test_a_weak_cliff_does_not_survive_many_cells() -> None:
+def test_a_weak_cliff_does_not_survive_many_cells():
     weak = {"cliff": {"verdict": "cliff", "p_value": 0.02}}
     others = [{"cliff": {"verdict": "no cliff", "p_value": 0.5}} for _ in range(9)]
     untold = {"cliff": {"verdict": "not enough items", "p_value": 0.0001}}
@@ -82,8 +64,8 @@ def test_a_weak_cliff_does_not_survive_many_cells() -> None:
     assert "discovery" not in untold["cliff"]
 
 
-def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData]) -> None:
-    found = against_controls(group_cells(runs))
+def test_a_workflow_stands_beside_its_control_with_both_costs(matrix_runs):
+    found = against_controls(group_cells(matrix_runs))
     assert [(row["one"], row["other"]) for row in found] == [
         ("single", "voting-isolated"),
         ("single", "voting-shared"),
@@ -91,7 +73,7 @@ def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData
     assert found[1]["mean"] > 0.2
     assert (found[1]["paired"], found[1]["items"]) == (True, 150)
     assert [row["equal"] for row in found] == ["nothing", "nothing"]  # the control had too few
-    facts = matrix_facts(runs, pages(runs), {})
+    facts = matrix_facts(matrix_runs, pages(matrix_runs), {})
     budgets = [(row["one"], row["other"]) for row in facts["budgets"]]
     assert budgets == [
         ("voting-shared", "voting-isolated"),
@@ -101,17 +83,15 @@ def test_a_workflow_stands_beside_its_control_with_both_costs(runs: list[RunData
     assert found[1]["parity"]["tokens"] == [900 * 50, 900 * 70]
 
 
-def test_other_problems_are_not_paired(
-    runs: list[RunData], make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_other_problems_are_not_paired(matrix_runs, make_run, tmp_path):
     other = read_runs([make_run(tmp_path / "code", task="code", items=150)])[0]
-    one, two = group_cells(runs)[2], group_cells([other])[0]
+    one, two = group_cells(matrix_runs)[2], group_cells([other])[0]
     assert not same_problems(one, two)
     found = difference(Side("a", [np.ones(9)]), Side("b", [np.zeros(7)]), paired=True)
     assert (found["paired"], found["low"]) == (False, None)
 
 
-def test_capture_of_a_cell_counts_runs(make_run: MakeRun, tmp_path: Path) -> None:
+def test_capture_of_a_cell_counts_runs(make_run, tmp_path):
     for seed in range(2):
         plan = {"items": 60, "gradients": True, "captured": seed == 0, "seed": seed}
         make_run(tmp_path / "cell" / f"seed-{seed}", **plan)
@@ -124,9 +104,7 @@ def test_capture_of_a_cell_counts_runs(make_run: MakeRun, tmp_path: Path) -> Non
     assert "without control over pairs" in text
 
 
-def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(make_run, tmp_path):
     make_run(tmp_path / "voting" / "seed-0", items=40, course=(0.3, 0.4, 0.5))
     single = {"workflow": "single", "items": 40, "seed": 0, "course": (0.3, 0.4, 0.5, 0.6, 0.7)}
     folder = make_run(tmp_path / "single" / "seed-0", **single)
@@ -150,8 +128,8 @@ def test_a_control_is_compared_at_its_first_evaluation_with_the_tokens(
         against_controls(group_cells(runs))
 
 
-def test_controls_whose_budgets_differ_by_seed_are_one_cell(runs: list[RunData]) -> None:
-    changed = [with_budget(run, 900 + number) for number, run in enumerate(runs[:3])]
+def test_controls_whose_budgets_differ_by_seed_are_one_cell(matrix_runs):
+    changed = [with_budget(run, 900 + number) for number, run in enumerate(matrix_runs[:3])]
     assert [cell.seeds for cell in group_cells(changed)] == [[0, 1, 2]]
 
 
@@ -160,10 +138,8 @@ def with_budget(run: RunData, tokens: int) -> RunData:
 
 
 @pytest.mark.parametrize("start", [0, 6], ids=["controls", "workflows"])
-def test_labeled_cells_that_differ_in_the_budget_alone_stay_two(
-    runs: list[RunData], start: int
-) -> None:
-    some = [with_budget(run, 900) for run in runs[start : start + 3]]
+def test_labeled_cells_that_differ_in_the_budget_alone_stay_two(matrix_runs, start):
+    some = [with_budget(run, 900) for run in matrix_runs[start : start + 3]]
     others = [
         replace(with_budget(run, 1800), name=f"long/seed-{seed}", folder=Path(f"long/seed-{seed}"))
         for seed, run in enumerate(some)
@@ -171,14 +147,14 @@ def test_labeled_cells_that_differ_in_the_budget_alone_stay_two(
     assert [cell.seeds for cell in group_cells([*some, *others])] == [[0, 1, 2]] * 2
 
 
-def test_cells_without_a_verdict_say_why(runs: list[RunData]) -> None:
-    late = [{**row, "step": row["step"] + 1} for row in runs[3].rows]
-    changed = [replace(run, rows=late) if run is runs[3] else run for run in runs]
+def test_cells_without_a_verdict_say_why(matrix_runs):
+    late = [{**row, "step": row["step"] + 1} for row in matrix_runs[3].rows]
+    changed = [replace(run, rows=late) if run is matrix_runs[3] else run for run in matrix_runs]
     assert cliffs(changed).endswith(
         "No verdict for 1 cell: the seeds were evaluated at different steps or on different "
         "numbers of items."
     )
-    nothing = [replace(run, summary=None) if run in runs[:3] else run for run in changed[:6]]
+    nothing = [replace(run, summary=None) if run in matrix_runs[:3] else run for run in changed[:6]]
     assert cliffs(nothing) == (
         "No verdict for 2 cells: no finished run; the seeds were evaluated at different steps or "
         "on different numbers of items."

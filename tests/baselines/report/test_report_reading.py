@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,12 +8,8 @@ from flowzoo.baselines.report.reading import find_evaluations, find_runs, read_r
 from flowzoo.baselines.run.reading import read_episodes, sharing_words
 from flowzoo.errors import DataError, UsageError
 
-MakeRun = Callable[..., Path]
 
-
-def test_runs_are_found_below_a_matrix_and_named_by_what_tells_them_apart(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_runs_are_found_below_a_matrix_and_named_by_what_tells_them_apart(make_run, tmp_path):
     for seed in (1, 0):
         make_run(tmp_path / "m" / "cell" / f"seed-{seed}", seed=seed, items=8)
     runs = read_runs([tmp_path / "m"])
@@ -27,19 +19,19 @@ def test_runs_are_found_below_a_matrix_and_named_by_what_tells_them_apart(
     assert names == ["cell/seed-0", "cell/seed-1", "other/seed-0"]
 
 
-def test_a_run_given_twice_is_read_once(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_given_twice_is_read_once(make_run, tmp_path):
     folder = make_run(tmp_path / "run", items=8)
     assert find_runs([folder, tmp_path]) == [folder]
 
 
-def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"no run was found.*run\.json"):
         find_runs([tmp_path])
     with pytest.raises(UsageError, match="expected the directory of a run"):
         find_runs([tmp_path / "absent"])
 
 
-def test_evaluations_among_runs_are_left_out_and_found(make_run: MakeRun, tmp_path: Path) -> None:
+def test_evaluations_among_runs_are_left_out_and_found(make_run, tmp_path):
     run = make_run(tmp_path / "run", items=8)
     evaluation = tmp_path / "evaluation"
     EvaluationDirectory(evaluation, {"n": 3}).close({})
@@ -51,7 +43,7 @@ def test_evaluations_among_runs_are_left_out_and_found(make_run: MakeRun, tmp_pa
         EvaluationDirectory(run, {"n": 3})
 
 
-def test_a_record_that_is_not_of_a_run_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_record_that_is_not_of_a_run_is_named(make_run, tmp_path):
     folder = make_run(tmp_path / "run", items=8)
     (folder / "run.json").write_text('{"other": 1}')
     with pytest.raises(DataError, match=r"run\.json has no `settings`"):
@@ -61,9 +53,7 @@ def test_a_record_that_is_not_of_a_run_is_named(make_run: MakeRun, tmp_path: Pat
         read_runs([folder])
 
 
-def test_a_torn_last_line_is_dropped_and_an_earlier_one_is_named(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_torn_last_line_is_dropped_and_an_earlier_one_is_named(make_run, tmp_path):
     folder = make_run(tmp_path / "run", items=8)
     metrics = folder / "metrics.jsonl"
     whole = metrics.read_text()
@@ -74,7 +64,7 @@ def test_a_torn_last_line_is_dropped_and_an_earlier_one_is_named(
         read_runs([folder])
 
 
-def test_roles_and_policies_of_an_unfinished_run(make_run: MakeRun, tmp_path: Path) -> None:
+def test_roles_and_policies_of_an_unfinished_run(make_run, tmp_path):
     folder = make_run(tmp_path / "run", items=8, sharing=("isolated",), finished=False)
     run = read_runs([folder])[0]
     assert run.roles == ["generator", "aggregator"]
@@ -82,9 +72,7 @@ def test_roles_and_policies_of_an_unfinished_run(make_run: MakeRun, tmp_path: Pa
     assert run.summary is None
 
 
-def test_sharing_that_is_left_out_is_what_the_algorithm_is_made_for(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_sharing_that_is_left_out_is_what_the_algorithm_is_made_for(make_run, tmp_path):
     plan = {"items": 8, "sharing": (), "finished": False}
     policies = {
         name: set(
@@ -98,9 +86,7 @@ def test_sharing_that_is_left_out_is_what_the_algorithm_is_made_for(
     assert [sharing_words(one) for one in settings] == [["shared"], ["shared"], ["a=b"]]
 
 
-def test_the_task_of_a_run_is_the_workflows_own_where_none_is_named(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_the_task_of_a_run_is_the_workflows_own_where_none_is_named(make_run, tmp_path):
     run = read_runs([make_run(tmp_path / "run", items=8)])[0]
     settings = {**run.settings, "task": None}
     assert replace(run, settings=settings).task == "math"
@@ -108,9 +94,7 @@ def test_the_task_of_a_run_is_the_workflows_own_where_none_is_named(
     assert replace(run, settings=foreign).task == "default task"
 
 
-def test_problem_sets_are_known_by_name_or_by_their_problems(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_problem_sets_are_known_by_name_or_by_their_problems(make_run, tmp_path):
     one, two = (
         read_runs([make_run(tmp_path / name, items=8, task=name)])[0] for name in ("math", "code")
     )
@@ -120,7 +104,7 @@ def test_problem_sets_are_known_by_name_or_by_their_problems(
     assert replace(one, summary=named).problem_set == "f94b3837a6ee"
 
 
-def test_episodes_with_lone_surrogates_and_nul_are_read(make_run: MakeRun, tmp_path: Path) -> None:
+def test_episodes_with_lone_surrogates_and_nul_are_read(make_run, tmp_path):
     text = "a\x00b\ud800c\u2028d"
     folder = make_run(tmp_path / "run", items=8, replies=(text,))
     episode = read_episodes(folder / "transcripts" / "eval-000000.jsonl")[0]

@@ -1,7 +1,5 @@
 """Findings on roles, on falls in progress and on peaks that were missed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -68,9 +66,7 @@ def saved(run: RunData, step: int, episodes: list[dict[str, Any]]) -> None:
         ([0.9] * 6, [0.05] * 6, "warn", "accepts everything from the start"),
     ],
 )
-def test_a_judge_is_described_with_both_shares(
-    tpr: list[float], tnr: list[float], level: str, title: str, plain: RunData
-) -> None:
+def test_a_judge_is_described_with_both_shares(tpr, tnr, level, title, plain):
     facts = role_health(with_shares(plain, evaluator_tpr=tpr, evaluator_tnr=tnr))
     (finding,) = (one for one in role_findings(facts, False) if "evaluator" in one.title)
     assert (finding.level, title in finding.title) == (level, True)
@@ -78,7 +74,7 @@ def test_a_judge_is_described_with_both_shares(
     assert "95\u00a0% interval" in finding.text
 
 
-def test_a_judge_that_never_judged_is_a_problem_if_it_was_trained(plain: RunData) -> None:
+def test_a_judge_that_never_judged_is_a_problem_if_it_was_trained(plain):
     run = with_shares(plain, evaluator_tpr=[0.05] * 6, evaluator_tnr=[0.9] * 6)
     rows = [
         row | {"eval/strict/evaluator": 1.0, "signal/evaluator/shared": 0.4} for row in run.rows
@@ -91,7 +87,7 @@ def test_a_judge_that_never_judged_is_a_problem_if_it_was_trained(plain: RunData
     assert "model of evaluator cannot tell right from wrong" in diagnosis["cause"]
 
 
-def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path: Path) -> None:
+def test_dead_roles_and_the_teams_worth_are_findings(make_run, tmp_path):
     run = read_runs([make_run(tmp_path / "run", items=120, course=(0.5,) * 4)])[0]
     rng = np.random.default_rng(0)
     saved(run, 0, simulate_team(120, rng, skill=0.5))
@@ -116,7 +112,7 @@ def test_dead_roles_and_the_teams_worth_are_findings(make_run: MakeRun, tmp_path
     ("findable", "title"),
     [(0.08, "No role is dead"), (0.25, "Cannot tell whether a role lost its skill")],
 )
-def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable: float, title: str) -> None:
+def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable, title):
     skill = RoleDeath("generator", "skill", False, 0.6, 0.58, -0.02, -0.1, 0.06, 30, 90, findable)
     facts = {"judges": [], "chooser": None, "values": [], "deaths": [skill], "trained": []}
     (finding,) = role_findings(facts, True)
@@ -124,7 +120,7 @@ def test_roles_are_cleared_only_by_tests_that_find_ten_points(findable: float, t
     assert f"with probability 0.8: generator {100 * findable:.1f} points" in finding.text
 
 
-def test_a_healthy_team_has_no_problem(plain: RunData) -> None:
+def test_a_healthy_team_has_no_problem(plain):
     rng = np.random.default_rng(1)
     for step in (0, 50):
         saved(plain, step, simulate_team(60, rng))
@@ -139,9 +135,7 @@ def test_a_healthy_team_has_no_problem(plain: RunData) -> None:
         ((0.4, 0.6, 0.7), "unknown", "Too few evaluations to see a fall", "--eval-every 2"),
     ],
 )
-def test_falls_in_progress_and_few_evaluations_are_told(
-    course: tuple[float, ...], level: str, title: str, said: str
-) -> None:
+def test_falls_in_progress_and_few_evaluations_are_told(course, level, title, said):
     scores = simulate(course, 300, np.random.default_rng(3))
     facts = cliff_facts(find_cliff([scores], range(len(course))), "", "repeat with --eval-every 2")
     finding = cliff_finding(facts)
@@ -149,7 +143,7 @@ def test_falls_in_progress_and_few_evaluations_are_told(
     assert said in finding.text
 
 
-def test_a_rising_run_lost_nothing(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_rising_run_lost_nothing(make_run, tmp_path):
     folder = make_run(tmp_path / "run", items=160, course=(0.40, 0.46, 0.59, 0.70, 0.82))
     changes = role_changes(read_runs([folder])[0])
     assert changes["rising"]
@@ -158,7 +152,7 @@ def test_a_rising_run_lost_nothing(make_run: MakeRun, tmp_path: Path) -> None:
     assert (finding.level, finding.title) == ("good", "No role lost accuracy")
 
 
-def test_a_last_evaluation_below_step_0_is_said_though_the_last_three_are_not() -> None:
+def test_a_last_evaluation_below_step_0_is_said_though_the_last_three_are_not():
     gain = {
         "before": 0.5, "after": 0.4, "step": 9,
         "last": {"mean": -0.1, "low": -0.181, "high": -0.019, "n": 160},
@@ -168,7 +162,7 @@ def test_a_last_evaluation_below_step_0_is_said_though_the_last_three_are_not() 
     assert (finding.level, finding.title) == ("warn", "The last evaluation is below the start")
 
 
-def test_a_peak_between_two_evaluations_is_noticed(plain: RunData) -> None:
+def test_a_peak_between_two_evaluations_is_noticed(plain):
     rows = [dict(row) for row in plain.rows]
     assert missed_peak(replace(plain, rows=rows)) == []
     for row in rows[12:18]:
@@ -180,7 +174,7 @@ def test_a_peak_between_two_evaluations_is_noticed(plain: RunData) -> None:
     assert missed_peak(other) == []  # training on other problems than the evaluations
 
 
-def test_how_far_a_policy_moved_is_told(plain: RunData) -> None:
+def test_how_far_a_policy_moved_is_told(plain):
     rows = [
         row | {"learn/update_kl/shared": 0.4 if row["step"] == 7 else 0.01,
                "learn/update_ratio_max/shared": 3.0}
@@ -199,7 +193,7 @@ def test_how_far_a_policy_moved_is_told(plain: RunData) -> None:
     assert distance_moved(replace(plain, rows=calm)) == []
 
 
-def test_a_destroyed_policy_is_not_called_a_matter_of_problems(plain: RunData) -> None:
+def test_a_destroyed_policy_is_not_called_a_matter_of_problems(plain):
     rows = [
         row | {"group/count": 16, "group/zero_variance": 15,
                "reward/mean": 0.8 if row["step"] < 20 else 0.02}
@@ -212,7 +206,7 @@ def test_a_destroyed_policy_is_not_called_a_matter_of_problems(plain: RunData) -
     assert "too hard" not in finding.text
 
 
-def test_only_what_is_bundled_is_played_again(plain: RunData) -> None:
+def test_only_what_is_bundled_is_played_again(plain):
     for settings in ({"workflow": "mine:Flow"}, {"workflow": "voting", "env": "x"},
                      {"workflow": "voting", "options": ["credit=my:rule"]},
                      {"workflow": "voting", "task": "somebody_elses"}):  # fmt: skip
@@ -226,6 +220,6 @@ def test_only_what_is_bundled_is_played_again(plain: RunData) -> None:
     assert finding.text.startswith("Reason: ")
 
 
-def test_the_titles_of_bad_findings_are_the_runs_alarms(plain: RunData) -> None:
+def test_the_titles_of_bad_findings_are_the_runs_alarms(plain):
     facts = run_facts(with_shares(plain, verifier_tpr=[1.0, 0.9, 0.5, 0.1, 0.0, 0.0]))
     assert "The verifier collapsed: it rejects everything" in facts["alarms"]

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import is_running, wait_for
 
 PATIENCE = 600.0
 
 
-def wait_for(what: Callable[[], object], command: Any) -> None:
+def wait_for_command(what: Callable[[], object], command: Any) -> None:
     """Until `what()` is true; the command must not end before."""
     deadline = time.monotonic() + PATIENCE
     while not what():
@@ -39,10 +40,7 @@ def stopped(command: Any, number: int) -> str:
     assert done.returncode == 128 + number, done.stderr
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
-    deadline = time.monotonic() + PATIENCE
-    while any(Path(f"/proc/{pid}").exists() for pid in left):
-        assert time.monotonic() < deadline, f"left behind: {left}"
-        time.sleep(0.05)
+    wait_for(lambda: not any(map(is_running, left)), PATIENCE)
     return done.stderr.splitlines()[-1]
 
 
@@ -56,7 +54,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
     def start(target):
         held = hold_before(root / target)
         command = warm(words)
-        wait_for(held.exists, command)
+        wait_for_command(held.exists, command)
         return command
 
     # While it is loading, before there is anything.

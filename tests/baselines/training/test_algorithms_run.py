@@ -133,6 +133,7 @@ def test_candidates_are_of_one_prompt_and_state_and_one_is_executed(tmp_path, re
     assert repeated_rows(tmp_path)[-1]["tree/value_tokens"] == 0
 
 
+LOWER = {"weights": "bfloat16", "compute": "bfloat16"}
 CASES: dict[str, dict[str, Any]] = {
     "refill": {"refill": 2, "samples": 3},
     "curriculum": {"curriculum": ("2:level=2",), "samples": 2},
@@ -143,21 +144,28 @@ CASES: dict[str, dict[str, Any]] = {
     "schedule": {
         "schedule": "cosine", "schedule_clock": "update", "sharing": ("isolated",), "warmup": 1,
         "updates": 0, "rows_per_update": 4, "samples": 2, "old_logp": "recomputed",
-        "workflow": "eval_opt",
+        "workflow": "eval_opt", "entropy": 0.01,
     },
     "adapters": {"lora_rank": 4, "kl": 0.1, "sharing": ("isolated",), "samples": 2,
                  "workflow": "eval_opt"},
-    "int8": {"engine_dtype": "int8", "samples": 2, "model": "pocket:xs"},
+    "frozen": {"sharing": ("generator=solver", "aggregator=judge"), "frozen": ("judge",),
+               "role_kl": ("generator=0.1",), "coherence": 0.5, "lora_rank": 4, "samples": 2,
+               "workflow": "voting"},
+    "int8": {"engine_dtype": "int8", "samples": 2},
+    "sampling in bfloat16": {"engine_dtype": "bfloat16", "samples": 2, "entropy": 0.01},
+    "bfloat16": {**LOWER, "samples": 2, "entropy": 0.01},
+    "adapters on bfloat16": {**LOWER, "lora_rank": 2, "samples": 2, "entropy": 0.01},
+    "adafactor": {"optimizer": "adafactor", "samples": 2, "entropy": 0.01},
     "cut off": {"top_p": 0.9, "correction": "renormalize", "samples": 2},
 }  # fmt: skip
 
 
-FULL = ("refill", "curriculum", "coherence", "adapters", "cut off")
+QUICK = ("running mean", "tree", "joint", "schedule", "int8")
 
 
 @pytest.mark.usual(1)
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=pytest.mark.full if name in FULL else ()) for name in CASES]
+    "case", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in CASES]
 )
 def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
     case, tmp_path, repeated_rows, same_files
@@ -169,5 +177,8 @@ def test_a_run_that_crashed_goes_on_with_the_same_numbers_and_weights(
     resumed: list[int] = []
     train(config(tmp_path / "late", **settings), lambda row: resumed.append(row["step"]))
     assert resumed == [steps]
-    assert repeated_rows(tmp_path / "late") == repeated_rows(tmp_path / "whole")
+    rows = repeated_rows(tmp_path / "whole")
+    assert repeated_rows(tmp_path / "late") == rows
+    gap = max(row[key] for row in rows for key in row if key.startswith("learn/logp_gap_max"))
+    assert (gap > 1e-4) == bool({"weights", "engine_dtype"} & settings.keys()), "of rough sampling"
     same_files(tmp_path / "whole", tmp_path / "late", steps)

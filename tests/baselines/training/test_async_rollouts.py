@@ -13,12 +13,17 @@ from flowzoo.agents.problems import ProblemStream
 from flowzoo.agents.rollout.episodes import EpisodeJob, RolloutBatch, concat_batches
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.advantages.compute import RunningMean
+<<<<<<< HEAD
 from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.backends.ray.weights import (
     PublishedWeights,
     VersionError,
     WeightVersions,
 )
+=======
+from flowzoo.baselines.backends.backend import LocalRunBackend
+from flowzoo.baselines.backends.ray.weights import PublishedWeights, VersionError, WeightVersions
+>>>>>>> tests34
 from flowzoo.baselines.backends.rollout_spec import RolloutSpec, Shard
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.training import async_rollouts
@@ -28,6 +33,7 @@ from flowzoo.baselines.training.trainer import Trainer
 from flowzoo.envs import Call
 from flowzoo.envs.tasks import make_task
 from flowzoo.errors import UsageError
+from tests.baselines.rows import new_call
 from tests.refused import refused
 
 SMALL: dict[str, Any] = {
@@ -147,10 +153,7 @@ class Versions(RunBackend):
         wanted = self.published.newest() if plan.versions is None else plan.versions
         time.sleep(self.rng.choice([0, 0, 0.001, 0.01]))
         version = self.published.get("p", wanted["p"]).file
-        row = Call(
-            f"{plan.step}", "e", "a_0", "a", 0, 0, 0, (), "", True, True, None, {}, 0.0, "", "",
-            version=version,
-        )  # fmt: skip
+        row = new_call(problem=f"{plan.step}", version=version)
         return [RolloutBatch([], [row])]
 
 
@@ -254,28 +257,9 @@ class InFlight(RunBackend):
             if self.deaths < 3 and self.rng.random() < 0.02:
                 self.deaths += 1
                 raise EngineDeadError("it died")
-            rows.append(
-                Call(
-                    job.problem.id,
-                    job.key,
-                    "a_0",
-                    "a",
-                    0,
-                    0,
-                    0,
-                    (),
-                    "",
-                    True,
-                    True,
-                    None,
-                    {},
-                    0.0,
-                    "",
-                    "",
-                    policy="p",
-                    version=self.version,
-                )
-            )
+            problem = job.problem.id
+            row = new_call(problem=problem, episode=job.key, policy="p", version=self.version)
+            rows.append(row)
         return [RolloutBatch([], rows)]
 
 

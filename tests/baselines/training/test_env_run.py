@@ -111,14 +111,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.full
-def test_a_run_that_is_resumed_has_the_same_numbers(whole, tmp_path, repeated_rows):
-    run(tmp_path, steps=1)
-    run(tmp_path)
-    assert repeated_rows(tmp_path) == repeated_rows(whole)
-    assert weights(tmp_path) == weights(whole)
-
-
 def test_metrics_transcripts_and_summary_name_agents_and_roles(whole, repeated_rows):
     first = repeated_rows(whole)[0]
     assert {"eval/reward/first", "eval/strict/second", "eval/fact/return/second_0"} <= set(first)

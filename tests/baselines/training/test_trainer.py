@@ -240,10 +240,10 @@ def test_agents_of_one_role_may_have_policies_of_their_own(tmp_path, repeated_ro
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("sharing", [("shared",), ("isolated",)])
-def test_two_runs_of_one_command_are_equal(tmp_path, sharing, repeated_rows):
+def test_two_runs_of_one_command_are_equal(tmp_path, repeated_rows):
+    changes = {"sharing": ("isolated",), "algorithm": "dr_mas", "workflow": "eval_opt", "steps": 2}
     for name in ("a", "b"):
-        run(tmp_path / name, sharing=sharing, algorithm="dr_mas", workflow="eval_opt", steps=2)
+        run(tmp_path / name, **changes)
     assert repeated_rows(tmp_path / "a") == repeated_rows(tmp_path / "b")
     assert any("learn/loss" in key for row in repeated_rows(tmp_path / "a") for key in row)
 

@@ -1,11 +1,8 @@
 """Layouts and hours of a plan, of models whose shapes are known."""
 
-from __future__ import annotations
-
 import gc
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,9 +28,7 @@ from flowzoo.errors import DataError, UsageError
     ("size", "weights", "cache_kib", "adapter"),
     [("0.6B", 8.9, 112, 40_370_176), ("1.7B", 25.6, 112, None), ("4B", 59.9, 144, 132_120_576)],
 )
-def test_shapes_of_qwen3_have_the_published_sizes(
-    size: str, weights: float, cache_kib: int, adapter: int | None, tmp_path: Path
-) -> None:
+def test_shapes_of_qwen3_have_the_published_sizes(size, weights, cache_kib, adapter, tmp_path):
     folder = ModelFolders(tmp_path).find(f"qwen3:{size}", "math")
     shape = shape_of(read_config(folder), "linear")
     assert 16 * shape.parameters / GIB == pytest.approx(weights, abs=0.05)
@@ -45,7 +40,7 @@ def test_shapes_of_qwen3_have_the_published_sizes(
     )
 
 
-def test_layouts_are_those_that_can_be_started() -> None:
+def test_layouts_are_those_that_can_be_started():
     shared = RunSizes(TrainConfig(max_tokens=64, lr=1e-4, kl=0.1, coherence=0.5))
     found = {(one.training, one.ranks, one.shard): one for one in shared.layouts(4, 10 * GIB)}
     assert {key[1] for key in found} == {1, 2, 4}
@@ -82,9 +77,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> RunSizes:
     )  # fmt: skip
 
 
-def test_a_model_of_70_billion_weights_fits_16_ranks_and_engines_over_several_gpus(
-    llama: RunSizes,
-) -> None:
+def test_a_model_of_70_billion_weights_fits_16_ranks_and_engines_over_several_gpus(llama):
     found = {(one.training, one.ranks, one.shard): one for one in llama.layouts(64, 80 * GIB)}
     assert {key[1] for key in found} == {1, 2, 4, 8, 16, 32, 64}
     assert {one.ranks for one in llama.layouts(24, GIB)} == {1, 2, 4, 8, 16, 24}
@@ -105,7 +98,7 @@ def test_a_model_of_70_billion_weights_fits_16_ranks_and_engines_over_several_gp
     assert llama.lent, "nothing says whether it thinks"
 
 
-def test_rollout_gpus_spread_the_engines_of_a_plan(tmp_path: Path) -> None:
+def test_rollout_gpus_spread_the_engines_of_a_plan(tmp_path):
     ray: dict[str, Any] = {
         "backend": "ray", "ray_address": "HEAD:1", "rollout_workers": 2, "engine": "vllm",
         "placement": "split",
@@ -116,7 +109,7 @@ def test_rollout_gpus_spread_the_engines_of_a_plan(tmp_path: Path) -> None:
         assert sizes.layouts(8, 80 * GIB)[0].engine_gpus == spread
 
 
-def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_for() -> None:
+def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_for():
     whole, bounded = (
         RunSizes(TrainConfig(max_tokens=64, model="qwen3:0.6B", max_prompt=prompt))
         for prompt in (None, 4032)
@@ -127,7 +120,7 @@ def test_the_least_cache_is_that_of_the_longest_sequence_an_engine_is_started_fo
     assert bounded.least_cache("full") == (4096 + 16) * token
 
 
-def test_hours_need_rates_that_were_measured(tmp_path: Path) -> None:
+def test_hours_need_rates_that_were_measured(tmp_path):
     sizes = RunSizes(
         TrainConfig(
             max_tokens=64, lr=1e-4, steps=10, eval_every=5, eval_problems=3, problems=2, samples=4,
@@ -165,9 +158,7 @@ def test_hours_need_rates_that_were_measured(tmp_path: Path) -> None:
         read_rates([tmp_path / "absent"], "voting")
 
 
-def test_models_are_found_on_this_machine_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_are_found_on_this_machine_or_not_at_all(tmp_path, monkeypatch):
     folders = ModelFolders(tmp_path)
     with pytest.raises(UsageError, match="unknown shape of qwen3 '7B'"):
         folders.find("qwen3:7B", "math")

@@ -1,9 +1,6 @@
 """`python -m benchmarks.plan` as a user types it."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +17,7 @@ LLAMA_70B = {
 WORDS = ["voting", "--model", "qwen3:0.6B", "--gpus", "2", "--gpu-gib", "24"]
 
 
-def test_a_plan_says_what_fits_and_invents_no_hours(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_says_what_fits_and_invents_no_hours(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert main([*WORDS, "--json", "--lora-rank", "16", "--engine", "vllm"]) == 0
     results = json.loads(capsys.readouterr().out)
@@ -49,9 +44,7 @@ def test_a_plan_says_what_fits_and_invents_no_hours(
     assert "* full" in message
 
 
-def test_a_plan_says_what_each_learner_group_of_learner_workers_holds(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_plan_says_what_each_learner_group_of_learner_workers_holds(capsys):
     ray = ["--backend", "ray", "--ray-address", "HEAD:1", "--rollout-workers", "2"]
     ray += ["--compute", "float32"]
     args = [*WORDS, *ray, "--sharing", "isolated", "--shard", "full", "--learner-gpus", "1"]
@@ -73,9 +66,7 @@ def test_a_plan_says_what_each_learner_group_of_learner_workers_holds(
     assert "there are none for aggregator" in capsys.readouterr().err
 
 
-def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
     args = ["--model", str(tmp_path), "--gpus", "32", "--gpu-gib", "72", "--max-prompt", "3072"]
@@ -102,16 +93,14 @@ def test_a_plan_needs_a_configuration_and_neither_tokenizer_nor_data(
     assert "no tokenizer" not in message, "the settings have the length of replies"
 
 
-def test_a_model_without_decoder_layers_is_a_mistake_of_one_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_model_without_decoder_layers_is_a_mistake_of_one_line(capsys, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "ctrl"}))
     assert main(["voting", "--model", str(tmp_path), "--max-tokens", "64"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "CTRLLMHeadModel has no decoder layers that a plan can count" in line
 
 
-def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_takes_a_file_of_settings(capsys):
     assert main(["--config", "paper/voting-math@pocket", "--json"]) == 0
     results = json.loads(capsys.readouterr().out)
     assert results["workflow"] == "voting_v0"
@@ -127,9 +116,7 @@ def test_a_plan_takes_a_file_of_settings(capsys: pytest.CaptureFixture[str]) -> 
         (["--measured", "absent.json"], "absent.json cannot be read"),
     ],
 )
-def test_mistakes_are_one_line(
-    args: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_one_line(args, message, capsys):
     assert main(["voting", *args]) == 2
     assert message in capsys.readouterr().err
     assert main([]) == 2

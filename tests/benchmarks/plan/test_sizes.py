@@ -1,10 +1,7 @@
 """What a plan counts, against what is there when it is done: weights, state, saved tensors."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,9 +76,7 @@ def real_bytes(config: Any, length: int, rank: int, lower: bool) -> int:
 @pytest.mark.parametrize(
     ("rank", "compute"), [(0, "float32"), (0, "bfloat16"), (4, "float32"), (4, "bfloat16")]
 )
-def test_what_a_backward_pass_keeps_is_counted_without_memory(
-    rank: int, compute: Any, config: Any
-) -> None:
+def test_what_a_backward_pass_keeps_is_counted_without_memory(rank, compute, config):
     lora = LoraSettings(rank) if rank else None
     counted = count_activations(config, lora, "float32", compute)
     assert len(counted.layers) == config.num_hidden_layers > 2
@@ -111,7 +106,7 @@ EXPERTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("rank", "compute"), [(0, "float32"), (0, "bfloat16"), (4, "float32")])
 @pytest.mark.parametrize("kind", EXPERTS)
-def test_experts_are_counted_as_a_real_pass_keeps_them(kind: str, rank: int, compute: Any) -> None:
+def test_experts_are_counted_as_a_real_pass_keeps_them(kind, rank, compute):
     config = AutoConfig.for_model(kind, **SMALL, **EXPERTS[kind])
     counted = count_activations(config, LoraSettings(rank) if rank else None, "float32", compute)
     real = real_bytes(config, 700, rank, compute == "bfloat16")
@@ -121,7 +116,7 @@ def test_experts_are_counted_as_a_real_pass_keeps_them(kind: str, rank: int, com
         assert all(dense.per_token < layer.per_token for layer in rest[1:]), "experts keep more"
 
 
-def test_activations_that_cannot_be_counted_are_unknown_and_stop_nothing(tmp_path: Path) -> None:
+def test_activations_that_cannot_be_counted_are_unknown_and_stop_nothing(tmp_path):
     sinks = AutoConfig.for_model(
         "gpt_oss", **SMALL, head_dim=16, num_local_experts=8, sliding_window=16
     )
@@ -137,7 +132,7 @@ def test_activations_that_cannot_be_counted_are_unknown_and_stop_nothing(tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "adafactor", "muon"])
-def test_the_state_of_an_optimiser_is_counted(kind: Any, config: Any) -> None:
+def test_the_state_of_an_optimiser_is_counted(kind, config):
     from flowzoo.baselines.learner.config import LearnerConfig
     from flowzoo.baselines.learner.optimizers import make_optimizer
     from flowzoo.baselines.learner.weights import FullWeights
@@ -157,7 +152,7 @@ def test_the_state_of_an_optimiser_is_counted(kind: Any, config: Any) -> None:
     assert optimizer_bytes(shape_of(config), settings) == held
 
 
-def test_ranks_share_weights_and_checkpointing_saves_activations(shared: RunSizes) -> None:
+def test_ranks_share_weights_and_checkpointing_saves_activations(shared):
     plan = shared
     full = plan.learner("shared", "full")
     assert full.held["weights"] == 4 * plan.shape("shared").parameters
@@ -179,13 +174,13 @@ def test_ranks_share_weights_and_checkpointing_saves_activations(shared: RunSize
     assert less.learning["activations"] < full.learning["activations"]
 
 
-def test_the_peak_is_of_what_is_there_at_one_time() -> None:
+def test_the_peak_is_of_what_is_there_at_one_time():
     found = LearnerMemory({"weights": 100}, {"gradients": 10, "activations": 30}, step=20)
     assert found.peak == 140
     assert replace(found, step=50).peak == 160
 
 
-def test_engines_are_spread_over_as_few_gpus_as_hold_them_or_as_many_as_asked() -> None:
+def test_engines_are_spread_over_as_few_gpus_as_hold_them_or_as_many_as_asked():
     one = EngineBytes(weights=120, cache=16, heads=12, groups=2)
     assert (one.on(1), one.on(2), one.on(4)) == (136, 68, 38), "keys and values of 2 heads"
     assert gpus_of_each([one], 8, room=136) == 1
@@ -199,13 +194,13 @@ def test_engines_are_spread_over_as_few_gpus_as_hold_them_or_as_many_as_asked() 
     assert with_cache([one], 1000, 1.0, 2) == 60 + GIB
 
 
-def test_a_plan_needs_no_data_set() -> None:
+def test_a_plan_needs_no_data_set():
     options = ("data=nobody/nothing:en", "columns=text:a", "n_votes=5")
     sizes = RunSizes(TrainConfig(max_tokens=64, lr=1e-4, options=options))
     assert sizes.agents["generator"] == 5
 
 
-def test_isolated_adapters_share_a_base_and_full_policies_do_not(shared: RunSizes) -> None:
+def test_isolated_adapters_share_a_base_and_full_policies_do_not(shared):
     alone = shared
     apart = RunSizes(
         TrainConfig(max_tokens=64, lr=1e-4, kl=0.1, coherence=0.5, sharing=("isolated",))
@@ -218,7 +213,7 @@ def test_isolated_adapters_share_a_base_and_full_policies_do_not(shared: RunSize
     assert apart.engine_weights("full") == 2 * alone.engine_weights("full")
 
 
-def test_checkpointing_keeps_one_layer_and_the_states_between() -> None:
+def test_checkpointing_keeps_one_layer_and_the_states_between():
     found = Activations((Saved(100.0, 7.0),) * 5, Saved(10.0, 1.0), stream=8)
     assert found.kept(3, again=False) == 3 * (10 + 5 * 100)
     assert found.kept(3, again=True) == 3 * (10 + 100 + 5 * 8)

@@ -1,7 +1,5 @@
 """Spaces (rule 14), seeds, problems and arguments of the AEC adapter."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 that it must catch.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Mapping
@@ -49,18 +47,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("voting_v0", {"aggregate": "majority"}),
-        ("eval_opt_v0", {"tools": "tests"}),
-        ("single_v0", {"reward": "fraction", "credit": "local", "level": 3}),
-    ],
-)
-@pytest.mark.full
-@pytest.mark.xdist_group("pairs-code")
-def test_variants_on_code_conform(name, options):
-    suite.check_workflow(make_workflow(name, "code", **options))
+ON_CODE: list[tuple[str, dict[str, Any]]] = [
+    ("voting_v0", {"aggregate": "majority"}),
+    ("eval_opt_v0", {"tools": "tests"}),
+    ("single_v0", {"reward": "fraction", "credit": "local", "level": 3}),
+]
 
 
 @pytest.mark.usual(3)
@@ -70,6 +61,10 @@ def test_variants_on_code_conform(name, options):
         # Others of their workflows are in `test_pairs`.
         pytest.param(*row, marks=[] if number < 5 else pytest.mark.full)
         for number, row in enumerate(VARIANTS)
+    ] + [
+        pytest.param(name, {"task": "code", **options},
+                     marks=[pytest.mark.full, pytest.mark.xdist_group("pairs-code")])
+        for name, options in ON_CODE
     ],
 )  # fmt: skip
 def test_variants_conform(name, options):

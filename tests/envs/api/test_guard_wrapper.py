@@ -1,7 +1,5 @@
 """The one wrapper: rule 7 of the design's core document."""
 
-from __future__ import annotations
-
 import pytest
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 

@@ -3,18 +3,14 @@
 Nothing is listed by hand: pairs and presets are the registry's.
 """
 
-from __future__ import annotations
-
 import json
-import os
-import subprocess
-import sys
 from dataclasses import fields
 from typing import Any
 
 import gymnasium
 import pettingzoo
 import pytest
+from processes import run_python
 
 from flowzoo.cli import main
 from flowzoo.commands.list import catalog
@@ -28,11 +24,7 @@ RULES: dict[str, tuple[Any, ...]] = {
     "copies": (testing.check_forks,),
     "interfaces": (testing.check_api, testing.check_parallel, testing.check_solo),
     "hostile": (testing.check_ends, testing.check_parsers, testing.check_hostile),
-    "leaks": (
-        testing.check_phase_leaks,
-        testing.check_gold_leaks,
-        testing.check_truth_blindness,
-    ),
+    "leaks": (testing.check_phase_leaks, testing.check_gold_leaks, testing.check_truth_blindness),
     "sums": (testing.check_seeds, testing.check_returns, testing.check_budget),
     "crowds": (testing.check_isolation,),
 }
@@ -222,14 +214,5 @@ PROBLEMS = {
 does, too, and so do the results that were measured on it."""
 
 
-@pytest.mark.parametrize("salt", [pytest.param("0", marks=pytest.mark.full), "1"])
-def test_a_problem_is_the_same_in_every_process_and_on_every_machine(salt):
-    done = subprocess.run(
-        [sys.executable, "-c", PRINT],
-        env={**os.environ, "PYTHONHASHSEED": salt},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    assert json.loads(done.stdout) == PROBLEMS
+def test_a_problem_is_the_same_in_every_process_and_on_every_machine():
+    assert json.loads(run_python(PRINT, PYTHONHASHSEED="1")) == PROBLEMS

@@ -1,18 +1,14 @@
 """Values that people type in Python: NumPy integers, classes, modules, cycles, their own tokens."""
 
-from __future__ import annotations
-
 import pickle
-import subprocess
-import sys
 import warnings
 
 import gymnasium
 import numpy as np
 import pytest
 from pettingzoo.utils.conversions import aec_to_parallel
+from processes import run_python
 
-import flowzoo
 from flowzoo import code_pair_v0, voting_v0, writing_pair_v0
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import SampledReply, make_env, make_workflow
@@ -130,14 +126,10 @@ def test_a_workflow_is_a_module_of_flowzoo():
         "try:\n    import flowzoo.nothing_v0\n"
         "except ModuleNotFoundError as error:\n    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["True single_v0", "No module named 'flowzoo.nothing_v0'"]
-
-
-def test_python_m_flowzoo_is_the_command():
-    command = [sys.executable, "-m", "flowzoo", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"flowzoo {flowzoo.__version__}\n"
+    assert run_python(code).splitlines() == [
+        "True single_v0",
+        "No module named 'flowzoo.nothing_v0'",
+    ]
 
 
 def test_settings_of_a_run_take_classes():

@@ -1,7 +1,5 @@
 """Names, registration with PettingZoo and Gymnasium, and errors that name the valid choices."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 

@@ -1,7 +1,5 @@
 """Parsers with regular expressions that take exponential time are found, and named."""
 
-from __future__ import annotations
-
 import re
 import signal
 import time
@@ -72,20 +70,20 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_task_whose_parser_never_ends_is_caught(pattern: str) -> None:
+def test_a_task_whose_parser_never_ends_is_caught(pattern):
     with pytest.raises(AssertionError, match=r"check_readers: answer\(\), given .* of CPU time"):
         check_task(SlowTask(pattern=pattern))
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("asks", [("writer_0", "judge_0"), ("writer_0", "writer_0")])
-def test_a_workflow_whose_parser_never_ends_is_caught(asks: tuple[str, ...]) -> None:
+def test_a_workflow_whose_parser_never_ends_is_caught(asks):
     message = f"slow_v0, check_parsers: the parser read_letters of {asks[1]}, given .* of CPU time"
     with pytest.raises(AssertionError, match=message):
         check_workflow(make_workflow(SlowWorkflow, asks=asks))
 
 
-def test_a_parser_that_swallows_everything_is_caught() -> None:
+def test_a_parser_that_swallows_everything_is_caught():
     def stubborn() -> None:
         try:
             re.match(r"(a+)+$", "a" * 60 + "!")
@@ -97,6 +95,6 @@ def test_a_parser_that_swallows_everything_is_caught() -> None:
         stubborn()
 
 
-def test_time_that_others_take_does_not_count() -> None:
+def test_time_that_others_take_does_not_count():
     with time_limit("sleeping", 0.2):
         time.sleep(0.5)

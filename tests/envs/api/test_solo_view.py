@@ -1,7 +1,5 @@
 """The Gymnasium view: rule 15 of the design's core document."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.envs.api.solo import SKIPS, SoloEnv

@@ -1,7 +1,5 @@
 """Spaces for language: rule 8 of the design's core document."""
 
-from __future__ import annotations
-
 import pytest
 from gymnasium.spaces import Dict
 
@@ -11,37 +9,16 @@ from flowzoo.envs.testing import HOSTILE
 USER = {"role": "user", "content": "hi"}
 
 
-@pytest.mark.parametrize("text", [*HOSTILE.values(), "π ∑ 🎉", "plain"])
-def test_prose_contains_every_str(text):
-    assert Prose().contains(text)
+TEXTS = [*HOSTILE.values(), "π ∑ 🎉", "plain"]
+CHATS = [[], (), [USER], (USER,), [{"role": "system", "content": ""}, USER]]
+NEITHER = [None, 7, b"bytes", USER, ["a"], [{"role": "user"}], [{"role": "robot", "content": "hi"}],
+           [{"role": "user", "content": None}]]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [None, 7, b"bytes", ["a"], USER])
-def test_prose_contains_nothing_else(value):
-    assert not Prose().contains(value)
-
-
-@pytest.mark.parametrize(
-    "chat", [[], (), [USER], (USER,), [{"role": "system", "content": ""}, USER]]
-)
-def test_messages_contains_chats(chat):
-    assert Messages().contains(chat)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        "hi",
-        USER,
-        ["hi"],
-        [{"role": "user"}],
-        [{"role": "robot", "content": "hi"}],
-        [{"role": "user", "content": None}],
-    ],
-)
-def test_messages_contains_nothing_else(value):
-    assert not Messages().contains(value)
+@pytest.mark.parametrize("value", [*TEXTS, *CHATS, *NEITHER])
+def test_prose_contains_every_str_and_messages_every_chat(value):
+    assert Prose().contains(value) == (value in TEXTS)
+    assert Messages().contains(value) == (value in CHATS)
 
 
 def test_samples_are_seeded_plausible_and_in_the_space():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from flowzoo import voting_v0, writing_pair_v0

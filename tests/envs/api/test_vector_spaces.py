@@ -1,7 +1,5 @@
 """Gymnasium's vector environments: texts and chats arrive whole, in one process or several."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 

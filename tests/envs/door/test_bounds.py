@@ -1,22 +1,17 @@
 """What programs may take of the door together: threads, bytes; and the process that guards them."""
 
-from __future__ import annotations
-
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from agent_programs import REVIEWED, Client, chat, play_together
+from agent_programs import REVIEWED, Client, chat, play_together, raw_request
 from openai import OpenAI
+from processes import is_running, wait_for
 
 from flowzoo.envs.door import app, launch, server
 from flowzoo.envs.door import guard as door_guard
@@ -27,24 +22,13 @@ from flowzoo.envs.door.server import door
 from flowzoo.envs.external.program import OpenAIProgram
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread or process does."""
-    for _ in range(6000):
-        if condition():
-            return
-        time.sleep(0.005)
-    raise AssertionError("it did not come")
-
-
 @pytest.fixture
 def fresh_door(monkeypatch: pytest.MonkeyPatch) -> None:
     """A door without threads of earlier tests."""
     monkeypatch.setattr(server, "_DOORS", [])
 
 
-def test_threads_of_hung_functions_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, fresh_door: None
-) -> None:
+def test_threads_of_hung_functions_are_bounded(monkeypatch, fresh_door):
     monkeypatch.setattr(launch, "MOST_THREADS", 3)
     over, started = threading.Event(), []
 
@@ -78,29 +62,18 @@ def test_threads_of_hung_functions_are_bounded(
     assert not door().runs
 
 
-def half_sent(base_url: str, key: str, body: bytes) -> socket.socket:
-    """A connection on which a request was begun."""
-    address = urlsplit(base_url)
-    connection = socket.create_connection((str(address.hostname), address.port or 0))
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
-    connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + body)
-    return connection
-
-
 def run_of(key: str) -> door_run.ProgramRun:
     return door().runs[key]
 
 
-def test_bytes_of_requests_that_a_program_sends_together_are_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bytes_of_requests_that_a_program_sends_together_are_bounded(monkeypatch):
     monkeypatch.setattr(door_run, "MOST_INCOMING", 1000)
 
     def solve(problem: str, base_url: str, key: str) -> Any:
         client, room = Client(base_url, key), run_of(key).room
         with ExitStack() as stack:
             for count in (400, 800):
-                stack.enter_context(half_sent(base_url, key, b"x" * 400))
+                stack.enter_context(raw_request(base_url, key, b"x" * 400, 10**6))
                 wait_for(lambda count=count: room.held == count)  # type: ignore[misc]
             client.send(chat("writer", "x" * 300))
             status, body = client.receive()
@@ -115,14 +88,12 @@ def test_bytes_of_requests_that_a_program_sends_together_are_bounded(
     assert (episode.finished().answer, len(episode.turns)) == ("7", 1)
 
 
-def test_bytes_that_all_programs_send_together_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, fresh_door: None
-) -> None:
+def test_bytes_that_all_programs_send_together_are_bounded(monkeypatch, fresh_door):
     monkeypatch.setattr(app, "MOST_INCOMING", 1000)
     holds, may_end = threading.Event(), threading.Event()
 
     def hold(problem: str, base_url: str, key: str) -> str:
-        with half_sent(base_url, key, b"x" * 900):
+        with raw_request(base_url, key, b"x" * 900, 10**6):
             wait_for(lambda: run_of(key).room.held == 900)
             holds.set()
             assert may_end.wait(60)
@@ -145,12 +116,12 @@ def test_bytes_that_all_programs_send_together_are_bounded(
     assert refused.finished().facts["refusal"] == "too_many_bytes"
 
 
-def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends() -> None:
+def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends():
     over, errors, rooms = threading.Event(), list[bytes](), list[BodyRoom]()
 
     def hang(problem: str, base_url: str, key: str) -> str:
         rooms.append(run_of(key).room)
-        with half_sent(base_url, key, b"x" * 5000) as connection:
+        with raw_request(base_url, key, b"x" * 5000, 10**6) as connection:
             answer = b""  # once the episode has ended
             while not answer.endswith(b"}}"):
                 answer += connection.recv(4096)
@@ -182,16 +153,7 @@ time.sleep(300)
 """
 
 
-def is_running(process: int) -> bool:
-    try:
-        with open(f"/proc/{process}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks into /proc")
-def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs() -> None:
+def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs():
     with subprocess.Popen(
         [sys.executable, "-c", GUARDED], stdout=subprocess.PIPE, text=True
     ) as owner:
@@ -209,7 +171,7 @@ def test_a_guard_that_was_killed_is_started_again_and_knows_its_programs() -> No
                     os.kill(group, signal.SIGKILL)
 
 
-def test_commands_play_on_after_their_guard_was_killed() -> None:
+def test_commands_play_on_after_their_guard_was_killed():
     command = (sys.executable, "-S", "-c", "print(7)")
     workflow = OpenAIProgram(command, roles="writer")
     for _ in range(2):
@@ -220,9 +182,7 @@ def test_commands_play_on_after_their_guard_was_killed() -> None:
         process.wait()
 
 
-def test_without_a_guard_there_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_guard_there_is_a_warning(monkeypatch, caplog):
     guard = ProgramGuard()
     first = guard._process
     first.kill()

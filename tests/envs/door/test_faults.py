@@ -1,23 +1,25 @@
 """Programs that do what they should not: each ends its own episode, for a reason that is named."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
 import os
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from agent_programs import REVIEWED, Client, chat, play_together, reviewed
+from agent_programs import (
+    REVIEWED,
+    Client,
+    chat,
+    play_together,
+    raw_request,
+    reviewed,
+    start_run,
+)
+from processes import wait_for
 
 from flowzoo.envs import Episode
 from flowzoo.envs.door import run as door_run
@@ -28,7 +30,6 @@ from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.testing import advance
 from flowzoo.errors import MissingExtraError
 
-Solve = Callable[[str, str, str], Any]
 USER = [{"role": "user", "content": "x"}]
 
 
@@ -98,7 +99,7 @@ BODIES: dict[str, tuple[Any, int, str]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_wrong_request_gets_an_error_and_the_program_may_go_on(name: str) -> None:
+def test_a_wrong_request_gets_an_error_and_the_program_may_go_on(name):
     body, status, code = BODIES[name]
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -133,7 +134,7 @@ HEADERS: dict[str, tuple[str, str, dict[str, str], int, str]] = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_request_to_elsewhere_or_without_the_key_is_refused(name: str) -> None:
+def test_a_request_to_elsewhere_or_without_the_key_is_refused(name):
     method, path, headers, status, code = HEADERS[name]
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -175,7 +176,7 @@ def hang(problem: str, base_url: str, key: str) -> None:
 
 
 def hang_with_half_a_request(problem: str, base_url: str, key: str) -> None:
-    with raw(base_url, key, b'{"model"', length=100) as connection:
+    with raw_request(base_url, key, b'{"model"', length=100) as connection:
         connection.recv(1)
 
 
@@ -216,50 +217,24 @@ def flood_with_errors(problem: str, base_url: str, key: str) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_a_program_that_fails_ends_its_own_episode(
-    solve: Solve, settings: dict[str, Any], ended: str, reason: str, turns: int | None
-) -> None:
+def test_a_program_that_fails_ends_its_own_episode(solve, settings, ended, reason, turns):
     episode, facts = played(solve, **settings)
     assert (facts["ended"], facts["reason"][: len(reason)]) == (ended, reason)
     assert turns is None or len(episode.turns) == turns
     assert not [run for run in door().runs.values() if run.program.run is solve]
 
 
-@contextmanager
-def raw(base_url: str, key: str, body: bytes, length: int | None = None) -> Iterator[socket.socket]:
-    """A connection on which a request was sent."""
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
-        f"Content-Length: {len(body) if length is None else length}\r\n\r\n"
-    )
-    address = urlsplit(base_url)
-    with socket.create_connection((str(address.hostname), address.port or 0)) as connection:
-        connection.sendall(head.encode() + body)
-        yield connection
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come")
-
-
 @pytest.mark.parametrize("again_first", [True, False])
-def test_a_request_that_is_sent_again_is_the_same_turn(again_first: bool) -> None:
+def test_a_request_that_is_sent_again_is_the_same_turn(again_first):
     is_turn, may_ask = threading.Event(), threading.Event()
 
     def solve(problem: str, base_url: str, key: str) -> str:
-        with raw(base_url, key, json.dumps(chat("writer", problem)).encode()):
+        with raw_request(base_url, key, json.dumps(chat("writer", problem)).encode()):
             is_turn.wait(20)
         may_ask.wait(20)
         return Client(base_url, key).ask("writer", problem)
 
-    workflow = OpenAIProgram(solve, roles="writer", at_once=1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
-    (run,) = [run for run in door().runs.values() if run.program == workflow.program]
+    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
     (entry,) = run.requests
     is_turn.set()
     wait_for(lambda: entry.abandoned)
@@ -272,9 +247,9 @@ def test_a_request_that_is_sent_again_is_the_same_turn(again_first: bool) -> Non
     assert (episode.finished().answer, len(episode.turns), run.calls) == ("once", 1, 1)
 
 
-def test_a_request_that_is_given_up_before_it_is_a_turn_is_none() -> None:
+def test_a_request_that_is_given_up_before_it_is_a_turn_is_none():
     def solve(problem: str, base_url: str, key: str) -> str:
-        with raw(base_url, key, json.dumps(chat("writer", "left")).encode()):
+        with raw_request(base_url, key, json.dumps(chat("writer", "left")).encode()):
             time.sleep(0.05)
         time.sleep(0.05)
         return Client(base_url, key).ask("writer", problem)
@@ -284,22 +259,19 @@ def test_a_request_that_is_given_up_before_it_is_a_turn_is_none() -> None:
     assert (facts["ended"], len(episode.turns)) == ("answer", 1)
 
 
-def test_a_deferred_request_whose_client_left_is_no_turn() -> None:
+def test_a_deferred_request_whose_client_left_is_no_turn():
     are_open, has_left = threading.Event(), threading.Event()
 
     def solve(problem: str, base_url: str, key: str) -> str:
         first = Client(base_url, key)
         first.send(chat("writer", "a"))
-        with raw(base_url, key, json.dumps(chat("writer", "b")).encode()):
+        with raw_request(base_url, key, json.dumps(chat("writer", "b")).encode()):
             are_open.wait(20)
         has_left.wait(20)
         reply = first.reply()
         return Client(base_url, key).ask("writer", problem) + reply
 
-    workflow = OpenAIProgram(solve, roles="writer", at_once=2, settle=0.1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
-    (run,) = [run for run in door().runs.values() if run.program == workflow.program]
+    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=2, settle=0.1))
     entries = list(run.requests)
     assert sorted(entry.request.messages[0][1] for entry in entries) == ["a", "b"]
     are_open.set()
@@ -309,11 +281,11 @@ def test_a_deferred_request_whose_client_left_is_no_turn() -> None:
         episode.reply("writer_0", "1")
         advance(episode)
     asked = [turn.messages[0]["content"] for turn in episode.turns]
-    assert asked == ["a", workflow.task.prompt(episode.problem)]
+    assert asked == ["a", episode.workflow.task.prompt(episode.problem)]
     assert (episode.finished().answer, run.calls) == ("11", 2)
 
 
-def test_open_requests_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_requests_are_bounded_together(monkeypatch):
     monkeypatch.setattr(door_run, "MOST_OPEN_CHARACTERS", 30)
     errors: list[str] = []
 
@@ -333,10 +305,10 @@ def test_open_requests_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> 
     assert (episode.finished().facts["refused"], len(episode.turns)) == (1, 1)
 
 
-def test_a_stream_that_is_not_read_to_its_end() -> None:
+def test_a_stream_that_is_not_read_to_its_end():
     def solve(problem: str, base_url: str, key: str) -> str:
         body = json.dumps(chat("writer", problem, stream=True)).encode()
-        with raw(base_url, key, body) as connection:
+        with raw_request(base_url, key, body) as connection:
             assert connection.recv(15) == b"HTTP/1.1 200 OK"
         return "7"
 
@@ -344,7 +316,7 @@ def test_a_stream_that_is_not_read_to_its_end() -> None:
     assert facts["ended"] == "answer"
 
 
-def test_a_thread_that_a_program_leaves_behind_is_refused() -> None:
+def test_a_thread_that_a_program_leaves_behind_is_refused():
     errors: list[str] = []
 
     def late(base_url: str, key: str) -> None:
@@ -382,7 +354,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_fails(name: str) -> None:
+def test_a_command_that_fails(name):
     source, ended, reason = COMMANDS[name]
     limits = {"seconds": 1} if name == "hang" else {}
     episode, facts = played((sys.executable, "-S", "-c", source), **limits)
@@ -390,7 +362,7 @@ def test_a_command_that_fails(name: str) -> None:
     assert episode.finished().answer == {"child": "7", "bytes": "\ufffd7"}.get(name)
 
 
-def test_a_command_that_is_gone_when_it_is_started(tmp_path: Path) -> None:
+def test_a_command_that_is_gone_when_it_is_started(tmp_path):
     file = tmp_path / "agent"
     file.write_text("#!/bin/sh\n", encoding="utf-8")
     file.chmod(0o755)
@@ -400,7 +372,7 @@ def test_a_command_that_is_gone_when_it_is_started(tmp_path: Path) -> None:
     assert episode.finished().facts["reason"].startswith(f"{file} cannot be started: No such file")
 
 
-def test_nothing_of_the_command_is_a_shell_and_its_environment_names_the_door() -> None:
+def test_nothing_of_the_command_is_a_shell_and_its_environment_names_the_door():
     source = "import os, sys; print(sys.argv[1], os.environ['OPENAI_BASE_URL'], sys.stdin.read())"
     words = (sys.executable, "-S", "-c", source, "$(id); `id` > x")
     episode, _ = played(words)
@@ -410,7 +382,7 @@ def test_nothing_of_the_command_is_a_shell_and_its_environment_names_the_door() 
     assert question.strip() == REVIEWED.task.prompt(episode.problem).strip()
 
 
-def test_the_first_failure_of_a_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_failure_of_a_kind_is_logged(caplog):
     workflow = OpenAIProgram(misname, roles="reader", at_once=1)
     with caplog.at_level(logging.WARNING, "flowzoo"):
         play_together(workflow, workflow)
@@ -418,7 +390,7 @@ def test_the_first_failure_of_a_kind_is_logged(caplog: pytest.LogCaptureFixture)
     assert "ended by crash: RuntimeError: model_not_found" in caplog.messages[0]
 
 
-def test_an_advance_that_is_cancelled_ends_its_program() -> None:
+def test_an_advance_that_is_cancelled_ends_its_program():
     workflow = OpenAIProgram((sys.executable, "-c", "import time; time.sleep(60)"), roles="writer")
     episode = Episode(workflow, workflow.task.problem(0), "e")
     (future,) = submit([effect for _, effect in episode.pending_effects])  # type: ignore[misc]
@@ -432,14 +404,14 @@ def test_an_advance_that_is_cancelled_ends_its_program() -> None:
     assert advance_all([]) == []
 
 
-def test_the_door_needs_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_door_needs_its_libraries(monkeypatch):
     monkeypatch.setattr(server, "_DOORS", [])
     monkeypatch.setitem(sys.modules, "flowzoo.envs.door.app", None)
     with pytest.raises(MissingExtraError, match="programs"):
         door()
 
 
-def test_a_forked_process_has_a_door_of_its_own() -> None:
+def test_a_forked_process_has_a_door_of_its_own():
     here, (read, write) = door(), os.pipe()
     child = os.fork()
     if not child:

@@ -1,20 +1,15 @@
 """Clients that do not wait for their reply, or read half of it: the turn is kept for them."""
 
-from __future__ import annotations
-
 import json
-import socket
 import threading
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from agent_programs import chat, play_together
+from agent_programs import chat, play_together, raw_request, start, start_run
+from processes import wait_for
 
-from flowzoo.envs import Episode
 from flowzoo.envs.door import app
-from flowzoo.envs.door.server import door
 from flowzoo.envs.external.program import OpenAIProgram
 from flowzoo.envs.testing import advance, check_forks
 
@@ -54,10 +49,8 @@ def leave_after(count: int) -> Callable[[str, str, str], None]:
 
 def leave_after_bytes(base_url: str, key: str, text: str) -> None:
     """Read the first bytes of a stream, on a connection of one's own, and go away."""
-    body, address = json.dumps(chat("writer", text, stream=True)), urlsplit(base_url)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
-    with socket.create_connection((str(address.hostname), address.port or 0)) as connection:
-        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    body = json.dumps(chat("writer", text, stream=True)).encode()
+    with raw_request(base_url, key, body) as connection:
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
 
 
@@ -77,9 +70,7 @@ def asks_again(half: Callable[[str, str, str], None], times: int) -> OpenAIProgr
 
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("half", HALVES)
-def test_a_stream_that_was_left_half_read_is_the_same_turn(
-    half: str, times: int, patient: None
-) -> None:
+def test_a_stream_that_was_left_half_read_is_the_same_turn(half, times, patient):
     (episode,) = play_together(asks_again(HALVES[half], times), reply="once")
     facts = episode.finished().facts
     assert (episode.finished().answer, len(episode.turns)) == ("once", 1)
@@ -87,7 +78,7 @@ def test_a_stream_that_was_left_half_read_is_the_same_turn(
 
 
 @pytest.mark.parametrize("half", ["role", "bytes"])
-def test_a_long_stream_that_was_left_half_read_is_the_same_turn(half: str) -> None:
+def test_a_long_stream_that_was_left_half_read_is_the_same_turn(half):
     (episode,) = play_together(asks_again(HALVES[half], 1), reply=LONG)
     assert episode.finished().answer == LONG
     assert (len(episode.turns), episode.finished().facts["unread"]) == (1, 0)
@@ -99,11 +90,10 @@ def left_once(problem: str, base_url: str, key: str) -> str:
     return whole(base_url, key, problem)
 
 
-def test_a_copy_of_an_episode_goes_on_where_streams_were_left(patient: None) -> None:
+def test_a_copy_of_an_episode_goes_on_where_streams_were_left(patient):
     workflow = OpenAIProgram(left_once, roles="writer", at_once=1)
     check_forks(workflow)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
+    episode = start(workflow)
     twin = episode.fork()  # has no run: the program is run again
     for copy in (twin, episode):
         copy.reply("writer_0", "7")
@@ -112,7 +102,7 @@ def test_a_copy_of_an_episode_goes_on_where_streams_were_left(patient: None) -> 
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_a_stream_that_nobody_reads_on_is_a_turn_with_its_reply(half: str, patient: None) -> None:
+def test_a_stream_that_nobody_reads_on_is_a_turn_with_its_reply(half, patient):
     def solve(problem: str, base_url: str, key: str) -> str:
         HALVES[half](base_url, key, problem)
         return "7"
@@ -123,47 +113,23 @@ def test_a_stream_that_nobody_reads_on_is_a_turn_with_its_reply(half: str, patie
     assert [turn.said for turn in episode.turns] == ["lost"]
 
 
-def test_a_stream_that_was_read_to_its_finish_reason_is_not_asked_again() -> None:
+def test_a_stream_that_was_read_to_its_finish_reason_is_not_asked_again():
     def solve(problem: str, base_url: str, key: str) -> str:
         leave_after(3)(base_url, key, problem)
         with ask(base_url, key, problem, stream=True) as stream:
             text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         return text + whole(base_url, key, problem)
 
-    workflow = OpenAIProgram(solve, roles="writer", at_once=1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
+    episode = start(OpenAIProgram(solve, roles="writer", at_once=1))
     for reply in ("1", "2", "3"):
-        advance(episode)
         episode.reply("writer_0", reply)
-    advance(episode)
+        advance(episode)
     assert (episode.finished().answer, episode.finished().facts["unread"]) == ("23", 0)
-
-
-def waiting(solve: Any) -> tuple[Episode, Any, Any]:
-    """An episode of a program that has asked, its run and its request."""
-    workflow = OpenAIProgram(solve, roles="writer", at_once=1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
-    (run,) = [run for run in door().runs.values() if run.program == workflow.program]
-    (entry,) = run.requests
-    return episode, run, entry
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    pause = threading.Event()
-    for _ in range(6000):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it did not come")
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(
-    retries: int, stream: bool
-) -> None:
+def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(retries, stream):
     may_ask = threading.Event()
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -176,7 +142,8 @@ def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(
             may_ask.wait(60)
             return whole(base_url, key, problem)
 
-    episode, run, entry = waiting(solve)
+    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
+    (entry,) = run.requests
     wait_for(lambda: entry.abandoned)
     may_ask.set()
     wait_for(lambda: not entry.abandoned)
@@ -186,13 +153,14 @@ def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(
     assert episode.finished().facts["unread"] == 0
 
 
-def test_a_client_that_gives_up_for_good_leaves_a_turn_with_its_reply() -> None:
+def test_a_client_that_gives_up_for_good_leaves_a_turn_with_its_reply():
     def solve(problem: str, base_url: str, key: str) -> str:
         with pytest.raises(openai.APITimeoutError):
             ask(base_url, key, problem, timeout=0.2)
         return whole(base_url, key, "something else")
 
-    episode, run, entry = waiting(solve)
+    episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))
+    (entry,) = run.requests
     wait_for(lambda: entry.abandoned)
     episode.reply("writer_0", "lost")
     advance(episode)

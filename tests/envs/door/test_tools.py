@@ -1,15 +1,13 @@
 """Tools of agent programs: what a request may offer, the turn it is, and the reply it gets."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import pytest
-from agent_programs import Client, chat, play_together
+from agent_programs import Client, chat, play_together, start
+from policies import Replies
 
 from flowzoo.agents import PolicyMap
-from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Episode, make_env
 from flowzoo.envs.external.program import OpenAIProgram
@@ -52,12 +50,6 @@ def using(problem: str, base_url: str, key: str) -> str:
 USING = OpenAIProgram(using, roles="writer,reader", at_once=1)
 
 
-def start(workflow: OpenAIProgram) -> Episode:
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
-    return episode
-
-
 def replied(solve: Any, *replies: str, **settings: Any) -> Episode:
     """An episode with these replies."""
     episode = start(OpenAIProgram(solve, roles="writer,reader", at_once=1, **settings))
@@ -68,7 +60,7 @@ def replied(solve: Any, *replies: str, **settings: Any) -> Episode:
     return episode
 
 
-def test_a_call_goes_to_the_program_and_its_result_to_an_agent() -> None:
+def test_a_call_goes_to_the_program_and_its_result_to_an_agent():
     episode = replied(using, f"<think>{CALL}</think>I add.{CALL}", "four")
     content, call, last = json.loads(episode.finished().answer or "")
     assert (content, last) == ("I add.", "four")
@@ -85,7 +77,7 @@ def test_a_call_goes_to_the_program_and_its_result_to_an_agent() -> None:
 
 
 @pytest.mark.parametrize("broken", [CALL[:-12], f"{CALL} So 3.", CALL.replace("add", "sub")])
-def test_a_call_that_cannot_be_read_is_text_and_a_fault(broken: str) -> None:
+def test_a_call_that_cannot_be_read_is_text_and_a_fault(broken):
     episode = replied(using, broken)
     assert episode.finished().answer == broken.strip()
     (turn,) = episode.turns
@@ -94,7 +86,7 @@ def test_a_call_that_cannot_be_read_is_text_and_a_fault(broken: str) -> None:
     assert turn.reply.strict is None
 
 
-def test_arguments_are_checked_where_the_program_asks_for_it() -> None:
+def test_arguments_are_checked_where_the_program_asks_for_it():
     def solve(problem: str, base_url: str, key: str) -> str:
         client = Client(base_url, key)
         strict = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -122,9 +114,7 @@ def test_arguments_are_checked_where_the_program_asks_for_it() -> None:
         ({"stop": ["1"]}, CALL, "tool_calls", 0),
     ],
 )
-def test_choices_of_a_request(
-    fields: dict[str, Any], reply: str, finish: str, uncalled: int
-) -> None:
+def test_choices_of_a_request(fields, reply, finish, uncalled):
     def solve(problem: str, base_url: str, key: str) -> str:
         client = Client(base_url, key)
         client.send(chat("writer", problem, tools=[tool(), tool("look")], **fields))
@@ -200,7 +190,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_honored_is_refused_by_name(name: str) -> None:
+def test_what_cannot_be_honored_is_refused_by_name(name):
     fields, code, param = REFUSED[name]
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -214,7 +204,7 @@ def test_what_cannot_be_honored_is_refused_by_name(name: str) -> None:
     assert (outcome.facts["refused"], outcome.facts["refusal"]) == (1, code)
 
 
-def test_the_official_client_reads_calls_and_streams_of_them() -> None:
+def test_the_official_client_reads_calls_and_streams_of_them():
     openai = pytest.importorskip("openai")
 
     def solve(problem: str, base_url: str, key: str) -> str:
@@ -241,23 +231,9 @@ def test_the_official_client_reads_calls_and_streams_of_them() -> None:
     assert calls == {str(n): [f"00000100{n}", "look", "{}"] for n in range(2)}
 
 
-class Calling:
-    """A policy that calls each tool it is offered."""
-
-    name = "calling"
-    batching: Batching = "static"
-
-    async def generate(self, requests: Any) -> list[Completion]:
-        return [self.reply(request) for request in requests]
-
-    def reply(self, request: Request) -> Completion:
-        return Completion(CALL if request.tools else "\\boxed{3}")
-
-    async def close(self) -> None: ...
-
-
-def test_rollouts_show_tools_to_policies_and_record_them() -> None:
-    policy_map = PolicyMap.shared(Calling(), USING.role_counts())
+def test_rollouts_show_tools_to_policies_and_record_them():
+    policy = Replies(lambda request: CALL if request.tools else "\\boxed{3}")
+    policy_map = PolicyMap.shared(policy, USING.role_counts())
     (record,) = Rollout(USING, policy_map).run([EpisodeJob(USING.task.problem(0))])
     assert [(call.agent, bool(call.tools), call.strict) for call in record.calls] == [
         ("writer_0", True, True),
@@ -266,7 +242,7 @@ def test_rollouts_show_tools_to_policies_and_record_them() -> None:
     assert record.to_json()["calls"][0]["tools"] == (tool(),)
 
 
-def test_it_is_an_environment_with_tools_in_its_observations() -> None:
+def test_it_is_an_environment_with_tools_in_its_observations():
     env = make_env(USING)
     env.reset(seed=0)
     assert env.observation_space("writer_0").contains(env.observe("writer_0"))
@@ -277,7 +253,7 @@ def test_it_is_an_environment_with_tools_in_its_observations() -> None:
     assert env.observation_space("reader_0").contains(env.observe("reader_0"))
 
 
-def test_a_fork_asks_the_same_after_calls() -> None:
+def test_a_fork_asks_the_same_after_calls():
     check_forks(USING)
     episode = start(USING)
     twin = episode.fork()
@@ -292,5 +268,5 @@ def test_a_fork_asks_the_same_after_calls() -> None:
 
 
 @pytest.mark.full
-def test_all_checks_of_a_workflow() -> None:
+def test_all_checks_of_a_workflow():
     check_workflow(USING)

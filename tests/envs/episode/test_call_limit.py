@@ -1,7 +1,5 @@
 """Scripts that do not end are stopped, wherever they are played."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from collections.abc import Callable, Mapping
@@ -118,13 +116,13 @@ def sampled(sampler: Callable[..., Any]) -> Callable[[Workflow], None]:
     ],
     ids=["episode", "aec", "solo", "astep", "check_workflow", "rollout", "tree", "joint"],
 )  # fmt: skip
-def test_a_script_that_asks_for_ever_is_stopped(play: Callable[[Workflow], None]) -> None:
+def test_a_script_that_asks_for_ever_is_stopped(play):
     failure = AssertionError if play is check_workflow else WorkflowError
     with pytest.raises(failure, match=CALLS.format(20)):
         play(make_workflow(Endless, max_calls=20))
 
 
-def test_without_a_limit_of_its_own_a_script_may_make_a_thousand_calls() -> None:
+def test_without_a_limit_of_its_own_a_script_may_make_a_thousand_calls():
     with pytest.raises(WorkflowError, match=CALLS.format("1,000")):
         play_out(Episode(make_workflow(Endless), make_workflow(Endless).task.problem(0)))
     crowd = make_workflow(Crowd)
@@ -140,14 +138,14 @@ def test_without_a_limit_of_its_own_a_script_may_make_a_thousand_calls() -> None
     ids=["effect", "effects", "role_score", "interim"],
 )  # fmt: skip
 @pytest.mark.parametrize("limit", [None, 2])
-def test_a_script_that_asks_no_more_is_stopped(item: Callable[[Any], Any], limit: Any) -> None:
+def test_a_script_that_asks_no_more_is_stopped(item, limit):
     workflow = make_workflow(Unasked, item=item, max_calls=limit)
     message = r"line \d+.*Unasked\.play\(\) has yielded 1,000 effects or notes since its last call"
     with pytest.raises(WorkflowError, match=message):
         play_out(Episode(workflow, workflow.task.problem(0)))
 
 
-def test_as_many_calls_as_allowed_are_made_and_replayed() -> None:
+def test_as_many_calls_as_allowed_are_made_and_replayed():
     workflow = make_workflow("voting_v0", max_calls=4)
     episode = play_out(Episode(workflow, workflow.task.problem(0)))
     assert len(episode.turns) == 4
@@ -158,12 +156,12 @@ def test_as_many_calls_as_allowed_are_made_and_replayed() -> None:
         play_out(Episode(few, few.task.problem(0)))
 
 
-def test_the_limit_changes_nothing_of_an_episode_that_ends() -> None:
+def test_the_limit_changes_nothing_of_an_episode_that_ends():
     plain, limited = make_workflow("voting_v0"), make_workflow("voting_v0", max_calls=9)
     assert plain.spec_digest == limited.spec_digest
 
 
-def test_beside_max_cycles_only_a_limit_that_was_set_holds() -> None:
+def test_beside_max_cycles_only_a_limit_that_was_set_holds():
     def played(**options: Any) -> Episode:
         workflow = make_workflow(Endless, **options)
         return play_out(Episode(workflow, workflow.task.problem(0), max_cycles=600))
@@ -174,7 +172,7 @@ def test_beside_max_cycles_only_a_limit_that_was_set_holds() -> None:
         played(max_calls=30)
 
 
-def test_it_is_an_argument_of_environments_and_of_commands(capsys: Any) -> None:
+def test_it_is_an_argument_of_environments_and_of_commands(capsys):
     assert (
         pettingzoo.make("aec", "flowzoo/voting-v0", max_calls=7).unwrapped.workflow.max_calls == 7
     )

@@ -1,16 +1,12 @@
 """Credit rules of the user's own, given by name."""
 
-from __future__ import annotations
-
 import json
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_python
 
 from flowzoo.cli import main
 from flowzoo.envs.api.registry import make_workflow
@@ -49,7 +45,7 @@ def rewards(workflow: Any) -> list[float]:
     return [call.reward for call in record(play_experts(workflow, workflow.task.problem(0))).calls]
 
 
-def test_a_rule_given_by_name_pays_as_the_function_does() -> None:
+def test_a_rule_given_by_name_pays_as_the_function_does():
     named = make_workflow("voting_v0", credit="cred.py:rule")
     given = make_workflow("voting_v0", credit=lambda parts: 10 * parts["local"] - parts["team"])
     assert rewards(named) == rewards(given) == [9.0] * 4
@@ -58,7 +54,7 @@ def test_a_rule_given_by_name_pays_as_the_function_does() -> None:
     assert given.functions == {}
 
 
-def test_its_text_is_a_setting_of_the_workflow() -> None:
+def test_its_text_is_a_setting_of_the_workflow():
     before = make_workflow("voting_v0", credit="cred.py:rule")
     Path("cred.py").write_text(RULES.replace("10", "20"))
     after = make_workflow("voting_v0", credit="cred.py:rule")
@@ -67,7 +63,7 @@ def test_its_text_is_a_setting_of_the_workflow() -> None:
     assert before.functions != after.functions
 
 
-def test_another_process_loads_it_by_its_name() -> None:
+def test_another_process_loads_it_by_its_name():
     workflow = make_workflow("voting_v0", credit="cred.py:rule")
     assert rewards(pickle.loads(pickle.dumps(workflow))) == [9.0] * 4
     Path("workflow.pickle").write_bytes(pickle.dumps(workflow))
@@ -75,10 +71,7 @@ def test_another_process_loads_it_by_its_name() -> None:
         'import pickle; workflow = pickle.load(open("workflow.pickle", "rb"))\n'
         'print(workflow.credit({"local": 1, "team": 1}))'
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ
-    )
-    assert done.stdout == "9\n"
+    assert run_python(script) == "9\n"
 
 
 @pytest.mark.parametrize(
@@ -89,12 +82,12 @@ def test_another_process_loads_it_by_its_name() -> None:
         ("shape", r"credit cred.py:shape must return a number, got list \[1.0, 2.0\]"),
     ],
 )
-def test_a_rule_that_returns_no_number_is_named(name: str, message: str) -> None:
+def test_a_rule_that_returns_no_number_is_named(name, message):
     with pytest.raises(UsageError, match=message):
         rewards(make_workflow("voting_v0", credit=f"cred.py:{name}"))
 
 
-def test_what_raises_in_a_rule_says_whose_it_was() -> None:
+def test_what_raises_in_a_rule_says_whose_it_was():
     with pytest.raises(KeyError) as caught:
         rewards(make_workflow("voting_v0", credit="cred.py:raises"))
     assert caught.value.__notes__ == ["raised by credit cred.py:raises"]
@@ -113,12 +106,12 @@ def test_what_raises_in_a_rule_says_whose_it_was() -> None:
         ({"episode_reward": "cred.py:rule"}, "episode_reward: expected a function, got .*--reward"),
     ],
 )
-def test_what_is_no_rule_is_refused(options: dict[str, Any], message: str) -> None:
+def test_what_is_no_rule_is_refused(options, message):
     with pytest.raises(UsageError, match=message):
         make_workflow("voting_v0", **options)
 
 
-def test_an_evaluation_goes_on_with_the_same_rule_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_evaluation_goes_on_with_the_same_rule_alone(capsys):
     arguments = ["eval", "voting", "--policy", "scripted:1", "--n", "2", "--out", "out"]
     arguments += ["--options", "credit=cred.py:rule"]
     assert main(arguments) == 0

@@ -1,7 +1,5 @@
 """The sans-I/O core: rules 4, 6 and 9 of the design's core document."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle

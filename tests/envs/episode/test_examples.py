@@ -1,7 +1,5 @@
 """Worked examples: what roles are shown before their own chats."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +13,7 @@ from flowzoo.errors import UsageError
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 @pytest.mark.parametrize("texts", ["short", "full"])
-def test_every_role_is_shown_exchanges_that_can_be_read(name: str, texts: str) -> None:
+def test_every_role_is_shown_exchanges_that_can_be_read(name, texts):
     workflow = make_workflow(name, texts=texts, examples=2)
     assert set(workflow.frames) == set(workflow.role_counts())
     seen = dict[str, int]()
@@ -34,7 +32,7 @@ def test_every_role_is_shown_exchanges_that_can_be_read(name: str, texts: str) -
     assert respond(next(iter(seen)), episode.turns[0].observe())
 
 
-def test_examples_are_neither_trained_on_nor_evaluated() -> None:
+def test_examples_are_neither_trained_on_nor_evaluated():
     workflow = make_workflow("voting", examples=3)
     questions = [message["content"] for message in workflow.frames["generator"].examples[::2]]
     assert len(set(questions)) == 3
@@ -43,7 +41,7 @@ def test_examples_are_neither_trained_on_nor_evaluated() -> None:
         assert not {workflow.task.prompt(problem) for problem in problems} & set(questions)
 
 
-def test_choices_and_verdicts_vary() -> None:
+def test_choices_and_verdicts_vary():
     voting = make_workflow("voting", examples=3)
     output = [
         m["content"] for m in voting.frames["aggregator"].examples if m["role"] == "assistant"
@@ -59,9 +57,7 @@ def test_choices_and_verdicts_vary() -> None:
     ("name", "task", "critique"),
     [("eval_opt", "math", "Incorrect"), ("coder_tester", "code", "Mismatches")],
 )
-def test_only_a_role_that_is_asked_again_is_shown_a_turn_that_mends_its_first(
-    name: str, task: str, critique: str
-) -> None:
+def test_only_a_role_that_is_asked_again_is_shown_a_turn_that_mends_its_first(name, task, critique):
     workflow = make_workflow(name, task, examples=4)
     role = "generator" if name == "eval_opt" else "coder"
     frame = workflow.frames[role]
@@ -74,7 +70,7 @@ def test_only_a_role_that_is_asked_again_is_shown_a_turn_that_mends_its_first(
     assert not any(chat[index + 1]["content"] in before["content"] for before in chat[: index + 1])
 
 
-def test_they_are_the_same_in_every_process_and_change_nothing_else() -> None:
+def test_they_are_the_same_in_every_process_and_change_nothing_else():
     plain, shown = make_workflow("eval_opt"), make_workflow("eval_opt", examples=2)
     assert shown == make_workflow("eval_opt", examples=2)
     assert with_examples(plain, 2) == shown
@@ -85,7 +81,7 @@ def test_they_are_the_same_in_every_process_and_change_nothing_else() -> None:
     assert prompts[0] == prompts[1]
 
 
-def test_files_have_worked_problems_of_their_own(tmp_path: Any) -> None:
+def test_files_have_worked_problems_of_their_own(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"question": "What is 2+2?", "answer": "#### 4"}\n' * 3)
     workflow = make_workflow("voting", data=str(file), examples=5)
@@ -108,7 +104,7 @@ class Silent(Workflow):
         return Outcome(reply.strict, 0.0)
 
 
-def test_too_few_are_an_error() -> None:
+def test_too_few_are_an_error():
     with pytest.raises(UsageError, match="only 0 different examples of generator"):
         make_workflow(Silent, "math", examples=1)
     with pytest.raises(UsageError, match="a number is for env"):

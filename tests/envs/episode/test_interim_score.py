@@ -1,7 +1,5 @@
 """Scores while an episode is under way: of roles, and of the episode if it ended now."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import dataclass
 from typing import Any, ClassVar

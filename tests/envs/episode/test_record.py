@@ -1,7 +1,5 @@
 """Records of finished episodes as plain values, and the hashes of states."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,12 +1,8 @@
 """The sans-I/O core: rules 1-3 (replays) of the design's core document."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_python
 
 from flowzoo.envs import Ask, Episode, EquivalenceClasses, Grade, Graded, Outcome, Problem
 from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
@@ -201,25 +198,16 @@ class Salted(Workflow):
 WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa"
 
 
-def in_process(folder: Path, salt: str, code: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": str(folder)}
-    script = "import pickle, sys\nfrom flowzoo.envs.episode.recording import state_hash\n" + code
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).resolve().parents[3],
-    )
-
-
 def test_salted_hashes_diverge_in_another_process_and_sorted_words_do_not(tmp_path):
     """Digests do not depend on PYTHONHASHSEED, scripts that do are caught."""
     (tmp_path / "salted_flow.py").write_text(MODULE)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).resolve().parents[3])])
     make = textwrap.dedent(
         f"""
+        import pickle
         from salted_flow import Salted
         from flowzoo.envs import Episode
+        from flowzoo.envs.episode.recording import state_hash
         from flowzoo.envs.tasks import make_task
         for credit in ("team", "local"):
             flow = Salted(make_task("math"), credit=credit)
@@ -230,16 +218,16 @@ def test_salted_hashes_diverge_in_another_process_and_sorted_words_do_not(tmp_pa
                 print(state_hash(episode))
         """
     )
-    built = in_process(tmp_path, "1", make)
-    assert built.returncode == 0, built.stderr
-    load = "print(state_hash(pickle.load(open(sys.argv[1], 'rb'))))"
-    read = [
-        in_process(tmp_path, "2", load.replace("sys.argv[1]", repr(f"{tmp_path}/{credit}")))
-        for credit in ("team", "local")
-    ]
-    assert read[0].returncode == 1
-    assert "DivergedError" in read[0].stderr
-    assert read[1].stdout == built.stdout
+    digest = run_python(make, PYTHONHASHSEED="1", PYTHONPATH=path)
+    load = """
+import pickle, sys
+from flowzoo.envs.episode.recording import state_hash
+print(state_hash(pickle.load(open(sys.argv[1], "rb"))))
+"""
+    with pytest.raises(AssertionError, match="DivergedError"):
+        run_python(load, str(tmp_path / "team"), PYTHONHASHSEED="2", PYTHONPATH=path)
+    local = str(tmp_path / "local")
+    assert run_python(load, local, PYTHONHASHSEED="2", PYTHONPATH=path) == digest
 
 
 def test_the_problems_rng_starts_afresh_at_every_replay():

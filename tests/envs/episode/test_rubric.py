@@ -6,15 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from flowzoo.envs import (
-    Ask,
-    Outcome,
-    Rubric,
-    UngradedError,
-    Workflow,
-    make_env,
-    make_workflow,
-)
+from flowzoo.envs import Ask, Outcome, Rubric, UngradedError, Workflow, make_env, make_workflow
 from flowzoo.envs.readers.judgments import judged_text, verdict_line
 from flowzoo.errors import UsageError
 

@@ -1,7 +1,5 @@
 """The effect `Run`: what scripts may ask for and get, and that replays never run it again."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -45,7 +43,7 @@ class Runs(Workflow):
         return Outcome(score=1.0)
 
 
-def test_a_script_sees_what_programs_came_to() -> None:
+def test_a_script_sees_what_programs_came_to():
     effects = [Run("print(input()[::-1])", stdin="abc"), Run("1/0"), Run("import sys; print(7)")]
     episode = Episode(Runs(TASK, run=effects), PROBLEM)
     advance(episode)
@@ -60,7 +58,7 @@ def test_a_script_sees_what_programs_came_to() -> None:
     assert "ZeroDivisionError" in raised.cases[0].detail
 
 
-def test_tests_are_all_made_and_limits_hold() -> None:
+def test_tests_are_all_made_and_limits_hold():
     tests = (CallTest((1,), 2), CallTest((2,), 0), CallTest((3,), 6))
     runs = [
         Run("def f(x):\n    return 2 * x", tests, "f"),
@@ -78,7 +76,7 @@ def test_tests_are_all_made_and_limits_hold() -> None:
     assert TASK.run_batch([]) == []
 
 
-def test_effects_of_all_kinds_are_resolved_in_order() -> None:
+def test_effects_of_all_kinds_are_resolved_in_order():
     jobs: list[Any] = [
         (PROBLEM, Run("print(1)")),
         (PROBLEM, Grade(PROBLEM.gold)),
@@ -92,9 +90,7 @@ def test_effects_of_all_kinds_are_resolved_in_order() -> None:
     assert (grade, classes) == (Graded(1.0, "AC"), (0, -1))
 
 
-def test_replays_do_not_run_again_and_notice_another_program(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_replays_do_not_run_again_and_notice_another_program(monkeypatch):
     episode = Episode(Runs(TASK, run=Run("print(5)")), PROBLEM)
     advance(episode)
 
@@ -123,6 +119,6 @@ def test_replays_do_not_run_again_and_notice_another_program(
         ([Run(""), Ask("reader_0", "")], "yield an Ask, a RoleScore, an? InterimScore, an effect"),
     ],
 )
-def test_what_is_no_run_is_refused_with_its_line(run: Any, message: str) -> None:
+def test_what_is_no_run_is_refused_with_its_line(run, message):
     with pytest.raises(WorkflowError, match=message):
         Episode(Runs(TASK, run=run), PROBLEM)

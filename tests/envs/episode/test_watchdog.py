@@ -1,7 +1,5 @@
 """A script that runs on without a yield is told of."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import sys
@@ -38,7 +36,7 @@ class Busy(Workflow):
         return Outcome(score=1.0)
 
 
-def test_a_script_without_a_yield_is_told_of_with_its_line() -> None:
+def test_a_script_without_a_yield_is_told_of_with_its_line():
     TOLD.clear()
     workflow = make_workflow(Busy)
     episode = Episode(workflow, workflow.task.problem(0))
@@ -51,7 +49,7 @@ def test_a_script_without_a_yield_is_told_of_with_its_line() -> None:
     assert "without a yield" in line
 
 
-def test_many_short_episodes_are_not() -> None:
+def test_many_short_episodes_are_not():
     workflow, caught = make_workflow("single_v0"), list[str]()
     problem, start = workflow.task.problem(0), time.thread_time()
     with watch(caught.append, 0.4):
@@ -60,7 +58,7 @@ def test_many_short_episodes_are_not() -> None:
     assert caught == []
 
 
-def test_no_garbage_is_collected_while_python_lists_its_threads() -> None:
+def test_no_garbage_is_collected_while_python_lists_its_threads():
     # Callbacks of a collection run under Python's lock of threads: one that starts would wait.
     lines, start = inspect.getsourcelines(newest_frame)
     (line,) = [start + n for n, text in enumerate(lines) if "sys._current_frames" in text]

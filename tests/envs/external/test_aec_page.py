@@ -1,7 +1,5 @@
 """examples/tictactoe.py, which docs/aec.md names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from flowzoo.envs import Episode, EpisodeRecord
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.external.workflow import make_aec_workflow
+from tests.envs.playing import finish
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -18,13 +17,10 @@ def played(file: Path) -> EpisodeRecord:
     """An episode of the environment in `file` in which free cells are taken in their order."""
     workflow = make_aec_workflow(f"{file}:make", illegal="end")
     episode = Episode(workflow, workflow.task.problem(0), "0")
-    while not episode.done:
-        for turn in episode.waiting:
-            episode.reply(turn.agent, min(re.findall(r"\d", turn.messages[0]["content"])))
-    return record(episode)
+    return record(finish(episode, lambda turn: min(re.findall(r"\d", turn.messages[0]["content"]))))
 
 
-def test_the_example_of_the_page_plays_to_its_end() -> None:
+def test_the_example_of_the_page_plays_to_its_end():
     pytest.importorskip("pygame", reason="PettingZoo's classic games need pygame: flowzoo[dev]")
     example = played(ROOT / "examples" / "tictactoe.py")
     assert 3 <= len(example.calls) <= 5

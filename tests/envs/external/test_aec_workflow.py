@@ -1,7 +1,6 @@
 """AEC environments of others as workflows: turns, pay, scores, mistakes."""
 
-from __future__ import annotations
-
+import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from flowzoo.envs.external.workflow import AECWorkflow, EnvSource, make_aec_work
 from flowzoo.envs.tasks.task import SPLITS
 from flowzoo.errors import DivergedError, UsageError
 from flowzoo.seeding import key_rng
+from tests.envs.playing import finish
 
 
 class Trade(AECEnv[str, Any, Any]):
@@ -199,12 +199,8 @@ def workflow(function: Callable[..., Any], **options: Any) -> AECWorkflow:
 def play(workflow: AECWorkflow, replies: Sequence[str], index: int = 0) -> EpisodeRecord:
     """The record of an episode with these replies, repeated as often as it takes."""
     episode = Episode(workflow, workflow.task.problem(index), f"e{index}")
-    number = 0
-    while not episode.done:
-        (turn,) = episode.waiting
-        episode.reply(turn.agent, replies[number % len(replies)])
-        number += 1
-    return record(episode)
+    texts = itertools.cycle(replies)
+    return record(finish(episode, lambda turn: next(texts)))
 
 
 def to_go(calls: Sequence[Call]) -> list[float]:
@@ -215,7 +211,7 @@ def to_go(calls: Sequence[Call]) -> list[float]:
     return compute(calls, spec).values.tolist()
 
 
-def test_agents_are_asked_in_turn_and_paid_what_the_environment_says() -> None:
+def test_agents_are_asked_in_turn_and_paid_what_the_environment_says():
     done = play(workflow(trade), ["aa", "b", "cccc", "d", "eee"])
     assert [call.agent for call in done.calls] == ["ann", "bob", "carol", "ann", "bob"]
     assert done.calls[1].messages[0]["content"].endswith("said: aa")
@@ -233,7 +229,7 @@ def test_agents_are_asked_in_turn_and_paid_what_the_environment_says() -> None:
     assert (done.workflow, done.task) == ("aec_v0", "trade_v1")
 
 
-def test_team_credit_pays_everybody_the_score() -> None:
+def test_team_credit_pays_everybody_the_score():
     done = play(workflow(trade, credit="team"), ["aa", "b", "cccc", "d", "eee"])
     assert {call.reward for call in done.calls} == {done.score}
     assert {call.parts["team"] for call in done.calls} == {done.score}
@@ -246,19 +242,19 @@ def test_team_credit_pays_everybody_the_score() -> None:
     assert to_go(mixed.calls)[0] == pytest.approx(2 * done.score + 8.5)
 
 
-def test_what_the_environment_truncates_still_pays() -> None:
+def test_what_the_environment_truncates_still_pays():
     done = play(workflow(trade, end="truncated"), ["aa", "b", "cccc", "d", "eee"])
     assert done.facts["truncated"] is True
     assert done.returns == {"ann": 8.5, "bob": 5.0, "carol": 3.0}
 
 
-def test_an_environment_without_end_is_cut_off_and_says_so() -> None:
+def test_an_environment_without_end_is_cut_off_and_says_so():
     done = play(workflow(endless, max_steps=4), ["aa"])
     assert (done.facts["cut"], done.facts["steps"], len(done.calls)) == (True, 4, 4)
     assert done.returns == {"ann": 4.0, "bob": 5.0, "carol": 3.0}
 
 
-def test_names_and_roles_are_the_environments_own_or_those_given() -> None:
+def test_names_and_roles_are_the_environments_own_or_those_given():
     assert workflow(trade).agents == {"ann": ("ann", 0), "bob": ("bob", 0), "carol": ("carol", 0)}
     assert workflow(pick).agents == {"player_0": ("player", 0), "player_1": ("player", 1)}
     assert dict(workflow(pick, opponent="random").role_counts()) == {"player": ("player_0",)}
@@ -270,11 +266,11 @@ def test_names_and_roles_are_the_environments_own_or_those_given() -> None:
     assert done.score == 5.0 / 20  # bob's alone
 
 
-def test_a_score_in_the_infos_is_the_score() -> None:
+def test_a_score_in_the_infos_is_the_score():
     assert play(workflow(said_score), ["a"]).score == 0.25
 
 
-def test_a_return_outside_the_range_says_what_to_give() -> None:
+def test_a_return_outside_the_range_says_what_to_give():
     with pytest.raises(
         Exception, match=r"problem trade_v1/train/0/0: ann of trade_v1 got a return of 3, outside"
     ) as caught:
@@ -282,7 +278,7 @@ def test_a_return_outside_the_range_says_what_to_give() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_replies_are_counted_and_replaced_by_legal_moves() -> None:
+def test_wrong_replies_are_counted_and_replaced_by_legal_moves():
     done = play(workflow(pick), ["2", "2", "what?", "9"])
     assert [call.strict for call in done.calls] == [True, False, False, False]
     assert [call.lenient for call in done.calls] == [True, True, False, True]
@@ -297,7 +293,7 @@ def test_wrong_replies_are_counted_and_replaced_by_legal_moves() -> None:
     assert len(others) == 4  # the moves differ between problems
 
 
-def test_a_wrong_reply_may_lose_the_game() -> None:
+def test_a_wrong_reply_may_lose_the_game():
     done = play(workflow(pick, illegal="end", format_penalty=0), ["2", "2"])
     assert [call.strict for call in done.calls] == [True, False]
     assert done.returns == {"player_0": 0.0, "player_1": -1.0}
@@ -305,7 +301,7 @@ def test_a_wrong_reply_may_lose_the_game() -> None:
     assert done.score == 0.25
 
 
-def test_scripted_agents_play_by_the_problem_alone() -> None:
+def test_scripted_agents_play_by_the_problem_alone():
     built = workflow(pick, opponent="random")
     done = play(built, ["1", "2", "3", "4"])
     assert {call.agent for call in done.calls} == {"player_0"}
@@ -314,7 +310,7 @@ def test_scripted_agents_play_by_the_problem_alone() -> None:
     assert done == play(built, ["1", "2", "3", "4"])
 
 
-def test_an_episode_forks_and_pickles_by_playing_the_replies_again() -> None:
+def test_an_episode_forks_and_pickles_by_playing_the_replies_again():
     built = workflow(pick, opponent="random")
     episode = Episode(built, built.task.problem(3), "e")
     episode.reply("player_0", "what?")
@@ -325,7 +321,7 @@ def test_an_episode_forks_and_pickles_by_playing_the_replies_again() -> None:
     assert record(twins[0]) == record(twins[1]) == record(twins[2])
 
 
-def test_a_fork_of_an_environment_that_is_not_deterministic_is_refused() -> None:
+def test_a_fork_of_an_environment_that_is_not_deterministic_is_refused():
     built = workflow(drifting)
     episode = Episode(built, built.task.problem(0), "e")
     episode.reply("ann", "a")
@@ -333,7 +329,7 @@ def test_a_fork_of_an_environment_that_is_not_deterministic_is_refused() -> None
         episode.fork()
 
 
-def test_problems_are_seeds_that_no_two_splits_share() -> None:
+def test_problems_are_seeds_that_no_two_splits_share():
     task = workflow(trade).task
     results = {
         split: {task.problem(i, split).meta["reset"] for i in range(300)} for split in SPLITS[:4]
@@ -357,15 +353,13 @@ def test_problems_are_seeds_that_no_two_splits_share() -> None:
         (trade, {"max_steps": 0}, "max_steps: expected a whole number of at least 1"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_played_is_refused_in_one_line(
-    function: Callable[..., Any], options: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_played_is_refused_in_one_line(function, options, message):
     with pytest.raises(UsageError, match=message) as caught:
         workflow(function, **options)
     assert "\n" not in str(caught.value)
 
 
-def test_an_agent_that_dies_and_stays_is_an_error() -> None:
+def test_an_agent_that_dies_and_stays_is_an_error():
     with pytest.raises(Exception, match="carol of trade_v1 has died and stays in `agents`"):
         play(workflow(undying), ["a"])
 
@@ -379,7 +373,7 @@ def test_an_agent_that_dies_and_stays_is_an_error() -> None:
         (f"{__file__}:missing", "has no 'missing'; it has .*pick"),
     ],
 )
-def test_a_spec_that_names_nothing_says_so(spec: str, message: str) -> None:
+def test_a_spec_that_names_nothing_says_so(spec, message):
     with pytest.raises(UsageError, match=message) as caught:
         EnvSource(spec).make()
     assert "\n" not in str(caught.value)
@@ -395,12 +389,12 @@ def test_a_spec_that_names_nothing_says_so(spec: str, message: str) -> None:
         ({"score_range": (1, 1)}, "score_range"),
     ],
 )
-def test_hooks_for_agents_that_are_not_there_are_refused(hooks: Any, message: str) -> None:
+def test_hooks_for_agents_that_are_not_there_are_refused(hooks, message):
     with pytest.raises(UsageError, match=message):
         TextEnv(Trade(), **hooks)
 
 
-def test_observations_of_text_need_no_hook() -> None:
+def test_observations_of_text_need_no_hook():
     message = [{"role": "user", "content": "hello"}]
     for shown in (
         "hello",
@@ -413,7 +407,7 @@ def test_observations_of_text_need_no_hook() -> None:
         chat({"observation": np.zeros(3)})
 
 
-def test_legal_moves_are_those_of_the_mask_and_the_space() -> None:
+def test_legal_moves_are_those_of_the_mask_and_the_space():
     cells, mask = Discrete(4, start=1), np.array([0, 1, 0, 1], np.int8)
     assert [is_legal(cell, cells, mask) for cell in range(6)] == [
         False, False, True, False, True, False,

@@ -1,18 +1,15 @@
 """Agent programs as workflows: turns, phases, answers, replays, settings."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from agent_programs import DRAFTED, REVIEWED, Client, play_together, reviewed, threaded
+from agent_programs import DRAFTED, REVIEWED, Client, play_together, reviewed, start, threaded
 
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
@@ -46,7 +43,7 @@ def records(workflow: Workflow, samples: int = 2) -> list[EpisodeRecord]:
     return Rollout(workflow, policy_map, seed=3).run(jobs)
 
 
-def test_a_program_plays_as_the_script_that_asks_the_same() -> None:
+def test_a_program_plays_as_the_script_that_asks_the_same():
     scripted, programmed = records(Drafted(task=DRAFTED.task)), records(DRAFTED)
     seen = [
         [
@@ -72,11 +69,11 @@ def test_a_program_plays_as_the_script_that_asks_the_same() -> None:
         pytest.param(check_workflow, REVIEWED, marks=pytest.mark.full),
     ],
 )
-def test_it_is_an_ordinary_environment(check: Callable[[Any], None], workflow: Any) -> None:
+def test_it_is_an_ordinary_environment(check, workflow):
     check(workflow)
 
 
-def test_requests_of_a_role_are_turns_of_its_agents_in_the_order_of_their_texts() -> None:
+def test_requests_of_a_role_are_turns_of_its_agents_in_the_order_of_their_texts():
     workflow = OpenAIProgram(threaded, roles={"writer": 2}, at_once=2)
     (episode,) = play_together(workflow)
     assert [(t.agent, t.phase, t.messages[0]["content"][0]) for t in episode.turns] == [
@@ -122,7 +119,7 @@ async def by_client(problem: str, base_url: str, key: str) -> str:
                      first.usage.total_tokens, text, tokens.total_tokens))  # fmt: skip
 
 
-def test_the_official_client_reads_replies_streams_models_and_token_counts() -> None:
+def test_the_official_client_reads_replies_streams_models_and_token_counts():
     pytest.importorskip("openai")
     env = make_env(OpenAIProgram(by_client, roles="writer", at_once=1))
     env.reset(seed=0)
@@ -153,10 +150,9 @@ def stateful(problem: str, base_url: str, key: str) -> str:
     return client.ask("writer", "again")
 
 
-def test_a_program_that_asks_something_else_when_it_is_run_again_is_found() -> None:
+def test_a_program_that_asks_something_else_when_it_is_run_again_is_found():
     workflow = OpenAIProgram(stateful, roles="writer", at_once=1)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
+    episode = start(workflow)
     twin = episode.fork()  # has the same log, and no run
     for copy in (episode, twin):
         copy.reply("writer_0", "1")
@@ -168,14 +164,13 @@ def test_a_program_that_asks_something_else_when_it_is_run_again_is_found() -> N
     assert episode.finished().answer == "2"
 
 
-def test_what_replays_refuses_a_program_that_is_declared_as_not_repeatable() -> None:
+def test_what_replays_refuses_a_program_that_is_declared_as_not_repeatable():
     workflow = OpenAIProgram(stateful, roles="writer", at_once=1, repeatable=False)
     assert all(record.facts["ended"] == "answer" for record in records(workflow, 1))
     policy_map = PolicyMap({"writer": ScriptedPolicy(workflow, 1.0)})
     with pytest.raises(UsageError, match="not repeatable"):
         TreeRollout(workflow, policy_map)
-    episode = Episode(workflow, workflow.task.problem(0), "e")
-    advance(episode)
+    episode = start(workflow)
     twin = pickle.loads(pickle.dumps(episode))
     for copy in (episode, twin):
         copy.reply("writer_0", "1")
@@ -184,7 +179,7 @@ def test_what_replays_refuses_a_program_that_is_declared_as_not_repeatable() -> 
         advance(twin)
 
 
-def test_tree_sampling_continues_copies_of_a_program() -> None:
+def test_tree_sampling_continues_copies_of_a_program():
     policy_map = PolicyMap(dict.fromkeys(("writer", "reviewer"), ScriptedPolicy(REVIEWED, 0.5)))
     sampler = TreeRollout(REVIEWED, policy_map, TreeSettings(candidates=2, value="rollout"))
     batch = sampler.sample([EpisodeJob(REVIEWED.task.problem(n)) for n in range(3)])
@@ -192,26 +187,26 @@ def test_tree_sampling_continues_copies_of_a_program() -> None:
     assert len(batch.rows) == 12
 
 
-def test_more_episodes_than_programs_that_may_run() -> None:
-    few = replace(REVIEWED, most_open=2)
-    assert records(few) == records(REVIEWED)
-    episodes = [Episode(few, few.task.problem(n), "e") for n in range(5)]
-    for _ in range(2):
-        for episode in episodes:  # each ends the run that another waits for
-            advance(episode)
-            episode.reply(episode.waiting[0].agent, "\\boxed{7}")
-    assert [advance(episode) or episode.finished().answer for episode in episodes] == ["7"] * 5
-
-
-def test_a_run_that_waits_goes_on_where_there_is_room_for_it() -> None:
-    # Of a program that is not repeatable an ended run is an error.
-    once = replace(REVIEWED, most_open=12, repeatable=False)
-    episodes = [Episode(once, once.task.problem(n), "e") for n in range(12)]
+def answers_in_turn(workflow: OpenAIProgram, count: int) -> list[str | None]:
+    """Answers of episodes that are moved one after the other."""
+    episodes = [Episode(workflow, workflow.task.problem(n), "e") for n in range(count)]
     for _ in range(2):
         for episode in episodes:
             advance(episode)
             episode.reply(episode.waiting[0].agent, "\\boxed{7}")
-    assert [advance(episode) or episode.finished().answer for episode in episodes] == ["7"] * 12
+    return [advance(episode) or episode.finished().answer for episode in episodes]
+
+
+def test_more_episodes_than_programs_that_may_run():
+    few = replace(REVIEWED, most_open=2)
+    assert records(few) == records(REVIEWED)
+    assert answers_in_turn(few, 5) == ["7"] * 5  # each ends the run that another waits for
+
+
+def test_a_run_that_waits_goes_on_where_there_is_room_for_it():
+    # Of a program that is not repeatable an ended run is an error.
+    once = replace(REVIEWED, most_open=12, repeatable=False)
+    assert answers_in_turn(once, 12) == ["7"] * 12
 
 
 COMMAND = """
@@ -228,7 +223,7 @@ print(ask("reviewer", problem + "\\n\\n" + ask("writer", problem)))
 """
 
 
-def test_a_command_plays_as_its_function(tmp_path: Path) -> None:
+def test_a_command_plays_as_its_function(tmp_path):
     file = tmp_path / "an agent.py"
     file.write_text(COMMAND, encoding="utf-8")
     workflow = OpenAIProgram((sys.executable, str(file)), roles="writer,reviewer", at_once=1)
@@ -238,7 +233,7 @@ def test_a_command_plays_as_its_function(tmp_path: Path) -> None:
     assert command.log == function.log
 
 
-def test_a_function_is_named_with_its_roles_beside_it(tmp_path: Path) -> None:
+def test_a_function_is_named_with_its_roles_beside_it(tmp_path):
     file = tmp_path / "agent.py"
     file.write_text("ROLES = {'a': 2, 'b': 1}\nasync def solve(problem, base_url, api_key): ...\n")
     workflow = OpenAIProgram(f"{file}:solve")
@@ -268,12 +263,12 @@ def test_a_function_is_named_with_its_roles_beside_it(tmp_path: Path) -> None:
         ({"steps": 3}, "has no argument steps"),
     ],
 )
-def test_mistakes_in_settings(settings: dict[str, Any], message: str) -> None:
+def test_mistakes_in_settings(settings, message):
     with pytest.raises(UsageError, match=message):
         OpenAIProgram(**{"run": reviewed, "roles": "writer", **settings})
 
 
-def test_words_of_a_setting() -> None:
+def test_words_of_a_setting():
     assert read_roles("generator:3, judge") == (("generator", 3), ("judge", 1))
     assert read_program(f"{sys.executable} 'my agent.py'") == (sys.executable, "my agent.py")
     assert asyncio.iscoroutinefunction(read_program(f"{__name__}:by_client").function)

@@ -1,7 +1,5 @@
 """The strict readers on any text: they never raise, and long replies cost little."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 
@@ -35,7 +33,7 @@ CPU_S = 5.0
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join))
-def test_any_mixture_is_read_or_not_and_never_raises(text: str) -> None:
+def test_any_mixture_is_read_or_not_and_never_raises(text):
     assert read_choice(text, 3) in (None, 1, 2, 3)
     assert read_verdict(text) in (None, True, False)
     for reader in READERS[2:]:
@@ -46,7 +44,7 @@ def test_any_mixture_is_read_or_not_and_never_raises(text: str) -> None:
 @pytest.mark.parametrize(
     "piece", [*PIECES, "a", " ", "`", "candidate 1, ", "1. a\n", "x = 1\n", "("]
 )
-def test_long_replies_cost_little(piece: str) -> None:
+def test_long_replies_cost_little(piece):
     for start in ("", "Candidate 1 ", "STRATEGY 1: ", "print(1)\n", "[", "```python\n"):
         for size in (9_900, 50_000):
             text = start + piece * (size // len(piece))
@@ -57,14 +55,14 @@ def test_long_replies_cost_little(piece: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 12])
-def test_choices_are_within_the_number_of_candidates(count: int) -> None:
+def test_choices_are_within_the_number_of_candidates(count):
     for number in range(15):
         expected = number if 1 <= number <= count else None
         for form in ("{}", "Candidate {} is right.", "\\boxed{{{}}}", "The right candidate is {}."):
             assert read_choice(form.format(number), count) == expected
 
 
-def test_thoughts_are_not_read() -> None:
+def test_thoughts_are_not_read():
     assert read_choice("<think>Candidate 1 is right.</think>", 3) is None
     assert read_choice("<think>Candidate 1 is right.</think>Candidate 2 is right.", 3) == 2
     assert read_verdict("<think>Correct</think>Incorrect") is False

@@ -3,8 +3,6 @@
 `python -m pytest -s tests/envs/readers/test_replies.py` prints the figures.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter
@@ -55,7 +53,7 @@ LEFT_OPEN = {"aggregator": 2, "evaluator": 6, "orchestrator": 0, "tester": 0, "c
 
 
 @pytest.mark.parametrize("role", READERS)
-def test_clear_replies_are_read_and_no_others(role: str) -> None:
+def test_clear_replies_are_read_and_no_others(role):
     lines = (REPLIES / f"{role}.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     counts, wrong, left = Counter[str](), [], 0

@@ -77,7 +77,7 @@ def check(text: str, gold: str) -> bool:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_golds_are_right(level: int) -> None:
+def test_golds_are_right(level):
     task = MathTask(level=level)
     problems = [task.problem(i, "train") for i in range(400)]
     assert [p.text for p in problems if not check(p.text, p.gold)] == []
@@ -85,7 +85,7 @@ def test_golds_are_right(level: int) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_solutions_grade_as_they_should(level: int) -> None:
+def test_solutions_grade_as_they_should(level):
     task = MathTask(level=level)
     problems = [task.problem(i, "validation") for i in range(300)]
     for right in (True, False):
@@ -96,7 +96,7 @@ def test_solutions_grade_as_they_should(level: int) -> None:
         assert grades == {(float(right), "equal" if right else "different")}
 
 
-def test_steps_of_right_solutions_are_true() -> None:
+def test_steps_of_right_solutions_are_true():
     for level in (1, 2):
         for idx in range(300):
             problem = MathTask(level=level).problem(idx)
@@ -107,7 +107,7 @@ def test_steps_of_right_solutions_are_true() -> None:
                 assert compute(left) == int(right), step
 
 
-def test_a_mistake_keeps_the_statement_and_carries_its_error_on() -> None:
+def test_a_mistake_keeps_the_statement_and_carries_its_error_on():
     right = generate(1, random.Random(5))
     wrong = generate(1, random.Random(5), StepMistake(step=0, delta=1))
     assert wrong.text == right.text
@@ -118,7 +118,7 @@ def test_a_mistake_keeps_the_statement_and_carries_its_error_on() -> None:
     assert ok == [False] + [True] * (len(steps) - 1)
 
 
-def test_level_1_is_large_and_small_numbered() -> None:
+def test_level_1_is_large_and_small_numbered():
     task = MathTask(level=1)
     texts = {task.problem(i, "all").text for i in range(30_000)}
     assert len(texts) >= 12_000  # of about 15,000
@@ -128,13 +128,13 @@ def test_level_1_is_large_and_small_numbered() -> None:
     assert max(len(p.text) for p in held_out) <= 24
 
 
-def test_levels_of_a_range_take_turns() -> None:
+def test_levels_of_a_range_take_turns():
     task = MathTask(level="2-4")
     assert [task.problem(i).meta["level"] for i in range(4)] == [2, 3, 4, 2]
     assert task.problem(1).text == MathTask(level=3).problem(1).text
 
 
-def test_splits_are_disjoint_over_seeds_and_levels() -> None:
+def test_splits_are_disjoint_over_seeds_and_levels():
     texts: dict[str, set[str]] = {split: set() for split in SPLITS if split != "all"}
     for split, seen in texts.items():
         for seed in range(3):
@@ -145,7 +145,7 @@ def test_splits_are_disjoint_over_seeds_and_levels() -> None:
     assert sum(map(len, texts.values())) == len(set().union(*texts.values()))
 
 
-def test_items_depend_on_every_part_of_their_key() -> None:
+def test_items_depend_on_every_part_of_their_key():
     base = MathTask(level=3).problem(4, "train")
     assert base == MathTask(level=3).problem(4, "train")
     others = (

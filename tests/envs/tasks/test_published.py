@@ -4,8 +4,6 @@ The hub itself is never asked: a program that is told to stay offline reads a ca
 wrote, under the names that it gives to what it downloaded.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -61,7 +59,7 @@ def asked(data: str) -> list[tuple[int, str]]:
     return [(number, row["question"]) for number, row in published_rows(data)]
 
 
-def test_a_folder_in_the_layout_of_the_hub(folder: Path) -> None:
+def test_a_folder_in_the_layout_of_the_hub(folder):
     train = [(1, "1+1?"), (2, "1+2?"), (3, "1+3?"), (4, "1+4?")]
     assert asked(f"{folder}:main@train") == train
     assert asked(f"{folder}:main@train[1:3]") == train[1:3]
@@ -79,7 +77,7 @@ def test_a_folder_in_the_layout_of_the_hub(folder: Path) -> None:
         asked(str(folder / "empty"))
 
 
-def test_a_task_reads_it_and_sees_what_has_changed(folder: Path) -> None:
+def test_a_task_reads_it_and_sees_what_has_changed(folder):
     data = f"{folder}:main@train"
     task = make_task("math", data=data)
     assert [task.problem(index, "all").text for index in range(4)] == [
@@ -98,7 +96,7 @@ def test_a_task_reads_it_and_sees_what_has_changed(folder: Path) -> None:
         make_task("math", data=data)
 
 
-def test_a_line_names_place_configuration_split_rows_and_revision(folder: Path) -> None:
+def test_a_line_names_place_configuration_split_rows_and_revision(folder):
     assert read_published("org/name") == Published("org/name")
     line = f"org/name:en@train[10:20]#{COMMIT}"
     assert read_published(line) == Published("org/name", "en", "train", 10, 20, COMMIT)
@@ -138,7 +136,7 @@ for data in json.loads(sys.argv[3]):
 """Puts a data set where `datasets` keeps what it downloaded as `org/sums`, and reads it."""
 
 
-def test_offline_the_cache_is_read_and_a_pinned_commit_is_never_another(folder: Path) -> None:
+def test_offline_the_cache_is_read_and_a_pinned_commit_is_never_another(folder):
     other = COMMIT[::-1]
     revisions = [f"org/sums#{revision}" for revision in (COMMIT, other, "v1.0")]
     lines = [revisions[0], "org/sums@train[1:2]", *revisions[1:], "org/new"]

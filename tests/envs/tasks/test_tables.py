@@ -1,7 +1,5 @@
 """Problems from CSV and TSV files, and from questions with plain answers."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json
@@ -27,7 +25,7 @@ def rows_of(path: Path, **options: Any) -> list[tuple[str, str, int]]:
     return [(item.text, item.gold, item.meta["row"]) for item in problems]
 
 
-def test_a_question_with_a_plain_answer_is_a_problem(tmp_path: Path) -> None:
+def test_a_question_with_a_plain_answer_is_a_problem(tmp_path):
     path = tmp_path / "plain.jsonl"
     rows = [{"question": "1+1?", "answer": "2"}, {"question": "Half of 1?", "answer": 0.5}]
     rows += [{"question": "2+2?", "solution": r"It is \boxed{4}."}]
@@ -40,7 +38,7 @@ def test_a_question_with_a_plain_answer_is_a_problem(tmp_path: Path) -> None:
         assert task.grade_batch([problem], [task.answer(reply)])[0].score == right
 
 
-def test_the_content_of_the_answer_decides_between_two_layouts(tmp_path: Path) -> None:
+def test_the_content_of_the_answer_decides_between_two_layouts(tmp_path):
     path = tmp_path / "gsm8k.csv"
     path.write_text('question,answer\n2+3?,"It is <<2+3=5>>5.\n#### 5"\n')
     assert rows_of(path) == [("2+3?", "5", 2)]
@@ -52,7 +50,7 @@ def test_the_content_of_the_answer_decides_between_two_layouts(tmp_path: Path) -
 @pytest.mark.parametrize("name", ["a.csv", "a.CSV", "a.csv.gz", "a.tsv"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_tables_are_read(tmp_path: Path, name: str, mark: str, end: str) -> None:
+def test_tables_are_read(tmp_path, name, mark, end):
     text = TEXT.replace("question,answer", "question\tanswer").replace(",2", "\t2")
     text = text.replace(",7", "\t7") if "tsv" in name else TEXT
     content = (mark + text.replace("\n", end)).encode()
@@ -62,7 +60,7 @@ def test_tables_are_read(tmp_path: Path, name: str, mark: str, end: str) -> None
     assert rows_of(path) == [(first, "2", 2), ("3+4?", "7", 5)]
 
 
-def test_columns_of_a_table_are_mapped_from_the_command_line(tmp_path: Path) -> None:
+def test_columns_of_a_table_are_mapped_from_the_command_line(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("ask,result,note\n1+1?,2,\n")
     arguments = ("columns=text:ask,answer:result",)
@@ -79,14 +77,14 @@ def test_columns_of_a_table_are_mapped_from_the_command_line(tmp_path: Path) -> 
         (b"question,answer\n1,2\n\xff,2\n", "line 3: no UTF-8"),
     ],
 )
-def test_a_bad_table_names_line_and_column(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_bad_table_names_line_and_column(tmp_path, content, message):
     path = tmp_path / "bad.csv"
     path.write_bytes(content)
     with pytest.raises(DataError, match=rf"bad\.csv.*{message}"):
         MathTask(data=str(path))
 
 
-def test_a_cell_may_be_long_and_the_limit_of_others_stays(tmp_path: Path) -> None:
+def test_a_cell_may_be_long_and_the_limit_of_others_stays(tmp_path):
     path, before = tmp_path / "long.csv", csv.field_size_limit()
     path.write_text(f"question,answer\n{'word ' * 100_000},2\n")
     assert len(rows_of(path)[0][0]) == 499_999
@@ -101,7 +99,7 @@ def write_table(path: Path, *rows: dict[str, str]) -> str:
     return str(path)
 
 
-def test_every_task_with_files_takes_tables(tmp_path: Path) -> None:
+def test_every_task_with_files_takes_tables(tmp_path):
     code = make_task("code", data=write_table(tmp_path / "code.csv", {
         "text": "Write a function that doubles.", "code": "def double(x):\n    return 2 * x\n",
         "test_list": json.dumps(["assert double(2) == 4", "assert double(0) == 0"]),

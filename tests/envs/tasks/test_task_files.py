@@ -3,7 +3,6 @@
 import json
 import pickle
 import random
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ GSM = {"question": "2+3?", "answer": "It is <<2+3=5>>5.\n#### 5"}
 
 
 @pytest.mark.parametrize(("name", "size"), [("gsm8k/test", 1_319), ("math500/test", 500)])
-def test_real_files_load_and_grade(name: str, size: int) -> None:
+def test_real_files_load_and_grade(name, size):
     task = make_task("math", data=str(shared_file(f"{name}.jsonl")))
     assert task.size("all") == size
     problems = [task.problem(i, "all") for i in range(size)]
@@ -33,7 +32,7 @@ def test_real_files_load_and_grade(name: str, size: int) -> None:
     assert len(set().union(*map(set, texts))) == len({p.text for p in problems})
 
 
-def test_gsm8k_layout(tmp_path: Path) -> None:
+def test_gsm8k_layout(tmp_path):
     path = write(tmp_path / "a.jsonl", GSM, {"question": "Cost?", "answer": "x\n#### 1,234"})
     task = MathTask(data=path)
     problem = task.problem(0, "all")
@@ -48,7 +47,7 @@ def test_gsm8k_layout(tmp_path: Path) -> None:
     assert "2+3?" in own_texts
 
 
-def test_math_layout_takes_the_last_box_where_there_is_no_answer(tmp_path: Path) -> None:
+def test_math_layout_takes_the_last_box_where_there_is_no_answer(tmp_path):
     rows = (
         {"problem": "A", "solution": "\\boxed{1}, no: \\boxed{\\frac{1}{2}}"},
         {"problem": "B", "solution": "so \\boxed{7}", "answer": "7.0"},
@@ -60,7 +59,7 @@ def test_math_layout_takes_the_last_box_where_there_is_no_answer(tmp_path: Path)
     assert wrong.count("\\boxed") == 1
 
 
-def test_dapo_layout(tmp_path: Path) -> None:
+def test_dapo_layout(tmp_path):
     wrapped = (
         "Solve the following math problem step by step. The last line of your response should be "
         "of the form Answer: $Answer (without quotes).\n\nWhat is 6*7?\n\n"
@@ -78,7 +77,7 @@ def test_dapo_layout(tmp_path: Path) -> None:
     assert [(p.text, p.gold) for p in problems] == [("What is 6*7?", "42"), ("What is 6*8?", "48")]
 
 
-def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
+def test_columns_are_mapped_by_name(tmp_path):
     path = write(tmp_path / "c.jsonl", {"query": "1+1?", "meta": {"final": "2"}})
     columns = {"text": "query", "answer": "meta.final"}
     task = MathTask(data=path, columns=columns)
@@ -95,31 +94,31 @@ def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
         ([{"problem": "x", "answer": "9" * 3_000}], "line 1: answer"),
     ],
 )
-def test_broken_files_name_the_line(tmp_path: Path, rows: list, message: str) -> None:
+def test_broken_files_name_the_line(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
         MathTask(data=write(tmp_path / "b.jsonl", *rows))
 
 
-def test_bytes_that_are_no_text_name_the_line(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_name_the_line(tmp_path):
     path = tmp_path / "b.jsonl"
     path.write_bytes(json.dumps(GSM).encode() + b'\n{"question": "\xff"}\n')
     with pytest.raises(DataError, match="line 2"):
         MathTask(data=str(path))
 
 
-def test_a_line_separator_inside_a_string_ends_no_line(tmp_path: Path) -> None:
+def test_a_line_separator_inside_a_string_ends_no_line(tmp_path):
     row = json.dumps({"problem": "a\u2028b", "answer": "1"}, ensure_ascii=False)
     task = MathTask(data=write(tmp_path / "u.jsonl", row))
     assert task.problem(0, "all").text == "a\u2028b"
 
 
 @pytest.mark.parametrize("data", ["no.jsonl", "dir/no.jsonl", "../a/b", "a b", "org/x/y", ""])
-def test_what_is_no_file_and_no_id_is_an_error(data: str) -> None:
+def test_what_is_no_file_and_no_id_is_an_error(data):
     with pytest.raises(UsageError, match=r"'org/name'|directory"):
         MathTask(data=data)
 
 
-def test_wrong_options(tmp_path: Path) -> None:
+def test_wrong_options(tmp_path):
     path = write(tmp_path / "a.jsonl", GSM)
     with pytest.raises(UsageError, match="gsm8k"):
         MathTask(data=path, layout="gsm8")  # type: ignore[arg-type]
@@ -134,7 +133,7 @@ def test_wrong_options(tmp_path: Path) -> None:
         task.size("valid")
 
 
-def test_pickle_is_small_and_notices_a_changed_file(tmp_path: Path) -> None:
+def test_pickle_is_small_and_notices_a_changed_file(tmp_path):
     rows = [{"problem": f"{i}+1?", "answer": str(i + 1)} for i in range(500)]
     path = write(tmp_path / "p.jsonl", *rows)
     task = MathTask(data=path)
@@ -150,7 +149,7 @@ def test_pickle_is_small_and_notices_a_changed_file(tmp_path: Path) -> None:
     assert MathTask(data=path).size("all") == 499
 
 
-def test_parquet_and_dataset_rows_need_the_extra_or_load(tmp_path: Path) -> None:
+def test_parquet_and_dataset_rows_need_the_extra_or_load(tmp_path):
     path = tmp_path / "a.parquet"
     try:
         import pyarrow as arrow
@@ -173,7 +172,7 @@ def test_parquet_and_dataset_rows_need_the_extra_or_load(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "gold", ["5", "0", "1,234", "\\text{Evelyn}", "x", "17", "(3, \\frac{\\pi}{2})", "90^\\circ"]
 )
-def test_wrong_answers_are_wrong(gold: str) -> None:
+def test_wrong_answers_are_wrong(gold):
     task = MathTask()
     answers = [wrong_answer(gold, random.Random(seed)) for seed in range(50)]
     assert task.classes(task.problem(0), [gold, *answers]).count(0) == 1

@@ -1,7 +1,5 @@
 """The four workflows on task `code`: experts, wording, public tests as a tool, votes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.code.task import CodeTask, fence
 from flowzoo.envs.testing import advance
 from flowzoo.errors import UsageError
-from tests.envs.playing import play_experts
+from tests.envs.playing import play_experts, play_lists
 
 EVERY = [
     (name, preset)
@@ -27,18 +25,12 @@ WRONG = fence("def f(x):\n    return x - 12345")
 
 
 def play(workflow: Any, replies: dict[str, list[str]]) -> EpisodeRecord:
-    """An episode on `PROBLEM` with replies in order, by agent."""
-    episode = Episode(workflow, PROBLEM, "e")
-    while not episode.done:
-        for turn in episode.waiting:
-            episode.reply(turn.agent, replies[turn.agent].pop(0))
-        advance(episode)
-    return record(episode)
+    return play_lists(workflow, PROBLEM, replies)
 
 
 @pytest.mark.parametrize(("name", "preset"), EVERY)
 @pytest.mark.parametrize("level", [1, 3])
-def test_experts_score_100_percent(name: str, preset: str, level: int) -> None:
+def test_experts_score_100_percent(name, preset, level):
     workflow = make_workflow(name, "code", preset=preset, level=level)
     for index in range(4):
         problem = workflow.task.problem(index, "validation")
@@ -53,13 +45,13 @@ def test_experts_score_100_percent(name: str, preset: str, level: int) -> None:
         )
 
 
-def test_an_unskilled_team_fails() -> None:
+def test_an_unskilled_team_fails():
     for name, _ in EVERY:
         workflow = make_workflow(name, "code")
         assert record(play_experts(workflow, PROBLEM, skill=0.0)).score == 0.0
 
 
-def test_code_takes_two_rounds_unless_told_otherwise() -> None:
+def test_code_takes_two_rounds_unless_told_otherwise():
     assert make_workflow("eval_opt_v0", "code").rounds == 2
     assert make_workflow("eval_opt_v0", "code", preset="paper").rounds == 2
     assert make_workflow("eval_opt_v0", "code", max_rounds=4).rounds == 4
@@ -67,7 +59,7 @@ def test_code_takes_two_rounds_unless_told_otherwise() -> None:
     assert make_workflow("eval_opt_v0", preset="dr_mas").rounds == 2
 
 
-def test_the_evaluator_speaks_of_programs_and_points_at_a_line() -> None:
+def test_the_evaluator_speaks_of_programs_and_points_at_a_line():
     workflow = make_workflow("eval_opt_v0", "code")
     attempt = Episode(workflow, PROBLEM)
     attempt.reply("generator_0", WRONG)
@@ -82,12 +74,9 @@ def test_the_evaluator_speaks_of_programs_and_points_at_a_line() -> None:
     assert last.endswith("Write the program again. Put the code in a ```python block.")
 
 
-def test_public_tests_as_a_tool() -> None:
+def test_public_tests_as_a_tool():
     workflow = make_workflow("eval_opt_v0", "code", tools="tests")
-    replies = {
-        "generator_0": [WRONG, RIGHT],
-        "evaluator_0": ["no \\boxed{Incorrect}"],
-    }
+    replies = {"generator_0": [WRONG, RIGHT], "evaluator_0": ["no \\boxed{Incorrect}"]}
     results = play(workflow, replies)
     first = PROBLEM.meta["public"][0]
     prompt = results.calls[1].messages[0]["content"]
@@ -102,14 +91,14 @@ def test_public_tests_as_a_tool() -> None:
     assert silent.calls[1].messages[0]["content"].startswith("There is no program to run.")
 
 
-def test_tools_need_programs() -> None:
+def test_tools_need_programs():
     with pytest.raises(UsageError, match="runs programs; the answers of task 'math' are none"):
         make_workflow("eval_opt_v0", tools="tests")
     with pytest.raises(UsageError, match="unknown tools 'test'"):
         make_workflow("eval_opt_v0", "code", tools="test")
 
 
-def test_majority_counts_programs_that_do_the_same() -> None:
+def test_majority_counts_programs_that_do_the_same():
     workflow = make_workflow("voting_v0", "code", aggregate="majority")
     again = RIGHT.replace("return", "x = x + 0\n    return")
     results = play(
@@ -122,7 +111,7 @@ def test_majority_counts_programs_that_do_the_same() -> None:
     assert (results.facts["chosen"], results.score) == (1, 0.0)
 
 
-def test_the_aggregator_sees_programs_and_boxes_a_number() -> None:
+def test_the_aggregator_sees_programs_and_boxes_a_number():
     workflow = make_workflow("voting_v0", "code")
     results = play(
         workflow,
@@ -140,14 +129,14 @@ def test_the_aggregator_sees_programs_and_boxes_a_number() -> None:
     assert [call.strict for call in results.calls] == [True, True, False, True]
 
 
-def test_programs_within_prose_are_read_in_paper_alone_and_bare_ones_in_strict_too() -> None:
+def test_programs_within_prose_are_read_in_paper_alone_and_bare_ones_in_strict_too():
     for preset, score in (("strict", 0.0), ("paper", 1.0)):
         workflow = make_workflow("single_v0", "code", preset=preset)
         assert play(workflow, {"generator_0": [f"So:\n{PROBLEM.gold}"]}).score == score
         assert play(workflow, {"generator_0": [PROBLEM.gold]}).score == 1.0
 
 
-def test_workers_and_synthesizer_write_programs() -> None:
+def test_workers_and_synthesizer_write_programs():
     workflow = make_workflow("orch_workers_v0", "code", split_by="subtasks")
     results = record(play_experts(workflow, PROBLEM))
     assert results.score == 1.0

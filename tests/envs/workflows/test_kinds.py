@@ -1,7 +1,5 @@
 """Workflows that play a task, by the kind of its answers; a new kind among them."""
 
-from __future__ import annotations
-
 import json
 from typing import ClassVar
 

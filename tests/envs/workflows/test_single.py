@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.envs import Episode, make_workflow

@@ -1,13 +1,11 @@
 """Thoughts: never graded, hidden from team-mates unless asked for, whole in the record."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.envs import Episode, make_workflow
-from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import record
 from flowzoo.errors import UsageError
+from tests.envs.playing import finish
 
 THOUGHT = "<think>I guess \\boxed{12345} SECRET</think>"
 OPEN = "<think>SECRET \\boxed{12345} Correct 1"
@@ -17,18 +15,12 @@ def play(name: str, reply, **settings: object) -> Episode:
     """One episode of workflow `name`; `reply(agent)` answers."""
     workflow = make_workflow(name, "math", **settings)
     episode = Episode(workflow, workflow.task.problem(0, "validation"))
-    while not episode.done:
-        if episode.effects:
-            jobs = [(episode.problem, effect) for effect in episode.effects]
-            episode.resolve(resolve(workflow.task, jobs))
-        for turn in episode.waiting:
-            episode.reply(turn.agent, reply(turn.agent))
-    return episode
+    return finish(episode, lambda turn: reply(turn.agent))
 
 
 @pytest.mark.parametrize("name", ["voting_v0", "eval_opt_v0", "orch_workers_v0"])
 @pytest.mark.parametrize("preset", ["strict", "paper"])
-def test_team_mates_do_not_see_thoughts_and_the_record_keeps_them(name: str, preset: str) -> None:
+def test_team_mates_do_not_see_thoughts_and_the_record_keeps_them(name, preset):
     episode = play(name, lambda agent: f"{THOUGHT} it is \\boxed{{7}} ", preset=preset)
     calls = record(episode).calls
     assert len(calls) > 1
@@ -40,7 +32,7 @@ def test_team_mates_do_not_see_thoughts_and_the_record_keeps_them(name: str, pre
 
 
 @pytest.mark.parametrize("name", ["voting_v0", "eval_opt_v0", "orch_workers_v0"])
-def test_asked_for_thoughts_are_shown_and_still_not_graded(name: str) -> None:
+def test_asked_for_thoughts_are_shown_and_still_not_graded(name):
     def reply(agent: str) -> str:
         return f"\\boxed{{Correct}} STRATEGY 1: add {OPEN}" if agent[0] in "eo" else OPEN
 
@@ -50,7 +42,7 @@ def test_asked_for_thoughts_are_shown_and_still_not_graded(name: str) -> None:
     assert episode.finished().answer is None
 
 
-def test_a_thought_that_was_cut_off_says_nothing_under_any_preset() -> None:
+def test_a_thought_that_was_cut_off_says_nothing_under_any_preset():
     for preset in ("strict", "paper"):
         calls = record(play("voting_v0", lambda agent: OPEN, preset=preset)).calls
         assert not any(call.strict or call.lenient for call in calls)
@@ -58,6 +50,6 @@ def test_a_thought_that_was_cut_off_says_nothing_under_any_preset() -> None:
         assert not any(call.strict or call.lenient for call in calls)
 
 
-def test_an_unknown_way_with_thoughts_is_refused() -> None:
+def test_an_unknown_way_with_thoughts_is_refused():
     with pytest.raises(UsageError, match=r"unknown thoughts 'shown'.*show"):
         make_workflow("voting_v0", "math", thoughts="shown")

@@ -1,7 +1,5 @@
 """tool_planner_v0: who sees what, what moves the world, when it ends, who is paid what."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Finding the program in a reply."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +29,7 @@ def block(text: str, label: str = "python") -> str:
         *((reply, None) for reply in (*TABLES["unread"]["strict"], *TOO_LONG_OR_DEEP)),
     ],
 )
-def test_strict_reading(reply: str, program: str | None) -> None:
+def test_strict_reading(reply, program):
     assert extract_code(reply) == program
 
 
@@ -39,14 +37,12 @@ def test_strict_reading(reply: str, program: str | None) -> None:
     ("reply", "program"),
     [*TABLES["read"]["lenient"], *((reply, None) for reply in TABLES["unread"]["lenient"])],
 )
-def test_lenient_reading_goes_on_where_strict_finds_nothing(
-    reply: str, program: str | None
-) -> None:
+def test_lenient_reading_goes_on_where_strict_finds_nothing(reply, program):
     assert extract_code(reply) is None
     assert extract_code(reply, "lenient") == program
 
 
-def test_a_program_has_a_bounded_size() -> None:
+def test_a_program_has_a_bounded_size():
     assert extract_code(block("a" * LONGEST)) == "a" * LONGEST
     assert extract_code(block("a" * (LONGEST + 1))) is None
     assert extract_code("x" * 10**6 + "\n" + block("a = 1")) == "a = 1"
@@ -59,7 +55,7 @@ def test_a_program_has_a_bounded_size() -> None:
      "x = " * 3 * 10**5, "<think>" * 10**5, "\x00\ud800```python\n\udfff\x00\n```",
      "def " * 3 * 10**5, " " * 10**6],
 )  # fmt: skip
-def test_hostile_texts_are_read_in_linear_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_texts_are_read_in_linear_time(text, monkeypatch):
     monkeypatch.setattr(code, "TAIL", len(text) + 1)  # or most of it would not be read at all
     for reading in ("strict", "lenient"):
         program = extract_code(text, reading)
@@ -67,7 +63,7 @@ def test_hostile_texts_are_read_in_linear_time(text: str, monkeypatch: pytest.Mo
 
 
 @given(st.lists(st.sampled_from(["```", "python", "\n", "a = 1", " ", "<think>", "</think>", "`"])))
-def test_any_mixture_is_read(parts: list[str]) -> None:
+def test_any_mixture_is_read(parts):
     text = "".join(parts)
     strict, lenient = extract_code(text), extract_code(text, "lenient")
     assert strict is None or (strict == lenient and strict in text)

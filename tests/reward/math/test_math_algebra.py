@@ -21,30 +21,30 @@ def tree(text: str) -> ExprNode:
 
 
 @pytest.mark.parametrize(("a", "b"), TABLES["same"])
-def test_one_function_in_two_spellings(a: str, b: str) -> None:
+def test_one_function_in_two_spellings(a, b):
     assert same_function(tree(a), tree(b)) is True
     assert same_function(tree(b), tree(a)) is True
 
 
 @pytest.mark.parametrize(("a", "b"), TABLES["different"])
-def test_two_functions(a: str, b: str) -> None:
+def test_two_functions(a, b):
     assert same_function(tree(a), tree(b)) is False
 
 
 @pytest.mark.parametrize(("a", "b"), TABLES["undecided"])
-def test_out_of_range_is_undecided_and_never_equal(a: str, b: str) -> None:
+def test_out_of_range_is_undecided_and_never_equal(a, b):
     assert same_function(tree(a), tree(b)) is None
     assert score_batch([a], [b]).statuses == ["different"]
     assert score_batch([a], [a]).statuses == ["equal"]
 
 
 @pytest.mark.parametrize("text", TABLES["unreadable"])
-def test_what_is_no_expression_is_not_guessed_at(text: str) -> None:
+def test_what_is_no_expression_is_not_guessed_at(text):
     with pytest.raises(AnswerSyntaxError):
         tree(text)
 
 
-def test_bounds() -> None:
+def test_bounds():
     with pytest.raises(AnswerTooLargeError):
         tree("1e401")
     with pytest.raises(AnswerTooLargeError):
@@ -55,7 +55,7 @@ def test_bounds() -> None:
     assert tree("2^{5000}").op == "pow"
 
 
-def test_proportional_needs_a_constant_factor() -> None:
+def test_proportional_needs_a_constant_factor():
     assert proportional(tree("2x+4"), tree("x+2")) == pytest.approx(2)
     assert proportional(tree("2x+4"), tree("x+1")) is None
     assert proportional(tree("x-x"), tree("x")) is None

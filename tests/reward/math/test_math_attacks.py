@@ -1,7 +1,5 @@
 """Pairs found by attack: each group is one cause, with answers on both sides of the line."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowzoo.reward import MathOptions, equivalence_classes, score_batch
@@ -18,28 +16,28 @@ def is_equal(gold: str, answer: str) -> bool:
 
 
 @pytest.mark.parametrize(("gold", "answer"), TABLES["equal"])
-def test_equal(gold: str, answer: str) -> None:
+def test_equal(gold, answer):
     assert is_equal(gold, answer)
     assert is_equal(answer, gold) or "=" in answer or "approx" in answer
 
 
 @pytest.mark.parametrize(("gold", "answer"), TABLES["different"])
-def test_different(gold: str, answer: str) -> None:
+def test_different(gold, answer):
     assert not is_equal(gold, answer)
 
 
 @pytest.mark.parametrize("answer", TABLES["bounds"])
-def test_a_bound_or_a_membership_never_reaches_the_judge_for_a_number(answer: str) -> None:
+def test_a_bound_or_a_membership_never_reaches_the_judge_for_a_number(answer):
     assert score_batch([rf"\boxed{{{answer}}}"], ["7"]).statuses == ["different"]
 
 
 @pytest.mark.parametrize(("reply", "gold"), TABLES["rejected"])
-def test_a_rejected_answer_is_not_given(reply: str, gold: str) -> None:
+def test_a_rejected_answer_is_not_given(reply, gold):
     assert score_batch([reply], [gold]).scores == [0.0]
 
 
 @pytest.mark.parametrize("answer", ["x" + "!" * 1400, "x" + " \\bmod 7" * 200])
-def test_a_tree_deepened_by_postfixes_is_too_big(answer: str) -> None:
+def test_a_tree_deepened_by_postfixes_is_too_big(answer):
     assert score_batch([answer], ["x+1"], BARE).statuses == ["too_big"]
     assert equivalence_classes([answer, "x+1"]) == (0, 1)
 
@@ -47,12 +45,12 @@ def test_a_tree_deepened_by_postfixes_is_too_big(answer: str) -> None:
 @pytest.mark.usefixtures("little_work")
 @pytest.mark.parametrize("high", ["200", "n"])
 @pytest.mark.parametrize("binder", ["sum", "prod"])
-def test_nested_sums_do_not_multiply_to_a_hang(binder: str, high: str) -> None:
+def test_nested_sums_do_not_multiply_to_a_hang(binder, high):
     nested = "".join(rf"\{binder}_{{{name}=1}}^{{{high}}}" for name in "abcdfghjklmopqrstuvw")
     assert score_batch([f"{nested} ab"], ["5"], BARE).statuses == ["different"]
     assert score_batch([f"{nested} ab"], [f"{nested} ba+1"], BARE).statuses == ["different"]
 
 
 @pytest.mark.usefixtures("little_work")
-def test_a_long_gold_of_open_boxes_is_read_in_linear_time() -> None:
+def test_a_long_gold_of_open_boxes_is_read_in_linear_time():
     assert score_batch(["5"], ["\\fbox{" * 1_000_000]).statuses == ["bad_gold"]

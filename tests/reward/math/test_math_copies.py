@@ -15,19 +15,19 @@ TABLES = read_tables(__file__)
 
 
 @pytest.mark.parametrize(("problem", "gold", "answer"), TABLES["copied"])
-def test_a_copied_formula_is_not_paid(problem: str, gold: str, answer: str) -> None:
+def test_a_copied_formula_is_not_paid(problem, gold, answer):
     assert score_batch([rf"\boxed{{{answer}}}"], [gold]).statuses == ["equal"]
     statuses = score_batch([rf"\boxed{{{answer}}}"], [gold], problems=[problem])
     assert statuses == ([0.0], ["copied"])
 
 
 @pytest.mark.parametrize(("problem", "gold", "answer"), TABLES["answered"])
-def test_an_answer_is_paid_wherever_it_comes_from(problem: str, gold: str, answer: str) -> None:
+def test_an_answer_is_paid_wherever_it_comes_from(problem, gold, answer):
     assert score_batch([rf"\boxed{{{answer}}}"], [gold], problems=[problem]).statuses == ["equal"]
 
 
 @pytest.mark.parametrize("form", TABLES["decorated"])
-def test_no_decoration_of_a_copy_is_paid(form: str) -> None:
+def test_no_decoration_of_a_copy_is_paid(form):
     task = make_task("math", level="1-5")
     problems = [task.problem(index) for index in range(200)]
     runs = [re.fullmatch(r"Compute ([^a-z]+)\..*", problem.text, re.DOTALL) for problem in problems]
@@ -38,14 +38,14 @@ def test_no_decoration_of_a_copy_is_paid(form: str) -> None:
     assert paid == []
 
 
-def test_copies_can_be_paid() -> None:
+def test_copies_can_be_paid():
     problem = Problem("math", "test", 0, 0, "Compute 12+7*8.", "68")
     for copies, status in (("refused", "copied"), ("paid", "equal")):
         task = make_task("math", copies=copies)
         assert task.grade_batch([problem], ["12+7*8"])[0].status == status
 
 
-def test_problems_are_texts_of_the_rows() -> None:
+def test_problems_are_texts_of_the_rows():
     with pytest.raises(UsageError, match="problems: expected a text for each of 1 rows"):
         score_batch(["1"], ["1"], problems=["a", "b"])
     with pytest.raises(UsageError, match="problem 0: expected a string, got NoneType"):
@@ -53,7 +53,7 @@ def test_problems_are_texts_of_the_rows() -> None:
 
 
 @pytest.mark.full
-def test_formulas_of_math_500_are_paid_where_they_are_the_gold() -> None:
+def test_formulas_of_math_500_are_paid_where_they_are_the_gold():
     rows = shared_rows("math500/test.jsonl")
     pairs = [(r, f) for r in rows for f in formulas_of(r["problem"]) if len(f) > 2]
     statuses = score_batch(

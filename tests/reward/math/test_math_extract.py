@@ -1,7 +1,5 @@
 """Reading the answer out of a reply: strict, lenient, hostile."""
 
-from typing import Any
-
 import pytest
 
 from flowzoo.errors import UsageError
@@ -11,11 +9,11 @@ from tests.tables import read_tables, readings
 
 
 @pytest.mark.parametrize(("mode", "text", "answer"), readings(read_tables(__file__)))
-def test_each_mode_reads_what_it_should(mode: Any, text: str, answer: str | None) -> None:
+def test_each_mode_reads_what_it_should(mode, text, answer):
     assert extract(text, mode) == answer
 
 
-def test_the_order_of_sources_can_be_chosen() -> None:
+def test_the_order_of_sources_can_be_chosen():
     text = "\\boxed{1} #### 2\nThe answer is 3. So 4 of them."
     assert extract(text, order=("hashes", "box")) == "2"
     assert extract(text, order=("phrase", "box")) == "3"
@@ -26,13 +24,13 @@ def test_the_order_of_sources_can_be_chosen() -> None:
         extract(text, order=("hash",))  # type: ignore[arg-type]
 
 
-def test_a_thought_that_never_ends_hides_the_box_beyond_the_tail_too() -> None:
+def test_a_thought_that_never_ends_hides_the_box_beyond_the_tail_too():
     assert extract("<think>" + "word " * 20_000 + "\\boxed{1}") is None
     assert extract("word " * 20_000 + "\\boxed{1}") == "1"
     assert extract("\\boxed{1}" + "word " * 20_000) is None
 
 
-def test_unknown_mode_names_the_choices() -> None:
+def test_unknown_mode_names_the_choices():
     with pytest.raises(UsageError, match="strict"):
         extract("1", "strickt")  # type: ignore[arg-type]
 
@@ -49,9 +47,7 @@ def test_unknown_mode_names_the_choices() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["strict", "lenient", "auto"])
-def test_hostile_text_is_read_in_linear_time(
-    text: str, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_text_is_read_in_linear_time(text, mode, monkeypatch):
     monkeypatch.setattr(math_extract, "TAIL", len(text))  # or most of it would not be read at all
     answer = extract(text, mode)  # type: ignore[arg-type]
     assert answer is None or answer.split(",")[-1].strip() in text

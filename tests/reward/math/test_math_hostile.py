@@ -37,7 +37,7 @@ def check(rows: list[tuple[object, str, bool]]) -> list[str]:
     return faults
 
 
-def test_hostile_replies() -> None:
+def test_hostile_replies():
     CANARY.unlink(missing_ok=True)
     assert check([(pred, gold, False) for pred, gold in ROWS]) == []
     for pred, gold in ROWS:
@@ -45,7 +45,7 @@ def test_hostile_replies() -> None:
     assert not CANARY.exists()
 
 
-def test_shared_hostile_file_from_everywhere() -> None:
+def test_shared_hostile_file_from_everywhere():
     rows = [
         (row.get("pred", "".join(part * n for part, n in row.get("pred_parts", []))), row["gold"],
          row["expected"])

@@ -23,21 +23,21 @@ LIGHT = ["x^2-2<0", "|z| \\le 3/2", "e^{2x}+1", "x^{10} \\cdot y^{2}", "\\frac{a
 
 
 @pytest.mark.parametrize("text", HEAVY)
-def test_the_screen_keeps_heavy_text_out(text: str) -> None:
+def test_the_screen_keeps_heavy_text_out(text):
     assert not is_light(text)
 
 
 @pytest.mark.parametrize("text", LIGHT)
-def test_the_screen_lets_ordinary_answers_through(text: str) -> None:
+def test_the_screen_lets_ordinary_answers_through(text):
     assert is_light(text)
 
 
 @pytest.mark.parametrize(("answer", "gold", "expected"), TABLES["pairs"])
-def test_sympy_agrees_with_mathematics(answer: str, gold: str, expected: bool) -> None:
+def test_sympy_agrees_with_mathematics(answer, gold, expected):
     assert setup()(json.dumps([answer, gold]).encode()) == (b"1" if expected else b"0")
 
 
-def test_no_text_reaches_a_parser_of_sympy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_text_reaches_a_parser_of_sympy(monkeypatch):
     import sympy
 
     def refuse(*args: object, **kwargs: object) -> object:
@@ -50,7 +50,7 @@ def test_no_text_reaches_a_parser_of_sympy(monkeypatch: pytest.MonkeyPatch) -> N
     assert agree("||x||z||", "|xz|")
 
 
-def test_open_pairs_reach_the_pool_and_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_pairs_reach_the_pool_and_are_cached(monkeypatch):
     monkeypatch.setattr(math_judge, "_verdicts", {})
     pred, gold = "z \\in [-7,-1] \\cup [1,7]", "1\\leq z^2\\leq 49"
     without = MathOptions(judge="none")
@@ -60,7 +60,7 @@ def test_open_pairs_reach_the_pool_and_are_cached(monkeypatch: pytest.MonkeyPatc
     assert score_batch([pred], [gold]).statuses == ["equal"]
 
 
-def test_timeouts_and_crashes_are_statuses_and_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeouts_and_crashes_are_statuses_and_are_cached(monkeypatch):
     class Pool:
         def run(self, jobs: list[bytes], deadline: float) -> list[JobResult]:
             return [JobResult("timeout"), JobResult("memory"), JobResult("crashed")]
@@ -73,7 +73,7 @@ def test_timeouts_and_crashes_are_statuses_and_are_cached(monkeypatch: pytest.Mo
     assert judge(pairs, 0.3) == ["timeout", "crashed", "crashed"]
 
 
-def test_a_pair_over_its_deadline_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_over_its_deadline_is_killed(monkeypatch):
     monkeypatch.setattr(math_judge, "_verdicts", {})
     monkeypatch.setattr(math_judge, "is_light", lambda text: True)
     pair = ("(0,1)", "x^{9000}(x-1)^{9000} + (x+2)^{9000}(x-3)^{9000} < x")
@@ -81,7 +81,7 @@ def test_a_pair_over_its_deadline_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
     assert judge([("(1,2)", "x^2<0")], 60.0) == ["different"]
 
 
-def test_options_are_checked() -> None:
+def test_options_are_checked():
     with pytest.raises(UsageError, match="deadline"):
         MathOptions(deadline=2.0)
     with pytest.raises(UsageError, match="digits"):

@@ -34,7 +34,7 @@ REPLIES = st.lists(
         max_size=40,
     )
 )
-def test_both_paths_give_the_same_verdicts(rows: list[tuple[str, str]]) -> None:
+def test_both_paths_give_the_same_verdicts(rows):
     preds, golds = [pred for pred, _ in rows], [gold for _, gold in rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "MIN_ROWS", 1)
@@ -48,7 +48,7 @@ def test_both_paths_give_the_same_verdicts(rows: list[tuple[str, str]]) -> None:
             assert score_batch(preds, golds, options).statuses == plain
 
 
-def test_the_kernel_decides_the_plain_case() -> None:
+def test_the_kernel_decides_the_plain_case():
     rows = [
         ("so \\boxed{42}", "42"), ("so \\boxed{-42.50}.", "-42.5"), ("so \\boxed{7}", "8"),
         ("so \\boxed{5}", "0.5"), ("so \\boxed{-4.2}", "-42"),
@@ -58,16 +58,14 @@ def test_the_kernel_decides_the_plain_case() -> None:
     assert judge_plain(["no box", "\\boxed{x}"], [(1, 0), (1, 0)]) == [0, 0]
 
 
-def test_golds_of_the_kernel() -> None:
+def test_golds_of_the_kernel():
     assert plain_gold("1.50") == (15, 1)
     assert plain_gold("-007") == (-7, 0)
     for gold in ("1,000", "1/2", "5 cm", "", "1" * 15, "+5", "\u0664"):
         assert plain_gold(gold) is None
 
 
-def test_large_batches_take_the_kernel_and_small_ones_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_large_batches_take_the_kernel_and_small_ones_do_not(monkeypatch):
     rng = random.Random(0)
     preds = [f"{'work ' * 50}\\boxed{{{rng.randrange(9)}}}" for _ in range(scoring.MIN_ROWS)]
     golds = ["4"] * len(preds)

@@ -36,7 +36,7 @@ def another_sign(gold: str, rng: random.Random) -> str:
     return f"-{gold}" if is_number and gold != "0" else gold
 
 
-def test_identity_is_paid_and_one_changed_character_is_noticed() -> None:
+def test_identity_is_paid_and_one_changed_character_is_noticed():
     rng, options = random.Random(3), MathOptions(judge="none")
     given = golds()
     assert len(given) > 9_000

@@ -34,7 +34,7 @@ def rows(turn: int) -> list[Row]:
 
 
 @pytest.mark.parametrize(("turn", "least"), [(1, 0.99), (0, 0.98)])
-def test_agreement(turn: int, least: float) -> None:
+def test_agreement(turn, least):
     cases = rows(turn)
     assert len(cases) > 250
     scores = score_batch([row[2] for row in cases], [row[1] for row in cases]).scores

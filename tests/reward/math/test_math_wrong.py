@@ -20,22 +20,20 @@ COSTLY = [
 @pytest.mark.parametrize(
     ("gold", "answer"), [row for rows in TABLES["answers"].values() for row in rows]
 )
-def test_is_not_paid(gold: str, answer: str) -> None:
+def test_is_not_paid(gold, answer):
     boxed = answer if "boxed" in answer else rf"so \boxed{{{answer}}}."
     assert score_batch([boxed], [gold]).statuses == ["different"]
     assert score_batch([answer], [gold]).scores == [0.0]
 
 
-def test_unions_of_intervals_are_decided_without_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unions_of_intervals_are_decided_without_the_judge(monkeypatch):
     monkeypatch.setattr(math_judge, "_ask", lambda pairs, deadline: 1 / 0)
     for gold, answer in TABLES["unions"]:
         assert score_batch([answer], [gold]).statuses == ["different"]
         assert score_batch([gold], [gold]).statuses == ["equal"]
 
 
-def test_the_judge_is_started_beforehand_for_a_batch_that_may_need_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_judge_is_started_beforehand_for_a_batch_that_may_need_it(monkeypatch):
     started: list[bool] = []
     monkeypatch.setattr(scoring, "warm", lambda: started.append(True))
     score_batch(["1"] * 40, ["2"] * 40)
@@ -52,7 +50,7 @@ def test_the_judge_is_started_beforehand_for_a_batch_that_may_need_it(
 @pytest.mark.usual(2)
 @pytest.mark.usefixtures("little_work")
 @pytest.mark.parametrize("text", COSTLY)
-def test_the_work_of_a_comparison_is_bounded(text: str) -> None:
+def test_the_work_of_a_comparison_is_bounded(text):
     options = MathOptions(read="answer", judge="none")
     for gold in (f"{text}+0.5", "1"):
         assert score_batch([text], [gold], options).statuses == ["different"]

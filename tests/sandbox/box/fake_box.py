@@ -6,8 +6,6 @@ Each word of the source is done once, in order, before the job is answered with 
 adds a line to a file, `until:PATH` waits until there is one.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Dishonest answers of programs: never a failure of the sandbox, never accepted."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct
@@ -71,7 +69,7 @@ ANSWERS: dict[str, list[bytes]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_answers_that_break_the_protocol(sandbox: Sandbox, name: str) -> None:
+def test_answers_that_break_the_protocol(sandbox, name):
     source = RAW.format(contents=ANSWERS[name])
     code = f"def check(g):\n    assert g(1) == {SECRET}\n    assert g(2) == {SECRET}"
     verdict = judge(sandbox, source, CheckTest(code, "check(candidate)"), HASTY)
@@ -79,18 +77,14 @@ def test_answers_that_break_the_protocol(sandbox: Sandbox, name: str) -> None:
 
 
 @pytest.mark.parametrize(("body", "code"), TABLES["upon_an_answer"])
-def test_what_a_test_does_upon_an_answer_blames_the_program(
-    sandbox: Sandbox, body: str, code: str
-) -> None:
+def test_what_a_test_does_upon_an_answer_blames_the_program(sandbox, body, code):
     limits = Limits(cpu_s=0.2, wall_s=300.0)
     verdict = judge(sandbox, f"def f(x):\n    {body}", CheckTest(code), limits)
     assert verdict.status in ("WA", "RE", "MLE", "TLE", "OLE"), verdict
 
 
 @pytest.mark.parametrize(("source", "code", "status", "detail"), TABLES["calls"])
-def test_a_check_calls_the_program_in_another_box(
-    sandbox: Sandbox, source: str, code: str, status: str, detail: str
-) -> None:
+def test_a_check_calls_the_program_in_another_box(sandbox, source, code, status, detail):
     test = CheckTest(f"def check(c):\n  {code}", "check(candidate)", setup="import math")
     [case] = judge(sandbox, source, test).cases
     assert case.status == status
@@ -100,7 +94,7 @@ def test_a_check_calls_the_program_in_another_box(
 @pytest.mark.parametrize(
     "code", ["import nowhere\nassert f(1) == 2", "import os\nos._exit(0)", "assert ("]
 )
-def test_what_fails_before_any_answer_is_the_tests_own_fault(sandbox: Sandbox, code: str) -> None:
+def test_what_fails_before_any_answer_is_the_tests_own_fault(sandbox, code):
     verdict = judge(sandbox, "def f(x):\n    return 2", CheckTest(code))
     assert verdict.status == "SE"
     assert "the test's own code failed" in verdict.cases[0].detail
@@ -111,8 +105,8 @@ ENDLESS = Limits(cpu_s=0.1, wall_s=0.5)
 
 @pytest.mark.parametrize(("code", "status"), TABLES["endless"])
 def test_only_a_test_that_never_ends_whatever_it_is_answered_blames_no_program(
-    sandbox: Sandbox, code: str, status: str
-) -> None:
+    sandbox, code, status
+):
     verdict = judge(sandbox, "def f(x):\n    return x", CheckTest(code), ENDLESS)
     assert verdict.status in status.split(), verdict
     assert verdict.facts == ({"test_failed": True} if verdict.status == "SE" else {})
@@ -121,7 +115,7 @@ def test_only_a_test_that_never_ends_whatever_it_is_answered_blames_no_program(
 
 
 @pytest.mark.parametrize("name", TABLES["in_place"])
-def test_arguments_that_are_changed_in_place_reach_the_test(sandbox: Sandbox, name: str) -> None:
+def test_arguments_that_are_changed_in_place_reach_the_test(sandbox, name):
     body, code = TABLES["in_place"][name]
     program = f"def f(a, b=None):\n    {body}"
     assert judge(sandbox, program, CheckTest(code)).status == "AC"
@@ -135,7 +129,7 @@ def f(xs): return [x.n for x in xs]
 """
 
 
-def test_what_no_test_can_see_of_a_changed_argument(sandbox: Sandbox) -> None:
+def test_what_no_test_can_see_of_a_changed_argument(sandbox):
     objects = "xs = [A(1), A(2)]\nf(xs)\nassert f(xs) == [1, 2]"
     assert judge(sandbox, OBJECTS, CheckTest(objects)).status == "AC"
     unplain = CheckTest("a = [0]\nf(a)\nassert a == [0] or a == [0, 1]")
@@ -157,9 +151,7 @@ ECHO = "def f(x):\n    if x == -1:\n        raise ValueError('no')\n    return x
 @pytest.mark.usual(8)
 @pytest.mark.of_host
 @pytest.mark.parametrize("name", CHECKS)
-def test_a_look_ahead_changes_no_verdict(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_look_ahead_changes_no_verdict(sandbox, monkeypatch, name):
     test = CheckTest(CHECKS[name])
     late = ECHO.replace("return x", "return 7 if x == 23 else x")
     early = ECHO.replace("return x", "return None if x == 0 else x")
@@ -175,7 +167,7 @@ def test_a_look_ahead_changes_no_verdict(
     assert "SE" not in ahead
 
 
-def test_the_program_is_called_in_the_order_of_the_test(sandbox: Sandbox) -> None:
+def test_the_program_is_called_in_the_order_of_the_test(sandbox):
     source = "calls = []\ndef f(x):\n    calls.append(x)\n    return list(calls)"
     code = "for n in range(200):\n    assert f(n) == list(range(n + 1))"
     assert judge(sandbox, source, CheckTest(code)).status == "AC"
@@ -195,9 +187,7 @@ def test_the_program_is_called_in_the_order_of_the_test(sandbox: Sandbox) -> Non
         (20, "return 7", "WA"),
     ],
 )
-def test_what_comes_first_in_the_test_counts(
-    sandbox: Sandbox, at: int, what: str, status: str
-) -> None:
+def test_what_comes_first_in_the_test_counts(sandbox, at, what, status):
     """Calls that run ahead of a wrong answer neither save a program nor change its fault."""
     then = "import os; os._exit(0)" if at == 20 else "pass"
     source = f"def f(x):\n  if x == {at}:\n    {what}\n  if x == 180:\n    {then}\n  return x"
@@ -207,7 +197,7 @@ def test_what_comes_first_in_the_test_counts(
 
 
 @pytest.mark.full
-def test_waiting_for_the_other_half_costs_no_time(sandbox: Sandbox) -> None:
+def test_waiting_for_the_other_half_costs_no_time(sandbox):
     """The clock on the wall of either half stands still while the other one works."""
     limits = Limits(cpu_s=60.0, wall_s=2.0)
     slow_test = "import time\nfor n in range(3):\n    assert f(n) == n\n    time.sleep(0.4)"
@@ -294,10 +284,10 @@ def run_streams(sandbox: Sandbox, numbers: range) -> None:
     assert len({verdict.status for verdict in verdicts}) >= 3  # they do not all end alike
 
 
-def test_no_stream_of_a_program_breaks_the_sandbox(sandbox: Sandbox) -> None:
+def test_no_stream_of_a_program_breaks_the_sandbox(sandbox):
     run_streams(sandbox, range(0, STREAMS, 40))
 
 
 @pytest.mark.full
-def test_many_streams_break_nothing(sandbox: Sandbox) -> None:
+def test_many_streams_break_nothing(sandbox):
     run_streams(sandbox, range(0, STREAMS, STREAMS // OF_THEM))

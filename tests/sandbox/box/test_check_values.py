@@ -1,10 +1,7 @@
 """Values that cross between a program and a test that is code: as Python has them."""
 
-from __future__ import annotations
-
 import os
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +15,6 @@ from flowzoo.sandbox import (
     Program,
     Sandbox,
     SandboxError,
-    SandboxName,
     StdinTest,
 )
 from flowzoo.sandbox.runner import codec
@@ -31,9 +27,7 @@ NUMBER = Compare("number")
 
 
 @pytest.mark.parametrize(("definitions", "source", "code", "status"), TABLES["code"])
-def test_values_in_a_test_that_is_code(
-    sandbox: Sandbox, definitions: str, source: str, code: str, status: str
-) -> None:
+def test_values_in_a_test_that_is_code(sandbox, definitions, source, code, status):
     source = TABLES["definitions"][definitions] + source
     verdict = sandbox.run_sync([Program(source, "f")], [[CheckTest(code)]], PATIENT)[0]
     assert verdict.status == status, verdict.cases
@@ -46,28 +40,28 @@ def test_values_in_a_test_that_is_code(
         ("from collections import namedtuple; return namedtuple('P', 'a')(1)", (1,), "AC"),
     ],
 )
-def test_values_of_calls(sandbox: Sandbox, body: str, expected: object, status: str) -> None:
+def test_values_of_calls(sandbox, body, expected, status):
     tests = [CallTest((), expected, {}, NUMBER)]
     verdict = sandbox.run_sync([Program(f"def f():\n    {body}", "f")], [tests], PATIENT)[0]
     assert verdict.status == status, verdict.cases
 
 
 @pytest.mark.every_tier
-def test_what_a_program_reads_is_there_on_every_tier(sandbox: Sandbox) -> None:
+def test_what_a_program_reads_is_there_on_every_tier(sandbox):
     programs = [Program(source) for source in TABLES["reads"].values()]
     verdicts = sandbox.run_sync(programs, [[StdinTest("41", "41")]] * len(programs), PATIENT)
     bad = [(n, v.cases) for n, v in zip(TABLES["reads"], verdicts, strict=True) if v.status != "AC"]
     assert not bad
 
 
-def test_other_files_are_opened_as_ever(sandbox: Sandbox) -> None:
+def test_other_files_are_opened_as_ever(sandbox):
     source = "try:\n    open('/no/such')\nexcept FileNotFoundError as error:\n    print(error)"
     expected = "[Errno 2] No such file or directory: '/no/such'"
     verdict = sandbox.run_sync([Program(source)], [[StdinTest("", expected)]], PATIENT)[0]
     assert verdict.status == "AC", verdict.cases
 
 
-def test_all_tests_of_a_program_have_one_budget(sandbox: Sandbox) -> None:
+def test_all_tests_of_a_program_have_one_budget(sandbox):
     limits = Limits(cpu_s=0.2, wall_s=300.0, total_s=0.5)
     tests = [StdinTest("", "x")] * 30
     verdict = sandbox.run_sync([Program("while True: pass")], [tests], limits)[0]
@@ -80,7 +74,7 @@ def test_all_tests_of_a_program_have_one_budget(sandbox: Sandbox) -> None:
 
 @pytest.mark.full
 @pytest.mark.of_host
-def test_each_call_of_a_check_has_its_own_clock(sandbox: Sandbox) -> None:
+def test_each_call_of_a_check_has_its_own_clock(sandbox):
     source = "import time\ndef f(x):\n    end = time.process_time() + 0.1\n" \
              "    while time.process_time() < end: pass\n    return x"  # fmt: skip
     code = "for n in range(5):\n    assert f(n) == n"
@@ -91,7 +85,7 @@ def test_each_call_of_a_check_has_its_own_clock(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.every_tier
-def test_numpy_is_there_if_it_is_asked_for(backend: SandboxName) -> None:
+def test_numpy_is_there_if_it_is_asked_for(backend):
     source = "import numpy as np\ndef f(x):\n    return float(np.arange(x).sum())"
     test = CheckTest(
         "import numpy as np\nfor n in range(9):\n    assert np.isclose(f(n), sum(range(n)))"
@@ -110,9 +104,7 @@ def test_numpy_is_there_if_it_is_asked_for(backend: SandboxName) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="folders of programs under `unsafe`")
-def test_a_killed_box_without_isolation_leaves_no_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soon: Callable[..., bool]
-) -> None:
+def test_a_killed_box_without_isolation_leaves_no_files(tmp_path, monkeypatch, soon):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     source = "open('x', 'w').write('y')\nwhile True: pass"
     with Sandbox("unsafe", workers=1) as sandbox, ThreadPoolExecutor(1) as threads:
@@ -126,9 +118,7 @@ def test_a_killed_box_without_isolation_leaves_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_machine_kills_for_want_of_memory_is_told_from_other_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_machine_kills_for_want_of_memory_is_told_from_other_ends(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(codec.__file__).parent))
     from workspace import OomKills  # pyright: ignore[reportMissingImports]
 

@@ -1,7 +1,5 @@
 """HumanEval: every canonical solution is accepted, no mutant and no trick ever is."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

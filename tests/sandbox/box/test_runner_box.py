@@ -1,7 +1,5 @@
 """The runner, driven over its frames without the host's side of the sandbox."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -16,16 +14,7 @@ from typing import Any
 import pytest
 
 from flowzoo.sandbox.runner import codec, wire
-from flowzoo.sandbox.runner.wire import (
-    BROKEN,
-    CASE,
-    DATA,
-    DONE,
-    JOB,
-    READY,
-    STOP,
-    Frame,
-)
+from flowzoo.sandbox.runner.wire import BROKEN, CASE, DATA, DONE, JOB, READY, STOP, Frame
 from flowzoo.sandbox.tier import probe
 from tests.tables import read_tables
 

@@ -1,7 +1,5 @@
 """Mistakes of the caller raise at once; programs of a model never raise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -38,12 +36,12 @@ STDIN, SAME, CHECK = StdinTest("", "1"), CallTest((1,), 1), CheckTest("assert f(
         ([PRINT], [[StdinTest("x" * (MOST_TEST + 1), "1")]], f"at most {MOST_TEST} are allowed"),
     ],
 )
-def test_mistakes_name_their_place_and_the_remedy(programs: Any, tests: Any, message: str) -> None:
+def test_mistakes_name_their_place_and_the_remedy(programs, tests, message):
     with pytest.raises(UsageError, match=message):
         make_plans(programs, tests)
 
 
-def test_tests_ride_together_where_they_can() -> None:
+def test_tests_ride_together_where_they_can():
     [plan] = make_plans([CALL], [[SAME, SAME, CHECK, CHECK, SAME]])
     assert [(step.style, len(step.tests)) for step in plan.steps] == [
         ("call", 2),
@@ -57,14 +55,14 @@ def test_tests_ride_together_where_they_can() -> None:
     assert [len(step.tests) for step in plan.steps] == [2, 1]
 
 
-def test_a_group_shares_its_plan() -> None:
+def test_a_group_shares_its_plan():
     tests = [SAME] * 3
     plans = make_plans([CALL, CALL, Program("", "g")], [tests] * 3)
     assert plans[0] is plans[1]
     assert plans[2].entry == "g"
 
 
-def test_limits_are_one_or_one_each() -> None:
+def test_limits_are_one_or_one_each():
     assert make_limits(Limits(), 2) == [Limits(), Limits()]
     with pytest.raises(UsageError, match="got 1 for 2"):
         make_limits([Limits()], 2)
@@ -72,7 +70,7 @@ def test_limits_are_one_or_one_each() -> None:
         make_limits([1], 1)  # type: ignore[list-item]
 
 
-def test_keys_of_the_cache_tell_types_apart() -> None:
+def test_keys_of_the_cache_tell_types_apart():
     def key(value: Any, stop: bool = False) -> bytes:
         return job_key(CALL, digest_tests([CallTest((value,), 1)]), Limits(), stop)
 
@@ -92,11 +90,11 @@ def test_keys_of_the_cache_tell_types_apart() -> None:
         ({"options": {"runtime": "runsc"}}, "options are for backend='docker'"),
     ],
 )
-def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
+def test_settings_are_checked(settings, message):
     with pytest.raises(UsageError, match=message):
         Sandbox(**settings)
 
 
-def test_on_error_is_checked() -> None:
+def test_on_error_is_checked():
     with Sandbox("unsafe") as sandbox, pytest.raises(UsageError, match="unknown on_error 'ignore'"):
         sandbox.run_sync([], [], on_error="ignore")  # type: ignore[arg-type]

@@ -1,18 +1,17 @@
 """Callers of the sandbox: threads, loops, forks, many at once, cancelled, closed."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes import is_running
 
 import flowzoo
 from flowzoo.errors import UsageError
@@ -51,19 +50,13 @@ def lines(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
-def runs(pid: int) -> bool:
-    """True if the process exists and is no zombie."""
-    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
-
-
-async def test_1000_concurrent_requests_keep_order_and_lose_none(sandbox: Sandbox) -> None:
+async def test_1000_concurrent_requests_keep_order_and_lose_none(sandbox):
     answers = await asyncio.gather(*(sandbox.run([PROGRAM], [echo(n)]) for n in range(1000)))
     assert [answer[0].cases[0].stdout for answer in answers] == [str(n) for n in range(1000)]
     assert len(sandbox.box_pids()) <= 3
 
 
-def test_no_more_boxes_than_programs(sandbox: Sandbox) -> None:
+def test_no_more_boxes_than_programs(sandbox):
     ask(sandbox, "a")
     assert len(sandbox.box_pids()) == 1
     sandbox.run_sync([SLOW] * 2, [echo("b")] * 2)
@@ -72,7 +65,7 @@ def test_no_more_boxes_than_programs(sandbox: Sandbox) -> None:
     assert len(sandbox.box_pids()) == 3
 
 
-def test_many_threads_and_their_own_loops(sandbox: Sandbox) -> None:
+def test_many_threads_and_their_own_loops(sandbox):
     async def some(base: int) -> list[str]:
         answers = await sandbox.run([PROGRAM] * 5, [echo(base + k) for k in range(5)])
         return [verdict.cases[0].stdout for verdict in answers]
@@ -85,13 +78,11 @@ def test_many_threads_and_their_own_loops(sandbox: Sandbox) -> None:
     assert [word for answer in answers for word in answer] == [str(n) for n in range(240)]
 
 
-async def test_run_sync_where_a_loop_is_running(sandbox: Sandbox) -> None:
+async def test_run_sync_where_a_loop_is_running(sandbox):
     assert ask(sandbox, "inside") == "inside"
 
 
-async def test_a_small_batch_need_not_wait_for_a_large_one(
-    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soon: Callable[..., bool]
-) -> None:
+async def test_a_small_batch_need_not_wait_for_a_large_one(sandbox, tmp_path, monkeypatch, soon):
     queued: list[ProgramBatch] = []
     submit = SandboxEngine.submit
 
@@ -115,9 +106,7 @@ async def test_a_small_batch_need_not_wait_for_a_large_one(
     assert len(await large) == 23
 
 
-async def test_cancelling_drops_what_waits(
-    sandbox: Sandbox, tmp_path: Path, soon: Callable[..., bool]
-) -> None:
+async def test_cancelling_drops_what_waits(sandbox, tmp_path, soon):
     gate, begun, late = tmp_path / "gate", tmp_path / "begun", tmp_path / "late"
     programs = [Program(f"note:{begun} until:{gate}")] * 3 + [Program(f"note:{late}")] * 20
     task = asyncio.create_task(sandbox.run(programs, [echo("x")] * 23))
@@ -131,7 +120,7 @@ async def test_cancelling_drops_what_waits(
     assert lines(late) == 0
 
 
-async def test_a_cancelled_first_call_does_not_disturb_the_second(sandbox: Sandbox) -> None:
+async def test_a_cancelled_first_call_does_not_disturb_the_second(sandbox):
     first = asyncio.create_task(sandbox.run([PROGRAM], [echo("a")]))
     second = asyncio.create_task(sandbox.run([PROGRAM], [echo("b")]))
     await asyncio.sleep(0)
@@ -139,7 +128,7 @@ async def test_a_cancelled_first_call_does_not_disturb_the_second(sandbox: Sandb
     assert (await second)[0].status == "AC"
 
 
-def test_close_leaves_no_process_descriptor_or_thread() -> None:
+def test_close_leaves_no_process_descriptor_or_thread():
     ask_pids = []
     gc.collect()
     before = set(os.listdir("/proc/self/fd"))
@@ -148,12 +137,12 @@ def test_close_leaves_no_process_descriptor_or_thread() -> None:
             sandbox.run_sync([SLOW] * 4, [echo("a")] * 4)
             ask_pids += sandbox.box_pids()
     assert len(ask_pids) == 6
-    assert not any(map(runs, ask_pids))
+    assert not any(map(is_running, ask_pids))
     gc.collect()
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
-def test_closing_ends_what_is_under_way(tmp_path: Path, soon: Callable[..., bool]) -> None:
+def test_closing_ends_what_is_under_way(tmp_path, soon):
     sandbox = Sandbox("unsafe", workers=1)
     programs = [Program(f"note:{tmp_path / 'begun'} hang"), *[PROGRAM] * 99]
     with ThreadPoolExecutor(1) as threads:
@@ -167,13 +156,13 @@ def test_closing_ends_what_is_under_way(tmp_path: Path, soon: Callable[..., bool
     sandbox.close_sync()
 
 
-def test_a_forgotten_sandbox_ends_with_its_last_reference(soon: Callable[..., bool]) -> None:
+def test_a_forgotten_sandbox_ends_with_its_last_reference(soon):
     sandbox = Sandbox("unsafe", workers=1)
     ask(sandbox, "a")
     [pid] = sandbox.box_pids()
     del sandbox
     gc.collect()
-    assert soon(lambda: not runs(pid))
+    assert soon(lambda: not is_running(pid))
 
 
 def _in_fork(sandbox: Sandbox, answers: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]
@@ -181,7 +170,7 @@ def _in_fork(sandbox: Sandbox, answers: multiprocessing.SimpleQueue) -> None:  #
     sandbox.close_sync()
 
 
-def test_a_fork_starts_boxes_of_its_own(sandbox: Sandbox) -> None:
+def test_a_fork_starts_boxes_of_its_own(sandbox):
     ask(sandbox, "parent")
     pids = sandbox.box_pids()
     context = multiprocessing.get_context("fork")
@@ -193,12 +182,12 @@ def test_a_fork_starts_boxes_of_its_own(sandbox: Sandbox) -> None:
     assert child.exitcode == 0
     assert word == "child"
     assert not set(pids) & set(child_pids)
-    assert not any(map(runs, child_pids))
+    assert not any(map(is_running, child_pids))
     assert ask(sandbox, "again") == "again"
     assert sandbox.box_pids() == pids
 
 
-def test_boxes_end_with_the_process_even_if_it_is_killed(soon: Callable[..., bool]) -> None:
+def test_boxes_end_with_the_process_even_if_it_is_killed(soon):
     script = (
         "import sys; from pathlib import Path; from flowzoo.sandbox import local\n"
         f"local.RUNNER = Path({str(FAKE)!r})\n"
@@ -219,15 +208,15 @@ def test_boxes_end_with_the_process_even_if_it_is_killed(soon: Callable[..., boo
         ) as process:
             assert process.stdout is not None
             pid = int(process.stdout.readline())
-            assert runs(pid)
+            assert is_running(pid)
             if end == "kill":
                 process.kill()
             process.communicate()
             assert process.returncode == (0 if end == "exit" else -9)
-        assert soon(lambda pid=pid: not runs(pid))
+        assert soon(lambda pid=pid: not is_running(pid))
 
 
-def test_one_shared_sandbox_per_settings() -> None:
+def test_one_shared_sandbox_per_settings():
     first = shared_sandbox("unsafe", workers=1)
     assert shared_sandbox("unsafe", workers=1) is first
     assert shared_sandbox("unsafe", workers=2) is not first
@@ -236,7 +225,7 @@ def test_one_shared_sandbox_per_settings() -> None:
     shared_sandbox("unsafe", workers=1).close_sync()
 
 
-def test_the_cache_is_off_unless_asked_for(tmp_path: Path) -> None:
+def test_the_cache_is_off_unless_asked_for(tmp_path):
     once = Program(f"once:{tmp_path / 'a'}:die")
     for size, retried in ((0, False), (2, True)):
         with Sandbox("unsafe", workers=1, cache=size) as sandbox:
@@ -248,7 +237,7 @@ def test_the_cache_is_off_unless_asked_for(tmp_path: Path) -> None:
             assert [verdict.cases[0].stdout for verdict in other] == ["b", "a"]
 
 
-def test_with_a_cache_a_group_of_equal_programs_is_run_once(tmp_path: Path) -> None:
+def test_with_a_cache_a_group_of_equal_programs_is_run_once(tmp_path):
     once = Program(f"once:{tmp_path / 'a'}:die")
     with Sandbox("unsafe", workers=2, cache=9) as sandbox:
         verdicts = sandbox.run_sync([once, PROGRAM, once, once], [echo("a")] * 4)

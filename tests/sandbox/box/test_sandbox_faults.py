@@ -1,13 +1,11 @@
 """The sandbox with boxes that die, hang, lie or do not start: nothing is lost, nothing hangs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,7 +39,7 @@ def sandbox() -> Iterator[Sandbox]:
 @pytest.mark.parametrize(
     "fault", ["die", "garbage", "otherid", "setup", "broken", "short", "killed"]
 )
-def test_a_box_that_fails_once_costs_nothing(sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
+def test_a_box_that_fails_once_costs_nothing(sandbox, tmp_path, fault):
     program = Program(f"once:{tmp_path / 'done'}:{fault}")
     [verdict] = sandbox.run_sync([program], [ECHO])
     assert verdict.status == "AC"
@@ -61,9 +59,7 @@ def test_a_box_that_fails_once_costs_nothing(sandbox: Sandbox, tmp_path: Path, f
         ("short", "after 1 of 2 cases"),
     ],
 )
-def test_a_box_that_fails_twice_is_an_error_after_all_others_are_judged(
-    sandbox: Sandbox, fault: str, message: str
-) -> None:
+def test_a_box_that_fails_twice_is_an_error_after_all_others_are_judged(sandbox, fault, message):
     programs = [Program("x"), Program(fault), Program("y"), Program("z")]
     with pytest.raises(SandboxError, match=r"1 of 4 programs.*programs\[1\]") as caught:
         sandbox.run_sync(programs, [ECHO] * 4)
@@ -76,7 +72,7 @@ def test_a_box_that_fails_twice_is_an_error_after_all_others_are_judged(
     assert verdicts[1].total == 2
 
 
-def test_only_a_second_kill_is_the_programs_own(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_only_a_second_kill_is_the_programs_own(sandbox, tmp_path):
     once = f"once:{tmp_path / 'done'}:"
     programs = [Program("killed"), Program(f"{once}die killed")]
     verdicts = sandbox.run_sync(programs, [ECHO] * 2)
@@ -86,9 +82,7 @@ def test_only_a_second_kill_is_the_programs_own(sandbox: Sandbox, tmp_path: Path
 
 
 @pytest.mark.parametrize("kills", [1, 2])
-def test_a_first_box_that_is_killed_while_it_opens_is_replaced(
-    monkeypatch: pytest.MonkeyPatch, kills: int
-) -> None:
+def test_a_first_box_that_is_killed_while_it_opens_is_replaced(monkeypatch, kills):
     start, pids = local.LocalBackend.start, []
 
     async def start_and_kill(backend: local.LocalBackend) -> local.ProcessConnection:
@@ -105,9 +99,7 @@ def test_a_first_box_that_is_killed_while_it_opens_is_replaced(
 
 
 @pytest.mark.full
-def test_a_hung_box_is_killed_and_the_others_go_on(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hung_box_is_killed_and_the_others_go_on(sandbox, monkeypatch):
     monkeypatch.setattr(box_run, "SLACK", 0.3)
     programs = [Program("hang"), *[Program("x")] * 20]
     limits = [Limits(cpu_s=0.1, wall_s=0.2), *[Limits()] * 20]
@@ -116,9 +108,7 @@ def test_a_hung_box_is_killed_and_the_others_go_on(
     assert "did not answer within 2.1 s" in verdicts[0].cases[0].detail
 
 
-def test_a_box_that_does_not_read_is_killed(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_box_that_does_not_read_is_killed(sandbox, monkeypatch):
     sandbox.run_sync([Program("x")], [ECHO])
     [pid] = sandbox.box_pids()
     os.kill(pid, signal.SIGSTOP)
@@ -137,7 +127,7 @@ def test_a_box_that_does_not_read_is_killed(
     assert pid not in sandbox.box_pids()
 
 
-def test_an_unclean_box_is_replaced_and_its_verdict_stands(sandbox: Sandbox) -> None:
+def test_an_unclean_box_is_replaced_and_its_verdict_stands(sandbox):
     sandbox.run_sync([Program("x")], [ECHO])
     before = sandbox.box_pids()
     assert sandbox.run_sync([Program("unclean")], [ECHO])[0].status == "AC"
@@ -145,7 +135,7 @@ def test_an_unclean_box_is_replaced_and_its_verdict_stands(sandbox: Sandbox) -> 
     assert not set(before) & set(sandbox.box_pids())
 
 
-def test_boxes_are_replaced_after_so_many_programs() -> None:
+def test_boxes_are_replaced_after_so_many_programs():
     with Sandbox("unsafe", workers=1, recycle_after=3) as sandbox:
         seen = []
         for _ in range(7):
@@ -154,9 +144,7 @@ def test_boxes_are_replaced_after_so_many_programs() -> None:
         assert len(seen) == 3
 
 
-def test_an_idle_box_that_died_is_replaced_without_a_retry(
-    sandbox: Sandbox, soon: Callable[..., bool]
-) -> None:
+def test_an_idle_box_that_died_is_replaced_without_a_retry(sandbox, soon):
     sandbox.run_sync([Program("x")], [ECHO])
     [pid] = sandbox.box_pids()
     [idle] = sandbox._engine.boxes()  # pyright: ignore
@@ -166,9 +154,7 @@ def test_an_idle_box_that_died_is_replaced_without_a_retry(
     assert sandbox.box_pids() != [pid]
 
 
-def test_boxes_that_cannot_be_started_fail_every_program_soon(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_boxes_that_cannot_be_started_fail_every_program_soon(sandbox, monkeypatch):
     sandbox.run_sync([Program("x")], [ECHO])
     [pid] = sandbox.box_pids()
     monkeypatch.setattr(local.sys, "executable", "/nowhere/python")
@@ -189,14 +175,14 @@ def test_boxes_that_cannot_be_started_fail_every_program_soon(
     assert sandbox.run_sync([Program("x")], [ECHO])[0].status == "AC"  # it recovers
 
 
-def test_a_backend_asked_for_by_name_never_falls_back() -> None:
+def test_a_backend_asked_for_by_name_never_falls_back():
     with Sandbox("landlock") as sandbox, pytest.raises(UsageError) as caught:
         _ = sandbox.tier
     assert "landlock: it reports: this kernel has no Landlock" in str(caught.value)
     assert "no other is taken" in str(caught.value)
 
 
-def test_auto_fails_closed_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_fails_closed_and_says_why(monkeypatch):
     def refuse(name: str, options: object, packages: object) -> Backend:
         raise BoxError(f"no {name} here.")
 
@@ -212,9 +198,7 @@ def test_auto_fails_closed_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None
             assert "no unsafe here" not in str(caught.value)
 
 
-def test_auto_takes_the_next_tier(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_takes_the_next_tier(caplog, monkeypatch):
     monkeypatch.setattr(api, "_logged", set())
     caplog.set_level(logging.INFO, "flowzoo.sandbox")
     make = api.make_backend
@@ -231,9 +215,7 @@ def test_auto_takes_the_next_tier(
     assert "not taken: docker: no engine" in caplog.text
 
 
-def test_the_trust_level_is_stated_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_trust_level_is_stated_once(caplog, monkeypatch):
     monkeypatch.setattr(api, "_logged", set())
     caplog.set_level(logging.INFO, "flowzoo.sandbox")
     for _ in range(2):
@@ -243,9 +225,7 @@ def test_the_trust_level_is_stated_once(
     assert [record.levelno for record in lines] == [logging.WARNING]
 
 
-def test_a_defect_in_judging_loses_no_other_program(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_defect_in_judging_loses_no_other_program(sandbox, monkeypatch):
     judge = box_run.judge_stdin
 
     def breaks(outcomes: list[CaseOutcome], tests: list[StdinTest]) -> list[Case]:
@@ -258,6 +238,6 @@ def test_a_defect_in_judging_loses_no_other_program(
     assert [verdict.status for verdict in caught.value.verdicts] == ["AC", "SE", "AC"]
 
 
-def test_limits_that_the_tier_cannot_enforce(sandbox: Sandbox) -> None:
+def test_limits_that_the_tier_cannot_enforce(sandbox):
     with pytest.raises(UsageError, match=r"memory_mb=1:.*at least"):
         sandbox.run_sync([Program("x")], [ECHO], Limits(memory_mb=1))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ def outcome(name: Any, output: bytes = b"", stderr: bytes = b"", **more: Any) ->
     return CaseOutcome(name=name, output=output, stderr=stderr, **{**fields, **more})
 
 
-def test_invalid_bytes_never_match_by_replacement() -> None:
+def test_invalid_bytes_never_match_by_replacement():
     [case] = judge_stdin([outcome("exited", b"\xff")], [StdinTest("", "\ufffd")])
     assert case.status == "WA"
     assert case.stdout == "\ufffd"
@@ -46,16 +44,16 @@ def test_invalid_bytes_never_match_by_replacement() -> None:
         (outcome("memory"), "", "SE"),
     ],
 )
-def test_ends_of_a_check(checker: CaseOutcome, raised: str, status: str) -> None:
+def test_ends_of_a_check(checker, raised, status):
     assert judge_checker(checker, {raised}, answered=False).status == status
 
 
-def test_a_limit_upon_an_answer_is_no_failure_of_the_sandbox() -> None:
+def test_a_limit_upon_an_answer_is_no_failure_of_the_sandbox():
     assert judge_checker(outcome("cpu"), set(), answered=True).status == "TLE"
     assert judge_checker(outcome("memory"), set(), answered=True).status == "MLE"
 
 
-def test_the_first_failing_case_gives_the_status() -> None:
+def test_the_first_failing_case_gives_the_status():
     cases = [Case("AC"), Case("TLE"), Case("AC"), Case("WA")]
     verdict = settle(cases, 5, "docker", stop=False, facts={})
     assert (verdict.status, verdict.passed, verdict.fraction, verdict.total) == ("TLE", 2, 0.4, 5)
@@ -70,7 +68,7 @@ def test_the_first_failing_case_gives_the_status() -> None:
         {"code": True}, {"cpu_s": float("nan")}, {"wall_s": -1}, {"memory": 1.5},
     ],
 )  # fmt: skip
-def test_a_case_that_breaks_the_protocol(change: dict[str, Any]) -> None:
+def test_a_case_that_breaks_the_protocol(change):
     head = {"outcome": "exited", "code": 0, "signal": None, "cpu_s": 1, "wall_s": 1.0, "memory": 1}
     assert read_outcome(Frame(CASE, head, [b"", b""])).cpu_s == 1.0
     with pytest.raises(FrameError):
@@ -79,7 +77,7 @@ def test_a_case_that_breaks_the_protocol(change: dict[str, Any]) -> None:
         read_outcome(Frame(CASE, head, [b""]))
 
 
-def test_what_is_shown_is_bounded_and_harmless() -> None:
+def test_what_is_shown_is_bounded_and_harmless():
     assert show_text(b"x" * 10**6)[4090:] == "xxxxxx…"
     assert "more than 4,300 digits" in show_value([10**5000])
     assert len(show_value(["x" * 10**6] * 1000)) < 5000
@@ -113,7 +111,7 @@ def test_what_is_shown_is_bounded_and_harmless() -> None:
         (outcome("setup"), "SE", "the box failed before the program started"),
     ],
 )
-def test_stdin_outcomes(what: CaseOutcome, status: str, detail: str) -> None:
+def test_stdin_outcomes(what, status, detail):
     [case] = judge_stdin([what], [StdinTest("", "1")])
     assert (case.status, case.detail) == (status, detail)
     assert (case.cpu_s, case.wall_s, case.memory_mb) == (0.1, 0.2, 2.0)

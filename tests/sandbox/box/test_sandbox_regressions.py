@@ -1,13 +1,11 @@
 """Programs that once got a wrong verdict, or the sandbox into trouble, on every backend here."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
 
 from flowzoo.errors import UsageError
-from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, SandboxName, StdinTest
+from flowzoo.sandbox import CallTest, CheckTest, Limits, Program, Sandbox, StdinTest
 from flowzoo.sandbox.runner import codec
 from tests.sandbox.judging import PATIENT, judge
 from tests.tables import read_tables
@@ -44,14 +42,12 @@ def raised(name, message):
         ("assert callable(help)\nprint(7)", StdinTest("", "7")),
     ],
 )  # fmt: skip
-def test_what_a_usual_interpreter_has_is_there(
-    sandbox: Sandbox, source: str, test: StdinTest
-) -> None:
+def test_what_a_usual_interpreter_has_is_there(sandbox, source, test):
     assert judge(sandbox, source, test).status == "AC"
 
 
 @pytest.mark.parametrize("kind", ["call", "check"])
-def test_a_program_cannot_wind_its_clock_back(sandbox: Sandbox, kind: str) -> None:
+def test_a_program_cannot_wind_its_clock_back(sandbox, kind):
     source = FORGE + "def f(n):\n    while True:\n        record(b'S')\n        time.sleep(0.1)"
     test = CallTest((1,), 1) if kind == "call" else CHECK
     verdict = judge(sandbox, source, test, Limits(cpu_s=60.0, wall_s=1.0))
@@ -60,7 +56,7 @@ def test_a_program_cannot_wind_its_clock_back(sandbox: Sandbox, kind: str) -> No
 
 
 @pytest.mark.full
-def test_answers_that_nobody_asked_for_end_a_check(sandbox: Sandbox) -> None:
+def test_answers_that_nobody_asked_for_end_a_check(sandbox):
     source = FORGE + "while True:\n    record(b'Q', b'x' * 60000)"
     verdict = judge(sandbox, source, CHECK, SHORT)
     # WA: one came just when the test's code had asked; TLE: a busy machine was slow to read them
@@ -68,7 +64,7 @@ def test_answers_that_nobody_asked_for_end_a_check(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Counter(a=2)", "OrderedDict(a=2)", "defaultdict(int, a=2)"])
-def test_the_librarys_dicts_count_as_dicts(sandbox: Sandbox, kind: str) -> None:
+def test_the_librarys_dicts_count_as_dicts(sandbox, kind):
     source = f"from collections import *\ndef f():\n    return [{kind}]"
     for test in (CallTest((), [{"a": 2}]), CheckTest("assert f() == [{'a': 2}]")):
         assert judge(sandbox, source, test).status == "AC"
@@ -80,15 +76,13 @@ def test_the_librarys_dicts_count_as_dicts(sandbox: Sandbox, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("source", "status"), TABLES["loads"])
-def test_a_check_that_never_calls_waits_for_the_program_to_load(
-    sandbox: Sandbox, source: str, status: str
-) -> None:
+def test_a_check_that_never_calls_waits_for_the_program_to_load(sandbox, source, status):
     limits = SHORT if status == "TLE" else PATIENT
     for code in ("assert True", "import time\ntime.sleep(0.1)"):
         assert judge(sandbox, source, CheckTest(code), limits).status == status
 
 
-def test_nothing_of_a_null_device_is_shared(sandbox: Sandbox) -> None:
+def test_nothing_of_a_null_device_is_shared(sandbox):
     source = """
 import fcntl, os
 def f():
@@ -99,7 +93,7 @@ def f():
         assert judge(sandbox, source, CallTest((), 0)).status == "AC"
 
 
-def test_programs_may_use_temporary_files(confining: SandboxName) -> None:
+def test_programs_may_use_temporary_files(confining):
     if confining == "landlock":
         pytest.skip("programs under Landlock have no files")
     source = """
@@ -130,12 +124,12 @@ print(7)"""
         assert judge(sandbox, empty, StdinTest("", "[]")).status == "AC"
 
 
-def test_output_that_fits_no_frame_is_not_promised(sandbox: Sandbox) -> None:
+def test_output_that_fits_no_frame_is_not_promised(sandbox):
     with pytest.raises(UsageError, match="output_bytes may be at most"):
         sandbox.run_sync([Program("")], [[StdinTest("", "")]], Limits(output_bytes=10**9))
 
 
-def test_too_much_output_is_told_from_a_failed_start(sandbox: Sandbox) -> None:
+def test_too_much_output_is_told_from_a_failed_start(sandbox):
     """Its output was read, and it killed for it, before it was heard to say that it started."""
     programs = [Program(f"print('a' * 9_000)  # {number}") for number in range(40)]
     limits = Limits(cpu_s=60.0, wall_s=300.0, output_bytes=100)
@@ -143,7 +137,7 @@ def test_too_much_output_is_told_from_a_failed_start(sandbox: Sandbox) -> None:
     assert Counter(verdict.status for verdict in verdicts) == {"OLE": 40}
 
 
-def test_no_case_takes_less_than_no_time(sandbox: Sandbox) -> None:
+def test_no_case_takes_less_than_no_time(sandbox):
     """The program may be over before the box looks at the results of its last tests."""
     tests = [CallTest((number,), number + 1) for number in range(40)]
     programs = [Program(f"def f(x):\n    return x + 1  # {n}", "f") for n in range(40)]
@@ -153,11 +147,11 @@ def test_no_case_takes_less_than_no_time(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("answers", TABLES["forged"])
-def test_forged_answers_are_the_programs_fault(sandbox: Sandbox, answers: str) -> None:
+def test_forged_answers_are_the_programs_fault(sandbox, answers):
     source = f"{FORGE}\ndef f(n):\n    for answer in ({answers},):\n        record(b'Q', answer)\n"
     assert judge(sandbox, source + "    time.sleep(0.5)", CHECK).status in ("RE", "WA")
 
 
-def test_tests_themselves_hold_exact_dicts_only() -> None:
+def test_tests_themselves_hold_exact_dicts_only():
     with pytest.raises(codec.UnsupportedTypeError):
         codec.encode(Counter("a"))

@@ -1,7 +1,5 @@
 """Real programs in real boxes, on every backend that this machine can run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -10,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -92,9 +89,7 @@ def statuses(verdict: Verdict) -> str:
         ("raise SystemExit(0)", "WA", ""),
     ],
 )
-def test_statuses_of_printing_programs(
-    sandbox: Sandbox, source: str, status: str, detail: str
-) -> None:
+def test_statuses_of_printing_programs(sandbox, source, status, detail):
     verdict = judge(sandbox, source, INC[:1], limits=SHORT if status == "TLE" else PATIENT)
     assert (verdict.status, verdict.tier, verdict.total) == (status, sandbox.backend, 1)
     case = verdict.cases[0]
@@ -103,7 +98,7 @@ def test_statuses_of_printing_programs(
     assert verdict.facts == {}
 
 
-def test_the_clock_on_the_wall(sandbox: Sandbox) -> None:
+def test_the_clock_on_the_wall(sandbox):
     limits = Limits(cpu_s=60.0, wall_s=1.0)
     begun = time.monotonic()
     verdict = judge(sandbox, "import time; time.sleep(600)", INC, limits=limits, stop=True)
@@ -112,7 +107,7 @@ def test_the_clock_on_the_wall(sandbox: Sandbox) -> None:
     assert verdict.cases[0].cpu_s < 0.5  # of which a program that sleeps needs next to none
 
 
-def test_stop_ends_at_the_first_failure_wherever_it_is_seen(sandbox: Sandbox) -> None:
+def test_stop_ends_at_the_first_failure_wherever_it_is_seen(sandbox):
     tests = [*INC, StdinTest("7", "9"), *INC * 20]
     assert statuses(judge(sandbox, PLUS, tests, stop=True)) == "AC AC WA"
     assert statuses(judge(sandbox, PLUS, tests)) == "AC AC WA" + " AC" * 40
@@ -123,7 +118,7 @@ def test_stop_ends_at_the_first_failure_wherever_it_is_seen(sandbox: Sandbox) ->
 
 
 @pytest.mark.parametrize(("body", "status", "shown"), TABLES["calls"])
-def test_statuses_of_calls(sandbox: Sandbox, body: str, status: str, shown: str) -> None:
+def test_statuses_of_calls(sandbox, body, status, shown):
     tests = [CallTest((1,), [1, (1, 2.5)])]
     limits = SHORT if status == "TLE" else PATIENT
     verdict = judge(sandbox, f"def f(x):\n    {body}", tests, limits)
@@ -131,7 +126,7 @@ def test_statuses_of_calls(sandbox: Sandbox, body: str, status: str, shown: str)
 
 
 @pytest.mark.every_tier
-def test_calls_after_one_that_crashed(sandbox: Sandbox) -> None:
+def test_calls_after_one_that_crashed(sandbox):
     source = "import os\ndef f(x):\n    if x == 2:\n        os.abort()\n    return x"
     tests = [CallTest((x,), x) for x in (1, 2, 3)]
     assert statuses(judge(sandbox, source, tests)) == "AC RE AC"
@@ -140,7 +135,7 @@ def test_calls_after_one_that_crashed(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.every_tier
-def test_methods_and_keywords(sandbox: Sandbox) -> None:
+def test_methods_and_keywords(sandbox):
     source = """class Solution:
     def __init__(self): self.total = 0
     def add(self, x, *, y=0):
@@ -152,7 +147,7 @@ def test_methods_and_keywords(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(("body", "status"), TABLES["checks"])
-def test_statuses_of_checks(sandbox: Sandbox, body: str, status: str) -> None:
+def test_statuses_of_checks(sandbox, body, status):
     limits = SHORT if status == "TLE" else PATIENT
     verdict = judge(sandbox, f"def f(x):\n    {body}", [CHECK], limits)
     if (body, status) == ("raise SystemExit(0)", "RE"):
@@ -163,14 +158,14 @@ def test_statuses_of_checks(sandbox: Sandbox, body: str, status: str) -> None:
         assert verdict.status == status, verdict.cases
 
 
-def test_a_check_may_expect_an_exception(sandbox: Sandbox) -> None:
+def test_a_check_may_expect_an_exception(sandbox):
     code = "try:\n    f(0)\nexcept ZeroDivisionError:\n    pass\nelse:\n    assert False"
     source = "def f(x):\n    return 1 / x"
     assert judge(sandbox, source, [CheckTest(code)]).status == "AC"
     assert judge(sandbox, "def f(x): return 0", [CheckTest(code)]).status == "WA"
 
 
-def test_several_checks_each_with_fresh_boxes(sandbox: Sandbox) -> None:
+def test_several_checks_each_with_fresh_boxes(sandbox):
     source = "seen = []\ndef f():\n    seen.append(1)\n    return len(seen)"
     once = CheckTest("assert f() == 1")
     assert statuses(judge(sandbox, source, [once, once, once])) == "AC AC AC"
@@ -178,7 +173,7 @@ def test_several_checks_each_with_fresh_boxes(sandbox: Sandbox) -> None:
     assert statuses(judge(sandbox, source, [once, wrong, once], stop=True)) == "AC WA"
 
 
-def test_the_test_code_is_never_in_the_box_of_the_program(sandbox: Sandbox) -> None:
+def test_the_test_code_is_never_in_the_box_of_the_program(sandbox):
     secret = "assert f() == " + repr("needle" * 3)
     source = (
         "import gc\ndef f():\n"
@@ -187,7 +182,7 @@ def test_the_test_code_is_never_in_the_box_of_the_program(sandbox: Sandbox) -> N
     assert judge(sandbox, source, [CheckTest(secret)]).status == "WA"
 
 
-async def test_300_mixed_programs_leave_nothing_behind(sandbox: Sandbox) -> None:
+async def test_300_mixed_programs_leave_nothing_behind(sandbox):
     kinds: list[tuple[Program, list[Test], str]] = [
         (Program(PLUS), list(INC), "AC"),
         (Program("print(3)"), list(INC), "WA"),
@@ -217,9 +212,7 @@ async def test_300_mixed_programs_leave_nothing_behind(sandbox: Sandbox) -> None
     assert len(os.listdir("/proc/self/fd")) <= files
 
 
-def test_kill_9_of_real_boxes_in_mid_batch_loses_no_program(
-    sandbox: Sandbox, replace_first: Callable[..., list[box_run.Box]], soon: Callable[..., bool]
-) -> None:
+def test_kill_9_of_real_boxes_in_mid_batch_loses_no_program(sandbox, replace_first, soon):
     if sandbox.backend == "docker":
         pytest.skip("a container has no process of ours; test_docker_boxes kills containers")
     tests: list[list[Test]] = [[StdinTest(str(row), str(row + 1))] for row in range(40)]
@@ -242,9 +235,7 @@ def test_kill_9_of_real_boxes_in_mid_batch_loses_no_program(
         ("def f(x): return x", "import time\nwhile time.process_time() < 1: pass\n"),
     ],
 )
-def test_a_half_of_a_check_that_is_killed_from_outside_blames_nobody(
-    sandbox: Sandbox, soon: Callable[..., bool], source: str, code: str
-) -> None:
+def test_a_half_of_a_check_that_is_killed_from_outside_blames_nobody(sandbox, soon, source, code):
     if sandbox.backend == "docker":
         pytest.skip("a container's processes are no children of ours")
     test = CheckTest(f"assert f(1) == 1\n{code}assert f(2) == 2")
@@ -262,7 +253,7 @@ HOGS = 30  # processes beside which a program has less than a sixteenth of its c
 
 @pytest.mark.full
 @pytest.mark.every_tier
-def test_waiting_for_a_processor_takes_no_time_of_a_program(sandbox: Sandbox) -> None:
+def test_waiting_for_a_processor_takes_no_time_of_a_program(sandbox):
     if sandbox.backend == "docker":
         pytest.skip("a container has no process of ours; see benchmarks/busy_sandbox.py")
     core = min(os.sched_getaffinity(0))
@@ -285,9 +276,7 @@ def test_waiting_for_a_processor_takes_no_time_of_a_program(sandbox: Sandbox) ->
     assert verdicts[0].cases[0].wall_s > 0.05 + 16 * verdicts[0].cases[0].cpu_s
 
 
-def test_a_program_does_not_outlive_its_killed_box(
-    sandbox: Sandbox, soon: Callable[..., bool]
-) -> None:
+def test_a_program_does_not_outlive_its_killed_box(sandbox, soon):
     if sandbox.backend == "docker":
         pytest.skip("a container has no process of ours; its programs end with it")
     limits = Limits(cpu_s=120.0, wall_s=300.0)
@@ -304,9 +293,7 @@ def test_a_program_does_not_outlive_its_killed_box(
             future.result(60)
 
 
-def test_programs_with_time_outs_run_side_by_side(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_with_time_outs_run_side_by_side(sandbox, monkeypatch):
     run_job, running, seen = box_run.run_job, [], []
 
     async def watched(box: box_run.Box, *rest: Any) -> list[box_run.CaseOutcome]:

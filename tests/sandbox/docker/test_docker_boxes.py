@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import io
 import os
@@ -103,7 +101,7 @@ def test_profile_allows_nothing_that_reaches_out():
     assert allowed["socketpair"]["args"]
 
 
-def test_limits_above_the_containers_are_refused(docker: str):
+def test_limits_above_the_containers_are_refused(docker):
     with Sandbox("docker", workers=1) as sandbox:
         for limits in (Limits(memory_mb=10**6), Limits(files_mb=10**5), Limits(threads=10**3)):
             with pytest.raises(UsageError, match="the docker tier gives a program at most"):
@@ -111,7 +109,7 @@ def test_limits_above_the_containers_are_refused(docker: str):
 
 
 @pytest.mark.parametrize("user", ["root", pytest.param("nonroot", marks=pytest.mark.full)])
-def test_verdicts(docker: str, user: str):
+def test_verdicts(docker, user):
     sources = [
         HONEST.source,
         "print(int(input()) + 2)",
@@ -137,14 +135,14 @@ def test_verdicts(docker: str, user: str):
         assert sandbox.describe()["user"] == user
 
 
-def test_the_python_inside_is_the_one_outside(docker: str):
+def test_the_python_inside_is_the_one_outside(docker):
     source = "import sys; print(sys.version.split()[0])"
     test = StdinTest("", sys.version.split()[0])
     with Sandbox("docker", workers=1) as sandbox:
         assert sandbox.run_sync([Program(source)], [[test]])[0].status == "AC"
 
 
-async def test_start_and_close_leave_nothing(client: Any):
+async def test_start_and_close_leave_nothing(client):
     backend = DockerBackend()
     wires = await asyncio.gather(*(backend.start() for _ in range(3)))
     assert len(ours(client, backend.nonce)) == 3
@@ -161,9 +159,7 @@ async def test_start_and_close_leave_nothing(client: Any):
 
 
 @pytest.mark.parametrize("runs", [False, True])
-async def test_a_cancelled_start_leaves_nothing(
-    client: Any, monkeypatch: pytest.MonkeyPatch, soon: Callable[..., bool], runs: bool
-):
+async def test_a_cancelled_start_leaves_nothing(client, monkeypatch, soon, runs):
     backend = DockerBackend()
     begun, gate, started = threading.Event(), threading.Event(), threading.Event()
     start = backend._start
@@ -189,9 +185,7 @@ async def test_a_cancelled_start_leaves_nothing(
     await asyncio.to_thread(backend.close)
 
 
-def test_killed_containers_lose_no_program(
-    client: Any, first_hang: list[box_run.Box], soon: Callable[..., bool]
-):
+def test_killed_containers_lose_no_program(client, first_hang, soon):
     owner = docker_boxes.owner_labels("")[docker_boxes.OWNER]
     labels = {"label": f"{docker_boxes.OWNER}={owner}"}
     with Sandbox("docker", workers=2) as sandbox, ThreadPoolExecutor(1) as threads:
@@ -217,7 +211,7 @@ asyncio.run(go())
 
 
 @pytest.mark.full
-def test_containers_end_with_their_owner(client: Any, soon: Callable[..., bool]):
+def test_containers_end_with_their_owner(client, soon):
     done = subprocess.run([sys.executable, "-c", ABANDONED], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert soon(lambda: not ours(client, done.stdout.strip()))
@@ -235,7 +229,7 @@ print(sandbox._engine.opened.result().nonce)
 
 
 @pytest.mark.full
-def test_exit_without_close_leaves_nothing(client: Any):
+def test_exit_without_close_leaves_nothing(client):
     done = subprocess.run([sys.executable, "-c", UNCLOSED], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     statuses, nonce = done.stdout.splitlines()
@@ -244,7 +238,7 @@ def test_exit_without_close_leaves_nothing(client: Any):
 
 
 @pytest.mark.full
-def test_a_fork_leaves_the_owners_containers_alone(client: Any):
+def test_a_fork_leaves_the_owners_containers_alone(client):
     with Sandbox("docker", workers=1) as sandbox:
         judge(sandbox, HONEST.source)
         assert sandbox._engine is not None
@@ -263,7 +257,7 @@ def test_a_fork_leaves_the_owners_containers_alone(client: Any):
         assert judge(sandbox, HONEST.source) == ["AC"]
 
 
-def test_sweep_takes_the_orphans_alone(client: Any, monkeypatch: pytest.MonkeyPatch):
+def test_sweep_takes_the_orphans_alone(client, monkeypatch):
     backend = DockerBackend()
     # Or another process that starts a backend just now would sweep them first.
     monkeypatch.setattr(docker_boxes, "machine_id", lambda: f"machine of {backend.nonce}")
@@ -295,14 +289,14 @@ def test_birth_knows_the_living_and_the_dead():
     assert docker_boxes.process_start_time(child.pid) is None
 
 
-def test_an_image_that_is_not_there(docker: str):
+def test_an_image_that_is_not_there(docker):
     with pytest.raises(DockerError, match="the engine has no image 'flowzoo-absent:1'"):
         DockerBackend(image="flowzoo-absent:1")
     with pytest.raises(UsageError, match=r"docker.*no image"):
         _ = Sandbox("docker", options={"image": "flowzoo-absent:1"}).tier
 
 
-def test_a_wrong_image_is_refused(client: Any):
+def test_a_wrong_image_is_refused(client):
     empty = io.BytesIO()
     tarfile.open(fileobj=empty, mode="w").close()
     client.api.import_image_from_data(empty.getvalue(), "flowzoo-test-wrong", "1")
@@ -314,7 +308,7 @@ def test_a_wrong_image_is_refused(client: Any):
 
 
 @pytest.mark.full
-def test_build_from_a_base_image(client: Any, tmp_path: Path):
+def test_build_from_a_base_image(client, tmp_path):
     """The base stands for a registry's Python image: `python3` on the image's own PATH."""
     path = tmp_path / "base.tar"
     with path.open("w+b") as out:
@@ -339,7 +333,7 @@ def test_build_from_a_base_image(client: Any, tmp_path: Path):
             client.api.remove_image(name, force=True)
 
 
-def test_an_unknown_runtime_and_user(docker: str):
+def test_an_unknown_runtime_and_user(docker):
     with pytest.raises(UsageError, match="unknown Docker runtime 'runx'"):
         DockerBackend(runtime="runx")
     with pytest.raises(UsageError, match="unknown box user 'admin'"):
@@ -380,13 +374,7 @@ def test_rootfs_holds_the_interpreter_and_nothing_of_the_machine():
 
 
 @pytest.mark.full
-def test_an_engine_that_dies_in_mid_batch(
-    docker: str,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    first_hang: list[box_run.Box],
-    soon: Callable[..., bool],
-):
+def test_an_engine_that_dies_in_mid_batch(docker, tmp_path_factory, monkeypatch, first_hang, soon):
     script = str(Path(__file__).parents[3] / ".ci" / "docker-engine")
     if os.geteuid() != 0 or shutil.which("dockerd") is None or not os.path.exists(script):
         pytest.skip("an engine of one's own needs root, dockerd and the checkout")

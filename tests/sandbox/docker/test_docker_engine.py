@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import errno
 import socket
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -38,19 +35,19 @@ def test_an_engine_that_can_confine_is_fit():
         ({"OSType": "windows"}, "Linux containers"),
     ],
 )
-def test_an_engine_without_limits_is_refused(facts: dict, message: str):
+def test_an_engine_without_limits_is_refused(facts, message):
     assert message in unfit({**GOOD, **facts})
 
 
 @needs_module
-def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_no_engine(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
     with pytest.raises(DockerError, match=r"no Docker engine answers at .*DOCKER_HOST"):
         connect()
 
 
 @needs_module
-def test_an_engine_that_hangs_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_an_engine_that_hangs_up(monkeypatch, tmp_path):
     path = f"{tmp_path}/engine.sock"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
@@ -83,7 +80,7 @@ def test_an_engine_that_hangs_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ("ssh://me@there", "forward the engine's socket"),
     ],
 )
-def test_an_address_of_another_form(monkeypatch: pytest.MonkeyPatch, host: str, message: str):
+def test_an_address_of_another_form(monkeypatch, host, message):
     monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(DockerError, match=f"DOCKER_HOST='{host}': .*{message}"):
         connect()
@@ -99,7 +96,7 @@ def test_the_words_of_the_engine_are_not_lost_behind_a_long_url():
     assert "xxx" not in explain(refused, "building")
 
 
-def test_missing_module(monkeypatch: pytest.MonkeyPatch):
+def test_missing_module(monkeypatch):
     monkeypatch.setitem(sys.modules, "docker", None)
     with pytest.raises(MissingExtraError, match=r"flowzoo\[docker\]"):
         connect()
@@ -119,7 +116,7 @@ def test_missing_module(monkeypatch: pytest.MonkeyPatch):
         (RuntimeError("something else"), "failed while testing: "),
     ],
 )
-def test_errors_name_the_remedy(error: Exception, message: str):
+def test_errors_name_the_remedy(error, message):
     assert message in explain(error, "testing")
     # requests and urllib3 hand the cause over as an argument of their own errors.
     assert message in explain(RuntimeError("wrapped", RuntimeError(str(error), error)), "testing")

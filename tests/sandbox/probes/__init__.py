@@ -4,8 +4,6 @@ Those of `flowzoo sandbox check` are in `flowzoo.sandbox.attacks.probes`; these 
 TOML file for each subject, and `generated.py` for programs that are put together.
 """
 
-from __future__ import annotations
-
 from flowzoo.sandbox.attacks import probes as self_check
 from flowzoo.sandbox.attacks.probes import AttackProbe
 from tests.sandbox.probes import generated

@@ -1,7 +1,5 @@
 """Probes whose program or test is put together: large sources, large inputs, system calls."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 the shared ones. A probe with an `entry` is a function that is called.
 """
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

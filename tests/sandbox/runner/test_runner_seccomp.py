@@ -1,7 +1,5 @@
 """The filter of system calls, run as the kernel runs it."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import struct
@@ -23,7 +21,9 @@ PID = 77
 ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 
 
-def answer(steps: list[seccomp.Step], arch: int, number: int, arguments: Sequence[int] = ()) -> int:
+def answer(
+    steps: list[seccomp.BpfStep], arch: int, number: int, arguments: Sequence[int] = ()
+) -> int:
     """Verdict of the filter on a call, by the rules of classic BPF."""
     data = struct.pack("<IIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
     value = index = 0
@@ -46,7 +46,7 @@ def answer(steps: list[seccomp.Step], arch: int, number: int, arguments: Sequenc
 
 @pytest.mark.parametrize("keeps_files", [True, False])
 @pytest.mark.parametrize("machine", [X86_64, AARCH64])
-def test_the_filter_says_what_the_tables_say(machine: int, keeps_files: bool) -> None:
+def test_the_filter_says_what_the_tables_say(machine, keeps_files):
     steps = seccomp.filter_steps(machine, keeps_files)
     assert len(steps) < 4096
     allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
@@ -87,15 +87,13 @@ def test_the_filter_says_what_the_tables_say(machine: int, keeps_files: bool) ->
         ("openat", (0, 0, 0o1002), True),
     ],
 )
-def test_calls_that_depend_on_their_arguments(
-    machine: int, name: str, arguments: tuple[int, ...], allowed: bool
-) -> None:
+def test_calls_that_depend_on_their_arguments(machine, name, arguments, allowed):
     steps = seccomp.filter_steps(machine, keeps_files=True)
     verdict = answer(steps, ARCH[machine], CONDITIONAL[name][machine], arguments)
     assert verdict == (ALLOW if allowed else REFUSE | errno.EPERM)
 
 
-def test_no_path_through_the_filter_is_long() -> None:
+def test_no_path_through_the_filter_is_long():
     """The kernel walks it for every number when it is installed: each program pays for that."""
     for machine, keeps_files in itertools.product((X86_64, AARCH64), (True, False)):
         runs = seccomp.syscall_runs(seccomp.syscall_answers(machine, keeps_files))

@@ -1,7 +1,5 @@
 """Messages of a session as processes write them, whole and broken."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

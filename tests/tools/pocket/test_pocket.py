@@ -22,13 +22,7 @@ from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
 from tools.pocket import make as making
 from tools.pocket.config import PocketConfig, command
-from tools.pocket.data import (
-    Example,
-    play_batched,
-    play_examples,
-    tokenizer_corpus,
-    transcripts,
-)
+from tools.pocket.data import Example, play_batched, play_examples, tokenizer_corpus, transcripts
 from tools.pocket.habits import HASTE, ONE_ENTRY, ONE_MOVE, UNSEARCHED
 from tools.pocket.make import (
     TokenizedExample,

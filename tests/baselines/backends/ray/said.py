@@ -1,7 +1,5 @@
 """Errors as text that fits into a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

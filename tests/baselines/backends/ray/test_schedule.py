@@ -343,10 +343,7 @@ def test_nodes_must_be_alike():
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        (
-            "local",
-            r"this machine has \d+ GPU, and the workers need 1000: lower `rollout",
-        ),
+        ("local", r"this machine has \d+ GPU, and the workers need 1000: lower `rollout"),
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1 .*Connection refused"),
         ("auto", "`ray_address` is `local` or HOST:PORT"),
         ("ray://127.0.0.1:10001", "`ray_address` is `local` or HOST:PORT"),

@@ -6,8 +6,6 @@ One cluster for all cases: to start one takes half a minute. Every case writes w
 FOLDER/CASE.json. See `benchmarks/ray_cluster.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Learner groups with learners that only meet; see `world.py`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

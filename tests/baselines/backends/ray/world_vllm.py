@@ -6,8 +6,6 @@ without; run by `test_ray_vllm.py`.
 See `world.py`.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

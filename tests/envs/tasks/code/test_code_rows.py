@@ -1,15 +1,11 @@
 """Files as they are published: rows of no use, long outputs, packages, arrays, contest layouts."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
 import logging
 import pickle
-import random
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +16,7 @@ from flowzoo.errors import DataError, UsageError
 from flowzoo.sandbox.program import StdinTest
 from flowzoo.sandbox.sandbox import Sandbox
 from tests.envs.playing import write_rows as write
+from tests.envs.tasks.code.grading import expert, grades
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 GOOD = {
@@ -40,16 +37,7 @@ ASSERTED = {
 GOOD_ASSERTED = {**ASSERTED, "text": "Twice, as ever."}
 
 
-def grades(task: CodeTask, index: int, *answers: str) -> list[str]:
-    problem = task.problem(index, "all")
-    return [grade.status for grade in task.grade_batch([problem] * len(answers), list(answers))]
-
-
-def reference(task: CodeTask, index: int) -> str:
-    return task.answer(task.solve(task.problem(index, "all"), random.Random(0), True)) or ""
-
-
-def test_all_rows_of_no_use_are_listed_at_once(tmp_path: Path) -> None:
+def test_all_rows_of_no_use_are_listed_at_once(tmp_path):
     data = write(tmp_path / "a.jsonl", GOOD, EMPTY, {**GOOD, "question": "More."}, NO_TESTS)
     with pytest.raises(DataError) as caught:
         CodeTask(data=data)
@@ -63,7 +51,7 @@ def test_all_rows_of_no_use_are_listed_at_once(tmp_path: Path) -> None:
     assert [task.problem(index, "all").meta["row"] for index in range(2)] == [1, 3]
 
 
-def test_torn_lines_and_other_encodings_are_rows_of_no_use(tmp_path: Path) -> None:
+def test_torn_lines_and_other_encodings_are_rows_of_no_use(tmp_path):
     path = tmp_path / "torn.jsonl"
     lines = [
         json.dumps(ASSERTED).encode()[:40],
@@ -79,12 +67,6 @@ def test_torn_lines_and_other_encodings_are_rows_of_no_use(tmp_path: Path) -> No
     assert (task.size("all"), task.unusable, task.problem(0, "all").meta["row"]) == (1, 2, 2)
 
 
-def test_a_row_without_a_reference_is_named_by_its_line(tmp_path: Path) -> None:
-    data = write(tmp_path / "a.jsonl", GOOD, {**GOOD, "question": "?", "solutions": []})
-    with pytest.raises(UsageError, match=r"a\.jsonl, line 2: the problem has no reference"):
-        reference(CodeTask(data=data), 1)
-
-
 HUMANEVAL = {"prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": "    return x\n"}
 
 
@@ -96,7 +78,7 @@ HUMANEVAL = {"prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": 
         "def check(g):\n    candidates = [1]\n    assert candidates",
     ],
 )
-def test_tests_that_never_call_the_program_are_of_no_use(tmp_path: Path, test: str) -> None:
+def test_tests_that_never_call_the_program_are_of_no_use(tmp_path, test):
     good = {**HUMANEVAL, "test": "def check(g):\n    assert all(map(g, [1]))"}
     data = write(tmp_path / "a.jsonl", good, {**HUMANEVAL, "test": test})
     with pytest.raises(DataError, match="line 2: the tests never call f, so every program passes"):
@@ -106,9 +88,7 @@ def test_tests_that_never_call_the_program_are_of_no_use(tmp_path: Path, test: s
     assert CodeTask(data=write(tmp_path / "b.jsonl", asserted)).size("all") == 1
 
 
-def test_tests_that_assert_nothing_are_said_with_their_lines(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tests_that_assert_nothing_are_said_with_their_lines(tmp_path, caplog):
     bodies = "c(1)", "assert c(1) == 1", "c(2)", "if c(1) != 1:\n        raise ValueError"
     rows = [f"def check(c):\n    {body}" for body in bodies]
     data = write(tmp_path / "a.jsonl", *({**HUMANEVAL, "test": test} for test in rows))
@@ -118,18 +98,18 @@ def test_tests_that_assert_nothing_are_said_with_their_lines(
     assert "line 1, 3\n" in caplog.text
 
 
-def test_a_first_row_of_no_use_does_not_hide_the_layout(tmp_path: Path) -> None:
+def test_a_first_row_of_no_use_does_not_hide_the_layout(tmp_path):
     data = write(tmp_path / "a.jsonl", {"question": "?"}, GOOD)
     assert CodeTask(data=data, skip_unusable=True).size("all") == 1
 
 
-def test_a_file_without_a_usable_row_is_an_error_in_any_case(tmp_path: Path) -> None:
+def test_a_file_without_a_usable_row_is_an_error_in_any_case(tmp_path):
     data = write(tmp_path / "a.jsonl", EMPTY, NO_TESTS)
     with pytest.raises(DataError, match="2 of 2 rows"):
         CodeTask(data=data, skip_unusable=True)
 
 
-def test_references_are_checked_where_asked_for(tmp_path: Path) -> None:
+def test_references_are_checked_where_asked_for(tmp_path):
     data = write(tmp_path / "a.jsonl", GOOD, WRONG, {**GOOD, "question": "?", "solutions": []})
     assert CodeTask(data=data).size("all") == 3
     with pytest.raises(DataError, match=r"line 2: the reference does not pass \(WA\)"):
@@ -138,15 +118,13 @@ def test_references_are_checked_where_asked_for(tmp_path: Path) -> None:
     assert (task.size("all"), task.unusable) == (2, 1)
 
 
-def test_generated_problems_have_no_rows_to_skip() -> None:
+def test_generated_problems_have_no_rows_to_skip():
     for name in ("skip_unusable", "check_references"):
         with pytest.raises(UsageError, match="give data"):
             CodeTask(**{name: True})
 
 
-def test_there_is_room_for_the_longest_expected_output(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_there_is_room_for_the_longest_expected_output(tmp_path, caplog):
     text = "x" * 100_000
     row = {**GOOD, "solutions": ["print('x' * 100_000)"]}
     row["input_output"] = {"inputs": ["", ""], "outputs": [text, text]}
@@ -156,7 +134,7 @@ def test_there_is_room_for_the_longest_expected_output(
     assert "output_bytes" in caplog.text
     assert "line 2" in caplog.text
     assert task.limits().output_bytes == 200_000
-    assert grades(task, 1, reference(task, 1), "print('x' * 99_999)", "print('x' * 300_000)") == [
+    assert grades(task, 1, expert(task, 1), "print('x' * 99_999)", "print('x' * 300_000)") == [
         "AC", "WA", "OLE",
     ]  # fmt: skip
     assert CodeTask(data=data, output_bytes=100_001).limits().output_bytes == 100_001
@@ -164,7 +142,7 @@ def test_there_is_room_for_the_longest_expected_output(
         CodeTask(data=data, output_bytes=1_000)
 
 
-def test_limits_are_options(tmp_path: Path) -> None:
+def test_limits_are_options(tmp_path):
     data = write(tmp_path / "a.jsonl", GOOD)
     limits = CodeTask(data=data, wall_s=7.5, total_s=3.0, memory_mb=99, cpu_s=1).limits()
     assert (limits.wall, limits.total_s, limits.memory_mb) == (7.5, 3.0, 99)
@@ -174,7 +152,7 @@ def test_limits_are_options(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz", "a.jsonl.gz"])
 @pytest.mark.parametrize("array", [True, False])
-def test_arrays_lines_and_gzip(tmp_path: Path, name: str, array: bool) -> None:
+def test_arrays_lines_and_gzip(tmp_path, name, array):
     rows = [GOOD, {**GOOD, "question": "More."}]
     text = json.dumps(rows, indent=1) if array else "".join(json.dumps(row) + "\n" for row in rows)
     content = text.encode()
@@ -182,7 +160,7 @@ def test_arrays_lines_and_gzip(tmp_path: Path, name: str, array: bool) -> None:
     assert CodeTask(data=str(tmp_path / name)).size("all") == 2
 
 
-def test_broken_arrays_and_gzip_are_named(tmp_path: Path) -> None:
+def test_broken_arrays_and_gzip_are_named(tmp_path):
     (tmp_path / "a.json").write_text("[{}, ")
     with pytest.raises(DataError, match="begins like a JSON array"):
         CodeTask(data=str(tmp_path / "a.json"))
@@ -191,15 +169,15 @@ def test_broken_arrays_and_gzip_are_named(tmp_path: Path) -> None:
         CodeTask(data=str(tmp_path / "a.jsonl.gz"))
 
 
-def test_the_whole_test_of_mbpp_plus_grades(tmp_path: Path) -> None:
+def test_the_whole_test_of_mbpp_plus_grades(tmp_path):
     row = {**ASSERTED, "test": "for n in range(9):\n    assert twice(n) == n + n"}
     task = CodeTask(data=write(tmp_path / "m.jsonl", row))
-    assert grades(task, 0, reference(task, 0), "def twice(x):\n    return 4") == ["AC", "WA"]
+    assert grades(task, 0, expert(task, 0), "def twice(x):\n    return 4") == ["AC", "WA"]
     with pytest.raises(DataError, match="no Python, in column 'test'"):
         CodeTask(data=write(tmp_path / "n.jsonl", {**row, "test": "assert ("}))
 
 
-def test_modules_that_a_box_does_not_have_are_named_before_anything_runs(tmp_path: Path) -> None:
+def test_modules_that_a_box_does_not_have_are_named_before_anything_runs(tmp_path):
     for module, remedy in (("numpy", "packages=numpy"), ("pandas", "nothing else")):
         row = {**ASSERTED, "test_imports": [f"import {module} as x"]}
         data = write(tmp_path / f"{module}.jsonl", GOOD_ASSERTED, row)
@@ -214,18 +192,16 @@ def test_modules_that_a_box_does_not_have_are_named_before_anything_runs(tmp_pat
         CodeTask(packages="nunpy")
 
 
-def test_tests_with_numpy(tmp_path: Path) -> None:
+def test_tests_with_numpy(tmp_path):
     row = {
         **ASSERTED,
         "test": "import numpy as np\nassert np.allclose(twice(np.pi.real), 2 * np.pi)",
     }
     task = CodeTask(data=write(tmp_path / "n.jsonl", row), packages="numpy")
-    assert grades(task, 0, reference(task, 0), "def twice(x):\n    return x + 2") == ["AC", "WA"]
+    assert grades(task, 0, expert(task, 0), "def twice(x):\n    return x + 2") == ["AC", "WA"]
 
 
-def test_a_test_that_never_ends_is_run_once_and_is_no_score(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_test_that_never_ends_is_run_once_and_is_no_score(tmp_path, monkeypatch, caplog):
     run, batches = Sandbox.run_sync, []
 
     def count(sandbox: Sandbox, programs: list[Any], *rest: Any, **more: Any) -> Any:
@@ -240,7 +216,7 @@ def test_a_test_that_never_ends_is_run_once_and_is_no_score(
     assert "the test's own code failed: it does not end" in caplog.text
 
 
-def test_an_empty_answer_is_close_to_no_number(tmp_path: Path) -> None:
+def test_an_empty_answer_is_close_to_no_number(tmp_path):
     check = "import numpy as np\ndef check(c):\n    assert np.allclose(c(3.5), 3.5)"
     data = write(tmp_path / "a.jsonl", {**HUMANEVAL, "test": check})
     answers = [
@@ -265,7 +241,7 @@ def contest(**more: Any) -> dict[str, Any]:
     return {**row, **more}
 
 
-def test_livecodebench(tmp_path: Path) -> None:
+def test_livecodebench(tmp_path):
     method = contest(
         starter_code="class Solution:\n    def add(self, a: int, b: int) -> int:\n        ",
         public_test_cases=json.dumps([{"input": "1\n2", "output": "3", "testtype": "functional"}]),
@@ -297,15 +273,13 @@ class Evil:
         base64.b64encode(zlib.compress(pickle.dumps("{}"))[:-4]).decode(),
     ],
 )
-def test_packed_tests_are_read_and_never_executed(
-    value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_packed_tests_are_read_and_never_executed(value, capsys):
     with pytest.raises(DataError):
         listed_tests("x, line 1", value)
     assert capsys.readouterr().out == ""
 
 
-def test_codecontests(tmp_path: Path) -> None:
+def test_codecontests(tmp_path):
     row = {
         "name": "1_A", "description": "Add two numbers.",
         "public_tests": {"input": ["1 2\n"], "output": ["3\n"]},
@@ -318,7 +292,7 @@ def test_codecontests(tmp_path: Path) -> None:
     assert [test.stdin for test in problem.meta["public"]] == ["1 2\n"]
     assert len(problem.meta["hidden"]) == 3
     assert all(isinstance(test, StdinTest) for test in problem.meta["hidden"])
-    assert grades(task, 0, reference(task, 0), "print(3)") == ["AC", "WA"]
+    assert grades(task, 0, expert(task, 0), "print(3)") == ["AC", "WA"]
     bad = {**row, "private_tests": {"input": ["1"], "output": []}}
     with pytest.raises(DataError, match="'private_tests' has not as many inputs as outputs"):
         CodeTask(data=write(tmp_path / "d.jsonl", bad))

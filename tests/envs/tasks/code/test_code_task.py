@@ -1,7 +1,5 @@
 """The task `code`: options, reading, grading, equivalence, pickling."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ TASK = CodeTask()
 PROBLEM = TASK.problem(0)
 
 
-def test_prompt_shows_public_tests_only() -> None:
+def test_prompt_shows_public_tests_only():
     first, *examples, last = TASK.prompt(PROBLEM).split("\n")
     assert first.startswith("Write f(x): take x, ")
     assert last == "Put the code in a ```python block."
@@ -29,7 +27,7 @@ def test_prompt_shows_public_tests_only() -> None:
         assert f"f({test.args[0]}) ==" not in TASK.prompt(PROBLEM)
 
 
-def test_grades() -> None:
+def test_grades():
     wrong = TASK.answer(TASK.solve(PROBLEM, random.Random(0), False))
     answers = [PROBLEM.gold, wrong, None, "def f(x", "def g(x):\n    return 1", "import sys; 1/0"]
     graded = TASK.grade_batch([PROBLEM] * 6, answers)
@@ -38,7 +36,7 @@ def test_grades() -> None:
     assert TASK.grade_batch([], []) == []
 
 
-def test_fractions() -> None:
+def test_fractions():
     task = CodeTask(reward="fraction")
     first = PROBLEM.meta["hidden"][0]
     constant = f"def f(x):\n    return {first.expected}"
@@ -46,7 +44,7 @@ def test_fractions() -> None:
     assert task.grade_batch([PROBLEM], [constant]) == [Graded(same / 8, "WA")]
 
 
-def test_equal_pairs_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_pairs_are_run_once(monkeypatch):
     from flowzoo.envs.tasks.code import task as module
 
     sizes: list[int] = []
@@ -64,7 +62,7 @@ def test_equal_pairs_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [grade.score for grade in graded] == [1.0, 0.0] * 6
 
 
-def test_classes_go_by_what_programs_do_on_public_inputs() -> None:
+def test_classes_go_by_what_programs_do_on_public_inputs():
     x, y = (test.args[0] for test in PROBLEM.meta["public"])
     table = {test.args[0]: test.expected for test in PROBLEM.meta["public"]}
     lookup = f"def f(x):\n    return {table}[x]"
@@ -77,7 +75,7 @@ def test_classes_go_by_what_programs_do_on_public_inputs() -> None:
     assert TASK.classes_batch([PROBLEM, other], groups) == [(0, 1), (0, 1, -1)]
 
 
-def test_a_trial_runs_the_public_tests() -> None:
+def test_a_trial_runs_the_public_tests():
     run = TASK.trial(PROBLEM, PROBLEM.gold)
     assert run.tests == PROBLEM.meta["public"]
     right, wrong, plain = TASK.run_batch(
@@ -90,20 +88,20 @@ def test_a_trial_runs_the_public_tests() -> None:
     assert plain == Ran("AC", plain.cases)
 
 
-def test_programs_in_math_episodes_run_too() -> None:
+def test_programs_in_math_episodes_run_too():
     (ran,) = make_task("math").run_batch([Run("print(6 * 7)")])
     assert ran.output == "42\n"
     with pytest.raises(UsageError, match="no programs"):
         make_task("math").trial(make_task("math").problem(0), "1")
 
 
-def test_levels() -> None:
+def test_levels():
     assert [read_levels(level, LEVELS) for level in (1, "2", "1-3")] == [(1,), (2,), (1, 2, 3)]
     levels = [CodeTask(level="1-3").problem(index).meta["level"] for index in range(6)]
     assert levels == [1, 2, 3, 1, 2, 3]
 
 
-def test_a_small_family_has_no_problem_in_some_splits() -> None:
+def test_a_small_family_has_no_problem_in_some_splits():
     task = CodeTask(family="merge")
     texts = {task.problem(index, "all").text for index in range(100)}
     assert len(texts) == 15
@@ -112,14 +110,14 @@ def test_a_small_family_has_no_problem_in_some_splits() -> None:
         task.problem(0, "validation")
 
 
-def test_a_sandbox_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_is_not_there_is_an_error(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     task = CodeTask(sandbox="docker")
     with pytest.raises(UsageError, match="ocker"):
         task.grade_batch([PROBLEM], [PROBLEM.gold + "  # once"])
 
 
-def test_problems_and_tasks_are_pickled_small() -> None:
+def test_problems_and_tasks_are_pickled_small():
     for level in (1, 2, 3):
         problem = CodeTask(level=level).problem(3)
         raw = pickle.dumps(problem)
@@ -128,13 +126,13 @@ def test_problems_and_tasks_are_pickled_small() -> None:
     assert pickle.loads(pickle.dumps(TASK)) == TASK
 
 
-def test_samples_are_of_every_kind() -> None:
+def test_samples_are_of_every_kind():
     kinds = {(TASK.answer(s) is None, TASK.answer_lenient(s) is None) for s in TASK.samples()}
     assert kinds == {(False, False), (True, False), (True, True)}
     assert fence("a") == "```python\na\n```"
 
 
-def test_a_task_of_ones_own_may_group_answers_one_by_one() -> None:
+def test_a_task_of_ones_own_may_group_answers_one_by_one():
     @dataclass(frozen=True)
     class Own(CodeTask):
         def classes_batch(self, problems, groups):  # type: ignore[no-untyped-def]

@@ -1,7 +1,5 @@
 """Reading action lists: what strict JSON takes, what the lenient reader takes, hostile texts."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

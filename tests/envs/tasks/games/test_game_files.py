@@ -1,7 +1,5 @@
 """Worlds from files: every layout of a board, and bad rows by their line."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

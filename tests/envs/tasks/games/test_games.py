@@ -1,7 +1,5 @@
 """Every task with a world: oracle, splits, prompts, purity, hostile answers."""
 
-from __future__ import annotations
-
 import pickle
 import random
 

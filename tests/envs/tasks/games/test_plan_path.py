@@ -1,7 +1,5 @@
 """plan_path: the generator's statistics, moves, and that no detour pays."""
 
-from __future__ import annotations
-
 import random
 import re
 import statistics

@@ -1,7 +1,5 @@
 """sokoban: moves and pushes, solvability, deadlocks, and that pushing off and on never pays."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 
@@ -115,12 +113,7 @@ def test_states_are_numbered_both_ways():
 
 
 def test_the_shaped_return_is_the_documented_sum():
-    cases = {
-        "DR": 1.0 - 0.02 + 10.0,
-        "DRR": 1.0 - 0.03 - 0.05 + 10.0,
-        "RD": -0.02,
-        "L": -0.06,
-    }
+    cases = {"DR": 1.0 - 0.02 + 10.0, "DRR": 1.0 - 0.03 - 0.05 + 10.0, "RD": -0.02, "L": -0.06}
     for moves, value in cases.items():
         grade = TASK.grade_batch([SMALL], [written([*moves])])[0]
         assert dict(grade.parts)["return"] == pytest.approx(value)

@@ -1,7 +1,5 @@
 """sudoku: one solution each, immutable clues, entries apart from the puzzle, reading of answers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
@@ -9,12 +7,7 @@ import random
 import pytest
 
 from flowzoo.envs.tasks import Problem, make_task
-from flowzoo.envs.tasks.games.sudoku import (
-    complete_grid,
-    count_solutions,
-    digits,
-    solution_of,
-)
+from flowzoo.envs.tasks.games.sudoku import complete_grid, count_solutions, digits, solution_of
 from tests.tables import read_tables
 
 TABLES = read_tables(__file__)

@@ -1,0 +1,30 @@
+"""Code in another process, and waiting for threads and processes."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+
+def run_python(code: str, *args: str, **variables: str) -> str:
+    """Standard output of code in a Python of its own; it must end with status 0."""
+    command = [sys.executable, "-c", code, *args]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Return as soon as the condition is true; fail if it is not after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def is_running(pid: int) -> bool:
+    """True if there is such a process, and it is no zombie."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
