@@ -114,7 +114,7 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
         (lines[7], "training: --model PATH"),
         (lines[8], "Did you mean 'relay_v0'"),
         (lines[9], "Did you mean 'reversal'"),
-        (lines[10], "eval_opt_v0 does not understand the answers of task 'reversal' (kind 'word')"),
+        (lines[10], "eval_opt_v0 does not support task 'reversal' of kind 'word'"),
     ):
         status, _, messages = results[line]
         assert (status, messages.count("\n")) == (2, 1)

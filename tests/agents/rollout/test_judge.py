@@ -263,7 +263,7 @@ def test_what_is_missing_is_said_before_anything_is_played():
         env.step("2")
     with pytest.raises(UsageError, match="has a role named 'judge'"):
         make_workflow(Named)
-    with pytest.raises(UsageError, match="single_v0 asks no judge"):
+    with pytest.raises(UsageError, match="single_v0 does not use a judge"):
         make_workflow("single", judge=scripted_judge)
     with pytest.raises(UsageError, match="a judge is a policy: --policy judge=POLICY"):
         make_workflow(Pick, judge="openai:x@http://y")

@@ -89,7 +89,7 @@ def test_an_impossible_pair_lists_the_possible_ones(name):
     assert workflow_class(name).default_task in possible
     for task in set(TASKS) - set(possible):
         message = refused(name, task)
-        assert message.startswith(f"{name} does not understand the answers of task {task!r}")
+        assert message.startswith(f"{name} does not support task {task!r}")
         assert message.endswith(f": {', '.join(possible)}.")
 
 

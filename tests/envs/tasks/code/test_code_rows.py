@@ -184,7 +184,7 @@ def test_arrays_lines_and_gzip(tmp_path: Path, name: str, array: bool) -> None:
 
 def test_broken_arrays_and_gzip_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[{}, ")
-    with pytest.raises(DataError, match="begins like a JSON array"):
+    with pytest.raises(DataError, match="starts like a JSON array"):
         CodeTask(data=str(tmp_path / "a.json"))
     (tmp_path / "a.jsonl.gz").write_bytes(b"{}")
     with pytest.raises(DataError, match="not a readable gzip file"):
@@ -195,7 +195,7 @@ def test_the_whole_test_of_mbpp_plus_grades(tmp_path: Path) -> None:
     row = {**ASSERTED, "test": "for n in range(9):\n    assert twice(n) == n + n"}
     task = CodeTask(data=write(tmp_path / "m.jsonl", row))
     assert grades(task, 0, reference(task, 0), "def twice(x):\n    return 4") == ["AC", "WA"]
-    with pytest.raises(DataError, match="no Python, in column 'test'"):
+    with pytest.raises(DataError, match="not Python, in column 'test'"):
         CodeTask(data=write(tmp_path / "n.jsonl", {**row, "test": "assert ("}))
 
 
@@ -320,5 +320,7 @@ def test_codecontests(tmp_path: Path) -> None:
     assert all(isinstance(test, StdinTest) for test in problem.meta["hidden"])
     assert grades(task, 0, reference(task, 0), "print(3)") == ["AC", "WA"]
     bad = {**row, "private_tests": {"input": ["1"], "output": []}}
-    with pytest.raises(DataError, match="'private_tests' has not as many inputs as outputs"):
+    with pytest.raises(
+        DataError, match="'private_tests' has different numbers of inputs and outputs"
+    ):
         CodeTask(data=write(tmp_path / "d.jsonl", bad))
