@@ -144,7 +144,7 @@ def facts_line(episode: Episode) -> str:
 
 
 def _with_name(name: str, text: str) -> str:
-    # `name text`, or the text below its name where it has several lines.
+    # `name text`, or the text below its name if it has several lines.
     several = "\n" in text
     text = printable(text, LONGEST if several else SHORT)
     return f"{name}:\n{text}" if several else f"{name} {text}"

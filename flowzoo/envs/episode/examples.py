@@ -1,4 +1,4 @@
-"""Worked examples: exchanges of the workflow's own experts, shown to a role before its own chat."""
+"""Worked examples: exchanges of the workflow's experts, shown to a role before its chat."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _SOLVED = re.compile(
     r"|^[ \t]*(?:therefore|so|thus|hence)\b|\b(?:final|correct) (?:answer|result)\b|^[ \t]*def ",
     re.IGNORECASE | re.MULTILINE,
 )
-# Beginnings of a step of one solution; without a heading such a list is no list of strategies.
+# Beginnings of a step of one solution; without a heading such a list is not one of strategies.
 _STEP = re.compile(
     r"(?:(?:first|then|next|finally|now|after that|let)\b[ ,]"
     r"|(?:add|subtract|multiply|divide|compute|calculate|sum|convert|find|determine|write|define|import|return|print|initiali[sz]e|create"

@@ -106,7 +106,7 @@ def test_flowzoo_list_prints_the_pairs(capsys, monkeypatch):
         start = next(number for number, row in enumerate(workflows) if row.startswith(name))
         row = next(row for row in workflows[start:] if row.split()[:1] == ["tasks"])
         default = workflow_class(name).default_task
-        listed = row.partition("tasks")[2].replace(f"{default} (if none is named)", default)
+        listed = row.partition("tasks")[2].replace(f"{default} (default)", default)
         assert {task.strip() for task in listed.split(",")} == {t for n, t in PAIRS if n == name}
 
 

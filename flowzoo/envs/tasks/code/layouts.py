@@ -104,7 +104,7 @@ def _json(where: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: the tests are no JSON ({error}).") from None
+        raise DataError(f"{where}: the tests are not JSON ({error}).") from None
 
 
 def _pair(where: str, inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
@@ -209,7 +209,7 @@ def function_name(where: str, metadata: Any) -> str | None:
         try:
             metadata = json.loads(metadata)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: column 'metadata' is no JSON ({error}).") from None
+            raise DataError(f"{where}: column 'metadata' is not JSON ({error}).") from None
     name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
     return name or None
 

@@ -66,7 +66,7 @@ def cells(board: str) -> bytes:
 
 
 def distances(board: str, side: int, source: int) -> np.ndarray:
-    """Shortest path lengths from every cell to `source`, (side * side,) int16; -1 where none."""
+    """Shortest path lengths from every cell to `source`, (side * side,) int16; -1 for none."""
     grid = np.frombuffer(cells(board), dtype=np.uint8)
     out = np.empty(side * side, dtype=np.int16)
     _compile()

@@ -84,7 +84,7 @@ class SokobanLevel:
         self.next = np.array(beside, dtype=np.int64).reshape(len(floor), 4)
         self.goals = tuple(n for n, (r, c) in enumerate(floor) if rows[r][c] in ".*+")
         self.combos = _combos(len(floor), len(self.goals))
-        # Least moves to the solution by state number, -1 where there is no solution.
+        # Least moves to the solution by state number, -1 without a solution.
         self.left = np.full(len(self.combos) * len(floor), UNSOLVABLE, dtype=np.int16)
         _compile()
         _backwards(self.next, self.combos, _rank(self.goals), self.left)

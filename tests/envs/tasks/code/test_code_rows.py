@@ -56,7 +56,7 @@ def test_all_rows_of_no_use_are_listed_at_once(tmp_path: Path) -> None:
     lines = str(caught.value).split("\n")
     assert "2 of 4 rows cannot be used" in lines[0]
     assert "skip_unusable" in lines[0]
-    assert "line 2: the tests are no JSON" in lines[1]
+    assert "line 2: the tests are not JSON" in lines[1]
     assert "line 4: the tests have no lists" in lines[2]
     task = CodeTask(data=data, skip_unusable=True)
     assert (task.size("all"), task.unusable) == (2, 2)
