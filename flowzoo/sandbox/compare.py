@@ -227,9 +227,10 @@ def _match(
 # - `number`: as `tokens`, but two different tokens are also equal if both are finite decimal
 #   numbers (`-1`, `.5`, `1e-3`; no `_`, no hexadecimal, no nan or inf) and differ by at most
 #   `max(absolute, relative * |expected|)`. Two whole numbers must be equal, of any length and
-# spelling (`1e9` is not `1000000007`): a tolerance is only for rounded values. Beyond 2**53, where
-# doubles do not represent all integers, a float must be the nearest double to an integer in digits,
-# but two floats may differ. For an integer in digits the relative part is at most 0.001.
+#   spelling (`1e9` is not `1000000007`): a tolerance is only for rounded values. Beyond 2**53,
+#   where doubles do not represent all integers, a float must be the nearest double to an integer
+#   in digits, but two floats may differ. For an integer in digits the relative part is at most
+#   0.001.
 
 # Bytes compared in Python from which loading the kernel pays; loading takes 0.3 s (2.5 s at the
 # first use after an installation, for compilation).
@@ -347,9 +348,10 @@ def _utf8(text: str | bytes) -> bytes | None:
 # - `tokens`: as `exact`, but strings are compared after splitting at ASCII white space.
 # - `number`: as `tokens`, but if one of two numbers is a float they may differ by
 #   `max(absolute, relative * |expected|)`, and one of them may be an int, a Fraction or a Decimal;
-# two whole numbers must be equal (as in texts), and True and False are the numbers 1 and 0, as in
-# Python. Infinities and NaN equal only themselves. Keys of dicts, and sets with members other than
-# numbers, are compared as under `exact`.
+#   two whole numbers must be equal (as in texts), and True and False are the numbers 1 and 0, as
+#   in Python. Infinities and NaN equal only themselves. Keys of dicts, and sets with members other
+#   than numbers, are compared as under `exact`.
+#
 # With `tuples_as_lists` a tuple equals a list of equal items, for tests from JSON.
 def values_match(value: Any, expected: Any, rule: Compare) -> bool:
     """True if `value` matches `expected` under `rule`."""

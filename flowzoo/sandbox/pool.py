@@ -89,9 +89,11 @@ class WorkerPool:
 
     Args:
         setup: "module:function"; the function returns the handler. It should import the modules
-        that all jobs need. workers: most concurrent jobs. None: the number of usable cores.
-        memory_bytes: address space of a job (RLIMIT_AS; macOS does not enforce it). env: variables
-        added to the small environment of the workers. name: name of the pool in messages.
+            that all jobs need.
+        workers: most concurrent jobs. None: the number of usable cores.
+        memory_bytes: address space of a job (RLIMIT_AS; macOS does not enforce it).
+        env: variables added to the small environment of the workers.
+        name: name of the pool in messages.
     """
 
     def __init__(

@@ -148,13 +148,16 @@ class Sandbox:
 
     Args:
         backend: a name, or `auto`: the first available of docker, namespaces and landlock, else an
-        error. A named one never falls back. workers: most concurrent programs, each in its own box;
-        None: four per usable core. Checks need as many additional boxes for the tests' code. cache:
-        most cached verdicts, keyed by program, tests and limits; only for deterministic programs,
-        since a random program may get different verdicts. recycle_after: number of programs after
-        which a box is replaced. options: options of the Docker backend (`image`, `runtime`, `user`,
-        `parent`). packages: packages that programs and tests may import in addition to the standard
-        library; see `PACKAGES`.
+            error. A named one never falls back.
+        workers: most concurrent programs, each in its own box; None: four per usable core. Checks
+            need as many additional boxes for the tests' code.
+        cache: most cached verdicts, keyed by program, tests and limits; only for deterministic
+            programs, since a random program may get different verdicts.
+        recycle_after: number of programs after which a box is replaced.
+        options: options of the Docker backend (`image`, `runtime`, `user`, `parent`); only with
+            backend="docker".
+        packages: packages that programs and tests may import in addition to the standard library;
+            see `PACKAGES`.
 
     Raises:
         UsageError: an unknown backend, a number out of range, options without docker, a package
@@ -241,8 +244,8 @@ class Sandbox:
 
         Raises:
             UsageError: invalid arguments, a closed sandbox, no available isolation, or limits that
-            the tier cannot enforce. SandboxError: the sandbox failed; its `verdicts` are for the
-            whole batch.
+                the tier cannot enforce.
+            SandboxError: the sandbox failed; its `verdicts` are for the whole batch.
         """
         check_choice("on_error", on_error, OnError)
         backend = await asyncio.wrap_future(follow(self._running().opened))

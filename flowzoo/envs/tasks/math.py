@@ -465,8 +465,8 @@ class MathTask(DataTask[MathRow]):
     instruction: ClassVar[str] = INSTRUCTION
 
     level: int | str | None = None
-    """Difficulty of generated problems: 1 to 5, or a range such as "1-3", cycled by index. Default
-    1. Not for files."""
+    """Difficulty of generated problems: 1 (default) to 5, or a range such as "1-3", cycled by
+    index. Not for files."""
     data: str | None = None
     layout: MathLayout = "auto"
     """Layout of `data`: gsm8k, math, dapo, or auto to detect it from the columns."""

@@ -494,8 +494,9 @@ class SearchTask(DataTask[QuestionRow]):
 
     Raises:
         UsageError: an invalid option, options of generated problems together with a file, or a file
-        without a corpus or retriever. DataError: a broken file, with the line. MissingExtraError:
-        BM25 without the extra `search`.
+            without a corpus or retriever.
+        DataError: a broken file, with the line.
+        MissingExtraError: BM25 without the extra `search`.
     """
 
     name: ClassVar[str] = "search"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_ROWS: Final = 2_000  # fewest rows of a batch for which loading the kernel pays
+MIN_ROWS: Final = 2_000  # minimum number of rows for which loading the kernel pays
 TAIL_BYTES: Final = 256  # most bytes from the start of a box to the end of the reply
 _MARGIN: Final = 80
 _MAX_DIGITS: Final = 14

@@ -235,7 +235,7 @@ def _numbers(node: ExprNode) -> Iterator[Fraction]:
 
 
 _DIGITS: Final = (20, 50, 120, 450, 900, 1300)
-# Least powers of ten by which a zero difference shrinks between precisions.
+# Minimum power of ten by which a zero difference shrinks between precisions.
 _SHRINKS: Final = -25
 _SLACK: Final = 5  # last digits of a precision that rounding may affect
 _ENOUGH: Final = 3

@@ -281,7 +281,7 @@ MathReading = Literal["auto", "answer", "strict", "lenient"]
 Judging = Literal["pool", "none"]
 
 
-# Least number of rows for which the judge starts in advance, if a gold is not an integer.
+# Minimum number of rows for which the judge starts in advance, if a gold is not an integer.
 _WARM_ROWS: Final = 32
 
 
@@ -308,7 +308,7 @@ class MathOptions:
     lists: ListRule = "free"
     """True if the order of a bare list counts. Tuples are always ordered, sets never."""
     digits: int = 6
-    """Least significant digits of a decimal that equals the exact number it rounds, 1 to 40."""
+    """Minimum number of significant digits of a decimal that equals the exact number, 1 to 40."""
     judge: Judging = "pool"
     """Judge of pairs that exact comparison and probing do not decide: sympy in the worker pool, or
     none, which means different."""

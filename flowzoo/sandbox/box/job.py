@@ -43,7 +43,7 @@ class TestPlan:
     steps: tuple[TestGroup, ...]
     total: int
     entry: str | None
-    # Least `output_bytes` with which all tests can pass.
+    # Minimum `output_bytes` with which all tests can pass.
     longest: int = 0
 
 
@@ -173,7 +173,7 @@ def _make_plan(entry: str | None, tests: Sequence[Test], row: int) -> TestPlan:
 
 
 def least_output(test: Test) -> int:
-    """Least bytes of a right output (0 for a check, whose output is unknown)."""
+    """Minimum bytes of a right output (0 for a check, whose output is unknown)."""
     if isinstance(test, StdinTest):
         size = len(test.expected)
         if size <= _SURELY_FITS or test.compare.mode == "exact":

@@ -133,10 +133,10 @@ class DockerBackend:
         runtime: the engine's name for another runtime, e.g. `runsc` (gVisor).
         packages: packages in its boxes; a custom `image` must contain them.
         user: `root`: the runner is root with only three capabilities, and programs are another
-        user; `nonroot`: runner and program are the same user, not root. parent: control group of
-        the containers. None: the root group, so each container has the CPU share of a process (in
-        the engine's group all containers together have this share); under the systemd driver, the
-        engine's default.
+            user; `nonroot`: runner and program are the same user, not root.
+        parent: control group of the containers. None: the root group, so each container has the CPU
+            share of a process (in the engine's group all containers together have this share);
+            under the systemd driver, the engine's default.
 
     Raises:
         MissingExtraError: the Python module `docker` is not installed.

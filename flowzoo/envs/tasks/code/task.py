@@ -105,7 +105,8 @@ class CodeTask(DataTask[CodeRow]):
 
     Raises:
         UsageError: an invalid option, or options of files together with options of generated
-        problems. DataError: a broken file, with the line.
+            problems.
+        DataError: a broken file, with the line.
     """
 
     name: ClassVar[str] = "code"
@@ -114,8 +115,8 @@ class CodeTask(DataTask[CodeRow]):
     runs_programs: ClassVar[bool] = True
 
     level: int | str | None = None
-    """Difficulty of generated problems: 1 to 3, or a range such as "1-3", cycled by index. Default
-    1. Not for files."""
+    """Difficulty of generated problems: 1 (default) to 3, or a range such as "1-3", cycled by
+    index. Not for files."""
     family: str | None = None
     """A family of generated problems, of any level, e.g. "merge". Not for files."""
     data: str | None = None
