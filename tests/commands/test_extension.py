@@ -145,7 +145,7 @@ def test_its_engine_plays_and_is_asked_what_it_can(site, tmp_path):
             "expected echo:first or echo:any, got echo:none",
             "unknown policy 'ecko:any'. Valid choices: echo:PATH, hf:PATH",
             "unknown engine 'ecko'. Did you mean 'echo'?",
-            "--engine-memory is the cache of vLLM",
+            "--engine-memory is for vLLM",
             "`engine` echo only plays",
         ),
         strict=True,

@@ -317,7 +317,7 @@ def test_commands(tmp_path, capsys):
     assert main(["eval", name, "--policy", "scripted:0.5"]) == 2
     assert "--policy judge=POLICY" in capsys.readouterr().err
     assert main(["eval", "single", *judge]) == 2
-    assert "this one asks none" in capsys.readouterr().err
+    assert "this one has none" in capsys.readouterr().err
 
 
 class Counted(Length):
