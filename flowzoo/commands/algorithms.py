@@ -1,4 +1,4 @@
-"""`flowzoo algorithms`: every named algorithm, choice by choice."""
+"""`flowzoo algorithms`: the named algorithms and their settings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Options:
     """Arguments of `flowzoo algorithms`."""
 
     names: tuple[str, ...] = field(default=(), metadata={"positional": "[NAME ...]"})
-    """Algorithms to tell about in full, with source and differences."""
+    """Algorithms to describe in full, with source and differences."""
     json: bool = False
     """Print one JSON object per algorithm instead of a table."""
 
 
 def run(options: Options) -> int:
-    """Print the table, or what was asked about; the exit status is 0."""
+    """Print the table or descriptions; the exit status is 0."""
     from flowzoo.baselines.settings.algorithms import ALGORITHMS, algorithm_named
 
     algorithms = [algorithm_named(name) for name in options.names or ALGORITHMS]
@@ -34,7 +34,7 @@ def run(options: Options) -> int:
     console = Console()
     if not options.names:
         console.print(table_of(algorithms))
-        console.print("flowzoo algorithms NAME: source, loss, and what differs", style="dim")
+        console.print("flowzoo algorithms NAME: source, loss and differences", style="dim")
         return 0
     for algorithm in algorithms:
         console.print(page_of(algorithm))
@@ -42,12 +42,12 @@ def run(options: Options) -> int:
 
 
 def pool(kind: str, columns: tuple[str, ...], weight: str, between: str = " over ") -> str:
-    """A baseline or scale in words: its kind, what counts once, and the group."""
+    """Describe a baseline or scale: its kind, weighting and group."""
     return "none" if kind == "none" else f"{kind}, by {weight}{between}{', '.join(columns)}"
 
 
 def choices(algorithm: Algorithm, between: str = " over ") -> dict[str, str]:
-    """Every choice of an algorithm, in words; `between` stands before a group."""
+    """Describe every setting of an algorithm; `between` precedes a group."""
     spec = algorithm.advantage
     gamma = f", gamma {spec.gamma:g}" if spec.target == "return_to_go" else ""
     decay = f" {spec.decay:g}" if spec.mean == "running" else ""
@@ -79,7 +79,7 @@ def table_of(algorithms: list[Algorithm]) -> Any:
     table = Table(
         box=None,
         padding=(0, 1, 0, 0),
-        caption="by episode, by call: what counts once; lone: what a group of one gets",
+        caption="by episode, by call: unit of the average; lone: rule for a group of one",
         caption_justify="left",
     )
     table.add_column("algorithm", no_wrap=True, style="bold")
@@ -92,7 +92,7 @@ def table_of(algorithms: list[Algorithm]) -> Any:
 
 
 def page_of(algorithm: Algorithm) -> Any:
-    """All about one algorithm."""
+    """Full description of one algorithm."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))

@@ -1,9 +1,9 @@
 """Command lines from dataclasses: fields are arguments, and their docstrings are the help.
 
 `max_tokens: int = 64` is read from `--max-tokens 64`, a bool from `--json` or `--no-json`, a tuple
-from several values and a `Literal` from its choices; `X | None` takes the word None, too. A field
-that is a dataclass holds a group of options. `field(metadata=...)` makes an argument positional
-(`{"positional": "NAME"}`) or gives its option another name (`{"option": "with"}`).
+from several values and a `Literal` from its choices; `X | None` also accepts the word None. A
+dataclass field is a group of options. `field(metadata=...)` makes an argument positional
+(`{"positional": "NAME"}`) or renames its option (`{"option": "with"}`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from flowzoo.errors import UsageError, unknown
 METAVARS = {int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
 _NUMBERS = {int: "a whole number", float: "a number"}
 _WIDEST = 100
-"""Columns of help on wider terminals: longer lines are hard to read."""
+"""Most columns of help, since longer lines are hard to read."""
 _LONGEST_CHOICES = 40
-"""Characters of choices that are listed beside an option; longer lists follow its help."""
+"""Most characters of choices next to an option; longer lists follow its help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class Argument:
 
     name: str
     label: str
-    """`--max-tokens`; of a positional argument its name in the usage line."""
+    """`--max-tokens`, or the name of a positional argument in the usage line."""
     kinds: tuple[Any, ...]
-    """Types that a value may have; NoneType among them accepts None."""
+    """Types of a value; with NoneType, None is accepted."""
     default: Any
     """MISSING if the argument is required."""
     owner: type
@@ -62,29 +62,29 @@ class Argument:
 
     @property
     def is_option(self) -> bool:
-        """True if it is given by name."""
+        """True for an option, False for a positional argument."""
         return self.label.startswith("--")
 
     @property
     def is_flag(self) -> bool:
-        """True if it takes no value."""
+        """True for an option without a value."""
         return self.kinds == (bool,)
 
     @property
     def tuple_kinds(self) -> tuple[Any, ...]:
-        """Types in the tuple that it takes, `...` included; empty for a single value."""
+        """Types in a tuple, including `...`; empty for a single value."""
         return next((get_args(kind) for kind in self.kinds if get_origin(kind) is tuple), ())
 
     @property
     def nargs(self) -> int | str | None:
-        """Number of values, as argparse takes it."""
+        """Number of values, in the format of argparse."""
         if self.tuple_kinds:
             return "*" if ... in self.tuple_kinds else len(self.tuple_kinds)
         return None if self.is_option else "?"
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """Values of its `Literal`; empty if it has none."""
+        """Values of its `Literal`; empty for other types."""
         kinds = (*self.kinds, *self.tuple_kinds)
         return next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
 
@@ -105,7 +105,7 @@ class Argument:
         return " ".join(field_docs(self.owner).get(self.name, "").split())
 
     def read(self, given: Any) -> Any:
-        """Convert what argparse found to a value of the field."""
+        """Convert argparse's result to a value of the field."""
         if isinstance(given, bool):
             return given
         if isinstance(given, str):
@@ -133,7 +133,7 @@ class Argument:
 
 @cache
 def field_docs(cls: type) -> dict[str, str]:
-    """Docstrings below the fields of a class, by field. Python keeps them in the source alone."""
+    """Docstrings below the fields of a class, by field, from the source."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     body = getattr(definition, "body")  # noqa: B009 - a class has one
     return {
@@ -145,7 +145,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
-    """Arguments of a dataclass, nested ones included; `defaults` is an object of it."""
+    """Arguments of a dataclass, including nested ones; `defaults` is an instance."""
     hints, arguments = get_type_hints(options), list[Argument]()
     for field in fields(options):
         default, hint = _default(field, defaults), hints[field.name]
@@ -170,7 +170,7 @@ def _default(field: Field[Any], defaults: Any) -> Any:
 
 
 def parse_words(arguments: Iterable[Argument], line: Sequence[str], command: str) -> dict[str, Any]:
-    """Values that a command line gives, by field."""
+    """Parse the values on a command line, by field."""
     _check_empty(line)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     by_name = {argument.name: argument for argument in arguments}
@@ -208,20 +208,20 @@ def _with_dashes(word: str) -> str:
 
 
 def _check_empty(line: Sequence[str]) -> None:
-    # As a path an empty word would be the working folder.
+    # As a path, an empty argument would be the working folder.
     for index, word in enumerate(line):
         option, equals, value = word.partition("=")
         if not word or (option.startswith("--") and equals and not value):
             before = line[index - 1] if not word and index else option
             after = f" after {before}" if before else ""
             raise UsageError(
-                f"an empty word on the command line{after}, perhaps of a variable that is not set: "
+                f"an empty argument on the command line{after}, perhaps from an unset variable: "
                 "give a value, or leave the option out"
             )
 
 
 def _count_message(error: argparse.ArgumentError, arguments: Iterable[Argument]) -> str:
-    # A wrong number of values is the only mistake that argparse finds.
+    # argparse only detects a wrong number of values.
     counts = {argument.label: argument.nargs for argument in arguments if not argument.is_flag}
     label = error.argument_name
     if label not in counts:
@@ -248,11 +248,11 @@ def check_given(arguments: Iterable[Argument], values: Mapping[str, Any], comman
         if argument.default is MISSING and argument.name not in values
     ]
     if missing:
-        raise UsageError(f"{command} needs {'; '.join(missing)}. `{command} --help` tells more.")
+        raise UsageError(f"{command} needs {'; '.join(missing)}. See `{command} --help`.")
 
 
 def build(options: type, values: Mapping[str, Any], defaults: Any = None) -> Any:
-    """An object of a dataclass from values by field; `defaults` is one that has the others."""
+    """Make a dataclass instance from values by field; `defaults` has the other values."""
     hints, changes = get_type_hints(options), dict[str, Any]()
     for field in fields(options):
         if is_dataclass(hints[field.name]):
@@ -264,7 +264,7 @@ def build(options: type, values: Mapping[str, Any], defaults: Any = None) -> Any
 
 
 def read_arguments(options: type, description: str | None = None) -> Any:
-    """An object of `options` from the command line of a script; exits after help or a mistake."""
+    """Read `options` from the command line of a script; exit after help or an error."""
     arguments, command = [*arguments_of(options), *arguments_of(Common)[:1]], Path(sys.argv[0]).name
     try:
         values = parse_words(arguments, sys.argv[1:], command)
@@ -278,7 +278,7 @@ def read_arguments(options: type, description: str | None = None) -> Any:
 
 
 def shown_label(argument: Argument) -> str:
-    """The option that changes the default: `--no-x` for a flag that is on."""
+    """The option that changes the default: `--no-x` for a flag that is True."""
     is_on = argument.is_flag and argument.default is True
     return argument.label.replace("--", "--no-", 1) if is_on else argument.label
 
@@ -293,7 +293,7 @@ def help_text(
     arguments: Sequence[Argument],
     commands: Mapping[str, str] | None = None,
 ) -> str:
-    """Help of a command, as wide as the terminal; options are grouped by their class."""
+    """Help of a command in the terminal's width; options are grouped by class."""
     width = min(shutil.get_terminal_size().columns - 2, _WIDEST)
     column = 24 if width > 70 else 10
     usage = [command, *(["COMMAND"] if commands else []), "[OPTIONS]"]

@@ -1,4 +1,4 @@
-"""`flowzoo completion`: a script that completes commands, options and choices in a shell."""
+"""`flowzoo completion`: shell completion of commands, options and choices."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from flowzoo.commands.arguments import Common, arguments_of, shown_label
 
 Shell = Literal["bash", "zsh", "fish"]
 
-# The scripts look candidates up in a table, so completing imports nothing of flowzoo. A row has
-# what must precede the candidate (`train`, or `train --optimizer`), the candidate, a description.
-# A command is the first word that is no option; of `sandbox` the next such word belongs to it.
-# After an option with choices these are offered, else options if the word begins with a dash, else
-# choices of positional arguments; without any, the shell completes file names.
+# The scripts use a table of candidates, so completion does not import flowzoo. A row has the words
+# before the candidate (`train`, or `train --optimizer`), the candidate and a description. The
+# command is the first word that is not an option; `sandbox` includes the next such word. After an
+# option with choices these are offered, else options if the word starts with a dash, else choices
+# of positional arguments; without candidates the shell completes file names.
 BASH = r"""_flowzoo_offer() {
     local command="" before="$1" current="$2" word key row candidate text
     shift 2
@@ -93,7 +93,7 @@ class Options:
     """Arguments of `flowzoo completion`."""
 
     shell: Shell = field(metadata={"positional": "{bash,zsh,fish}"})
-    """The shell; docs/install.md says which file holds its completions."""
+    """The shell; see docs/install.md for the file of its completions."""
 
 
 def run(options: Options) -> int:
@@ -103,7 +103,7 @@ def run(options: Options) -> int:
 
 
 def completions(shell: Shell) -> str:
-    """The script that completes the command line in a shell."""
+    """Make the completion script of a shell."""
     rows = ["\t".join((f":{key}", *row)) for key, *row in candidates()]
     if shell == "fish":
         lines = [f"set -a _flowzoo_table {_quote(row)}" for row in rows]
@@ -113,7 +113,7 @@ def completions(shell: Shell) -> str:
 
 
 def _quote(text: str) -> str:
-    # Shells read quotes and backslashes.
+    # Shells interpret quotes and backslashes.
     return "'" + text.replace("'", "’").replace("\\", "/") + "'"
 
 

@@ -17,7 +17,7 @@ class Options:
 
 
 def run(options: Options) -> int:
-    """Write it, and say what it holds."""
+    """Write the tables and print their size."""
     from flowzoo.baselines.run.dataset import write_dataset
     from flowzoo.commands.shared import check_folder
 

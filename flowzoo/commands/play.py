@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flowzoo.envs import Episode, Problem, Workflow
 
 EXPERTS = "scripted:0.8"
-"""Policy for a task that is named alone and has no pocket model."""
+"""Default policy for tasks without a pocket model."""
 PACE = 0.15
 """Seconds between two moves in a terminal."""
 
@@ -29,19 +29,19 @@ class Options:
     """Arguments of `flowzoo play`."""
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
-    """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or that of a task, e.g.
-    `sokoban`, which its own workflow then plays."""
+    """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class; or the name of a task,
+    e.g. `sokoban`, for its default workflow."""
     env: str | None = None
-    """In place of a workflow, a PettingZoo AEC environment of text: `package.module:function` or
-    `path/to/file.py:function`; `--options` are arguments of that function, too. Needs --policy."""
+    """Instead of a workflow, a PettingZoo AEC environment with text: `package.module:function` or
+    `path/to/file.py:function`; `--options` are also arguments of the function. Needs --policy."""
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     n: int = 1
-    """Number of episodes, from the first problem on."""
+    """Number of episodes, on consecutive problems."""
     index: int = 0
     """Index of the first problem."""
     chats: bool = False
-    """Show what each agent was asked, too."""
+    """Also show the prompts."""
     json: bool = False
     """Print one JSON record per episode instead of transcripts."""
 
@@ -82,10 +82,9 @@ def run(options: Options) -> int:
 
 
 def with_task(options: Options) -> Options:
-    """Options that name a task instead of a workflow, with the task's own workflow."""
-    # Where there is no pocket model of the task, scripted experts play it; where the pocket model
-    # was made for other problems than the task's usual ones and no options are given, it plays
-    # those.
+    """Resolve a task named instead of a workflow to its default workflow."""
+    # Without a pocket model of the task, scripted experts play it. If the pocket model was trained
+    # on other problems than the task's defaults and no options are given, it plays those.
     from flowzoo.agents.pocket import TASKS as POCKETS
     from flowzoo.agents.pocket import pocket_options
     from flowzoo.envs import make_workflow
@@ -123,8 +122,8 @@ async def show(
     workflow: Workflow, policy_map: PolicyMap, problem: Problem, seed: int, prompts: bool
 ) -> None:
     """Play one episode, printing each phase as soon as it is answered."""
-    # Where a person plays, nothing is printed before the end but what their role is asked: the rest
-    # may hold what it must not see.
+    # With a human player, only the prompts of their role are printed before the end, since the rest
+    # may contain hidden information.
     from flowzoo.agents import Request
     from flowzoo.agents.human import HumanPolicy
     from flowzoo.agents.rollout.drivers import reply_text
@@ -152,7 +151,7 @@ async def show(
 
 
 async def results_of(episode: Episode, policy_map: PolicyMap) -> list[Any]:
-    """Results of the pending effects of an episode."""
+    """Resolve the pending effects of an episode."""
     from flowzoo.agents.rollout.drivers import carry_out
     from flowzoo.agents.rollout.engine import EffectBatch, Response
     from flowzoo.envs.episode.effects import resolve
@@ -173,7 +172,7 @@ async def results_of(episode: Episode, policy_map: PolicyMap) -> list[Any]:
 
 
 def print_rewards(episode: Episode) -> None:
-    """Print what every agent was paid, one line."""
+    """Print the return of every agent on one line."""
     from flowzoo.envs.episode.recording import episode_rewards
 
     paid = episode_rewards(episode).returns.items()

@@ -1,4 +1,4 @@
-"""Policies of a command line: their options, and the policy map that they describe."""
+"""Policy options of a command line, and their policy map."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from flowzoo.agents.openai.endpoint import Endpoint
     from flowzoo.agents.specs import NamedModel
 
-# Specs may hold "=", e.g. in a URL's query, so a role is recognized by its form: role or role_N.
+# Specs may contain "=", e.g. in a URL's query, so a role is recognized by its format: role or
+# role_N.
 _FOR_ROLE = re.compile(r"(?P<role>[a-z]+(?:_[a-z]+)*(?:_\d+)?)=(?P<spec>.+)", re.DOTALL)
 
 
@@ -29,13 +30,12 @@ class PolicyOptions:
     """Policies and sampling."""
 
     policy: tuple[str, ...] = ("pocket",)
-    """One policy for all roles, or several ROLE=POLICY; judge=POLICY answers a workflow's questions
-    to a judge, greedily, and keeps the replies.
-    Policies: pocket (the task's own pocket model; of another task or size: pocket:TASK,
-    pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability P), hf:PATH, vllm:PATH,
-    vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL or, with a name from --endpoints,
-    openai:MODEL@NAME, human (you, at this terminal), or the directory of a training run (its last
-    policy of the role; alone, of all roles)."""
+    """One policy for all roles, or several ROLE=POLICY; judge=POLICY is a workflow's judge, which
+    decodes greedily and caches its replies. Policies: pocket (the task's pocket model; for another
+    task or size pocket:TASK, pocket:SCALE, pocket:TASK-SCALE), scripted:P (right with probability
+    P), hf:PATH, vllm:PATH, vllm:PATH@URL (a running `vllm serve`), openai:MODEL@URL or, with a name
+    from --endpoints, openai:MODEL@NAME, human (you, at this terminal), or the directory of a
+    training run (its last policy of the role; without ROLE=, of all roles)."""
     endpoints: Path | None = None
     """TOML file of endpoints: a table per name with `url` and, as needed, `api_key_env`, `headers`,
     `extra_body`, `concurrency`, `timeout`, `retries`, `requests_per_minute`, `tokens_per_minute`,
@@ -46,28 +46,29 @@ class PolicyOptions:
     endpoint: str = ""
     """URL of a running `vllm serve` for `engine=openai`, e.g. http://localhost:8000/v1."""
     engine_dtype: EngineDTypeChoice = "auto"
-    """Number format that models of this machine are sampled in. `auto`: bfloat16 where the hardware
-    multiplies it and the model has 100 million weights or more, else float32; the last lines say
-    which."""
+    """Number format for sampling from local models. `auto`: bfloat16 if the hardware supports it
+    and the model has 100 million weights or more, else float32; printed in the last lines."""
     engine_memory: float = 0.0
-    """GiB of KV cache of all vLLM engines of this process together; 0: on a CPU 0.25 each or, where
-    that is more, one sequence of the model's whole context, on a GPU a share of it."""
+    """GiB of KV cache of all vLLM engines of this process together; 0: on a GPU a fraction of its
+    memory; on a CPU 0.25 per engine, or the size of one sequence of the model's whole context if
+    that is larger."""
     temperature: float = 1.0
-    """Divides the logits; 0 is greedy decoding."""
+    """Sampling temperature; 0: greedy decoding."""
     top_p: float = 1.0
-    """Sampled from the smallest set of tokens whose probability reaches this; 1 keeps all."""
+    """Nucleus sampling: sample from the smallest set of tokens with at least this probability; 1:
+    all tokens."""
     top_k: int = 0
-    """Sampled from this many most likely tokens; 0 keeps all."""
+    """Sample from this many most likely tokens; 0: all tokens."""
     max_tokens: int | None = None
-    """Most tokens in one reply, in roles that `lengths` says nothing else about. Default: what the
-    task takes (128 to 1024) and the model allows, 4096 where it thinks; 256 for pocket models and
-    policies without a model."""
+    """Most tokens of a reply, except for roles in `lengths`. Default: by the task (128 to 1024)
+    within the model's limits, 4096 for thinking models; 256 for pocket models and policies without
+    a model."""
     lengths: tuple[str, ...] = ()
-    """Token budgets of single roles, as ROLE=PROMPT/REPLY, e.g. aggregator=4096/512 or
+    """Token budgets of individual roles, as ROLE=PROMPT/REPLY, e.g. aggregator=4096/512 or
     aggregator=/512. A prompt over its budget is shortened: quotes first, the problem last."""
     thinking: tuple[str, ...] = ()
-    """Thinking before answering: `on`, `off`, or ROLE=on, ROLE=off for single roles; default: the
-    chat template's choice."""
+    """Thinking before the answer: `on`, `off`, or ROLE=on, ROLE=off for individual roles; default:
+    the chat template's default."""
 
     def __post_init__(self) -> None:
         specs = tuple(part for word in self.policy for part in without_run(word))
@@ -81,12 +82,12 @@ class PolicyOptions:
 
     @property
     def specs(self) -> list[str]:
-        """The policies, without the roles they are for."""
+        """The policy specs without roles."""
         matches = [(_FOR_ROLE.fullmatch(word), word) for word in self.policy]
         return [match["spec"] if match else word for match, word in matches]
 
     def by_role(self, roles: Collection[str], judge: bool = False) -> dict[str, str]:
-        """Map from role or agent to policy spec; with `judge` from `judge` as well.
+        """Policy spec by role or agent; with `judge`, also for the key `judge`.
 
         Raises:
             UsageError: two specs without a role, or a role given twice or unknown.
@@ -103,8 +104,8 @@ class PolicyOptions:
             role, spec = match["role"], match["spec"]
             if role == JUDGE and role not in names:
                 raise UsageError(
-                    "--policy judge=... answers the questions of workflows that ask a judge "
-                    f"(`asks_judge`), and this one asks none; its roles are {', '.join(names)}"
+                    "--policy judge=... is for workflows with a judge (`asks_judge`), but this "
+                    f"one has none; its roles are {', '.join(names)}"
                 )
             if re.sub(r"_\d+$", "", role) not in names:
                 raise unknown("role", role, names)
@@ -115,15 +116,15 @@ class PolicyOptions:
             given[role] = spec
         if len(rest) > 1:
             raise UsageError(
-                f"--policy takes one policy for all roles or ROLE=POLICY for each, got {rest} "
+                f"--policy must be one policy for all roles or ROLE=POLICY for each, got {rest} "
                 f"without roles; the roles are {', '.join(names)}."
             )
-        # A spec without a role is for every role that is not named; a judge is always named.
+        # A spec without a role applies to all unnamed roles; a judge must be named.
         return {role: rest[0] for role in roles if rest and role not in given} | given
 
 
 def without_run(word: str) -> list[str]:
-    """The words of a policy, with the models in place of a run directory.
+    """Replace a run directory in a policy argument by its models.
 
     Raises:
         UsageError: the run has no checkpoint, or no policy of the role.
@@ -151,24 +152,24 @@ def without_run(word: str) -> list[str]:
 
 
 _WITHOUT_MODEL = ("scripted", "openai", "human")
-"""Policies that need no library of models."""
+"""Policies that do not need a model library."""
 _FEW_TOKENS = 256
-"""Reply budget of policies without a model, and of models of the pocket's kind."""
+"""Reply budget of policies without a model and of pocket models."""
 
 
 def specs_by_role(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
-    """Policy spec by role or agent, and by `judge` if the workflow asks one."""
+    """Policy spec by role or agent, and by `judge` if the workflow has one."""
     return policies.by_role(workflow.role_counts(), workflow.needs_judge)
 
 
 def with_judge(workflow: Any) -> dict[str, Any]:
-    """The workflow's roles, and `judge` if it asks one."""
+    """The workflow's roles, and `judge` if it has one."""
     roles = dict(workflow.role_counts())
     return {**roles, JUDGE: 1} if workflow.needs_judge else roles
 
 
 def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
-    """Check the policies before a library of models is loaded."""
+    """Check the policies before a model library is loaded."""
     from flowzoo.agents import PolicyMap, Sampling
     from flowzoo.agents.chat.template import read_thinking
     from flowzoo.agents.engines import find_engine
@@ -201,8 +202,8 @@ def check_policy_map(workflow: Any, policies: PolicyOptions) -> None:
 def with_budget(
     workflow: Any, policies: PolicyOptions, before: Mapping[str, Any] | None = None
 ) -> PolicyOptions:
-    """The options with a reply budget; one that follows from task and models is printed."""
-    # `before`: the options of the evaluation that is continued, whose budget stays.
+    """Options with a reply budget; a default from task and models is printed."""
+    # `before`: options of the continued evaluation, whose budget is kept.
     from flowzoo.agents.chat.template import read_thinking
     from flowzoo.agents.traits import ModelTraits, reply_budget
 
@@ -221,13 +222,13 @@ def with_budget(
         if kind in ("scripted", "human", "pocket"):
             models.append(ModelTraits())
         elif spec not in named or named[spec].engine.traits.server:
-            models.append(ModelTraits(math.inf))  # what a server has loaded is not known here
+            models.append(ModelTraits(math.inf))  # the model of a server is unknown
         else:
             quiet_transformers()
             models.append(named[spec].engine.model_traits(named[spec].path))
     task = workflow.task.reply_tokens
     if any(math.isinf(model.weights) for model in models):
-        task = max(task, _FEW_TOKENS)  # a server may count thoughts, too
+        task = max(task, _FEW_TOKENS)  # a server may also count thoughts
     budget = reply_budget(models, [switches[role] for role in by_role], task, _FEW_TOKENS)
     if any(model.weights for model in models):
         line = f"max_tokens {budget.tokens} (from {budget.source})"
@@ -236,7 +237,7 @@ def with_budget(
 
 
 def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
-    """The models that the options name by a path, by their specs."""
+    """Paths of local models by spec."""
     from flowzoo.agents.specs import named_model
 
     specs = sorted(set(specs_by_role(workflow, policies).values()))
@@ -248,24 +249,24 @@ def models_of(workflow: Any, policies: PolicyOptions) -> dict[str, NamedModel]:
 
 
 def check_engine(workflow: Any, policies: PolicyOptions) -> None:
-    """Raise `UsageError` for settings of engines where no engine of this process has them."""
+    """Raise `UsageError` for engine settings without an engine in this process."""
     engines = [model.engine.traits for model in models_of(workflow, policies).values()]
     if policies.engine_memory < 0:
         raise UsageError(f"--engine-memory must be at least 0, got {policies.engine_memory:g}")
     if policies.engine_memory and not any(traits.sized_cache for traits in engines):
         raise UsageError(
-            "--engine-memory is the cache of vLLM in this process, which no policy uses: add "
+            "--engine-memory is for vLLM in this process, but no policy uses it: add "
             "--engine vllm, or leave it out"
         )
     if policies.engine_dtype != "auto" and all(traits.server for traits in engines):
         raise UsageError(
-            "--engine-dtype is for models that run in this process, and no policy names one: "
-            "leave it out (a server has a number format of its own)"
+            "--engine-dtype is for models in this process, but no policy names one: leave it out "
+            "(a server sets its own number format)"
         )
 
 
 def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
-    """Number formats of the models that run in this process, by their specs; nothing is loaded."""
+    """Number formats of the models in this process, by spec; nothing is loaded."""
     models = models_of(workflow, policies)
     dtypes = {spec: model.dtype(policies.engine_dtype) for spec, model in models.items()}
     return {spec: dtype for spec, dtype in dtypes.items() if dtype is not None}
@@ -273,7 +274,7 @@ def engine_dtypes(workflow: Any, policies: PolicyOptions) -> dict[str, str]:
 
 @contextmanager
 def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterator[Any]:
-    """The policy map of the options, whose engines end with the block."""
+    """Context manager with the policy map of the options; it ends the engines."""
     import asyncio
 
     policy_map = build_policy_map(workflow, policies, seed)
@@ -285,7 +286,7 @@ def open_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Iterat
 
 
 def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
-    """The policy map of the options: one policy object per distinct spec."""
+    """Build the policy map of the options, with one policy object per distinct spec."""
     from flowzoo.agents import PolicyMap, Sampling
     from flowzoo.agents.chat.template import read_thinking
     from flowzoo.agents.policy_map import read_lengths, with_default
@@ -318,7 +319,7 @@ def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
 def open_judge(
     spec: str, workflow: Any, policies: PolicyOptions, thinking: bool | None, budget: Any, seed: int
 ) -> Any:
-    """The judge of the options, loaded."""
+    """Load the judge of the options."""
     from flowzoo.agents.judge import JUDGE_SAMPLING
     from flowzoo.agents.specs import make_judge
 
@@ -340,7 +341,7 @@ def make_policies(
     sampling: Any,
     seed: int,
 ) -> dict[tuple[str, bool | None], Any]:
-    """One policy per distinct pair of spec and thinking switch, each with its own name."""
+    """Make a policy per distinct pair of spec and thinking switch, with unique names."""
     from flowzoo.agents.specs import make_policy
 
     by_pair: dict[tuple[str, bool | None], Any] = {}

@@ -1,4 +1,4 @@
-"""Workflow and problems of a command line."""
+"""Options of the workflow and problems."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ class ProblemOptions:
     """Problems and prompts."""
 
     task: str | None = None
-    """Task the workflow works on: a name of `flowzoo list`, or module:Class. Default: the
-    workflow's own."""
+    """Task of the workflow: a name from `flowzoo list`, or module:Class. Default: the workflow's
+    default task."""
     preset: str = "strict"
-    """Rules of the workflow: strict, paper, or another that `flowzoo list` names."""
+    """Preset of the workflow: strict, paper, or another one in `flowzoo list`."""
     data: str | None = None
-    """Data file of the task, or id of a data set on the hub; default: generated problems."""
+    """Data file of the task, or dataset id on the Hub; default: generated problems."""
     split: Split | None = None
-    """Part of the problems; by default `all` of a data file and `validation` of a generator."""
+    """Split of the problems; default: `all` for a data file, `validation` for a generator."""
     seed: int = 0
     """Seed of problems and of sampling."""
     sandbox: SandboxName | None = None
-    """Isolation of programs, for tasks that run them; default: the best this machine has."""
+    """Isolation of programs, for tasks that run them; default: the best one on this machine."""
     skip_unusable: bool = False
-    """Leave out rows of the data file that cannot be used (task code), instead of listing them."""
+    """Skip unusable rows of the data file (task code) instead of raising an error."""
     max_calls: int | None = None
-    """Most calls of an episode; a workflow that asks more is an error. Default: 1,000."""
+    """Most calls of an episode; exceeding it is an error. Default: 1,000."""
     prompts: str | None = None
     """`short` or `full` texts, or a TOML file of texts and system messages, as `flowzoo prompts`
     prints it; default: short for pocket models, full for others."""
     system: tuple[str, ...] = ()
     """System messages, as ROLE=TEXT."""
     examples: int | None = None
-    """Worked examples of its job that every role is shown, as earlier turns of its chat;
-    default: 0 for pocket models, 4 for others."""
+    """Number of worked examples in every role's prompt, as earlier turns of the chat; default: 0
+    for pocket models, else 4."""
     options: tuple[str, ...] = ()
     """Other settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2."""
     program: str | None = None
-    """In place of a workflow, a program that asks its agents by an OpenAI client: the function
+    """Instead of a workflow, a program that calls its agents with an OpenAI client: a function,
     `module:solve` or `path/to/file.py:solve`, or a command, e.g. "node agent.js"."""
 
     def which_split(self) -> str:
-        """The split to play: the one given, else all of a file, else validation."""
+        """The given split, else `all` for a file, else `validation`."""
         return self.split or ("all" if self.data else "validation")
 
     def settings(self) -> dict[str, Any]:
-        """The further settings by name, see `read_settings`, with the wording of prompts."""
+        """The other settings by name, see `read_settings`, and the wording of prompts."""
         settings: dict[str, Any] = dict(read_settings(self.options))
         add_wording(settings, self.prompts, self.system, self.examples)
         return settings
 
 
 def build_workflow(name: str | None, problems: ProblemOptions, policies: Iterable[str] = ()) -> Any:
-    """The workflow on its task, as the options say, with the usual prompts for `policies`."""
+    """Build the workflow and task of the options, with the default prompts for `policies`."""
     from flowzoo.agents.prompt_style import make_styled
     from flowzoo.envs import make_workflow
     from flowzoo.envs.api.registry import workflow_class
@@ -90,7 +90,7 @@ def build_played(
     problems: ProblemOptions,
     policies: Iterable[str] = (),
 ) -> Any:
-    """The workflow that a command names, or the one around its environment."""
+    """Build the workflow of a command, or that of its environment."""
     from flowzoo.envs.external.workflow import make_aec_workflow
 
     if sum(given is not None for given in (workflow, env, problems.program)) != 1:
@@ -108,7 +108,7 @@ def build_played(
 
 
 def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
-    """The distinct problems that are played: `count` of them, else all of a file, else 500."""
+    """Distinct problems to play: `count`, else all of a file, else 500."""
     from flowzoo.agents.problems import distinct_problems
     from flowzoo.envs.tasks.task import get_size
 
@@ -123,12 +123,12 @@ def chosen_problems(workflow: Any, split: str, count: int | None) -> list[Any]:
 
 
 def grading_of(workflow: Any) -> Mapping[str, Any]:
-    """Settings of grading; prints the sandbox's isolation on stderr if programs run."""
-    # Worked examples are the default for most models: a note says so.
+    """Settings of grading; prints the sandbox's isolation to stderr if programs are run."""
+    # Worked examples are the default for most models, so a note is printed.
     if workflow.examples:
         print(
-            "prompts: every role is shown worked examples (--prompts short --examples 0: the bare "
-            "prompts that pocket models know)",
+            "prompts: every role sees worked examples (--prompts short --examples 0: the short "
+            "prompts of pocket models)",
             file=sys.stderr,
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""`flowzoo prompts`: a workflow's prompt texts as a file to change, or the chats that roles see."""
+"""`flowzoo prompts`: a workflow's prompt texts as an editable file, or its roles' chats."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Options:
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     chats: bool = False
-    """Print the first chat of every role on one problem, as its model gets it, instead of the
-    texts. The other roles are played by the workflow's experts."""
+    """Print the first chat of every role on one problem, as sent to its model, instead of the
+    texts. The workflow's experts play the other roles."""
 
 
 def run(options: Options) -> int:
@@ -34,8 +34,8 @@ def run(options: Options) -> int:
 
 
 def texts_file(workflow: Any) -> str:
-    """The texts as a TOML file that `--prompts` takes."""
-    lines = [f"# {workflow.name} on task {workflow.task.name}; --prompts FILE takes this file."]
+    """The texts as a TOML file for `--prompts`."""
+    lines = [f"# {workflow.name} on task {workflow.task.name}; use this file with --prompts FILE."]
     if workflow.task.instruction:
         lines += ["", f"instruction = {quote_toml(workflow.task.instruction)}"]
     lines += ["", "[prompts]"]
@@ -49,7 +49,7 @@ def texts_file(workflow: Any) -> str:
 
 
 def quote_toml(text: str) -> str:
-    """A text as a TOML string; one of several lines as a block of them."""
+    """A text as a TOML string, multi-line if needed."""
     if "\n" not in text or "'''" in text:
         return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"'''\n{text}'''"

@@ -1,4 +1,4 @@
-"""`flowzoo report`: HTML pages about runs and evaluations."""
+"""`flowzoo report`: HTML reports of runs and evaluations."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ class Options:
     """Arguments of `flowzoo report`."""
 
     runs: tuple[str, ...] = field(metadata={"positional": "RUN [RUN ...]"})
-    """Run directories, or directories that hold some, e.g. that of a matrix; or one evaluation."""
+    """Run directories, or directories of several runs, e.g. of a matrix; or one evaluation."""
     against: Path | None = None
-    """For an evaluation: directory of another of the same problems, to compare it with."""
+    """Directory of another evaluation of the same problems, for a comparison."""
     out: str = ""
-    """The HTML file; empty: report.html in the directory (against-NAME.html with --against), or
-    here if there are several."""
+    """Output HTML file; empty: report.html in the directory (against-NAME.html with --against), or
+    in the working directory for several runs."""
     png: str = ""
-    """Also draw the plots as PNG files into this directory."""
+    """Also write the plots as PNG files to this directory."""
     episodes: int | None = None
-    """Most episodes in a page's transcript browser (problems with --against), 0: none; default: all
-    of an evaluation, 10,000 of a single run, else 1,000."""
+    """Most episodes in a page's transcript browser (problems with --against); 0: none; default: all
+    for an evaluation, 10,000 for a single run, else 1,000."""
     serve: bool = False
-    """Serve the page of one run or evaluation on this machine (127.0.0.1) and write no file; that
-    of a run renews itself while the run goes on."""
+    """Serve the page of one run or evaluation at 127.0.0.1 instead of writing a file; the page of a
+    run is updated during the run."""
     port: int = 0
-    """Port to serve on; 0: any free one."""
+    """Port of the server; 0: any free port."""
     overview: bool = False
-    """Write only the page that compares several runs, without a page for each."""
+    """Write only the comparison of several runs, without a page per run."""
 
     @property
     def folders(self) -> list[Path]:
-        """Directories that the report is about."""
+        """Directories of the report."""
         return [Path(name) for name in self.runs]
 
 
 def run(options: Options) -> int:
-    """Write the files and say where they are."""
+    """Write the files and print their paths."""
     from flowzoo.agents.evaluation.summary import is_evaluation
 
     if options.episodes is not None and options.episodes < 0:
@@ -77,7 +77,8 @@ def check_evaluation(options: Options) -> None:
     """Check the options of a report of an evaluation.
 
     Raises:
-        UsageError: several directories, one to compare with that is none, or options of runs.
+        UsageError: there are several directories, `against` is not an evaluation, or options of
+            runs are given.
     """
     from flowzoo.agents.evaluation.summary import is_evaluation
 
@@ -107,7 +108,7 @@ def report_runs(options: Options) -> int:
     if options.png:
         from flowzoo.baselines.report.plots import check_matplotlib
 
-        check_matplotlib()  # before the work, not after it
+        check_matplotlib()  # before the work
 
     def tell(name: str) -> None:
         if several:  # a single run is read quickly
@@ -120,7 +121,10 @@ def report_runs(options: Options) -> int:
     if left_out:
         more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
         names = ", ".join(map(str, left_out[:3]))
-        print(f"note: no training runs, left out: evaluations {names}{more}", file=sys.stderr)
+        print(
+            f"note: left out evaluations, which are not training runs: {names}{more}",
+            file=sys.stderr,
+        )
     print(f"report  {written[0]}")
     if len(written) > 1:
         print(f"        and {len(written) - 1} pages in {written[1].parent}")
@@ -159,11 +163,11 @@ def serve(options: Options, evaluation: bool) -> int:
 
 
 def check_places(out: Path, options: Options) -> None:
-    """Check that the files can be written, before runs are read."""
+    """Check that the files can be written before reading runs."""
     if out.is_dir():
         raise UsageError(
-            f"expected a file to write the page to, got the directory {out}: name a file with "
-            f"--out, e.g. --out {out / 'report.html'}"
+            f"expected an output file, got the directory {out}: name a file with --out, e.g. --out "
+            f"{out / 'report.html'}"
         )
     if options.out:
         check_folder("out", out.parent, options.out)

@@ -1,4 +1,4 @@
-"""`flowzoo sandbox build` and `flowzoo sandbox check`: make the image, test the sandbox."""
+"""`flowzoo sandbox build` and `flowzoo sandbox check`: build the image, test the sandbox."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class Build:
     """Build the image of the Docker sandbox, by default from the running interpreter, offline."""
 
     base: str | None = None
-    """Python image of a registry to build from instead, e.g. python:3.12-slim (3.11 or newer)."""
+    """Base image with Python from a registry, e.g. python:3.12-slim (3.11 or newer)."""
     tag: str | None = None
-    """A further name for the image, e.g. to push it to a registry."""
+    """Additional name of the image, e.g. to push it to a registry."""
     packages: tuple[str, ...] = field(default=(), metadata={"option": "with"})
-    """Packages that programs may import besides the standard library: numpy."""
+    """Packages that programs may import in addition to the standard library: numpy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Run the attack suite against this machine's sandbox and print what held."""
+    """Run the attack suite against this machine's sandbox and print the results."""
 
     backend: SandboxName = "auto"
-    """Isolation to check; auto takes the best that works here."""
+    """Isolation to check; auto: the best one on this machine."""
     image: str | None = None
     """Docker only: an image made by `flowzoo sandbox build`, by name."""
     runtime: str | None = None
     """Docker only: another runtime of the engine, e.g. runsc (gVisor)."""
     user: BoxUser = "root"
-    """Docker only: nonroot leaves nothing in the container that runs as root."""
+    """Docker only: with nonroot, no process in the container runs as root."""
     json: bool = False
     """Print one JSON object per finding instead of a table."""
 
@@ -75,7 +75,7 @@ def build(options: Build) -> int:
 
 
 def check(options: Check) -> int:
-    """Run the suite and print the findings as they come."""
+    """Run the suite and print the findings."""
     from flowzoo.sandbox.attacks.suite import run_suite
     from flowzoo.sandbox.sandbox import Sandbox
 

@@ -22,19 +22,19 @@ class Options:
     problems: ProblemOptions = field(default_factory=ProblemOptions)
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     host: str = "127.0.0.1"
-    """Address to listen on; one that other machines reach needs --api-key."""
+    """Address to listen on; one that is reachable from other machines needs --api-key."""
     port: int = 8000
-    """Port to listen on; 0: any that is free."""
+    """Port to listen on; 0: any free port."""
     api_key: str = ""
-    """Key that requests must have."""
+    """Required API key of requests."""
     request_bytes: int = 2**20
-    """Size limit of a request."""
+    """Most bytes of a request."""
     most_open: int = 256
-    """Answers under way at a time; a request beyond them gets an error, to be sent again later."""
+    """Most concurrent requests; further ones get an error and can be retried."""
     seconds: float = 600.0
     """Time limit of a request."""
     grace: float = 5.0
-    """Seconds that open requests have after Ctrl-C."""
+    """Seconds to finish open requests after Ctrl-C."""
 
 
 def run(options: Options) -> int:
@@ -74,7 +74,7 @@ def run(options: Options) -> int:
 
 
 def check_options(options: Options) -> None:
-    """Refuse options before anything is loaded."""
+    """Reject invalid options before anything is loaded."""
     from flowzoo.commands.shared import check_count
     from flowzoo.envs.settings import check_number
 
@@ -85,17 +85,17 @@ def check_options(options: Options) -> None:
     check_number("--grace", options.grace, 0, 3600)
     key = options.api_key
     if key and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UsageError("--api-key must have printable ASCII characters only, and no space")
+        raise UsageError("--api-key must have only printable ASCII characters without spaces")
     problems = options.problems
     for name in ("data", "split", "skip_unusable"):
         if getattr(problems, name):
             label = name.replace("_", "-")
             raise UsageError(
-                f"--{label} is about problems, and requests bring their own: leave it out"
+                f"--{label} is for problems, but requests contain the problems: leave it out"
             )
     for spec in options.policies.specs:
         if spec.partition(":")[0] == "scripted":
             raise UsageError(
-                f"--policy {spec}: a script knows the answers of the task's problems, and none "
-                "to a question: name a model"
+                f"--policy {spec}: scripted policies only know the answers of the task's problems: "
+                "name a model"
             )

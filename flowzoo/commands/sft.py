@@ -1,4 +1,4 @@
-"""`flowzoo sft`: a warm start that teaches policies recorded replies, before training by reward."""
+"""`flowzoo sft`: a warm start of policies on recorded replies before RL training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CARRIED = (
     "gradient_checkpointing", "optimizer", "eval_split", "eval_problems", "eval_temperature",
     "engine_dtype",
 )  # fmt: skip
-"""Settings of a warm start that mean the same in the training that follows it."""
+"""Settings of a warm start that are shared with the subsequent training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,13 @@ class Options:
 
     settings: SftConfig = field(default_factory=lambda: SftConfig(workflow=""))
     restart: bool = False
-    """Begin anew: what is in the directory is kept beside it, under its name with .1, .2, … at the
-    end."""
+    """Start again; the existing directory is renamed to NAME.1, NAME.2, …"""
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
 
 
 def run(options: Options) -> int:
-    """Train and print what came of it."""
+    """Train and print the summary."""
     check_start("sft", options.settings)
     check_settings(options.settings)
     trainer: SupervisedTrainer | None = None
@@ -70,7 +69,7 @@ def run(options: Options) -> int:
 
 
 def check_settings(config: SftConfig) -> None:
-    """Refuse settings, and numbers of problems, that no model is needed to refuse."""
+    """Reject invalid settings and numbers of problems before loading a model."""
     from flowzoo.agents.problems import distinct_problems
     from flowzoo.baselines.settings.preflight import check_held_out, preflight
     from flowzoo.baselines.sft.sources import is_scripted, source_files
@@ -86,7 +85,7 @@ def check_settings(config: SftConfig) -> None:
 
 
 def open_trainer(options: Options) -> SupervisedTrainer:
-    """The trainer, and what is to be said of its data."""
+    """Open the trainer; return it with the facts about its data."""
     quiet_transformers()
     from flowzoo.baselines.sft.trainer import SupervisedTrainer
     from flowzoo.commands.problems import grading_of
@@ -101,13 +100,13 @@ def open_trainer(options: Options) -> SupervisedTrainer:
 
 
 def print_data(data: Mapping[str, Any]) -> None:
-    """Print how much of the transcripts is used, and what was left out for which reason."""
+    """Print the used amount of transcripts, and skipped parts by reason."""
     print(f"episodes  {data['episodes']:,}, kept {data['kept']:,}{reasons(data['left_out'])}")
     print(
-        f"replies   {data['replies']:,} in these, taught {data['trained']:,}"
+        f"replies   {data['replies']:,} in these, trained on {data['trained']:,}"
         f"{reasons(data['replies_left_out'])}"
     )
-    print(f"          {data['held_out']:,} measured and not trained on")
+    print(f"          {data['held_out']:,} held out")
     if data["compared"]:
         print(
             f"          {data['as_sampled']:,} of {data['compared']:,} have as many tokens as when "
@@ -122,7 +121,7 @@ def reasons(counts: Mapping[str, int]) -> str:
 
 
 def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -> None:
-    """Losses and accuracies before and after, and where the models are."""
+    """Print losses and accuracies before and after, and the paths of the models."""
     from flowzoo.agents.evaluation.protocol import protocol_line
 
     policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
@@ -146,12 +145,12 @@ def print_summary(summary: Mapping[str, Any], root: Path, settings: SftConfig) -
 
 
 def train_words(settings: SftConfig, summary: Mapping[str, Any]) -> list[str]:
-    """The command line, without the program's name, that trains what was warmed up by reward."""
+    """Arguments of the command that continues with RL training."""
     models = {name: str(folder) for name, folder in summary["models"].items()}
     line = ["train", *([] if settings.program else [settings.workflow])]
     if len(models) == 1 and set(models) == set(summary["policies"].values()):
         line += ["--model", *models.values()]
-    else:  # policies that were frozen go on as they were
+    else:  # frozen policies are unchanged
         before = dict(word.split("=", 1) for word in settings.models)
         line += [] if settings.model == SftConfig.model else ["--model", settings.model]
         line += ["--models", *(f"{name}={path}" for name, path in {**before, **models}.items())]
@@ -163,13 +162,13 @@ def overfitting_note(summary: Mapping[str, Any]) -> str:
     if summary["least_step"] == summary["steps"] or summary["stopped"]:
         return ""
     return (
-        f"; it was lowest, {summary['loss_least']:.3f}, at step {summary['least_step']}: fewer "
-        "epochs or more replies would do better"
+        f"; it was lowest, {summary['loss_least']:.3f}, at step {summary['least_step']}: use fewer "
+        "epochs or more replies"
     )
 
 
 def step_note(row: Mapping[str, Any]) -> str:
-    """Loss of every policy in the newest step."""
+    """Loss of every policy in the latest step."""
     start = "learn/loss/"
     losses = [f"{value:.3f}" for name, value in sorted(row.items()) if name.startswith(start)]
     return f"loss {', '.join(losses)}" if losses else ""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowzoo.baselines.settings.sft import SftConfig
 
 MOST = 1_000_000
-"""Largest number of problems and of other counts."""
+"""Upper limit of problems and other counts."""
 
 
 def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) -> None:
@@ -31,7 +31,7 @@ def check_count(option: str, value: int | None, low: int = 1, high: int = MOST) 
 
 
 def check_folder(option: str, folder: str | Path, given: str | Path = "") -> None:
-    """Check that a directory can be created and written, before work is done for it."""
+    """Check that a directory can be created and written before starting work."""
     path, given = Path(folder), given or folder
     try:
         there = next(
@@ -65,7 +65,7 @@ def check_run(folder: Path) -> None:
     if not (folder / "run.json").is_file():
         near = [path.parent for path in sorted(folder.glob("*/run.json"))[:3]]
         hint = f"; {', '.join(map(str, near))} are some" if near else ""
-        raise UsageError(f"{folder} is no run directory: it has no run.json{hint}")
+        raise UsageError(f"{folder} is not a run directory: it has no run.json{hint}")
     refuse_evaluation(folder, "name the directory of one")
 
 
@@ -83,7 +83,7 @@ def points(gain: Mapping[str, float]) -> str:
 
 def program_name() -> str:
     """Command for this program: `flowzoo`, or its path if another program has that name."""
-    # `make train` runs it in an environment that is not activated.
+    # `make train` runs it in an environment without activating it.
     script, installed_script = Path(sys.argv[0]), shutil.which("flowzoo")
     if script.name != "flowzoo" or (
         installed_script and Path(installed_script).resolve() == script.resolve()
@@ -93,7 +93,7 @@ def program_name() -> str:
 
 
 def quiet_transformers() -> None:
-    """Hide warnings of transformers, if it is there at all, and in logs its progress bars."""
+    """Hide warnings of transformers, if it is installed, and its progress bars in logs."""
     if is_installed("transformers"):
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         hide_bars()

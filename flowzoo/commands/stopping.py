@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a command ends at once and prints what is saved."""
+"""Ctrl-C and SIGTERM: end a command immediately and print what is saved."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from flowzoo.start import end_at_once
 
 _AGAIN_S = 0.02
-"""Seconds until an interruption that a finalizer swallowed is raised again."""
+"""Seconds until an interruption that a finalizer suppressed is raised again."""
 
 
 class StopSignals:
-    """While it is entered, both signals raise KeyboardInterrupt in the main thread."""
+    """Context manager in which both signals raise KeyboardInterrupt in the main thread."""
 
-    # Also while asyncio runs, whose own handler would wait for a batch of replies to be finished.
+    # Also while asyncio runs, whose handler would wait for a batch of replies.
 
     def __init__(self) -> None:
         self.number = 0
@@ -41,7 +41,7 @@ class StopSignals:
         for number, handlers in usual.items():
             handler = signal.getsignal(number)
             if handler in handlers:
-                # The command's own process does nothing after this but to end.
+                # The command's process only ends after this.
                 self._before[number] = signal.SIG_DFL if handler is end_at_once else handler
                 signal.signal(number, self._stop)
         sys.unraisablehook = self._unraisable
@@ -61,7 +61,7 @@ class StopSignals:
 
     @property
     def status(self) -> int:
-        """The exit status of a command that was stopped, as shells count it."""
+        """Exit status of a stopped command by shell conventions."""
         return 128 + (self.number or signal.SIGINT)
 
     def _stop(self, number: int, frame: object) -> None:
@@ -69,7 +69,7 @@ class StopSignals:
         raise KeyboardInterrupt
 
     def _unraisable(self, unraisable: Any) -> None:
-        # A finalizer cannot raise: an interruption that it got is raised a little later.
+        # A finalizer cannot raise, so its interruption is raised a little later.
         if self.number and issubclass(unraisable.exc_type, KeyboardInterrupt):
             again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), self.number))
             again.daemon = True
@@ -79,16 +79,16 @@ class StopSignals:
 
 
 STOP = StopSignals()
-"""Signals of this process's command."""
+"""Signal handler of this process's command."""
 
 
 @contextmanager
 def interruptible(note: Callable[[], str], *errors: type[BaseException]) -> Iterator[None]:
-    """Add a note to an interruption, or to one of `errors`: what is saved, and how to resume."""
+    """Add a note on saved files and resuming to an interruption or one of `errors`."""
     try:
         yield
     except BaseException as error:
-        # A library may have replaced it by another error.
+        # A library may have replaced the interruption by another error.
         if STOP.number or isinstance(error, (KeyboardInterrupt, *errors)):
             error.add_note(note())
         raise

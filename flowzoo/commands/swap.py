@@ -16,14 +16,14 @@ class Options:
     """Arguments of `flowzoo swap`."""
 
     run: Path = field(metadata={"positional": "RUN"})
-    """Directory of the training run; results are written to `swaps.json` in it and measured again
-    only after the run has continued."""
+    """Directory of the training run; results are cached in its `swaps.json` until the run is
+    continued."""
     json: bool = False
     """Print the results as one JSON object."""
 
 
 def run(options: Options) -> int:
-    """Measure what is missing, and print."""
+    """Run the missing evaluations and print the results."""
     check_run(options.run)
     quiet_transformers()
     from flowzoo.baselines.training.finished import run_swaps
@@ -34,7 +34,7 @@ def run(options: Options) -> int:
 
 
 def as_text(swaps: Mapping[str, Any]) -> str:
-    """One line a pair; points and percentages."""
+    """One line per pair, with points and percentages."""
     lines = [f"step {swaps['step']}, held-out accuracy {100 * swaps['accuracy']:.1f} %"]
     for swap in swaps["swaps"]:
         lines.append(

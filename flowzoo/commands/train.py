@@ -38,21 +38,21 @@ class Options:
 
     settings: TrainConfig = field(default_factory=lambda: TrainConfig(workflow=""))
     config: str = ""
-    """Settings from a file: a bundled one, e.g. `paper/voting-math` or its version for a laptop,
-    `paper/voting-math@pocket`, or a path to a .toml file. The command line wins over it."""
+    """Settings from a file: a bundled one, e.g. `paper/voting-math` or its laptop version
+    `paper/voting-math@pocket`, or a path to a .toml file. Command-line options override it."""
     restart: bool = False
-    """Start again; an existing run is moved beside the directory, as NAME.1, NAME.2, …"""
+    """Start again; the existing directory is renamed to NAME.1, NAME.2, …"""
     json: bool = False
     """Print the final summary as one JSON object instead of text."""
 
 
 def read_config(name: str) -> Options:
-    """Options with the settings of a file, as defaults of the command line."""
+    """Read the settings of a file as defaults of the command line."""
     return Options(settings=load_config(name, workflow=""), config=name)
 
 
 def run(options: Options) -> int:
-    """Train and print what came of it."""
+    """Train and print the summary."""
     check_start("train", options.settings)
     check_settings(options.settings)
     if options.settings.backend == "torchrun":
@@ -81,7 +81,7 @@ def run(options: Options) -> int:
 
 
 def check_settings(config: TrainConfig) -> None:
-    """Refuse settings and problems that no model is needed to refuse."""
+    """Reject invalid settings and problems before loading a model."""
     from flowzoo.baselines.settings.preflight import check_held_out, preflight
     from flowzoo.baselines.training.difficulty import trainable
 
@@ -91,7 +91,7 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def start_ranks(ranks: int) -> int:
-    """Run this command on `ranks` ranks of this machine; the status of the first that failed."""
+    """Run this command on `ranks` local ranks; return the status of the first failed one."""
     from flowzoo.baselines.backends.torchrun import launch
 
     STOP.quiet = True  # the ranks print it
@@ -101,7 +101,7 @@ def start_ranks(ranks: int) -> int:
 
 
 def follow(options: Options) -> int:
-    """Train as a rank that writes and prints nothing."""
+    """Train as a rank without output."""
     STOP.quiet = True
     logging.getLogger("flowzoo").setLevel(logging.ERROR)
     import_trainer()(options.settings, restart=options.restart).train()
@@ -110,13 +110,13 @@ def follow(options: Options) -> int:
 
 def thaw() -> None:
     """Collect frozen objects at exit if triton or vLLM is loaded: they warn about leaks."""
-    # Without them the collection, which takes a second, is skipped.
+    # Otherwise the collection, which takes a second, is skipped.
     if not sys.modules.keys().isdisjoint(("triton", "vllm")):
         gc.unfreeze()
 
 
 def import_trainer() -> type[Trainer]:
-    """Import what a run takes; torch and transformers are most of it."""
+    """Import the modules of a run, mostly torch and transformers."""
     atexit.register(thaw)
     with pause_collection(freeze=True):
         quiet_transformers()
@@ -126,7 +126,7 @@ def import_trainer() -> type[Trainer]:
 
 
 def tell_start(trainer: Trainer) -> None:
-    """Print notes, defaults that follow from the model, and where a resumed run continues."""
+    """Print notes, defaults from the model, and the step at which a run resumes."""
     from flowzoo.baselines.run.directory import RunFollower
     from flowzoo.commands.problems import grading_of
 
@@ -148,12 +148,12 @@ def tell_start(trainer: Trainer) -> None:
         )
         why = f" ({state.stopped})" if state.stopped else ""
         where = f"{root} is finished after step {state.step}{why}"
-        print(where if state.halted else f"{where}; {more} it goes on", flush=True)
+        print(where if state.halted else f"{where}; {more} it continues", flush=True)
     elif state.step >= 0:
         print(f"resuming {root} after step {state.step}", flush=True)
     aside = None if isinstance(trainer.run, RunFollower) else trainer.run.aside.folder
     if aside is not None:
-        print(f"what was measured after it is kept in {aside}", flush=True)
+        print(f"later results were moved to {aside}", flush=True)
 
 
 def defaults_line(values: Mapping[str, float | str], sources: Mapping[str, str]) -> str:
@@ -166,18 +166,18 @@ def defaults_line(values: Mapping[str, float | str], sources: Mapping[str, str])
 
 
 def kept_of_run(root: Path, step: int | None, steps: int | None, restart: bool = False) -> str:
-    """Note on what a stopped run has saved; `step` None: it was still loading."""
+    """Note on the saved state of a stopped run; `step` None: it was still loading."""
     saved = sorted((root / "checkpoints").glob("step-*"))
     if not saved:
-        return f"before the first checkpoint; the same command begins {root} again"
+        return f"before the first checkpoint; the same command restarts {root}"
     last = int(saved[-1].name.removeprefix("step-"))
     done = "while loading" if step is None else f"step {max(step, 0)} of {steps} was done"
     again = "the same command" + (" without --restart" if restart else "")
-    return f"{done}; {root} keeps everything up to step {last}, from which {again} resumes"
+    return f"{done}; {root} has a checkpoint of step {last}, from which {again} resumes"
 
 
 def pocket_note(workflow: Workflow, model: str) -> str:
-    """A warning where a pocket model meets other problems than it was made for, or nothing."""
+    """Warning for a pocket model on problems that it was not trained on, or an empty string."""
     from flowzoo.agents.pocket import TASKS, pocket_options, read_pocket
 
     kind, _, rest = model.partition(":")
@@ -190,13 +190,13 @@ def pocket_note(workflow: Workflow, model: str) -> str:
         return ""
     given = " ".join(f"{name}={value}" for name, value in home.items())
     return (
-        f"note: the pocket model of {task} was made for --task {task} --options {given}; on other "
-        "problems it may be lost (see its model card)"
+        f"note: the pocket model of {task} was trained for --task {task} --options {given}; it may "
+        "fail on other problems (see its model card)"
     )
 
 
 def print_summary(summary: Mapping[str, Any], root: Path) -> None:
-    """Accuracy before and after, what it cost, and where everything is."""
+    """Print accuracy before and after, cost, and output paths."""
     from flowzoo.agents.evaluation.protocol import protocol_line
 
     policies = ", ".join(f"{role} -> {name}" for role, name in summary["policies"].items())
@@ -227,7 +227,7 @@ def _with_interval(value: Sequence[float | None]) -> str:
 
 
 def step_note(row: Mapping[str, Any]) -> str:
-    """Reward and speed of the newest step."""
+    """Reward and speed of the latest step."""
     if "reward/mean" not in row:
         return ""
     return f"reward {row['reward/mean']:.2f}, {row['perf/tok_s']:,.0f} tok/s"

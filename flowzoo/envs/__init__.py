@@ -1,4 +1,4 @@
-"""Workflows as environments: what scripts yield, tasks, environments and records."""
+"""Workflows as environments: items of scripts, tasks, environments and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that rollouts produce and training, diagnostics and reports read: plain values."""
+"""Plain records that rollouts write and training, diagnostics and reports read."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ FinishReason = Literal["stop", "length", "scripted"]
 
 
 class Usage(NamedTuple):
-    """Tokens as a server counted them; None: it did not say."""
+    """Token counts of a server; None: not given."""
 
     prompt: int | None = None
     output: int | None = None
 
 
 class SampledReply(str):
-    """A reply with what its sampler knows of it, to be given to `env.step` in place of a plain str.
+    """A reply with data of its sampler, for `env.step` in place of a plain str.
 
         env.step(SampledReply(text, policy="generator", prompt_ids=..., output_ids=..., logps=...))
 
-    It is a str, so that it passes through every wrapper. What it knows is found in the call of
-    `env.record()`, from which our learner trains.
+    It is a str and passes through every wrapper. Its data are stored in the call in `env.record()`,
+    on which flowzoo's learner trains.
 
     Raises:
-        UsageError: not one log-probability for each output token, a token that is no integer, or a
-            log-probability that is not finite or above 0.
+        UsageError: log-probabilities and output tokens differ in number, a token is not an integer,
+            or a log-probability is above 0 or not finite.
     """
 
     policy: str
@@ -53,7 +53,7 @@ class SampledReply(str):
         finish: FinishReason = "stop",
         version: int | None = None,
     ) -> SampledReply:
-        """Make it; arrays and tensors of one dimension are taken, too.
+        """Make a reply; one-dimensional arrays and tensors are accepted.
 
         Args:
             text: the reply.
@@ -63,7 +63,7 @@ class SampledReply(str):
             logps: natural-log probability of each output token under the distribution it was
                 sampled from.
             finish: `stop`, or `length` for a reply that was cut off.
-            version: optimizer steps behind the weights that sampled it, where that is known.
+            version: optimizer steps of the weights that sampled it, if known.
         """
         reply = super().__new__(cls, text)
         reply.policy, reply.finish, reply.version = policy, finish, version
@@ -85,7 +85,7 @@ class SampledReply(str):
         return reply
 
     def engine(self) -> dict[str, Any]:
-        """The fields of `Call` that it gives."""
+        """Fields of `Call`."""
         return dict(vars(self))
 
 
@@ -104,20 +104,20 @@ class Call:
     turn: int
     """Number of earlier asks of this agent in this episode."""
     phase: int
-    """Index of the phase in the episode; a lone ask is a phase of one."""
+    """Index of the phase in the episode; a single ask is a phase too."""
     messages: tuple[Message, ...]
     reply: str
     strict: bool
-    """The strict parser could read the reply (a reply that has no parser always reads)."""
+    """True if the strict parser could read the reply; always True without a parser."""
     lenient: bool
     role_score: float | None
-    """Degree to which the reply did its own role's job, in [0, 1]; None: not recorded."""
+    """Quality of the reply at its role's job, in [0, 1]; None: not recorded."""
     parts: Mapping[str, float]
     """Reward parts before weighting: `team`, `local` and `format`."""
     reward: float
-    """The scalar of this call under the environment's credit rule."""
+    """Reward of this call under the environment's credit rule."""
     state_hash: str
-    """Hash of everything that was said and computed before this call's phase opened."""
+    """Hash of all replies and results before this call's phase."""
     prompts: str
     """Version and hash of the workflow's prompt texts."""
     policy: str = ""
@@ -130,38 +130,37 @@ class Call:
     shortened: int = 0
     """Parts cut from a prompt over its budget; see `Completion.shortened`."""
     immediate: float = 0.0
-    """The part of `reward` that this call earned by itself, the team's share left out. Where an
-    environment paid the agent, its pay between this call and its next."""
+    """The part of `reward` that this call earned by itself, without the team's share. With an
+    external environment: the agent's rewards between this call and its next."""
     name: str = ""
-    """Name of this call's trajectory (its groups) in the published code of arXiv:2605.24202."""
+    """Trajectory name of this call, for groups as in the published code of arXiv:2605.24202."""
     node: str = ""
-    """Tree sampling: id of the decision that this reply is one candidate of."""
+    """Tree sampling: id of the decision with this reply as a candidate."""
     candidate: int = 0
-    """Tree sampling: which of the decision's candidates, from 0."""
+    """Tree sampling: index among the decision's candidates."""
     executed: bool = True
-    """The episode went on from this reply; False for a candidate that was only valued."""
+    """True if the episode continued from this reply; False for a candidate that was only valued."""
     version: int | None = None
-    """Optimizer steps behind the weights that sampled it: a vLLM engine's, as it was synced. None:
-    the learner's own module, a frozen policy, or nothing that is trained."""
+    """Number of optimizer steps of the weights that sampled it, as synced to a vLLM engine. None:
+    the learner's own module, a frozen policy or an untrained one."""
     value: float | None = None
-    """Tree sampling: what the candidate was found to be worth; None where nothing was valued."""
+    """Tree sampling: value of the candidate; None if it was not valued."""
     share: float | None = None
-    """The team's share of `reward`, where that is not `reward` less `immediate`: an environment
-    that pays at every step makes `reward` the whole return and `immediate` a step's part of it."""
+    """The team's share of `reward`, if it is not `reward` minus `immediate`: with per-step rewards
+    of an environment, `reward` is the whole return and `immediate` the part of a step."""
     abstained: bool = False
-    """The reply could not be read, and its team's outcome was withheld from it (strict preset)."""
+    """True if the reply could not be read and does not share the team's outcome (strict preset)."""
     usage: Usage | None = None
-    """Tokens as an endpoint counted them. None: it gave none, or the token ids are here."""
+    """Token counts of an endpoint. None: not given, or the token ids are known."""
     tools: tuple[dict[str, Any], ...] = ()
-    """Tools that the reply could call, as chat templates take them."""
+    """Tools that the reply could call, in the format of chat templates."""
     fault: str = ""
     """Reason why the tool calls of an unreadable reply cannot be read."""
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of its fields, as `asdict` makes it.
+        """A dict of the fields, like that of `asdict`.
 
-        Token ids and log-probs are the call's own sequences: `asdict` copies them number by number,
-        which took longer than writing them.
+        Token ids and log-probs are not copied: the copies of `asdict` took longer than the writing.
         """
         row = call_values(self)
         row["messages"] = tuple(dict(message) for message in self.messages)
@@ -184,7 +183,7 @@ class Call:
 
     @property
     def team_share(self) -> float:
-        """The part of `reward` that is the team's outcome, paid to an agent once."""
+        """The part of `reward` that is the team's outcome, counted once per agent."""
         return self.reward - self.immediate if self.share is None else self.share
 
 
@@ -217,15 +216,15 @@ class EpisodeRecord:
     score: float
     answer: str | None
     truncated: bool
-    """The episode was cut off by `max_cycles`; its score is that of no answer."""
+    """True if `max_cycles` cut the episode off; its score is that of no answer."""
     facts: Mapping[str, Any]
     returns: Mapping[str, float]
-    """Per agent, what the AEC environment pays it over the episode."""
+    """Return by agent in the AEC environment."""
     calls: tuple[Call, ...] = field(default=())
     judgments: tuple[Judgment, ...] = ()
     """Verdicts of judges, in the order of the questions."""
     level: int | str | None = None
-    """Level of the problem, `meta["level"]`; None: the task states none."""
+    """Level of the problem, `meta["level"]`; None: the task has no levels."""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain values for one JSONL line."""
@@ -259,7 +258,7 @@ def changed_call(call: Call, changes: Mapping[str, Any]) -> Call:
     row = list(_call_row(call))
     for name, value in changes.items():
         row[_CALL_INDICES[name]] = value
-    return make_call(*row)  # by place: as many names take three times as long
+    return make_call(*row)  # positional: keyword arguments take three times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +267,7 @@ class _Fact:
 
 
 def _plain_fact(value: Any) -> Any:
-    # A fact as plain values; a script may have made it of anything.
+    # A fact as plain values; scripts may return any type.
     if value is None or type(value) in (bool, int, float, str):
         return value
     return asdict(_Fact(value))["value"]

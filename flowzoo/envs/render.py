@@ -1,4 +1,4 @@
-"""Transcripts for people: text (`ansi`), color in a terminal (`human`), pictures (`rgb_array`)."""
+"""Rendering of transcripts: text (`ansi`), colored text (`human`), images (`rgb_array`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flowzoo.envs.tasks.task import Scene
 
 
-MOST_FRAMES = 60  # moves of a turn that are shown one by one; of a longer one only the end
+MOST_FRAMES = 60  # moves of a turn that are shown one by one; of longer turns only the last ones
 
 
 def drawn(scene: Scene) -> Text:
@@ -54,7 +54,7 @@ def drawn(scene: Scene) -> Text:
 def print_moved(
     episode: Episode, before: list[Reply], reply: Reply, out: Console, pace: float
 ) -> None:
-    """Draw what `reply` did to the world, if it did anything."""
+    """Draw the effect of `reply` on the world, if any."""
     workflow, problem = episode.workflow, episode.problem
     then, now = workflow.world(before), workflow.world([*before, reply])
     if now is None or now == then:
@@ -77,7 +77,7 @@ def print_moved(
 
 def remarks(episode: Episode, phase: int) -> list[str]:
     """Lines about the programs, searches and verdicts that followed the replies of `phase`."""
-    # Runs on tests are left out: some of them are ground truth.
+    # Without runs on tests: some of them are ground truth.
     turns = [turn for turn in episode.turns if turn.phase == phase]
     later = [turn.logged for turn in episode.turns if turn.phase == phase + 1]
     start = turns[0].logged + len(turns)
@@ -99,7 +99,7 @@ def remarks(episode: Episode, phase: int) -> list[str]:
 
 
 def of_program(ran: Ran) -> str:
-    """Output of a program that was run once, or the way it failed."""
+    """Output or failure of a program that was run once."""
     output = " ".join(ran.output.split())
     if ran.status == "AC":
         return f"the program printed: {output}" if output else "the program printed nothing"
@@ -108,14 +108,14 @@ def of_program(ran: Ran) -> str:
 
 
 COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red")
-LONGEST = 2_000  # characters of one text shown; the middle of a longer one is left out, and said so
+LONGEST = 2_000  # characters shown of a text; the middle of a longer one is replaced by a note
 SHORT = 200  # characters of an answer or a remark of one line
 _PLAIN = 60  # characters of a reading that is repeated below its reply
-NARROW = 80  # characters of a verdict on one line; a longer one has a line for each part
+NARROW = 80  # characters of a verdict on one line; a longer one is split at its parts
 
 
 def printable(text: str, most: int = LONGEST) -> str:
-    """`text` without what a terminal would obey or refuse, its middle cut out if it is long."""
+    """`text` without control characters, the middle of a long one left out."""
     if len(text) > most:
         half = most // 2
         text = f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"
@@ -144,14 +144,14 @@ def facts_line(episode: Episode) -> str:
 
 
 def _with_name(name: str, text: str) -> str:
-    # `name text`, or the text below its name where it has several lines.
+    # `name text`, or the text below its name if it has several lines.
     several = "\n" in text
     text = printable(text, LONGEST if several else SHORT)
     return f"{name}:\n{text}" if several else f"{name} {text}"
 
 
 def to_ansi(episode: Episode) -> str:
-    """The transcript as plain text: who was asked what, and what it replied."""
+    """The transcript as plain text: prompts and replies by agent."""
     lines = [f"{episode.workflow.name} · {episode.problem.id}", printable(episode.problem.text)]
     for turn in episode.turns:
         lines.append(f"--- {turn.agent} (phase {turn.phase}, turn {turn.turn})")
@@ -246,11 +246,11 @@ def _reading(reply: Reply) -> str:
     return "" if text in lines else f"read as {printable(text)}"
 
 
-# Pixels of a picture: even, as video codecs want them, and the same for every episode.
+# Pixels of a picture: even numbers, for video codecs, and the same for every episode.
 WIDTH, HEIGHT = 960, 720
-MARGIN, SIZE, LEADING = 16, 14, 18  # pixels around the text; of a letter; from line to line
+MARGIN, SIZE, LEADING = 16, 14, 18  # pixels of the margin; of a letter; of the line height
 
-NEEDED = ("matplotlib", "PIL")  # modules that draw; the first has the font
+NEEDED = ("matplotlib", "PIL")  # modules for drawing; the first has the font
 
 RGB = {
     "plain": (212, 212, 212),
@@ -273,7 +273,7 @@ class TextLine(NamedTuple):
 
 
 def can_draw() -> bool:
-    """Return whether what draws pictures is installed."""
+    """True if the drawing libraries are installed."""
     return all(is_installed(module) for module in NEEDED)
 
 
@@ -284,8 +284,8 @@ def picture_font() -> FreeTypeFont:
         need_module(module, 'render_mode="rgb_array"')
     from PIL import ImageFont
 
-    # A font that matplotlib ships: the same picture on every machine, boards in line, and letters
-    # for mathematics, Greek and Cyrillic.
+    # matplotlib's bundled monospaced font: the same picture on every machine, aligned boards, and
+    # mathematical, Greek and Cyrillic letters.
     matplotlib = find_spec("matplotlib")
     assert matplotlib is not None
     assert matplotlib.origin is not None
@@ -310,7 +310,7 @@ def to_array(episode: Episode) -> np.ndarray:
 
 
 def picture_lines(episode: Episode) -> list[TextLine]:
-    """The transcript so far, in lines of any length."""
+    """Lines of the transcript so far, of any length."""
     roles = list(episode.workflow.role_counts())
     lines = [TextLine(f"{episode.workflow.name} · {episode.problem.id}", "dim")]
     lines += _all(printable(episode.problem.text), "plain")
@@ -342,7 +342,7 @@ def _remarks(episode: Episode, phase: int) -> list[TextLine]:
 
 
 def fold(line: TextLine, columns: int) -> list[TextLine]:
-    """A line in pieces of at most `columns` characters, its spaces kept."""
+    """Split a line into pieces of at most `columns` characters, spaces included."""
     text = line.text.expandtabs(4)
     if len(text) <= columns:
         return [TextLine(text, line.color)]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from flowzoo.envs.tools import Tool, ToolCall, ToolSource, before_calls
 from flowzoo.sandbox.program import Limits, Test
 
-# Items are NamedTuples: immutable, and five times cheaper to make than frozen dataclasses.
+# Items are NamedTuples: immutable, and five times faster to create than frozen dataclasses.
 
 Message = dict[str, Any]
 """A chat message: `{"role": "system" | "user" | "assistant" | "tool", "content": text}`.
@@ -18,16 +18,16 @@ Calls of an assistant's message are in `tool_calls`; the result of one has `tool
 """
 
 Responder = Callable[[str, list[Message]], str]
-"""A callable that answers for a role: `(role, messages) -> reply`."""
+"""A callable that plays a role: `(role, messages) -> reply`."""
 
 
 class ReplyCounts(NamedTuple):
-    """Why a reply ended, and its tokens as its policy counted them."""
+    """Finish reason of a reply, and its policy's token counts."""
 
     finish: str = "stop"
     """`length`: it was cut off."""
     prompt_tokens: int = 0
-    """0 where the policy counts no tokens."""
+    """0 if the policy does not count tokens."""
     output_tokens: int = 0
 
 
@@ -35,12 +35,12 @@ NO_COUNTS = ReplyCounts()
 
 
 class CountedReply(str):
-    """The text of a reply with its counts, which a log keeps with it."""
+    """The text of a reply with its counts, kept in a log."""
 
     counts: ReplyCounts
 
     def __new__(cls, text: str, counts: ReplyCounts = NO_COUNTS) -> CountedReply:
-        """Make it of a text."""
+        """Make a reply from a text."""
         reply = super().__new__(cls, text)
         reply.counts = counts
         return reply
@@ -49,11 +49,11 @@ class CountedReply(str):
 class Reply(NamedTuple):
     """The reply of an agent, read with the ask's two parsers.
 
-    Thoughts (text in `<think>` tags, closed or not) are no part of `text`, unless the
-    workflow was told to show them; the parsers never see them.
+    Thoughts (text in `<think>` tags, closed or not) are not part of `text` unless the workflow
+    shows them; parsers never see them.
 
-    `strict` and `lenient` are None where the reply could not be read; an ask without a parser
-    reads as its whole text. `call` is the index of the call in the episode.
+    `strict` and `lenient` are None if the reply could not be read; without a parser they are the
+    whole text. `call` is the index of the call in the episode.
     """
 
     call: int
@@ -62,14 +62,14 @@ class Reply(NamedTuple):
     strict: Any
     lenient: Any
     counts: ReplyCounts | None = None
-    """Only for workflows that ask for it: see `Workflow.counts_replies`."""
+    """Only if `Workflow.counts_replies` is True."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Calls of the ask's tools. `strict` and `lenient` are these calls where there are any."""
+    """Calls of the ask's tools; if there are any, `strict` and `lenient` are these calls."""
     fault: str = ""
     """Reason why the calls of an unreadable reply cannot be read."""
 
     def message(self) -> Message:
-        """The reply as a message of a chat, with its calls in place of their text."""
+        """The reply as a chat message, with parsed calls instead of their text."""
         if not self.tool_calls:
             return {"role": "assistant", "content": self.text}
         calls = [call.plain() for call in self.tool_calls]
@@ -79,9 +79,9 @@ class Reply(NamedTuple):
 class Ask(NamedTuple):
     """One turn of one agent.
 
-    `messages` is the chat the agent sees (a string means one user message). `parse` turns
-    the reply into a value or None (unreadable); `lenient` is the forgiving variant that some
-    published systems use (default: the same as `parse`). Both are logged, whichever one rules.
+    `messages` is the chat the agent sees (a string means one user message). `parse` converts the
+    reply to a value or None (unreadable); `lenient` is the lenient variant of some published
+    systems (default: the same as `parse`). Both values are logged.
     """
 
     agent: str
@@ -97,8 +97,8 @@ class Ask(NamedTuple):
 class Graded(NamedTuple):
     """Result of a `Grade`: score in [0, 1], a status code of the task's grader, named parts.
 
-    The status SE, with a score of NaN, says that the sandbox could not judge the answer.
-    `parts` says what a score is made of where the task has more to say than right or wrong.
+    Status SE with a score of NaN means that the sandbox failed to judge the answer. `parts` are the
+    components of a graded score.
     """
 
     score: float
@@ -107,7 +107,7 @@ class Graded(NamedTuple):
 
 
 class Grade(NamedTuple):
-    """Ask the task's grader whether `answer` is right. Result: `Graded`.
+    """Grade `answer` with the task's grader. Result: `Graded`.
 
     With `of`, the score is also recorded as that reply's role score (see `RoleScore`).
     """
@@ -128,7 +128,7 @@ class EquivalenceClasses(NamedTuple):
 class Run(NamedTuple):
     """Run an untrusted program in the sandbox. Result: `Ran`.
 
-    With `tests`, each is one run, and all of them are made. Without, the program is run once on
+    With `tests`, the program is run on each of them. Without, it is run once on
     `stdin`, and its `entry` is ignored (a program that only defines a function ends at once).
     `limits` None takes the task's.
     """
@@ -142,10 +142,10 @@ class Run(NamedTuple):
 
 
 class RanCase(NamedTuple):
-    """Result of one run, without measurements, which differ from run to run."""
+    """Result of one run, without measurements, which vary."""
 
     status: str
-    """`AC`, or why not: WA, RE, TLE, MLE, OLE, CE (see `flowzoo.sandbox.program.Status`)."""
+    """`AC` or a failure: WA, RE, TLE, MLE, OLE, CE (see `flowzoo.sandbox.program.Status`)."""
     output: str
     """Printed text, or the repr of the returned value; cut if it is long."""
     detail: str
@@ -156,8 +156,8 @@ class Ran(NamedTuple):
     """Result of a `Run`."""
 
     status: str
-    """`AC` if every test passed (without tests: if the program ended well), else the status of
-    the first case that is not; SE: the sandbox could not run it."""
+    """`AC` if every test passed (without tests: if the program ended normally), else the status of
+    the first failed case; SE: the sandbox could not run it."""
     cases: tuple[RanCase, ...]
 
     @property
@@ -172,7 +172,7 @@ class Ran(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """A passage that a search found; `score` is the retriever's, higher is better."""
+    """A retrieved passage; `score` is the retriever's, higher is better."""
 
     id: str
     text: str
@@ -180,7 +180,7 @@ class Passage(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Result of a `Search`: the passages, best first; fewer than asked for if no more match."""
+    """Result of a `Search`: at most `k` passages, best first."""
 
     passages: tuple[Passage, ...]
 
@@ -193,7 +193,7 @@ class Search(NamedTuple):
 
 
 class UseTool(NamedTuple):
-    """Have `source` compute the result of a tool call. Result: `ToolResult`."""
+    """Compute the result of a tool call with `source`. Result: `ToolResult`."""
 
     call: ToolCall
     source: ToolSource
@@ -206,7 +206,7 @@ class ToolResult(NamedTuple):
 
 
 JUDGE = "judge"
-"""Name by which a policy map, a command line and requests call the policy that judges."""
+"""Name of the judging policy in policy maps, commands and requests."""
 
 
 class Judge(NamedTuple):
@@ -227,19 +227,19 @@ class Judged(NamedTuple):
     """Result of a `Judge`."""
 
     score: float | None
-    """0 to 1, from the lowest to the highest number of the scale; None: the judge's reply could
-    not be read, which is never a 0."""
+    """0 to 1, from the lowest to the highest number of the scale; None (never 0) if the judge's
+    reply could not be read."""
     text: str
     """The judge's whole reply."""
 
 
 class RoleScore(NamedTuple):
-    """Record that `of` did its own job to the degree `value` (0 to 1). Result: None.
+    """Record the quality `value` (0 to 1) of the reply `of` at its role's job. Result: None.
 
-    Team reward hides who was right ("generator reward" is not generator accuracy); role
-    scores never do. They feed `info`, local credit and diagnostics, and must not steer the script.
-    `form` (0 to 1) says to what degree the reply had the form asked for, where there is more to
-    say than whether it could be read (None): a program may be there and not run.
+    A team reward does not show which role was right; a role score does. Role scores are used in
+    `info`, local credit and diagnostics, and must not affect the script. `form` (0 to 1) is the
+    quality of the reply's format if that is more than readable or not (None): a program may be
+    readable and fail to run.
     """
 
     of: Reply
@@ -248,26 +248,26 @@ class RoleScore(NamedTuple):
 
 
 class InterimScore(NamedTuple):
-    """Record what the episode would score if it ended here (0 to 1). Result: None.
+    """Record the score of the episode if it ended now (0 to 1). Result: None.
 
-    It holds until another is recorded. Tree sampling takes it for the team's immediate reward; like
-    a role score it must not steer the script, and it pays nothing by itself.
+    It is valid until the next one. Tree sampling uses it as the team's immediate reward; like a
+    role score it must not affect the script, and it adds no reward by itself.
     """
 
     score: float
 
 
 class Payoffs(NamedTuple):
-    """Rewards that an external environment paid its agents, in place of role scores.
+    """Rewards of an external environment by agent, in place of role scores.
 
     An agent's return is the reward part `local` of all its calls.
     """
 
     returns: Mapping[str, float]
-    """Agent -> its return."""
+    """Return by agent."""
     rewards: tuple[float, ...]
-    """By call: what its agent was paid from then until its next call. Summed over the calls of an
-    agent they are its return, less its pay before the first."""
+    """Rewards by call: the agent's rewards from this call to its next one. Their sum over an
+    agent's calls is its return minus its rewards before the first call."""
 
 
 class Outcome(NamedTuple):
@@ -280,52 +280,52 @@ class Outcome(NamedTuple):
 
 
 class AgentProgram(NamedTuple):
-    """A program that asks its agents by an OpenAI client, and the limits of one run of it."""
+    """A program that calls its agents with an OpenAI client, and the limits of a run."""
 
     run: Any
-    """A function `(problem, base_url, api_key) -> answer`, perhaps async, or a tuple of words: a
-    command that gets `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and
-    prints its answer."""
+    """A function `(problem, base_url, api_key) -> answer`, optionally async, or a command as a
+    tuple of its arguments. The command gets `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on
+    standard input, and prints its answer."""
     models: tuple[str, ...]
-    """Names that the field `model` of a request may have."""
+    """Valid values of a request's field `model`."""
     at_once: int
-    """Number of open requests that are a phase at once."""
+    """Number of open requests that start a phase immediately."""
     settle: float
-    """Seconds without a new request after which the open ones are a phase."""
+    """Seconds without a new request that start a phase."""
     calls: int
     """Most requests of a run."""
     seconds: float
-    """Most seconds of a run, without its waiting for replies."""
+    """Most seconds of a run, not counting waits for replies."""
     request_bytes: int
     """Most bytes of a request's body."""
     most_open: int
     """Most runs that wait for replies at the same time."""
     repeatable: bool
-    """True if a further run with the same replies asks the same."""
+    """True if another run with the same replies sends the same requests."""
 
 
 class ProgramRequest(NamedTuple):
-    """The part of a request that a reply can depend on."""
+    """The fields of a request that can affect a reply."""
 
     model: str
     messages: tuple[tuple[str, ...], ...]
-    """Role and content of every message; where it has calls of tools, or is the result of one, then
-    also the JSON of what it has more."""
+    """Role and content of every message; for a tool call or result, also the JSON of the further
+    fields."""
     stop: tuple[str, ...] = ()
-    """Texts before which the program wants a reply to end."""
+    """Stop texts of the reply."""
     tools: tuple[Tool, ...] = ()
     """Tools that the reply may call."""
     most_calls: int = 1
     """Most calls of the reply."""
     needs_call: bool = False
-    """True if the program wants a call. No reply is forced."""
+    """True if the program requires a call; replies are not forced to have one."""
 
 
 class ProgramReply(NamedTuple):
     """The reply to a request of an agent program."""
 
     text: str
-    """Text of the reply; before its calls if it has any."""
+    """Text of the reply, up to its calls if it has any."""
     counts: ReplyCounts = NO_COUNTS
     calls: tuple[ToolCall, ...] = ()
 
@@ -342,9 +342,9 @@ class ProgramEnd(NamedTuple):
 
     answer: str | None
     status: str
-    """`answer`, or why there is none: crash, timeout, calls, output, refusals, threads."""
+    """`answer`, or the failure: crash, timeout, calls, output, refusals, threads."""
     reason: str = ""
-    """Text for people: the error, the exit status …"""
+    """Description: the error, the exit status …"""
     refused: int = 0
     """Number of requests that were answered with an error."""
     refusal: str = ""
@@ -361,15 +361,15 @@ class Progress(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """Let an agent program run on until it waits for replies, or ends. Result: `Progress`.
+    """Run an agent program until it waits for replies or ends. Result: `Progress`.
 
-    The result is a function of `program`, `question` and `history`. A run that waits with this
-    history goes on; without one the program is run again, with the replies of the history.
+    The result is a function of `program`, `question` and `history`. A parked run with this history
+    is resumed; without one the program is run again with the replies of the history.
     """
 
     program: AgentProgram
     question: str
-    """The problem as the program gets it."""
+    """Text of the problem for the program."""
     history: tuple[Exchange, ...]
     spot: bytes
     """Digest of `history` without its last replies; see `course_digest`."""
@@ -390,6 +390,6 @@ RESULTS: Mapping[type, type] = MappingProxyType(
         Advance: Progress,
     }
 )
-"""Every kind of effect, with the exact type of its result."""
+"""Type of the result by kind of effect."""
 Script = Generator[Any, Any, Outcome]
-"""The type of `Workflow.play`; what may be yielded is checked by the episode, with good errors."""
+"""Type of `Workflow.play`; the episode checks the yielded items."""

@@ -1,4 +1,4 @@
-"""Settings of workflows and tasks: read from words of a command line, and checked."""
+"""Parsing and validation of settings of workflows and tasks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Setting = bool | int | float | str | None
 
 
 def read_settings(arguments: Sequence[str]) -> dict[str, Setting]:
-    """Read NAME=VALUE words; a value is a number, true, false, none, or else the text itself."""
+    """Read NAME=VALUE arguments; a value is a number, true, false, none, or a text."""
     settings: dict[str, Setting] = {}
     for word in arguments:
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
-            raise UsageError(f"options are given as NAME=VALUE, e.g. n_votes=5, got {word!r}.")
+            raise UsageError(f"options must be NAME=VALUE, e.g. n_votes=5, got {word!r}.")
         if name in settings:
             raise UsageError(f"options give {name!r} twice.")
         settings[name] = _value(value)
@@ -51,15 +51,15 @@ PROGRAM = "openai_program_v0"
 
 
 def add_program(settings: dict[str, Any], program: str | None) -> None:
-    """Add a command's --program to the settings of a workflow; such a one has its own prompts."""
+    """Add a command's --program to the settings of a workflow; programs have their own prompts."""
     if program is not None:
         add_setting(settings, "run", program, "program")
         settings.setdefault("examples", 0)
 
 
 def whole(value: Any) -> int | None:
-    """`value` as an int if it is an integer of any library, NumPy's among them; None for others."""
-    # A bool is an int to Python, and a mistake here.
+    """`value` as an int if it is an integer of any library such as NumPy; else None."""
+    # A bool is an int in Python, but a mistake here.
     if type(value) is int:
         return value
     if isinstance(value, bool):
@@ -71,7 +71,7 @@ def whole(value: Any) -> int | None:
 
 
 def check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
-    """Raise `UsageError` unless `value` is whole and from `low` to `high` (None: no limit)."""
+    """Raise `UsageError` unless `value` is an integer from `low` to `high` (None: no limit)."""
     number = whole(value)
     if number is None or number < low or (high is not None and number > high):
         limits = f"of at least {low}" if high is None else f"from {low} to {high}"
@@ -98,7 +98,7 @@ def check_finite(settings: Any, written: Callable[[str], str] = "`{}`".format) -
 
 
 def check_seed(seed: Any) -> int:
-    """`seed` as an int, whichever library's integer it is."""
+    """Return `seed` as an int; integers of any library are valid."""
     number = whole(seed)
     if number is None:
         raise UsageError(f"seed: expected an integer, got {seed!r}.")
@@ -106,7 +106,7 @@ def check_seed(seed: Any) -> int:
 
 
 def plain_integers(settings: Any) -> None:
-    """Make the integers of other libraries in a frozen dataclass's fields Python's own."""
+    """Convert integers of other libraries in the fields of a frozen dataclass to int."""
     for name, value in vars(settings).items():
         if type(value) is not int and hasattr(value, "__index__") and not isinstance(value, bool):
             number = whole(value)

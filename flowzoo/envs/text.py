@@ -1,4 +1,4 @@
-"""Reading and showing replies: small pure functions that the workflows share."""
+"""Small pure functions for parsing and showing replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEXT = re.compile(r"\\text\{(.*)\}")
 
 
 def boxed_number(text: str, count: int) -> int | None:
-    """The number in the last box if it is within 1..count, else None."""
+    """Read the number in the last box if it is within 1..count, else None."""
     box = (extract(text, "strict") or "").strip()
     if not (box.isascii() and box.isdigit() and len(box) <= _LONGEST):
         return None
@@ -42,17 +42,17 @@ def boxed_choice(text: str, choices: Mapping[str, bool]) -> bool | None:
 
 
 def without_box(text: str) -> str:
-    """A worked solution up to its last box: the work without the answer."""
+    """A worked solution up to its last box, without the answer."""
     start = text.rfind("\\boxed")
     return (text if start < 0 else text[:start]).rstrip(" $")
 
 
 def encodable(text: str) -> str:
-    """`text` with lone surrogates, which no tokenizer and no wire accepts, as U+FFFD."""
+    """Replace lone surrogates, which tokenizers and UTF-8 reject, by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-# Characters of a reply that is read as prose; a person would not search a longer one.
+# Most characters of a reply that is read as prose.
 LONGEST = 10_000
 _SHORT = 40
 _FENCED = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[^\n]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.M | re.S)
@@ -64,7 +64,7 @@ _MARKS = re.compile(
 )
 _END = re.compile(r"(?<=[.!?])[\s)']+|\n+")
 
-# Words that take a statement back, anywhere in the reply.
+# Words that retract a statement, anywhere in the reply.
 DOUBT = re.compile(
     r"\b(?:maybe|perhaps|probabl[ey]|possibly|possible that|presumably|guess|suppose|hope"
     r"|(?:not|n't) sure|unsure|uncertain|unclear|undecided|hard to (?:say|tell)"
@@ -72,7 +72,7 @@ DOUBT = re.compile(
     r"|(?:not|never|n't|no) (?:certain|clear)|assum(?:e|es|ed|ing)|on second thought"
     r"|kidding|joking)\b"
 )
-# Words that make a statement of their sentence less than one.
+# Words that turn their sentence into less than a statement.
 MODAL = re.compile(
     r"\b(?:might|may|could|would|should|seems?|seemed|appears?|appeared|looks?|if|unless|whether"
     r"|almost|nearly|partly|partially|mostly|half|somewhat|somehow|sometimes|cannot|can't)\b"
@@ -80,8 +80,8 @@ MODAL = re.compile(
 
 
 def prose(text: str) -> str:
-    """The plain words of a reply: without thoughts, fenced blocks and marks, in lower case."""
-    # A reply that is a single fence of one line is that line.
+    """The plain text of a reply: without thoughts, fenced blocks and marks, in lower case."""
+    # A reply with only a fence of one line is read as that line.
     reply = visible(text)
     if len(reply) > LONGEST:
         return ""
@@ -96,5 +96,5 @@ def prose(text: str) -> str:
 
 
 def sentences(statement: str) -> list[str]:
-    """The sentences and lines of a prose text, with the marks at their ends."""
+    """The sentences and lines of a prose text, with their end marks."""
     return [part.strip() for part in _END.split(statement) if part and part.strip()]

@@ -1,6 +1,6 @@
-"""Tools that agents may call: their schemas, and the calls in replies.
+"""Tools for agents: their schemas, and the calls in replies.
 
-Replies have one notation, that of Hermes and Qwen; engines translate the calls of other models.
+Replies use the notation of Hermes and Qwen; engines translate the calls of other models.
 """
 
 from __future__ import annotations
@@ -34,15 +34,13 @@ _TEXTS = {"title", "description", "default", "examples", "$schema"}
 
 
 def check_schema(schema: Any, path: str) -> None:
-    """Raise `UsageError` unless `value_fault` can check all that `schema` demands."""
+    """Raise `UsageError` unless `value_fault` supports every keyword of `schema`."""
     if not isinstance(schema, Mapping):
         raise UsageError(f"{path}: expected a JSON schema, a dict, got {schema!r:.80}")
     unchecked = sorted(map(str, set(schema) - _CHECKED - _TEXTS))
     if unchecked:
         names = ", ".join(sorted(_CHECKED))
-        raise UsageError(
-            f"{path}: {', '.join(unchecked)} cannot be checked; describe the arguments by {names}."
-        )
+        raise UsageError(f"{path}: {', '.join(unchecked)} cannot be checked; use only {names}.")
     if not isinstance(schema.get("properties", {}), Mapping):
         raise UsageError(f"{path}: properties must be a dict")
     for keyword in _LISTS:
@@ -77,9 +75,9 @@ def _object_fault(value: dict[str, Any], schema: Mapping[str, Any], path: str) -
 
 
 def value_fault(value: Any, schema: Mapping[str, Any], path: str = "arguments") -> str:
-    """Reason why `value` does not fit `schema`; "" if it does.
+    """Reason why `value` does not match `schema`; "" if it does.
 
-    An object has no names but its `properties`, unless `additionalProperties` allows more.
+    An object has only its `properties`, unless `additionalProperties` allows more.
     """
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
@@ -102,7 +100,7 @@ def value_fault(value: Any, schema: Mapping[str, Any], path: str = "arguments") 
 
 
 def _same(value: Any, choice: Any) -> bool:
-    # True equals 1 in Python, and not in JSON.
+    # True equals 1 in Python, but not in JSON.
     return value == choice and isinstance(value, bool) == isinstance(choice, bool)
 
 
@@ -114,40 +112,42 @@ class Tool:
     """A function that an agent may call in its reply. The script computes the result.
 
     Raises:
-        UsageError: a name that endpoints refuse, or parameters that cannot be checked.
+        UsageError: endpoints would reject the name, or the parameters cannot be checked.
     """
 
     name: str
     """1 to 64 ASCII letters, digits, `_` and `-`."""
     description: str
-    """Text for the agent."""
+    """Description for the agent."""
     parameters: Mapping[str, Any] = field(hash=False)
     """JSON schema of the arguments, of type `object`."""
     checked: bool = True
-    """False: calls may have any arguments, and `parameters` may be any schema, which is shown."""
+    """False: `parameters` may be any schema and is only shown; arguments are not checked."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
             raise UsageError(
-                "the name of a tool has 1 to 64 ASCII letters, digits, _ and -, got "
+                "the name of a tool must have 1 to 64 ASCII letters, digits, _ and -, got "
                 f"{self.name!r:.80}"
             )
         if self.checked:
             check_schema(self.parameters, f"parameters of tool {self.name}")
         if self.parameters.get("type") != "object":
-            raise UsageError(f'parameters of tool {self.name}: the schema has "type": "object"')
+            raise UsageError(
+                f'parameters of tool {self.name}: the schema must have "type": "object"'
+            )
 
     @classmethod
     def of_schema(cls, schema: Mapping[str, Any]) -> Tool:
-        """The tool that a schema shows; arguments are not checked."""
+        """Make a tool from a schema; arguments are not checked."""
         return cls(**schema["function"], checked=False)
 
     def fault(self, arguments: Mapping[str, Any]) -> str:
-        """Reason why a call may not have these arguments; "" if it may."""
+        """Reason why the arguments are invalid; "" if they are valid."""
         return value_fault(arguments, self.parameters) if self.checked else ""
 
     def schema(self) -> dict[str, Any]:
-        """The tool as chat templates and endpoints take it; a fresh copy."""
+        """A fresh copy of the tool in the format of chat templates and endpoints."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -157,7 +157,7 @@ class Tool:
 
 
 class ToolSource(Protocol):
-    """Computes the results of tool calls outside a script. It can be pickled."""
+    """Computes results of tool calls outside a script; must be picklable."""
 
     def use(self, calls: Sequence[ToolCall]) -> Sequence[str]:
         """Texts of the results, in the order of the calls."""
@@ -165,7 +165,7 @@ class ToolSource(Protocol):
 
 
 class ToolCall(NamedTuple):
-    """A call of a tool in a reply; its arguments fit the tool's schema."""
+    """A call of a tool in a reply; its arguments match the tool's schema."""
 
     id: str
     """Nine digits, unique within the episode."""
@@ -173,7 +173,7 @@ class ToolCall(NamedTuple):
     arguments: Mapping[str, Any]
 
     def plain(self) -> dict[str, Any]:
-        """The call as messages hold it; a fresh copy."""
+        """A fresh copy of the call in the format of messages."""
         function = {"name": self.name, "arguments": copy.deepcopy(dict(self.arguments))}
         return {"id": self.id, "type": "function", "function": function}
 
@@ -198,14 +198,14 @@ class _CallFault(Exception):
 
 
 def call_text(content: str) -> str:
-    """A call in the notation of replies; `content` is a JSON object with name and arguments."""
-    # In JSON `<` occurs in strings only, where it may be escaped.
+    """Format a call for a reply; `content` is a JSON object with name and arguments."""
+    # In JSON, `<` occurs only in strings, where it can be escaped.
     inert = content.replace(OPEN, "\\u003ctool_call>").replace(CLOSE, "\\u003c/tool_call>")
     return f"{OPEN}\n{inert}\n{CLOSE}"
 
 
 def before_calls(text: str) -> str:
-    """The text of a reply before its first call and the code fence that is opened for it."""
+    """The text of a reply before its first call and the call's code fence."""
     head = text.partition(OPEN)[0].strip()
     above, _, last = head.rpartition("\n")
     opened = sum(map(_is_fence, head.splitlines())) % 2
@@ -249,7 +249,7 @@ def _bodies(text: str) -> list[str]:
             raise _CallFault("a call inside a call")
         bodies.append(body)
         between, opening, rest = rest.partition(OPEN)
-        # Models put calls into code fences, which say nothing; servers read past them, too.
+        # Models put calls into code fences; they are ignored, as servers do.
         if not all(not line.strip() or _is_fence(line) for line in between.splitlines()):
             raise _CallFault("text after a call")
     return bodies

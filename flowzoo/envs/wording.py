@@ -1,4 +1,4 @@
-"""Prompt texts and system messages that a user replaces, from Python or a TOML file."""
+"""User-defined prompt texts and system messages, from Python or a TOML file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from flowzoo.envs.script import Message
 from flowzoo.errors import UsageError, unknown
 
-INSTRUCTION = "instruction"  # name of the text by which the task says how an answer is written
-AGAIN = "/again"  # ends the key of examples for a role's second and later turns
-Texts = tuple[tuple[str, str], ...]  # name -> text, sorted, as a value that can be hashed
+INSTRUCTION = "instruction"  # name of the task's text on the answer format
+AGAIN = "/again"  # suffix of the key of examples for a role's second and later turns
+Texts = tuple[tuple[str, str], ...]  # sorted pairs of name and text, hashable
 
 
 class Wording(NamedTuple):
@@ -24,14 +24,14 @@ class Wording(NamedTuple):
 
 
 def read_wording(path: str | Path) -> Wording:
-    """The texts of a TOML file: tables `prompts` and `system`, and the key `instruction`."""
+    """Read the texts of a TOML file: tables `prompts` and `system`, key `instruction`."""
     try:
         with Path(path).open("rb") as file:
             tables: dict[str, Any] = tomllib.load(file)
     except OSError as error:
         raise UsageError(f"prompts {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"prompts {path} is no TOML file: {error}") from error
+        raise UsageError(f"prompts {path} is not a TOML file: {error}") from error
     for name in tables:
         if name not in ("prompts", "system", INSTRUCTION):
             raise unknown(f"table of {path}", name, ["prompts", "system", INSTRUCTION])
@@ -45,7 +45,7 @@ def read_wording(path: str | Path) -> Wording:
 
 
 def plain_texts(setting: str, given: Any) -> Texts:
-    """Texts by name, from a mapping, pairs, or words NAME=TEXT."""
+    """Read texts by name from a mapping, pairs, or arguments NAME=TEXT."""
     pairs = given.items() if isinstance(given, Mapping) else given
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise UsageError(f"{setting}: expected texts by name, got {given!r:.80}.")
@@ -66,8 +66,8 @@ def _two(pair: Any) -> tuple[Any, Any]:
 
 def replace_texts(setting: str, defaults: Mapping[str, str], texts: Texts) -> dict[str, str]:
     """The workflow's texts `defaults`, replaced by `texts`."""
-    # A text is filled in by `str.format` if the one that it replaces is: placeholders may be left
-    # out, and literal braces are doubled.
+    # A text is formatted by `str.format` if the replaced text is: placeholders may be omitted, and
+    # literal braces must be doubled.
     merged = dict(defaults)
     for name, text in texts:
         if name not in defaults:
@@ -80,7 +80,7 @@ def replace_texts(setting: str, defaults: Mapping[str, str], texts: Texts) -> di
 
 
 def placeholders(text: str) -> set[str]:
-    """The names that `str.format` fills in; empty for a text that is used as it stands."""
+    """The placeholders of `str.format`; empty for a text that is used unchanged."""
     try:
         fields = {field for _, field, _, _ in string.Formatter().parse(text) if field is not None}
     except ValueError:
@@ -103,9 +103,9 @@ class PromptFrame(NamedTuple):
     """Messages before a role's own chat."""
 
     system: str = ""
-    # Worked examples, one after the other, each a chat that ends with the reply.
+    # Worked examples, each a chat that ends with the reply.
     examples: tuple[Message, ...] = ()
-    again: tuple[Message, ...] = ()  # more of them, first, when the role is asked again
+    again: tuple[Message, ...] = ()  # further examples that come first when the role is asked again
 
     def shown(self, turn: int) -> tuple[Message, ...]:
         """The examples before the role's turn number `turn`, from 0."""
@@ -113,11 +113,11 @@ class PromptFrame(NamedTuple):
 
 
 def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Chats of examples by role, as a value that can be hashed."""
+    """Chats of examples by role, as a hashable value."""
     if isinstance(given, int):
         raise UsageError(
-            f"examples={given}: a number is for env(), make_workflow() and --options; a workflow's "
-            "class takes chats by role, which flowzoo.envs.with_examples makes."
+            f"examples={given}: a number is valid for env(), make_workflow() and --options; the "
+            "class of a workflow needs chats by role, from flowzoo.envs.with_examples."
         )
     pairs = given.items() if isinstance(given, Mapping) else given
     roles: list[tuple[str, tuple[tuple[str, str], ...]]] = []
@@ -127,14 +127,14 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
         if turns and turns[-1][0] != "assistant":
             raise UsageError(f"examples of {role}: a chat must end with the assistant's reply.")
         if any(sender == "system" for sender, _ in turns):
-            raise UsageError(f"examples of {role}: system messages are given by `system`.")
+            raise UsageError(f"examples of {role}: give system messages with `system`.")
         roles.append((role, turns))
     return tuple(sorted(roles))
 
 
 def frame_messages(messages: list[Message], frame: PromptFrame, turn: int) -> list[Message]:
-    """The chat of a role's turn number `turn`, with system message and examples before it."""
-    # The chat's own system message, if it has one, follows the frame's in one message.
+    """The chat of a role's turn `turn`, after its system message and examples."""
+    # A system message of the chat is appended to the frame's.
     system, rest = frame.system, messages
     if messages and messages[0]["role"] == "system":
         first, rest = messages[0]["content"], messages[1:]

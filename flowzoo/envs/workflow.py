@@ -1,7 +1,7 @@
-"""Base class of workflows: a stateless description whose `play` is a pure generator.
+"""Base class of workflows: stateless, with a pure generator `play`.
 
-A workflow holds its task, its settings and its prompts, and nothing of a running episode: one
-instance serves thousands of episodes at once.
+A workflow has a task, settings and prompts, but no state of an episode: one instance serves
+thousands of episodes at once.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from flowzoo.seeding import key_digest, key_rng
 Credit = Literal["team", "local", "mix"]
 Thoughts = Literal["hide", "show"]
 CreditRule = Callable[[Mapping[str, float]], float]
-"""A custom credit rule: from the reward parts of a call to its reward."""
+"""A custom credit rule: function from the reward parts of a call to its reward."""
 Roles = Mapping[str, int | tuple[str, ...]]
 """Number of agents by role ("voter": 2 gives voter_0 and voter_1), or their names."""
 
 
 MOST_AGENTS = 1000
-"""Most agents of a role: far more than any workflow needs."""
+"""Most agents of a role."""
 MOST_CALLS = 1000
-"""Calls of an episode, where `max_calls` is not given."""
+"""Most calls of an episode if `max_calls` is not given."""
 CALLS_PER_AGENT = 10
-"""Calls per agent; the limit of workflows with many agents."""
+"""Most calls per agent, for workflows with many agents."""
 
 
 def agents_of(role: str, agents: int | tuple[str, ...]) -> tuple[str, ...]:
@@ -64,9 +64,9 @@ class FinishedEpisode:
 
     problem: Problem
     answer: str | None
-    """The workflow's answer; None where it has none."""
+    """The workflow's answer; None without one."""
     score: float
-    """By the task's grader, or the workflow's own."""
+    """Score of the task's grader or of the workflow."""
     facts: Mapping[str, Any]
     """Facts of the outcome; see the workflow's page."""
     replies: tuple[tuple[str, str], ...]
@@ -76,24 +76,24 @@ class FinishedEpisode:
 JudgeFunction = Callable[[list[Message]], str]
 """A judge without a policy: its reply to a chat of `flowzoo.envs.readers.judgments`."""
 EpisodeReward = Callable[[FinishedEpisode], float]
-"""A custom reward: from a finished episode to its score, any finite number.
+"""A custom reward: function from a finished episode to its score, any finite number.
 
-It is asked twice of an episode with a reply that abstained: the second time with `answer` None and
-`score` 0, for what that reply is paid.
+For an episode with an abstaining reply it is called again with `answer` None and `score` 0, for the
+reward of that reply.
 """
 
 
 @dataclass
 class ScriptedResponder:
-    """Plays all roles of one episode by script; can be pickled in the middle of it."""
+    """Scripted player of all roles of one episode; can be pickled at any point."""
 
     workflow: Workflow
     problem: Problem
     skill: float
-    """Chance that a reply is right."""
+    """Probability that a reply is right."""
     seed: int
     count: int = 0
-    """Replies given so far: the part of the key that tells them apart."""
+    """Number of replies so far, part of the key of the next one."""
 
     def __call__(self, role: str, messages: list[Message]) -> str:
         """The reply of `role` to `messages`."""
@@ -113,15 +113,16 @@ class Workflow:
     """
 
     name: ClassVar[str]
-    """Versioned name, `voting_v0`: any change that could alter learning results raises N."""
+    """Versioned name such as `voting_v0`: any change that could affect learning results increments
+    N."""
     roles: ClassVar[Mapping[str, int]]
     """Number of agents by role; agents are numbered, as in voter_0, voter_1."""
     presets: ClassVar[tuple[str, ...]] = ("strict",)
     kinds: ClassVar[tuple[str, ...]] = ()
-    """Answer kinds of tasks the script understands; empty means any."""
+    """Supported answer kinds of tasks; empty means any."""
     own_kinds: ClassVar[bool] = False
-    """Beside `kinds`, any kind that none of flowzoo's tasks has: the script does no more with an
-    answer than having it read, graded and compared."""
+    """True if custom kinds, which no bundled task has, are also supported: the script only parses,
+    grades and compares answers."""
     runs_programs: ClassVar[bool] = False
     """True if the script runs programs (effect `Run`) on any task."""
     asks_judge: ClassVar[bool] = False
@@ -129,28 +130,28 @@ class Workflow:
     tool_roles: ClassVar[tuple[str, ...]] = ()
     """Roles whose asks may have tools."""
     default_task: ClassVar[str] = "math"
-    """The task that `env()` takes if none is given."""
+    """Default task of `env()`."""
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """The lowest and the highest `score` that play() gives in an `Outcome`; an episode's score is
-    0 to 1 on the scale from one to the other. Grades of a task are 0 to 1 already."""
+    """The lowest and highest `score` of an `Outcome` of play(), scaled to 0 to 1 for the episode.
+    Grades of a task are already 0 to 1."""
     counts_replies: ClassVar[bool] = False
-    """True if the script wants the token counts of replies."""
+    """True if the script needs the token counts of replies."""
     simultaneous: ClassVar[bool] = False
-    """Every agent acts in every phase, so that the parallel environment fits."""
+    """True if every agent acts in every phase, as a parallel environment requires."""
     prompts: ClassVar[Mapping[str, str]] = {}
     """Every prompt text of the workflow, by purpose, or `purpose/kind` for tasks of one kind."""
     full_prompts: ClassVar[Mapping[str, str]] = {}
-    """Texts that take the place of those in `prompts` with `texts="full"`: for language models
-    that do not know the workflow, where the short ones are what the pocket models were made on."""
+    """Replacements of `prompts` with `texts="full"`, for language models that do not know the
+    workflow; the pocket models were trained on the short ones."""
     prompts_version: ClassVar[str] = "1"
 
     task: Task
-    """The source of problems, which also grades answers."""
+    """Source of problems and grader of answers."""
     preset: str = "strict"
     """`strict`: unreadable replies abstain. `paper`: the published semantics, quirks included."""
     credit: Credit | CreditRule = "team"
-    """Reward of a call: team outcome, its role's own reward, alpha * team + local, or a rule: a
-    function, or the name of one, module:function or path/to/file.py:function."""
+    """Reward of a call: the team outcome, its role's own reward, alpha * team + local, or a custom
+    rule: a function or its name, module:function or path/to/file.py:function."""
     alpha: float = 1.0
     """Weight of the team outcome under `credit="mix"`."""
     local_weights: tuple[float, float] = (0.2, 0.8)
@@ -160,25 +161,24 @@ class Workflow:
     thoughts: Thoughts = "hide"
     """Visibility of thoughts (text in `<think>` tags) to team-mates. They are never graded."""
     episode_reward: EpisodeReward | None = None
-    """Scores finished episodes in place of the task's grader; one that `max_cycles` cut off has 0
-    all the same. Agents see the grader's verdicts as ever."""
+    """Scores finished episodes in place of the task's grader; an episode truncated by `max_cycles`
+    still has 0. Agents still see the grader's verdicts."""
     judge: JudgeFunction | None = field(default=None, kw_only=True)
-    """Answers the chats of judges where no policy map does, as in an environment that is stepped by
-    hand: a function of the chat."""
+    """Replies to the chats of judges if there is no policy map, as in an environment that is
+    stepped by hand: a function of the chat."""
     max_calls: int | None = field(default=None, kw_only=True)
-    """Most calls of an episode. A script that goes on after that has no end, which is a
-    WorkflowError; so are as many effects and notes, and at least 1,000, without a call in between.
-    None: see `call_limit`."""
+    """Most calls of an episode; a script that exceeds it raises a WorkflowError. So do as many
+    effects and notes (at least 1,000) without a call in between. None: see `call_limit`."""
 
     texts: Texts | Mapping[str, str] | str = field(default=(), kw_only=True)
-    """Texts in place of those in `prompts`, by name; `instruction` is the task's. Or `full`, for
-    the texts of `full_prompts`; `short`; or the path of a TOML file of texts and system messages
-    (see `flowzoo.envs.wording`)."""
+    """Replacements of `prompts` by name; `instruction` is the task's. Or `full` for `full_prompts`,
+    `short`, or the path of a TOML file of texts and system messages (see
+    `flowzoo.envs.wording`)."""
     system: Texts | Mapping[str, str] = field(default=(), kw_only=True)
     """System messages by role."""
     examples: Any = field(default=(), kw_only=True)
-    """Chats by role, shown before the role's own, and by `ROLE/again`, before its later turns;
-    `env()` and `make_workflow()` take a number of worked examples, too. See
+    """Example chats by role, shown before the role's chat, and by `ROLE/again` before its later
+    turns; `env()` and `make_workflow()` also accept a number of worked examples. See
     `flowzoo.envs.episode.examples`."""
 
     def __post_init__(self) -> None:
@@ -229,18 +229,18 @@ class Workflow:
             self._instruct(instruction)
 
     def _instruct(self, instruction: str) -> None:
-        # Have the task say by `instruction` how an answer is written.
+        # Replace the task's instruction on the answer format.
         if instruction == self.task.instruction:
             return
         if not self.task.instruction:
-            raise UsageError(f"task {self.task.name!r} has no one instruction to replace.")
+            raise UsageError(f"task {self.task.name!r} has no single instruction to replace.")
         task = copy.copy(self.task)
         object.__setattr__(task, "instruction", instruction)
         object.__setattr__(self, "task", task)
 
     @cached_property
     def frames(self) -> Mapping[str, PromptFrame]:
-        """System message and worked examples of the roles that have any."""
+        """System message and worked examples by role, for roles that have any."""
         system = dict(plain_texts("system", self.system))
         chats: dict[str, tuple[Message, ...]] = {
             name: tuple({"role": sender, "content": content} for sender, content in chat)
@@ -258,7 +258,7 @@ class Workflow:
         if isinstance(credit, str) and ":" in credit:
             object.__setattr__(self, "credit", FunctionSetting("credit", credit))
         elif not callable(credit) and credit not in get_args(Credit):
-            further = "module:function or path/to/file.py:function is a rule of your own"
+            further = "name your own rule as module:function or path/to/file.py:function"
             raise unknown("credit", credit, get_args(Credit), further)
         if reward is not None and not callable(reward):
             raise UsageError(
@@ -271,7 +271,7 @@ class Workflow:
                 raise unknown(named, criterion.role, self.role_counts())
         if self.judge is not None and not (callable(self.judge) and self.needs_judge):
             if callable(self.judge):
-                raise UsageError(f"{self.name} asks no judge: leave out `judge`")
+                raise UsageError(f"{self.name} does not use a judge: leave out `judge`")
             raise UsageError(
                 f"judge: expected a function from a chat to a reply, got {self.judge!r:.60}; in "
                 "commands a judge is a policy: --policy judge=POLICY"
@@ -284,19 +284,19 @@ class Workflow:
 
     @property
     def needs_judge(self) -> bool:
-        """True if a judge is asked, by the script or by criteria of the reward."""
+        """True if the script or criteria of the reward ask a judge."""
         return self.asks_judge or bool(self.judged_criteria)
 
     @property
     def judged_criteria(self) -> Sequence[Any]:
-        """Criteria of the reward that a judge decides; see `flowzoo.envs.episode.rubric`."""
+        """Criteria of the reward that a judge scores; see `flowzoo.envs.episode.rubric`."""
         return getattr(self.episode_reward, "judged", ())
 
     @property
     def functions(self) -> Mapping[str, str]:
-        """Setting and name of every function that was given by name -> digest of its file.
+        """Digest of the file by setting and name of every function that was given by name.
 
-        Texts, system messages and examples that were given have one, too.
+        Given texts, system messages and examples have a digest too.
         """
         rule = self.credit
         rules = {f"credit={rule.name}": rule.digest} if isinstance(rule, FunctionSetting) else {}
@@ -309,14 +309,14 @@ class Workflow:
         from flowzoo.envs.tasks import tasks_of
 
         fault = (
-            f"{self.name} does not understand the answers of task {task.name!r} (kind "
-            f"{task.kind!r}); it takes tasks of kind {', '.join(self.kinds)}"
+            f"{self.name} does not support task {task.name!r} of kind {task.kind!r}; it supports "
+            f"tasks of kind {', '.join(self.kinds)}"
         )
         if task.kind not in KINDS:
             raise UsageError(
-                f"{fault}. A task of a kind of its own is played by single_v0, voting_v0 and "
-                "workflows whose `kinds` name it or are empty; or say kind = "
-                f"{self.kinds[0]!r} in {type(task).__name__} if its answers are of that kind."
+                f"{fault}. Tasks of custom kinds work with single_v0, voting_v0 and workflows "
+                f"whose `kinds` are empty or include it; or set kind = {self.kinds[0]!r} in "
+                f"{type(task).__name__} if its answers are of that kind."
             )
         raise UsageError(f"{fault}: {', '.join(tasks_of(self.kinds))}.")
 
@@ -354,14 +354,14 @@ class Workflow:
 
     @classmethod
     def takes(cls, kind: str) -> bool:
-        """True if the script understands answers of `kind`."""
+        """True if the script supports answers of `kind`."""
         return not cls.kinds or kind in cls.kinds or (cls.own_kinds and kind not in KINDS)
 
     def play(self, problem: Problem) -> Script:
         """The script: yield asks and effects, receive replies and results, return an `Outcome`.
 
-        It must be pure: the same replies and results give the same asks, independent of the
-        clock and of other episodes. `problem.rng()` is the only randomness.
+        It must be pure: the same replies and results lead to the same asks, regardless of the clock
+        and other episodes. `problem.rng()` is the only randomness.
         """
         raise NotImplementedError(f"{type(self).__name__} must define play()")
 
@@ -370,18 +370,18 @@ class Workflow:
     ) -> str:
         """The reply of a scripted expert in `role`, right or wrong.
 
-        The default solves the problem, which suits roles that answer it themselves.
+        The default solves the problem, for roles that answer it themselves.
         """
         return self.task.solve(problem, rng, right)
 
     def example(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random
     ) -> str:
-        """The reply of a worked example in `role`; by default what the expert answers rightly."""
+        """The reply of a worked example in `role`; default: the expert's right reply."""
         return self.expert(role, messages, problem, rng, True)
 
     def wording(self, purpose: str) -> str:
-        """The prompt text for `purpose`: the one for the task's kind if there is one."""
+        """The prompt text for `purpose`, specific to the task's kind if there is one."""
         return self.prompts.get(f"{purpose}/{self.task.kind}", self.prompts[purpose])
 
     def samples(self) -> tuple[str, ...]:
@@ -389,11 +389,11 @@ class Workflow:
         return self.task.samples()
 
     def world(self, replies: Sequence[Reply]) -> str | None:
-        """The answer of the team so far, for drawing a task's world; or None."""
+        """The team's answer so far, to draw a task's world, or None."""
         return None
 
     def role_counts(self) -> Roles:
-        """Role -> its agents, where it depends on the settings."""
+        """Agents by role, if they depend on the settings."""
         return self.roles
 
     @property
@@ -403,7 +403,7 @@ class Workflow:
 
     @property
     def open_limit(self) -> int | None:
-        """Most episodes that rollouts keep open at the same time; None: no limit."""
+        """Most concurrent episodes of rollouts; None: no limit."""
         return None
 
     @property
@@ -414,17 +414,18 @@ class Workflow:
     def trajectory(self, agent: str) -> str:
         """Name of the trajectory of an agent's calls in the published code of arXiv:2605.24202.
 
-        Its advantages compare calls of one name. Here every agent has its own, in all turns.
+        Its advantages compare calls with the same name. By default every agent has its own name in
+        all turns.
         """
         return agent
 
     def read(self, reply: Reply) -> Any:
-        """The value of a reply: read strictly, or under `preset="paper"` as leniently as there."""
+        """The value of a reply: strict, or lenient under `preset="paper"`."""
         return reply.lenient if self.preset == "paper" else reply.strict
 
     @cached_property
     def agents(self) -> Mapping[str, tuple[str, int]]:
-        """Agent -> (role, number within the role), in the order of `possible_agents`."""
+        """Role and number within the role by agent, in the order of `possible_agents`."""
         return {
             agent: (role, number)
             for role, agents in self.role_counts().items()
@@ -433,14 +434,14 @@ class Workflow:
 
     @cached_property
     def call_limit(self) -> int:
-        """`max_calls`, or its default: 1,000, or ten for every agent where that is more."""
+        """`max_calls`, or its default: the larger of 1,000 and ten per agent."""
         return self.max_calls or max(MOST_CALLS, CALLS_PER_AGENT * len(self.agents))
 
     def grading(self) -> Mapping[str, Any]:
         """Settings of graders and sandboxes, as plain values for a run's record.
 
         Raises:
-            UsageError: this machine lacks what that needs.
+            UsageError: this machine lacks a requirement.
         """
         grading = self.task.grading()
         if not self.runs_programs or "sandbox" in grading:
@@ -449,7 +450,7 @@ class Workflow:
 
     @cached_property
     def prompts_id(self) -> str:
-        """Version and hash of the prompt texts, the task's instruction included.
+        """Version and hash of the prompt texts and the task's instruction.
 
         It is written into every call's record.
         """
@@ -468,7 +469,7 @@ class Workflow:
             if name in self.__dataclass_fields__
             # Neither a limit nor a judge changes the prompts of an episode that ends.
             and name not in ("task", "max_calls", "judge")
-            # Hashes from before there were these.
+            # Keeps hashes from before these settings.
             and not (name in ("episode_reward", "texts", "system", "examples") and not value)
             and name != "prompts"
         }
@@ -480,7 +481,7 @@ class Workflow:
         return key_digest(*(str(part) for item in sorted(self.spec.items()) for part in item))
 
     def responder(self, problem: Problem, skill: float = 1.0, seed: int = 0) -> Responder:
-        """A scripted player of all roles for one episode; each reply is right with chance `skill`.
+        """Make a scripted player for one episode; each reply is right with probability `skill`.
 
         Raises:
             UsageError: `skill` is outside [0, 1].
@@ -490,15 +491,16 @@ class Workflow:
         return ScriptedResponder(self, problem, skill, seed)
 
     def script(self, problem: Problem) -> Script:
-        """`play`, followed by the grading of its answer if it returned no score.
+        """Run `play`, then grade its answer if it returned no score.
 
         Raises:
-            UsageError: `play` is no generator, returned no `Outcome`, or a score that is none.
+            UsageError: `play` is not a generator, did not return an `Outcome`, or returned an
+                invalid score.
         """
         playing = self.play(problem)
         if not hasattr(playing, "send"):
             raise UsageError(
-                f"play() must be a generator, which asks with `yield`, got {type(playing).__name__}"
+                f"play() must be a generator that asks with `yield`, got {type(playing).__name__}"
             )
         outcome = yield from playing
         if not isinstance(outcome, Outcome):

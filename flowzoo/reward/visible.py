@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def strip_thinking(text: str) -> str:
-    """Return a reply without thoughts; a reply that has none is returned unchanged."""
+    """Return a reply without its thoughts; without any, return it unchanged."""
     return visible(text) if "think>" in text else text
 
 

@@ -1,8 +1,8 @@
 """Isolated execution of untrusted programs and unbounded work.
 
-Untrusted text is never evaluated outside this room. `Sandbox` judges programs by their tests under
-the best isolation that the machine offers; `WorkerPool` gives trusted code with hostile data a
-deadline and a memory limit; `probe` says which isolation there is.
+Untrusted text is never evaluated outside this package. `Sandbox` judges programs by their tests
+with the best isolation of the machine; `WorkerPool` runs trusted code on hostile data with a
+deadline and a memory limit; `probe` reports the available isolation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from flowzoo.sandbox.sandbox import Sandbox, shared_sandbox
 
 _LAZY = {"Sandbox": "sandbox", "SandboxError": "box.engine", "shared_sandbox": "sandbox"}
-"""Names whose modules bring asyncio, which would cost every worker of a pool memory."""
+"""Names that are imported lazily: their modules import asyncio, which would cost memory in every
+worker of a pool."""
 
 __all__ = [
     "BACKENDS",
@@ -59,7 +60,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the sandbox when it is first asked for."""
+    """Import the sandbox at the first access."""
     if name in _LAZY:
         from importlib import import_module
 

@@ -1,6 +1,6 @@
 """Comparison of outputs with expected ones, outside the box.
 
-Texts are compared in batches, large ones in one compiled pass over their bytes, and returned values
+Texts are compared in batches, large batches in one compiled pass over the bytes; returned values
 one by one.
 """
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-DIFFERENT, EQUAL, LEFT = 0, 1, 2  # answers; `LEFT`: for the Python path
+DIFFERENT, EQUAL, LEFT = 0, 1, 2  # results; `LEFT`: left to the Python path
 
 _NO_NUMBER, _FLOAT, _WHOLE, _HARD = 0, 1, 2, 3
 _EXACT_POWER: Final = 22
 _EXACT_MANTISSA: Final = 2**53
 _MOST_DIGITS: Final = 18
-WHOLE: Final = 2.0**53  # up to here a double holds every whole number
-NEAR_WHOLE: Final = 1e-3  # distance that a relative tolerance allows around a whole number
+WHOLE: Final = 2.0**53  # doubles represent all integers up to here
+NEAR_WHOLE: Final = 1e-3  # most relative tolerance around an integer
 _POWERS: Final = tuple(10.0**n for n in range(_EXACT_POWER + 1))
 
 
@@ -40,9 +40,9 @@ def match_rows(
     absolute: Sequence[float],
     relative: Sequence[float],
 ) -> list[int]:
-    """For each row `EQUAL`, `DIFFERENT` or `LEFT`, after splitting at white space."""
-    # Rows answer as `outputs.text_matches` does (a test compares them). Left to it are rows with a
-    # number that two doubles cannot hold without rounding. Numba compiles at the first use only.
+    """Compare rows after splitting at white space: `EQUAL`, `DIFFERENT` or `LEFT`."""
+    # Results equal the results of `outputs.text_matches` (a test compares them), which handles rows
+    # with a number that two doubles cannot represent exactly. Numba compiles at the first use.
     import numpy as np
 
     out = np.zeros(len(outputs), dtype=np.int8)
@@ -146,7 +146,7 @@ def _scan(a: np.ndarray, i: int, end: int) -> tuple[int, float]:
         return kind, 0.0
     if digits > _MOST_DIGITS or mantissa > _EXACT_MANTISSA or abs(exponent) > _EXACT_POWER:
         return (kind if whole else _HARD), float("nan")
-    # Both operands are exact doubles, so the one rounding is the right one (Clinger 1990).
+    # Both operands are exact doubles, so the single rounding is correct (Clinger 1990).
     power = _POWERS[abs(exponent)]
     value = mantissa * power if exponent >= 0 else mantissa / power
     return kind, -value if negative else value
@@ -219,27 +219,27 @@ def _match(
         i, j = end, stop
 
 
-# Texts (stdin style) are compared as UTF-8 bytes, so that a byte which is not UTF-8 matches
-# nothing.
+# Texts (stdin style) are compared as UTF-8 bytes; other bytes match nothing.
 #
 # - `exact`: the same bytes, the last line's end included.
 # - `tokens`: the same tokens. White space is ASCII's (blank, \t \n \v \f \r); a no-break space is
 #   text.
-# - `number`: as `tokens`, but two different tokens are also equal where both are finite decimal
+# - `number`: as `tokens`, but two different tokens are also equal if both are finite decimal
 #   numbers (`-1`, `.5`, `1e-3`; no `_`, no hexadecimal, no nan or inf) and differ by at most
 #   `max(absolute, relative * |expected|)`. Two whole numbers must be equal, of any length and
-#   spelling (`1e9` is not `1000000007`): a tolerance is for what was rounded. Beyond 2**53, where
-#   doubles no longer hold them all, a float must be the nearest double to a number in digits, and
-#   two floats may differ again. Around a number in digits alone the relative part ends at 0.001.
+#   spelling (`1e9` is not `1000000007`): a tolerance is only for rounded values. Beyond 2**53,
+#   where doubles do not represent all integers, a float must be the nearest double to an integer
+#   in digits, but two floats may differ. For an integer in digits the relative part is at most
+#   0.001.
 
-# Bytes that were or would be compared in Python before the kernel is worth its loading, which takes
-# 0.3 s (2.5 s at the first use after an installation, when it is compiled).
+# Bytes compared in Python from which loading the kernel pays; loading takes 0.3 s (2.5 s at the
+# first use after an installation, for compilation).
 LOAD_ABOVE: Final = 4_000_000
-BATCH_ABOVE: Final = 1_000  # bytes of a batch below which the call costs more than it saves
-# Bytes of a row under `tokens` from which on the kernel is faster than `bytes.split`.
+BATCH_ABOVE: Final = 1_000  # bytes of a batch below which a call of the kernel is slower
+# Bytes of a row under `tokens` from which the kernel is faster than `bytes.split`.
 LONG: Final = 500
 
-# Alternatives that start differently: no digit can be tried in two places, so no quadratic time.
+# The alternatives start differently, so matching is linear.
 _NUMBER: Final = re.compile(rb"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -249,7 +249,7 @@ def texts_match(
     """Compare each output with its expected text."""
     if not len(outputs) == len(expected) == len(rules):
         raise UsageError(
-            "as many outputs, expected texts and rules are needed; got "
+            "expected equal numbers of outputs, expected texts and rules; got "
             f"{len(outputs)}, {len(expected)} and {len(rules)}"
         )
     got = [_utf8(text) for text in outputs]
@@ -270,11 +270,11 @@ def _is_slow(output: bytes | None, expected: bytes | None, rule: Compare) -> boo
     return expected is not None and (rule.mode == "number" or len(output) >= LONG)
 
 
-_compared = 0  # bytes of slow rows that Python has compared in this process
+_compared = 0  # bytes of slow rows compared in Python in this process
 
 
 def pays_to_load(size: int) -> bool:
-    """True if rows of `size` bytes are worth compiling or loading the kernel."""
+    """True if compiling or loading the kernel pays for rows of `size` bytes."""
     global _compared
     if size < BATCH_ABOVE:
         return False
@@ -301,7 +301,7 @@ def _match_compiled(
 
 
 def text_matches(output: bytes | None, expected: bytes | None, rule: Compare) -> bool:
-    """One row in plain Python; None, a text that is no UTF-8, matches nothing."""
+    """Compare a row in plain Python; None, a text that is not UTF-8, matches nothing."""
     if output is None or expected is None:
         return False
     if rule.mode == "exact":
@@ -327,7 +327,7 @@ def _numbers_match(token: bytes, expected: bytes, rule: Compare) -> bool:
 
 
 def _split_sign(whole: bytes) -> tuple[bool, bytes]:
-    # Python reads at most 4,300 digits as an int.
+    # Python converts at most 4,300 digits to an int.
     digits = whole.lstrip(b"+-0")
     return whole[:1] == b"-" and digits != b"", digits
 
@@ -342,17 +342,17 @@ def _utf8(text: str | bytes) -> bytes | None:
 
 
 # Returned values (call style); both sides are plain data of exact builtin types.
-# - `exact`: equal values of equal types at every depth: a tuple is no list, True is not 1, 1 is not
-#   1.0. NaN equals NaN (a program that must return it could not be judged otherwise), -0.0 equals
-#   0.0, and the order of sets and dicts does not count.
-# - `tokens`: as `exact`, but strings are equal when they are after splitting at ASCII white space.
-# - `number`: as `tokens`, but where one of two numbers is a float they may differ by
+# - `exact`: equal values of equal types at every depth: a tuple is not a list, True is not 1, 1 is
+#   not 1.0. NaN equals NaN (otherwise a program that must return it could not pass), -0.0 equals
+#   0.0, and the order of sets and dicts is ignored.
+# - `tokens`: as `exact`, but strings are compared after splitting at ASCII white space.
+# - `number`: as `tokens`, but if one of two numbers is a float they may differ by
 #   `max(absolute, relative * |expected|)`, and one of them may be an int, a Fraction or a Decimal;
 #   two whole numbers must be equal (as in texts), and True and False are the numbers 1 and 0, as
-#   Python has it. Infinities and NaN equal only themselves. Keys of dicts, and sets that hold
-#   anything but numbers, are compared as under `exact`.
+#   in Python. Infinities and NaN equal only themselves. Keys of dicts, and sets with members other
+#   than numbers, are compared as under `exact`.
 #
-# With `tuples_as_lists` a tuple equals a list of equal items: for tests that went through JSON.
+# With `tuples_as_lists` a tuple equals a list of equal items, for tests from JSON.
 def values_match(value: Any, expected: Any, rule: Compare) -> bool:
     """True if `value` matches `expected` under `rule`."""
     if rule.mode == "number" and _is_number(value) and _is_number(expected):
@@ -397,7 +397,7 @@ def _sets_match(
 
 
 def _typed_key(value: Any) -> Any:
-    """A hashable stand-in that is equal exactly where type and value are, NaN included."""
+    """A hashable key that is equal exactly if type and value are, also for NaN."""
     if isinstance(value, float) and math.isnan(value):
         return float, "nan"
     if isinstance(value, complex):
@@ -410,7 +410,7 @@ def _typed_key(value: Any) -> Any:
 
 
 def _tokens(text: str) -> list[bytes]:
-    # Lone surrogates stay.
+    # Keeps lone surrogates.
     return text.encode("utf-8", "surrogatepass").split()
 
 
@@ -463,5 +463,5 @@ def _close(value: complex, expected: complex, rule: Compare) -> bool:
     try:
         gap = abs(value - expected)
         return math.isfinite(gap) and gap <= max(rule.absolute, rule.relative * abs(expected))
-    except OverflowError:  # an int beyond the floats beside a float, or a complex's absolute value
+    except OverflowError:  # an int beyond the range of floats, or a complex's absolute value
         return False

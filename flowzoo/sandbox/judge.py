@@ -1,4 +1,4 @@
-"""From the report of a box to a verdict: pure functions on plain data, outside of every box."""
+"""Conversion of a box's report to a verdict: pure functions on plain data, outside the box."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowzoo.sandbox.runner.wire import Frame, FrameError
 # | outcome in the box | status |
 # |---|---|
 # | exited 0 (stdin style), returned (call style) | AC or WA, by comparison |
-# | unplain: the returned value is no plain data | WA |
+# | unplain: the returned value is not plain data | WA |
 # | exited otherwise, or inside a call; signaled; raised | RE |
 # | compile | CE |
 # | cpu, wall | TLE, with the clock as the detail |
@@ -31,7 +31,7 @@ OutcomeName = Literal[
 SHOWN = 4096  # most characters of an output that a verdict keeps
 LINE = 300  # most characters of a detail
 
-# Outcomes that are a limit.
+# Outcomes that mean an exceeded limit.
 LIMIT_STATUS: dict[str, Status] = {"cpu": "TLE", "wall": "TLE", "memory": "MLE", "output": "OLE"}
 _SMALL = reprlib.Repr()
 _SMALL.maxlevel = 8
@@ -55,7 +55,7 @@ class CaseOutcome:
 
 
 def read_outcome(frame: Frame) -> CaseOutcome:
-    """The outcome that a CASE frame tells."""
+    """Read the outcome in a CASE frame."""
     head = frame.head
     name: Any = head.get("outcome")
     if name not in get_args(OutcomeName):
@@ -76,7 +76,7 @@ def read_outcome(frame: Frame) -> CaseOutcome:
 
 
 def judge_stdin(outcomes: Sequence[CaseOutcome], tests: Sequence[StdinTest]) -> list[Case]:
-    """The cases of a program that reads stdin and prints; all texts are compared in one batch."""
+    """Cases of a program that reads stdin and prints; all texts are compared in one batch."""
     rows = [row for row, outcome in enumerate(outcomes) if is_clean_exit(outcome)]
     matches = texts_match(
         [outcomes[row].output for row in rows],
@@ -105,7 +105,7 @@ def judge_call(outcome: CaseOutcome, test: CallTest) -> Case:
 
 
 def fault(outcome: CaseOutcome, output: str) -> Case:
-    """The case of an outcome that no comparison can save."""
+    """The case of a failed outcome, which needs no comparison."""
     name, detail = outcome.name, outcome.detail
     if name in LIMIT_STATUS:
         return _case(outcome, LIMIT_STATUS[name], name, output)
@@ -126,16 +126,16 @@ def fault(outcome: CaseOutcome, output: str) -> Case:
 
 
 def judge_server(server: CaseOutcome) -> Case:
-    """The case of a check whose program ended, instead of serving until it is stopped."""
+    """The case of a check whose program ended before it was stopped."""
     if server.name in ("exited", "returned"):
         return _case(server, "RE", f"exit code {server.code} before the test was over", "")
     return fault(server, "")
 
 
 def judge_checker(checker: CaseOutcome, raised: Collection[str], answered: bool) -> Case:
-    """The case of a check whose test code ended while the program served it."""
-    # What becomes of the test's code after it has got an answer may be the answer's doing (`eval`
-    # of it, say), and is never a failure of the sandbox; before, it cannot be the program's.
+    """The case of a check whose test code ended while the program was serving."""
+    # After an answer the end of the test's code may be caused by the answer (e.g. by `eval`) and is
+    # never a sandbox failure; before, it cannot be caused by the program.
     if checker.name == "returned":
         return _case(checker, "AC", "", "")
     detail = checker.detail or last_line(checker.stderr)
@@ -154,7 +154,7 @@ def judge_checker(checker: CaseOutcome, raised: Collection[str], answered: bool)
 
 
 def own_failure(checker: CaseOutcome, detail: str) -> Case:
-    """The case of a check whose test no program can pass or fail."""
+    """The case of a check whose test itself fails for every program."""
     if checker.name in LIMIT_STATUS:
         detail = f"of {checker.cpu_s:.1f} CPU seconds" if checker.name == "cpu" else ""
         detail = f"it does not end before it meets a limit ({checker.name}) {detail}".rstrip()
@@ -166,7 +166,7 @@ def own_failure(checker: CaseOutcome, detail: str) -> Case:
 def settle(
     cases: Sequence[Case], total: int, tier: str, stop: bool, facts: dict[str, Any]
 ) -> Verdict:
-    """The verdict of a program; under `stop` nothing after the first failing case counts."""
+    """The verdict of a program; under `stop` only cases up to the first failure count."""
     first = next((row for row, case in enumerate(cases) if case.status != "AC"), None)
     status: Status = "AC" if first is None else cases[first].status
     if any(case.status == "SE" for case in cases):
@@ -181,13 +181,13 @@ def is_clean_exit(outcome: CaseOutcome) -> bool:
 
 
 def show_text(output: bytes) -> str:
-    """The start of an output for a reader; a byte that is no UTF-8 shows as U+FFFD."""
+    """The start of an output for display; bytes that are not UTF-8 become U+FFFD."""
     text = output[: 4 * SHOWN].decode("utf-8", "replace")
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
 
 
 def show_value(value: Any) -> str:
-    """Bounded repr of plain data; of ints too long for decimal digits, the size."""
+    """Bounded repr of plain data; a note for ints with too many digits."""
     try:
         text = _SMALL.repr(value)
     except ValueError:  # an int above the interpreter's limit of digits
@@ -196,13 +196,13 @@ def show_value(value: Any) -> str:
 
 
 def last_line(stderr: bytes) -> str:
-    """The last line that says something."""
+    """The last nonblank line."""
     lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     return one_line(lines[-1]) if lines else ""
 
 
 def one_line(text: str) -> str:
-    """`text` on one short line without control characters: it goes to logs and terminals."""
+    """`text` as one short line without control characters, for logs and terminals."""
     flat = " ".join(text[: 4 * LINE].split())
     return "".join(char if char.isprintable() else "?" for char in flat)[:LINE]
 

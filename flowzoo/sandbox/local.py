@@ -1,4 +1,4 @@
-"""Boxes that are child processes of this one."""
+"""Boxes as child processes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from flowzoo.sandbox.tier import backend_spec
 
 EXIT_STATUS_SECONDS = 0.3  # seconds to wait for the exit status of a box whose stream has ended
 FOLDER_SECONDS = 2.0  # seconds to try to remove the files of a box
-END_SECONDS = 10.0  # seconds for a killed process to disappear; the kernel needs milliseconds
+END_SECONDS = 10.0  # seconds for a killed process to disappear, usually milliseconds
 
 
 class LocalBackend:
-    """Boxes that are processes of this machine and confine themselves."""
+    """Boxes as local processes that confine themselves."""
 
     def __init__(self, tier: LocalTier, packages: tuple[str, ...] = ()) -> None:
         if sys.platform != "linux":
@@ -47,7 +47,7 @@ class LocalBackend:
         self.box_options: dict[str, Any] = {"packages": folders} if folders else {}
 
     async def start(self) -> ProcessConnection:
-        """Start the runner by exec, never by a fork of this process, which may hold a GPU."""
+        """Start the runner by exec, never by a fork of this process, which may use a GPU."""
         folder = tempfile.mkdtemp(prefix="flowzoo-") if self.tier == "unsafe" else None
         options = self.box_options | ({"folder": folder} if folder else {})
         command = [sys.executable, *FLAGS, str(RUNNER), self.tier]
@@ -57,15 +57,15 @@ class LocalBackend:
             remove_folder(folder)
             raise BoxError(
                 f"no process for a {self.tier} box could be started: {error}. Free processes, "
-                "descriptors or memory, or ask for fewer workers"
+                "descriptors or memory, or use fewer workers"
             ) from error
 
     def check(self, limits: Limits) -> None:
-        """Refuse less memory than the interpreter itself needs."""
+        """Reject less memory than the interpreter itself needs."""
         check_memory(self.tier, limits)
 
     def describe(self) -> dict[str, Any]:
-        """The interpreter that programs run on."""
+        """The interpreter of the programs."""
         return {"python": ".".join(map(str, sys.version_info[:3]))}
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class LocalBackend:
 
 
 def remove_folder(folder: str | None) -> None:
-    """Remove the files of programs that were killed, whose last writes may still come."""
+    """Remove the files of killed programs, which may still write."""
     end = time.monotonic() + FOLDER_SECONDS
     while folder is not None and os.path.exists(folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -85,7 +85,7 @@ def remove_folder(folder: str | None) -> None:
 
 
 class ProcessConnection:
-    """A box that is a child process, over one socket pair that is its stdin and stdout."""
+    """A box as a child process, with a socket pair as its stdin and stdout."""
 
     def __init__(self, command: list[str], folder: str | None = None) -> None:
         self._folder = folder
@@ -102,7 +102,7 @@ class ProcessConnection:
                 env=ENVIRONMENT,
                 cwd="/",
                 close_fds=True,
-                start_new_session=True,  # a Ctrl-C at the terminal does not reach it
+                start_new_session=True,  # not interrupted by Ctrl-C in the terminal
             )
         except BaseException:
             near.close()
@@ -132,7 +132,7 @@ class ProcessConnection:
             data = b""
         end = time.monotonic() + EXIT_STATUS_SECONDS
         while not data and self._status() is None and time.monotonic() < end:
-            await asyncio.sleep(0.01)  # its stream has ended, so its status comes soon
+            await asyncio.sleep(0.01)  # its stream has ended, so its status follows soon
         return data
 
     async def write(self, data: bytes) -> None:
@@ -163,7 +163,7 @@ class ProcessConnection:
         """Describe the end of the process in one line."""
         status = self._status()
         if status is None:
-            ended = "its process still runs"
+            ended = "its process is still running"
         elif status < 0:
             ended = f"its process was killed by signal {-status}"
         else:
@@ -180,7 +180,7 @@ class ProcessConnection:
             self._socket = None
 
     def _status(self) -> int | None:
-        # It is not reaped: as long as it is a zombie its group can be killed by its number.
+        # It is not reaped: while it is a zombie, its group can be killed by id.
         if self.process.returncode is not None:
             return self.process.returncode
         look = os.WEXITED | os.WNOWAIT | os.WNOHANG

@@ -36,7 +36,7 @@ from flowzoo.provenance import usable_cores
 JobStatus = Literal["ok", "timeout", "memory", "crashed"]
 Handler = Callable[[bytes], bytes]
 
-# A job ends after this many deadlines on the wall, however little processor time it had.
+# Wall-clock limit of a job in deadlines, regardless of its CPU time.
 MOST_WALL: Final = 10
 LONGEST: Final = 2**26  # most bytes of a job and of its value
 _OK, _TIMEOUT, _MEMORY, _CRASHED = range(4)
@@ -44,20 +44,20 @@ _STATUSES: Final[tuple[JobStatus, ...]] = ("ok", "timeout", "memory", "crashed")
 _JOB: Final = struct.Struct("<dI")  # deadline in seconds, bytes of the job
 _REPLY: Final = struct.Struct("<BI")  # index of the status, bytes of the value
 _OPEN_FILES: Final = 64
-# Seconds between two looks whether the caller is alive: a fork of it may hold the streams open.
+# Seconds between two checks that the caller is alive: a fork of it may keep the streams open.
 _ORPHAN_CHECK: Final = 0.5
 _PR_SET_PDEATHSIG: Final = 1
 
 # Variables that workers inherit; others may be secrets.
 _INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _ENVIRONMENT: Final = {
-    "PYTHONHASHSEED": "0",  # sets of strings iterate alike in every run
+    "PYTHONHASHSEED": "0",  # reproducible iteration over sets of strings
     "PYTHONUTF8": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-# -s -P and not -I, which would ignore PYTHONHASHSEED.
+# -s -P instead of -I, which would ignore PYTHONHASHSEED.
 _FLAGS: Final = ("-s", "-P", "-c")
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -66,7 +66,7 @@ _START: Final = (
 
 
 class PoolError(FlowzooError, RuntimeError):
-    """No worker can be started: its set-up raises, or its process dies before the first job."""
+    """No worker can be started: its setup raises, or its process dies before the first job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,20 @@ class JobResult:
     """`timeout`: killed at its deadline; `memory`: the handler reached its memory limit;
     `crashed`: the handler raised, or its process died."""
     value: bytes = b""
-    """Value that the handler returned, or the exception that it raised."""
+    """Return value of the handler, or the exception that it raised."""
 
 
 class WorkerPool:
-    """Workers that run one handler; they start with the first job and end with the caller.
+    """Workers for one handler; they start with the first job and end with the caller.
 
     A worker is a new interpreter, never a fork of the caller, which may have threads and a GPU. It
-    forks a child for every job: one that passes its deadline is killed, and the next job has a
-    clean process. Handlers are trusted: the pool bounds time and memory, it isolates no programs.
+    forks a child for every job: a child is killed at its deadline, and the next job gets a clean
+    process. Handlers are trusted: the pool bounds time and memory but does not isolate programs.
 
     Args:
-        setup: "module:function"; the function returns the handler. It should import what every
-            job needs.
-        workers: number of jobs that may run at once. None: the usable cores.
+        setup: "module:function"; the function returns the handler. It should import the modules
+            that all jobs need.
+        workers: most concurrent jobs. None: the number of usable cores.
         memory_bytes: address space of a job (RLIMIT_AS; macOS does not enforce it).
         env: variables added to the small environment of the workers.
         name: name of the pool in messages.
@@ -111,7 +111,7 @@ class WorkerPool:
         _pools.add(self)
 
     def _begin(self) -> None:
-        # A fork of the caller begins again without workers: the parent owns the others.
+        # A fork of the caller starts without workers, which belong to the parent.
         self._free: list[_Worker] = []
         self._started: list[_Worker] = []
         self._lock = threading.Lock()
@@ -123,8 +123,8 @@ class WorkerPool:
 
         Args:
             jobs: payloads of at most 64 MiB.
-            deadline: seconds of processor time for each job, and at most ten times as many on the
-                wall. Where the system does not report processor time (macOS), seconds on the wall.
+            deadline: CPU seconds per job, and at most ten times as many wall-clock seconds. If the
+                system does not report CPU time (macOS), wall-clock seconds.
 
         Raises:
             UsageError: `jobs` or `deadline` is invalid.
@@ -147,7 +147,7 @@ class WorkerPool:
 
     def _run(self, job: bytes, deadline: float) -> JobResult:
         with self._slots:
-            for _ in range(2):  # a worker that was killed from outside is not the job's fault
+            for _ in range(2):  # the job is not the cause if its worker was killed from outside
                 with self._lock:
                     worker = self._free.pop() if self._free else self._start()
                 result = None
@@ -187,7 +187,7 @@ _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 def _after_fork() -> None:
     for pool in tuple(_pools):
         for worker in pool._started:
-            worker.process.returncode = 0  # a child of the parent, which nothing here may wait for
+            worker.process.returncode = 0  # a child of the parent; this process cannot wait for it
         pool._begin()
 
 
@@ -203,7 +203,7 @@ def shared_pool(
 
 
 class _Worker:
-    """The caller's side of one worker."""
+    """One worker, on the caller's side."""
 
     def __init__(self, pool: WorkerPool) -> None:
         path = json.dumps([os.path.abspath(entry) for entry in sys.path])
@@ -215,7 +215,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**inherited, **_ENVIRONMENT, **pool.env},
-            start_new_session=True,  # Ctrl-C at the terminal reaches the caller only
+            start_new_session=True,  # Ctrl-C in the terminal interrupts only the caller
         )
         self.title = f"worker pool {pool.name!r}, {pool.setup}"
         self.is_ready = False
@@ -224,7 +224,7 @@ class _Worker:
         """Run one job; return None if the worker itself died.
 
         Raises:
-            PoolError: the set-up failed.
+            PoolError: the setup failed.
         """
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
@@ -257,7 +257,7 @@ def _read_reply(stream: IO[bytes]) -> JobResult | None:
 
 def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
     """Answer jobs until the process `parent` is gone. Entry point of a worker."""
-    # Nothing that the handler prints may reach the stream of replies.
+    # Output of the handler must not reach the stream of replies.
     jobs, replies = os.fdopen(os.dup(0), "rb"), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -269,7 +269,7 @@ def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
         _write_reply(replies, _CRASHED, _description(error))
         os._exit(1)
     libc = ctypes.CDLL(None)
-    gc.freeze()  # a collection in a child would write to, and so copy, every page
+    gc.freeze()  # a garbage collection in a child would write to, and copy, every page
     _write_reply(replies, _OK, b"")
     while True:
         while not select.select([jobs], [], [], _ORPHAN_CHECK)[0]:
@@ -289,7 +289,7 @@ def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
                 _confine(libc, memory_bytes, deadline)
                 _answer(far, handler, job)
             finally:
-                os._exit(1)  # nothing may unwind into the code of the worker
+                os._exit(1)  # exceptions must not reach the code of the worker
         os.close(far)
         _write_reply(replies, *_wait(child, near, deadline, parent))
         os.close(near)
@@ -342,19 +342,19 @@ def _confine(libc: ctypes.CDLL, memory_bytes: int, deadline: float) -> None:
     for kind, value in limits.items():
         hard = resource.getrlimit(kind)[1]
         lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
+        with contextlib.suppress(ValueError, OSError):  # macOS does not support RLIMIT_AS
             resource.setrlimit(kind, (lowest, lowest))
 
 
 def _answer(fd: int, handler: Handler, job: bytes) -> NoReturn:
-    # The process ends here, also after an exit or an interrupt in the handler.
+    # The process ends here, even after an exit or an interrupt in the handler.
     try:
         status, value = _OK, handler(job)
         if type(value) is not bytes or len(value) > LONGEST:
             raise TypeError("the handler must return bytes, at most 64 MiB")
     except MemoryError:
         status, value = _MEMORY, b""
-    except BaseException as error:  # SystemExit and KeyboardInterrupt, too
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt
         status, value = _CRASHED, _description(error)
     _write(fd, bytes([status]) + value)
     os._exit(0)
@@ -373,7 +373,7 @@ def _write_reply(fd: int, status: int, value: bytes) -> None:
 
 
 def _write(fd: int, data: bytes) -> None:
-    # A reader that is gone ends the process.
+    # The process ends if the reader has ended.
     view = memoryview(data)
     try:
         while view:

@@ -1,4 +1,4 @@
-"""Programs, tests, limits and verdicts: what goes into the sandbox and what comes back.
+"""Programs, tests, limits and verdicts: inputs and outputs of the sandbox.
 
 Expected values never enter a box: comparison happens outside, on plain data of exact types.
 """
@@ -19,7 +19,7 @@ from flowzoo.sandbox.runner.wire import WALL_PER_CPU
 # sandbox error. `SE` is never the program's fault and never a score.
 Status = Literal["AC", "WA", "RE", "TLE", "MLE", "OLE", "CE", "SE"]
 
-CALLS_PER_CHECK = 10  # slow calls that a check has time for: a thousand fast ones take less
+CALLS_PER_CHECK = 10  # number of slow calls that a check has time for
 
 Mode = Literal["exact", "tokens", "number"]
 
@@ -33,23 +33,24 @@ class Limits:
     """
 
     cpu_s: float = 2.0
-    """CPU seconds: the main clock, since it does not depend on how busy the machine is. Of a check
-    each call has as much, and all together (and the test's own code) `CALLS_PER_CHECK` times it."""
+    """CPU seconds, the main limit, since they do not depend on the machine's load. In a check the
+    limit holds per call; all calls together (and the test's own code) have `CALLS_PER_CHECK` times
+    it."""
     wall_s: float | None = None
-    """Seconds on the wall; None: 4 * cpu_s + 1. Seconds for which a program waits for a processor
-    do not count, and for each CPU second that it has used it may take sixteen more, so that a busy
-    machine does not stop a program that works."""
+    """Wall-clock seconds; None: 4 * cpu_s + 1. Time spent waiting for a processor does not count,
+    and each used CPU second adds sixteen more, so load on the machine does not stop a running
+    program."""
     total_s: float | None = None
-    """CPU seconds for all tests of a program together; tests that are left then are not run, and
-    have the verdict TLE. None: no limit."""
+    """CPU seconds for all tests of a program together; the remaining tests are then not run and get
+    the verdict TLE. None: no limit."""
     memory_mb: int = 256
-    """Memory of the program."""
+    """Memory of the program in MB."""
     output_bytes: int = 65_536
-    """Bytes it may print (or return, encoded); more is an output limit verdict."""
+    """Most bytes of output (or of an encoded result); more is the verdict OLE."""
     files_mb: int = 16
     """Size of its private /tmp."""
     threads: int = 32
-    """Threads it may have; it may not fork at all."""
+    """Most threads of the program; it cannot fork."""
 
     def __post_init__(self) -> None:
         for name in ("cpu_s", "wall_s", "total_s"):
@@ -61,11 +62,13 @@ class Limits:
         for name, least in (("memory_mb", 1), ("output_bytes", 1), ("threads", 1), ("files_mb", 0)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise UsageError(f"`{name}` must be a whole number from {least}, got {value!r}.")
+                raise UsageError(
+                    f"`{name}` must be a whole number of at least {least}, got {value!r}."
+                )
 
     @property
     def wall(self) -> float:
-        """Seconds on the wall, filled in."""
+        """Wall-clock seconds, with the default resolved."""
         return 4 * self.cpu_s + 1 if self.wall_s is None else self.wall_s
 
     @property
@@ -76,17 +79,17 @@ class Limits:
 
     @property
     def alone_s(self) -> float:
-        """CPU seconds in which the code of a test must end without a program; see `box.run`."""
+        """CPU seconds for the code of a test without a program; see `box.run`."""
         return max(self.cpu_s, self.session_s / 2)
 
     @property
     def patience(self) -> float:
-        """Seconds on the wall by which a program has been stopped that waited for no processor."""
+        """Wall-clock seconds after which a program has been stopped if it never waited to run."""
         return self.wall + WALL_PER_CPU * self.cpu_s
 
     @property
     def session_patience(self) -> float:
-        """The same for a half of a check."""
+        """`patience` for a half of a check."""
         return self.wall + WALL_PER_CPU * self.session_s
 
 
@@ -95,16 +98,16 @@ class Compare:
     """Rule by which an output is compared with the expected one.
 
     `exact`: equal text (stdin style), equal values of equal types (call style). `tokens`: equal
-    after splitting at white space. `number`: as tokens, but tokens that are both numbers (call
-    style: numbers of which one is a float) may differ by `absolute` or, relative to the expected
-    one, by `relative`; two whole numbers must be equal however they are spelled.
+    after splitting at white space. `number`: as tokens, but two numbers (call style: at least one
+    of them a float) may differ by `absolute` or, relative to the expected one, by `relative`; two
+    integers must be equal in any spelling.
     """
 
     mode: Mode = "tokens"
     absolute: float = 1e-6
     relative: float = 1e-6
     tuples_as_lists: bool = False
-    """Call style: a tuple equals a list of equal items; for tests that went through JSON."""
+    """Call style: a tuple equals a list of equal items, for tests from JSON."""
 
     def __post_init__(self) -> None:
         check_choice("compare mode", self.mode, Mode)
@@ -120,8 +123,8 @@ TOKENS, EXACT = Compare("tokens"), Compare("exact")
 class Program:
     """Untrusted Python source.
 
-    `entry` is None for a program that reads stdin and prints, else what its call tests call: the
-    name of a function, or `Class.method` (an instance is made without arguments).
+    `entry` is None for a program that reads stdin and prints, else the callable of its call tests:
+    the name of a function, or `Class.method` (with an instance made without arguments).
     """
 
     source: str
@@ -130,7 +133,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class StdinTest:
-    """Run the program with `stdin`; what it prints must compare equal to `expected`."""
+    """Run the program with `stdin` and compare its output with `expected`."""
 
     stdin: str
     expected: str
@@ -139,11 +142,11 @@ class StdinTest:
 
 @dataclass(frozen=True, slots=True)
 class CallTest:
-    """Call the entry; what it returns must compare equal to `expected`.
+    """Call the entry and compare its result with `expected`.
 
     Arguments and expected value are plain data: None, bool, int, float, complex, str, bytes, and
-    lists, tuples, sets, frozensets and dicts of them. Types count: a tuple is no list, True is
-    not 1; only a Counter, OrderedDict or defaultdict that is returned counts as a dict.
+    lists, tuples, sets, frozensets and dicts of them. Types count: a tuple is not a list, True is
+    not 1; only a returned Counter, OrderedDict or defaultdict counts as a dict.
     """
 
     args: tuple[Any, ...]
@@ -154,12 +157,12 @@ class CallTest:
 
 @dataclass(frozen=True, slots=True)
 class CheckTest:
-    """Test code that is run in a second box and calls the program's entry through the host.
+    """Test code in a second box that calls the program's entry through the host.
 
-    `code` is executed in a namespace in which `candidate` and the entry's own name are the entry;
-    then `call` is executed (HumanEval: `check(candidate)`; MBPP: nothing, the asserts are in
-    `code`). `setup` is executed first, before the entry's name is bound: helpers that the test
-    code expects. An AssertionError means WA. The program never sees any of this text.
+    `code` is executed in a namespace with the entry as `candidate` and under its own name; then
+    `call` is executed (HumanEval: `check(candidate)`; MBPP: nothing, the asserts are in `code`).
+    `setup`, helpers of the test code, is executed first, before the entry's name is bound. An
+    AssertionError means WA. The program cannot see this text.
     """
 
     code: str
@@ -180,7 +183,7 @@ class Case:
     stdout: str = ""
     """Printed text (stdin style) or repr of the returned value (call style), truncated."""
     stderr: str = ""
-    """The end of what was printed to stderr."""
+    """The end of stderr."""
     wall_s: float = 0.0
     cpu_s: float = 0.0
     memory_mb: float = 0.0
@@ -192,12 +195,12 @@ class Verdict:
     """Result of a program: the cases of its tests in order, up to the last one that ran."""
 
     status: Status
-    """AC if every test passed, else that of the first failing case."""
+    """AC if every test passed, else the status of the first failed case."""
     cases: tuple[Case, ...]
     total: int
-    """Number of tests, run or not."""
+    """Number of tests, including those not run."""
     tier: str = ""
-    """The isolation it ran under; see `flowzoo.sandbox.BACKENDS`."""
+    """Isolation of the run; see `flowzoo.sandbox.BACKENDS`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -207,13 +210,13 @@ class Verdict:
 
     @property
     def fraction(self) -> float:
-        """Share of all tests that passed."""
+        """Fraction of all tests that passed."""
         return self.passed / self.total if self.total else 0.0
 
 
-# Packages that programs may import besides the standard library, by name, never implied. A box
-# imports them, with one thread each, before it sees a program, so that a fork has them. They start
-# no threads and read no files after their import.
+# Packages that programs may import in addition to the standard library, only if named. A box
+# imports them, with one thread each, before it gets a program, so forks have them. They start no
+# threads and read no files after the import.
 PACKAGES = ("numpy",)
 
 
@@ -223,7 +226,7 @@ def package_names(text: str) -> tuple[str, ...]:
 
 
 def check_packages(text: str | Iterable[str]) -> tuple[str, ...]:
-    """The names, each of which is known and installed here."""
+    """Check that every package is known and installed."""
     names = package_names(text) if isinstance(text, str) else tuple(sorted(set(text)))
     for name in names:
         check_choice("package of the sandbox", name, PACKAGES)
@@ -232,15 +235,15 @@ def check_packages(text: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def package_folders(names: Iterable[str]) -> list[Path]:
-    """The folders of installed packages: their modules, and the libraries that lie beside them."""
+    """Folders of installed packages: their modules and the accompanying libraries."""
     folders = []
     for name in names:
         spec = find_spec(name)
         places = list(spec.submodule_search_locations or ()) if spec is not None else []
         if not places:
             raise UsageError(
-                f"the package {name} is not installed here, so no sandbox can have it: "
-                f"pip install {name}"
+                f"the package {name} is not installed, so sandboxes cannot have it: pip install "
+                f"{name}"
             )
         home = Path(places[0]).resolve()
         folders += [path for path in (home, home.with_name(f"{name}.libs")) if path.is_dir()]
@@ -248,7 +251,7 @@ def package_folders(names: Iterable[str]) -> list[Path]:
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str]:
-    """Name -> version of installed packages."""
+    """Version by name of installed packages."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     versions = {}
@@ -264,8 +267,8 @@ def package_remedy(missing: Collection[str]) -> str:
     """Advice for tests that need these modules."""
     names = ",".join(sorted(set(missing) & set(PACKAGES)))
     if not names:
-        return f"A sandbox can have {', '.join(PACKAGES)}, and nothing else."
+        return f"A sandbox can only have {', '.join(PACKAGES)}."
     return (
-        f"Give it to programs and tests with --options packages={names} (an image of your own: "
+        f"Add it for programs and tests with --options packages={names} (an image of your own: "
         f"flowzoo sandbox build --with {names})."
     )

@@ -4,7 +4,7 @@
     verdicts = await sandbox.run(programs, tests)    # tests[i] belongs to programs[i]
     verdicts = sandbox.run_sync(programs, tests)     # from any thread
 
-A backend asked for by name never falls back.
+A named backend never falls back to another one.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from flowzoo.sandbox.tier import AUTO, BACKENDS, SandboxName, backend_spec
 PREFERENCE = tuple(spec.name for spec in BACKENDS.values() if spec.auto)
 REMEDY = (
     f"Start a Docker engine that this user may use ({remedy('docker')}), or allow user "
-    "namespaces or Landlock; `flowzoo doctor` shows what is missing. The backend `unsafe` "
-    "runs programs with this user's rights: only for programs you would run yourself."
+    "namespaces or Landlock; `flowzoo doctor` shows what is missing. The backend `unsafe` runs "
+    "programs with this user's rights: use it only for trusted programs."
 )
 
 _log = logging.getLogger("flowzoo.sandbox")
@@ -51,7 +51,7 @@ _logged: set[str] = set()
 def make_backend(
     name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
 ) -> Backend:
-    """Make the backend of this name, whose boxes have these packages."""
+    """Make the named backend; its boxes have these packages."""
     spec = backend_spec(name)
     module, _, attribute = spec.target.partition(":")
     backend_class = getattr(import_module(module), attribute)
@@ -61,7 +61,7 @@ def make_backend(
 def make_opener(
     name: SandboxName, options: Mapping[str, Any], packages: tuple[str, ...] = ()
 ) -> Opener:
-    """Make the function that opens the backend; it works once a box of it has become ready."""
+    """Make the function that opens the backend; it has succeeded when a first box is ready."""
 
     async def open_backend(boxes: set[Box]) -> tuple[Backend, Box]:
         refusals = []
@@ -87,8 +87,8 @@ def make_opener(
 def _describe_refusals(name: SandboxName, refusals: list[str]) -> str:
     if name != AUTO:
         return (
-            f"the sandbox backend {refusals[0]}. It was asked for by name, so no other is taken; "
-            "`flowzoo doctor` shows what works here."
+            f"the sandbox backend {refusals[0]}. A named backend has no fallback; `flowzoo doctor` "
+            "shows the available ones."
         )
     tried = "; ".join(refusals)
     return (
@@ -105,14 +105,14 @@ def _log_trust(backend: Backend, refusals: list[str]) -> None:
         _log.log(level, "sandbox %s%s", backend.trust, reason)
 
 
-# Boxes per usable core: most wait for a clock, not for a core, once some programs time out.
+# Boxes per usable core: with timeouts, most boxes wait for a clock, not for a core.
 PER_CORE = 4
 RECYCLE_AFTER = 1000
 
 OnError = Literal["raise", "verdict"]
 
 
-# Statuses that are kept; TLE depends on how busy the machine was, SE on the sandbox.
+# Cached statuses; TLE depends on the machine's load, SE on the sandbox.
 KEPT = frozenset({"AC", "WA", "RE", "CE", "MLE", "OLE"})
 
 
@@ -133,7 +133,7 @@ class VerdictCache:
             return verdict
 
     def put(self, key: bytes, verdict: Verdict) -> None:
-        """Keep a verdict, unless its status depends on more than the program."""
+        """Store a verdict if its status depends only on the program."""
         if verdict.status not in KEPT:
             return
         with self._lock:
@@ -144,19 +144,20 @@ class VerdictCache:
 
 
 class Sandbox:
-    """Runs untrusted programs; nothing is started before the first use.
+    """Runs untrusted programs; starts lazily at the first use.
 
     Args:
-        backend: a name, or `auto`: the first of docker, namespaces and landlock that works, else an
+        backend: a name, or `auto`: the first available of docker, namespaces and landlock, else an
             error. A named one never falls back.
-        workers: most programs in flight, each in its own box; None: four per usable core. Checks
-            take as many boxes again for the tests' code.
-        cache: most verdicts to keep for equal program, tests and limits; only for deterministic
-            programs, since two equal sources that draw at random deserve two verdicts.
-        recycle_after: programs after which a box is replaced.
-        options: of the Docker backend (`image`, `runtime`, `user`, `parent`); only with
+        workers: most concurrent programs, each in its own box; None: four per usable core. Checks
+            need as many additional boxes for the tests' code.
+        cache: most cached verdicts, keyed by program, tests and limits; only for deterministic
+            programs, since a random program may get different verdicts.
+        recycle_after: number of programs after which a box is replaced.
+        options: options of the Docker backend (`image`, `runtime`, `user`, `parent`); only with
             backend="docker".
-        packages: that programs and tests may import besides the standard library; see `PACKAGES`.
+        packages: packages that programs and tests may import in addition to the standard library;
+            see `PACKAGES`.
 
     Raises:
         UsageError: an unknown backend, a number out of range, options without docker, a package
@@ -197,20 +198,20 @@ class Sandbox:
 
     @property
     def tier(self) -> str:
-        """The isolation that programs run under; starts the first box where none has run yet.
+        """Isolation of the programs; starts the first box if none has been started.
 
         Raises:
-            UsageError: none works here.
+            UsageError: no isolation is available.
         """
         return self._running().opened.result().tier
 
     @property
     def trust(self) -> str:
-        """One line about how far a program is confined; as `tier`."""
+        """Description of the isolation in one line; starts a box like `tier`."""
         return self._running().opened.result().trust
 
     def describe(self) -> dict[str, Any]:
-        """Plain facts for a run's record; as `tier`."""
+        """Plain facts for a run's record; starts a box like `tier`."""
         backend = self._running().opened.result()
         facts: dict[str, Any] = {
             "asked": self.backend,
@@ -229,21 +230,21 @@ class Sandbox:
         stop: bool = False,
         on_error: OnError = "raise",
     ) -> list[Verdict]:
-        """Judge programs; a verdict each, in their order. From any event loop.
+        """Judge programs; returns a verdict per program, in order. Works in any event loop.
 
-        Cancelling drops the programs that still wait; those in a box run to their end there.
+        Cancellation drops queued programs; running ones continue to their end.
 
         Args:
             programs: untrusted.
-            tests: `tests[i]` belongs to `programs[i]`, at least one.
-            limits: for every run of a program; one for all, or one per program.
-            stop: leave out a program's tests after its first failing one.
-            on_error: what becomes of programs that the sandbox failed to judge twice: `raise`
-                SandboxError when all others are judged, or a `verdict` with the status SE.
+            tests: `tests[i]` are the tests of `programs[i]`, at least one.
+            limits: limits of every run; one for all programs, or one per program.
+            stop: skip the tests after the first failed one of a program.
+            on_error: handling of programs that the sandbox failed to judge twice: `raise`
+                SandboxError after all others are judged, or return a `verdict` with the status SE.
 
         Raises:
-            UsageError: wrong arguments, a closed sandbox, no isolation on this machine, or limits
-                that the tier cannot enforce.
+            UsageError: invalid arguments, a closed sandbox, no available isolation, or limits that
+                the tier cannot enforce.
             SandboxError: the sandbox failed; its `verdicts` are for the whole batch.
         """
         check_choice("on_error", on_error, OnError)
@@ -273,12 +274,12 @@ class Sandbox:
             try:
                 verdicts |= batch.future.result()
             except BaseException:
-                batch.future.cancel()  # after a Ctrl-C, do not start the programs that still wait
+                batch.future.cancel()  # after Ctrl-C, do not start queued programs
                 raise
         return finish(programs, verdicts, on_error)
 
     def box_pids(self) -> list[int]:
-        """Process ids of the boxes that run now on this machine; a container has none here."""
+        """Process ids of the running boxes on this machine; containers have none here."""
         engine = self._engine
         if engine is None or engine.owner != os.getpid():
             return []
@@ -286,7 +287,7 @@ class Sandbox:
         return [pid for pid in pids if pid is not None]
 
     async def close(self) -> None:
-        """End all boxes; what is under way raises SandboxError. A second call does nothing."""
+        """End all boxes; running batches raise SandboxError. A second call is a no-op."""
         await asyncio.to_thread(self.close_sync)
 
     def close_sync(self) -> None:
@@ -317,20 +318,20 @@ class Sandbox:
     def _running(self) -> SandboxEngine:
         with self._lock:
             if self.closed:
-                raise UsageError("the sandbox is closed: make another one")
+                raise UsageError("the sandbox is closed: create a new one")
             if self._engine is not None and self._engine.owner != os.getpid():
-                self._leave()  # a fork that Python did not see
+                self._leave()  # a fork outside Python
             if self._engine is None or self._engine.ended:
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 opener = make_opener(self.backend, self._options, self.packages)
                 self._engine = SandboxEngine(opener, self.workers, self._recycle_after)
-                # Also runs when the interpreter ends. It holds the engine, not the sandbox.
+                # Also runs at interpreter exit. It references the engine, not the sandbox.
                 self._finalizer = weakref.finalize(self, self._engine.close)
             return self._engine
 
     def _leave(self) -> None:
-        """Forget the boxes of the parent process after a fork."""
+        """Forget the parent's boxes after a fork."""
         if self._engine is not None:
             self._engine.forget()
             _abandoned.append(self._engine)
@@ -346,7 +347,7 @@ def make_program_jobs(
     tests: Sequence[Sequence[Test]],
     limits: Limits | Sequence[Limits],
 ) -> list[ProgramJob]:
-    """Programs to run, checked."""
+    """Check the arguments and make the jobs."""
     plans = make_plans(programs, tests)
     each = make_limits(limits, len(programs))
     for limit in set(each):
@@ -354,8 +355,8 @@ def make_program_jobs(
     for row, (plan, limit) in enumerate(zip(plans, each, strict=True)):
         if plan.longest > limit.output_bytes:
             raise UsageError(
-                f"tests[{row}] expect {plan.longest} bytes of output, and output_bytes="
-                f"{limit.output_bytes} lets no program print them: allow as many"
+                f"tests[{row}] expect {plan.longest} bytes of output, more than output_bytes="
+                f"{limit.output_bytes}: raise the limit"
             )
     rows = zip(programs, plans, each, strict=True)
     return [ProgramJob(row, *rest) for row, rest in enumerate(rows)]
@@ -368,9 +369,9 @@ def rounds(
     stop: bool,
     verdicts: dict[int, Verdict],
 ) -> Iterator[ProgramBatch]:
-    """The batches to run, one after the other, each once the one before is in `verdicts`."""
-    # Without a cache it is one batch. With one, equal programs are run once, and what the cache
-    # does not keep is run for each of them in a second batch.
+    """Yield the batches to run; each needs the verdicts of the previous one."""
+    # Without a cache there is one batch. With a cache, equal programs are run once; if the verdict
+    # is not cacheable, each of them is run in a second batch.
     if cache is None:
         yield from _batches(works, stop)
         return
@@ -388,7 +389,7 @@ def rounds(
 def finish(
     programs: Sequence[Program], by_index: dict[int, Verdict], on_error: OnError
 ) -> list[Verdict]:
-    """The verdicts in order."""
+    """Return the verdicts in order."""
     verdicts = [by_index[row] for row in range(len(programs))]
     lost = [row for row, verdict in enumerate(verdicts) if verdict.status == "SE"]
     if not lost or on_error == "verdict":
@@ -398,8 +399,8 @@ def finish(
     raise SandboxError(
         f"the sandbox ({verdict.tier}) could not judge {len(lost)} of {len(verdicts)} programs; "
         f"the first is programs[{row}] (sha256 {digest(programs[row])}): {detail}. The other "
-        "verdicts are in this error's `verdicts`. Run the programs again, look at `flowzoo sandbox "
-        "check`, or pass on_error='verdict' and give such programs no score",
+        "verdicts are in this error's `verdicts`. Run the programs again, use `flowzoo sandbox "
+        "check`, or pass on_error='verdict' and do not score such programs",
         tuple(verdicts),
     )
 
@@ -418,7 +419,7 @@ def _batches(works: list[ProgramJob], stop: bool) -> Iterator[ProgramBatch]:
 def cache_keys(
     works: Sequence[ProgramJob], tests: Sequence[Sequence[Test]], stop: bool
 ) -> list[bytes]:
-    """Keys under which a cache keeps verdicts; a tests object that is shared is read once."""
+    """Cache keys of verdicts; a shared tests object is hashed once."""
     by_id = {id(program_tests): program_tests for program_tests in tests}
     digests = {key: digest_tests(program_tests) for key, program_tests in by_id.items()}
     return [
@@ -429,7 +430,7 @@ def cache_keys(
 _sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 _shared: dict[tuple[Any, ...], Sandbox] = {}
 _shared_lock = threading.Lock()
-# Engines of the process this one was forked from: their loops must not be collected here.
+# Engines of the parent process: their loops must not be garbage collected here.
 _abandoned: list[SandboxEngine] = []
 
 
@@ -441,7 +442,7 @@ def shared_sandbox(
     options: Mapping[str, Any] | None = None,
     packages: Sequence[str] = (),
 ) -> Sandbox:
-    """The sandbox of this process with these settings: one for all callers, closed at its end."""
+    """Return the shared sandbox of this process with these settings, closed at exit."""
     fresh = Sandbox(backend, workers, cache, recycle_after, options, packages)
     given = repr(sorted((options or {}).items()))
     key = backend, fresh.workers, cache, recycle_after, given, fresh.packages
@@ -456,7 +457,7 @@ def _after_fork() -> None:
     global _shared_lock
     _shared_lock = threading.Lock()
     for sandbox in tuple(_sandboxes):
-        sandbox._lock = threading.Lock()  # another thread of the parent may have held it
+        sandbox._lock = threading.Lock()  # a thread of the parent may have held the lock
         sandbox._leave()
 
 

@@ -1,4 +1,4 @@
-"""Conformance check of sandbox backends, for packages that bring one.
+"""Conformance check of sandbox backends, for packages that provide one.
 
     from flowzoo.sandbox.testing import check_backend
 
@@ -39,14 +39,14 @@ LIMITS = Limits(cpu_s=2.0, wall_s=20.0, memory_mb=256)
 
 
 def check_backend(name: str, *, attacks: bool = True) -> None:
-    """Check a sandbox backend: its facts, its boxes, verdicts, recovery, and its promises.
+    """Check a sandbox backend: facts, boxes, verdicts, recovery and promises.
 
     Args:
-        name: of the backend; it must work on this machine.
-        attacks: run the self-check, too (half a minute).
+        name: name of the backend, which must work on this machine.
+        attacks: True to run the self-check too (half a minute).
 
     Raises:
-        AssertionError: the backend breaks its contract; the message says which part.
+        AssertionError: the backend violates its contract; the message names the part.
         FlowzooError: the backend does not work here.
     """
     spec = backend_spec(name)
@@ -75,17 +75,17 @@ def _check_spec(spec: BackendSpec) -> None:
 
 
 async def _check_connection(name: str) -> None:
-    # A connection may be used after its box was killed.
+    # A connection may be used after its box is killed.
     backend = make_backend(name, {})
     try:
         connection = await backend.start()
         data = await connection.read()
         assert data, f"a fresh box sent nothing: {connection.exit_summary()}"
         await connection.kill()
-        await connection.kill()  # a second call does nothing
+        await connection.kill()  # a second call is a no-op
         assert await _read_to_end(connection), "read() must return b'' after kill()"
         summary = connection.exit_summary()
-        assert summary, "exit_summary() must say how the box ended"
+        assert summary, "exit_summary() must describe the end of the box"
         assert "\n" not in summary, "exit_summary() must be one line"
         try:
             await connection.write(b"x")
@@ -111,7 +111,7 @@ def _check_facts(sandbox: Sandbox, spec: BackendSpec) -> None:
 
 def _check_verdicts(sandbox: Sandbox) -> None:
     programs, tests, expected = zip(*CASES, strict=True)
-    for _ in range(2):  # the second time in boxes that are warm
+    for _ in range(2):  # the second time in warm boxes
         verdicts = sandbox.run_sync(programs, [[test] for test in tests], LIMITS)
         for program, status, verdict in zip(programs, expected, verdicts, strict=True):
             assert verdict.status == status, f"{program.source!r}: expected {status}, got {verdict}"
@@ -119,7 +119,7 @@ def _check_verdicts(sandbox: Sandbox) -> None:
 
 
 def _check_limits(sandbox: Sandbox) -> None:
-    # Limits that no box can keep are refused before a program runs.
+    # Limits that cannot be enforced are rejected before a program runs.
     program, test, _ = CASES[0]
     try:
         sandbox.run_sync([program], [[test]], Limits(memory_mb=1))
@@ -133,4 +133,4 @@ def _check_closed(sandbox: Sandbox) -> None:
         sandbox.run_sync([CASES[0][0]], [[CASES[0][1]]])
     except (UsageError, SandboxError):
         return
-    raise AssertionError("a closed sandbox must run nothing")
+    raise AssertionError("a closed sandbox must not run programs")

@@ -1,4 +1,4 @@
-"""Sandbox backends, and which of them this machine can run.
+"""Sandbox backends, and checks of their availability.
 
 Installed packages add to `BACKENDS` by entry points of the group `flowzoo.sandboxes`.
 """
@@ -23,19 +23,19 @@ from flowzoo.extras import is_installed, remedy
 from flowzoo.functions import load_named
 from flowzoo.plugins import SANDBOX_GROUP, plugin_named, plugins
 
-SandboxName = str  # name of a backend, or `auto`: the best one that works here, never `unsafe`
+SandboxName = str  # name of a backend, or `auto`: the best available one, never `unsafe`
 AUTO = "auto"
 NO_SANDBOX = "none: this machine cannot confine programs, so untrusted code is not run"
 
 USUAL_HOST = "unix:///var/run/docker.sock"
 PING_TIMEOUT = 2  # seconds to wait for the container engine; a running one needs milliseconds
 
-_LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture Python 3.11 runs on
+_LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture of Python 3.11
 _LANDLOCK_VERSION_FLAG = 1
 
 # Runs in a child process: unshare cannot be undone. With NEWUSER the process is root in a user
-# namespace. The mount is part of the test because Ubuntu 24.04 grants an unprivileged
-# user the namespaces and then refuses every operation inside them.
+# namespace. The mount is part of the test because Ubuntu 24.04 grants an unprivileged user the
+# namespaces but denies every operation inside them.
 _NAMESPACE_TEST = """
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -55,49 +55,49 @@ need("mount tmpfs", libc.mount(b"tmpfs", b"/tmp", b"tmpfs", ctypes.c_ulong(0), N
 
 @dataclass(frozen=True, slots=True)
 class TierCheck:
-    """Result of checking one backend, with the reason in a few words."""
+    """Result of the check of a backend, with a short reason."""
 
     ok: bool
     detail: str
 
 
 class Limitation(NamedTuple):
-    """An attack that a backend cannot stop; a probe that shows it is no broken promise."""
+    """An attack that a backend cannot stop; its probes do not count as broken promises."""
 
     text: str
     names: frozenset[str] = frozenset()
-    """Probes that show it."""
+    """Names of its probes."""
     categories: frozenset[str] = frozenset()
-    """Categories of probes that show it."""
+    """Categories of its probes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSpec:
-    """Facts about a sandbox backend that are known before it starts a box."""
+    """Static facts about a sandbox backend."""
 
     name: str
     trust: str
-    """One line about what it protects: printed by `flowzoo doctor` and kept in run records."""
+    """Description of the protection in one line, for `flowzoo doctor` and run records."""
     target: str
     """`module:Class` of a `flowzoo.sandbox.backends.Backend`, called with `arguments`, the options
     of the sandbox and `packages`."""
     check: Callable[[], TierCheck]
-    """Check whether the backend works on this machine; starts nothing and never raises."""
+    """Check that the backend works on this machine; starts nothing and never raises."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     auto: bool = False
-    """True if `auto` may take it."""
+    """True if `auto` may select it."""
     confines: bool = True
-    """False if harmful probes must not run on it."""
+    """False if harmful probes must not be run on it."""
     options: bool = False
-    """True if it takes options."""
+    """True if it accepts options."""
     module: str = ""
-    """Optional module that it needs."""
+    """Optional module that the backend needs."""
     remedy: str = ""
-    """Advice if it does not work."""
+    """Remedy if it does not work."""
     limitations: tuple[Limitation, ...] = ()
 
     def promises(self, name: str, category: str) -> bool:
-        """True if the backend promises to stop the probe of this name and category."""
+        """True if the backend promises to stop this probe."""
         return not any(
             name in limit.names or category in limit.categories for limit in self.limitations
         )
@@ -105,35 +105,35 @@ class BackendSpec:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Backends that work on this machine."""
+    """Available backends of this machine."""
 
     name: str
-    """Backend that `auto` takes, or `none`."""
+    """Backend that `auto` selects, or `none`."""
     checks: Mapping[str, TierCheck]
     """Result by backend, in the order of preference."""
 
     @property
     def trust(self) -> str:
-        """One line about how far programs are confined under `auto`."""
+        """Description of the isolation under `auto` in one line."""
         return BACKENDS[self.name].trust if self.name in BACKENDS else NO_SANDBOX
 
 
 def probe() -> Tier:
-    """Check the backends that `auto` may take; takes a few hundredths of a second."""
+    """Check the backends of `auto`; it takes a few hundredths of a second."""
     checks = {name: spec.check() for name, spec in BACKENDS.items() if spec.auto}
     return Tier(next((name for name, check in checks.items() if check.ok), "none"), checks)
 
 
 def backend_names() -> list[str]:
-    """Names that a sandbox accepts, with the backends of installed packages."""
+    """Valid backend names, including names from installed packages."""
     return [AUTO, *BACKENDS, *(plugin.name for plugin in plugins(SANDBOX_GROUP))]
 
 
 def backend_spec(name: str) -> BackendSpec:
-    """Return the facts about a backend, of flowzoo or of an installed package.
+    """Return the facts about a backend of flowzoo or an installed package.
 
     Raises:
-        UsageError: no backend has this name, or a package offers something else under it.
+        UsageError: no backend has this name, or a package's entry point is not a backend.
     """
     if name in BACKENDS:
         return BACKENDS[name]
@@ -169,7 +169,7 @@ def _check_landlock_tier() -> TierCheck:
     def check() -> TierCheck:
         abi = landlock_abi()
         if not abi:
-            return TierCheck(False, "the kernel offers no Landlock")
+            return TierCheck(False, "the kernel has no Landlock")
         return TierCheck(True, f"ABI {abi}") if has_seccomp() else _NO_SECCOMP
 
     return _on_linux(check)
@@ -179,7 +179,7 @@ def _check_unsafe() -> TierCheck:
     return TierCheck(os.name == "posix", f"limits only, on {os.name}")
 
 
-_NO_SECCOMP = TierCheck(False, "the kernel offers no seccomp filters")
+_NO_SECCOMP = TierCheck(False, "the kernel has no seccomp filters")
 
 
 def _on_linux(check: Callable[[], TierCheck]) -> TierCheck:
@@ -188,16 +188,16 @@ def _on_linux(check: Callable[[], TierCheck]) -> TierCheck:
     return check()
 
 
-# Here, since the tier looks for an engine in which the Docker rooms start boxes.
+# Defined here, since the tier searches for the engine that the Docker modules use.
 def engine_host() -> str:
     """Address of the Docker engine: `DOCKER_HOST`, or the usual socket."""
     return os.environ.get("DOCKER_HOST") or USUAL_HOST
 
 
 def probe_docker() -> TierCheck:
-    """Ping the engine that `DOCKER_HOST` names (default: the usual socket). Never raises.
+    """Ping the engine at `DOCKER_HOST` (default: the usual socket). Never raises.
 
-    An engine that answers is not enough: the sandbox drives it through the Python module `docker`.
+    The sandbox also needs the Python module `docker`.
     """
     if not is_installed("docker"):
         check = ping_engine(engine_host())
@@ -214,7 +214,7 @@ def probe_docker() -> TierCheck:
             return TierCheck(
                 True, f"engine {client.version().get('Version', 'of unknown version')}"
             )
-    except Exception as error:  # the client lets errors of requests, urllib3 and ssh through
+    except Exception as error:  # the client raises errors of requests, urllib3 and ssh unchanged
         code = errno_of(error)
         reason = _one_line(error) if code is None else os.strerror(code)
         return TierCheck(False, f"no engine at {engine_host()}: {reason}")
@@ -286,21 +286,21 @@ def has_seccomp() -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    """Error as one short line, or the name of its class if it has no message."""
+    """Format an error as one short line, or the name of its class without a message."""
     if isinstance(error, OSError) and error.errno in errno.errorcode:
         return os.strerror(error.errno or 0)
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 _KERNEL = Limitation(
-    "a hole in the kernel itself: programs share it with the host (docker: "
-    'options={"runtime": "runsc"} puts another kernel in between)'
+    "a vulnerability of the kernel, which programs share with the host (docker: "
+    'options={"runtime": "runsc"} uses another kernel)'
 )
-_TIMING = Limitation("programs can measure how busy the machine is")
-_MEMORY = Limitation("memory is bounded per process and by watching, not by a separate cgroup")
+_TIMING = Limitation("programs can measure the machine's load")
+_MEMORY = Limitation("memory is bounded per process and by monitoring, not by a separate cgroup")
 _LOCAL = "flowzoo.sandbox.local:LocalBackend"
 
-# Backends by name, the one that `auto` prefers first.
+# Backends by name, in the order of `auto`.
 BACKENDS: dict[str, BackendSpec] = {
     spec.name: spec
     for spec in (
@@ -308,7 +308,7 @@ BACKENDS: dict[str, BackendSpec] = {
             name="docker",
             trust="docker: a container without network, capabilities or writable disk",
             target="flowzoo.sandbox.docker.boxes:DockerBackend",
-            check=lambda: probe_docker(),  # looked up when called, so that tests can replace it
+            check=lambda: probe_docker(),  # looked up at the call, so tests can replace it
             auto=True,
             options=True,
             module="docker",
@@ -356,9 +356,8 @@ BACKENDS: dict[str, BackendSpec] = {
             confines=False,
             limitations=(
                 Limitation(
-                    "nothing stands between a program and the files, processes, network and "
-                    "kernel that its user may reach; probes that would harm the machine are not "
-                    "run",
+                    "programs have full access to the files, processes, network and kernel of "
+                    "their user; probes that would harm the machine are not run",
                     categories=frozenset({"escape", "network", "signals", "state"}),
                 ),
                 Limitation(

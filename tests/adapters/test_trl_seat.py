@@ -134,15 +134,8 @@ def test_a_policy_of_the_others_that_fails_ends_the_run():
             raise ConnectionError("the server is gone")
         return "\\boxed{Incorrect}"
 
-<<<<<<< HEAD
-
-def test_a_policy_of_the_others_that_fails_ends_the_run() -> None:
-    others = {"evaluator": Broken(["\\boxed{Incorrect}"] * 9)}
-    seat = TRLSpec("eval_opt", "generator", others=others, turns="many").environment_factory()
-=======
     others = {"evaluator": Replies(reply)}
-    seat = TRLSpec("eval_opt", "generator", others=others, turns="many").make()
->>>>>>> tests34
+    seat = TRLSpec("eval_opt", "generator", others=others, turns="many").environment_factory()
     assert isinstance(seat, WorkflowToolSeat)
     seat.reset(index=2)
     assert seat.reply("a").startswith("Review")

@@ -218,7 +218,7 @@ def test_closed_streams_lead_nowhere(closed, tmp_path):
 def test_an_empty_word_is_told_and_writes_nothing(args, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["eval", "voting", "--policy", "scripted:1", "--n", "2", *args]) == 2
-    assert "error: an empty word on the command line after" in capsys.readouterr().err
+    assert "error: an empty argument on the command line after" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -256,7 +256,7 @@ def test_doctor_finds_two_builds_of_vllm(monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda name: "0.32.0")
     row = doctor.vllm_row()
     assert not row.ok
-    assert "both own the module" in row.detail
+    assert "both contain the module" in row.detail
 
 
 def test_list_names_workflows_tasks_and_presets(capsys):
@@ -338,12 +338,12 @@ def test_an_evaluation_that_is_interrupted_says_what_is_kept(out, tmp_path, monk
     message = capsys.readouterr().err.splitlines()[-1]
     if not out:
         assert (
-            message == "interrupted: nothing was saved; with --out every finished episode is kept"
+            message == "interrupted: nothing was saved; with --out every finished episode is saved"
         )
         return
     saved = len((tmp_path / "kept" / "episodes.jsonl").read_text().splitlines())
     assert message == (
-        f"interrupted: {saved} of 9 episodes are kept in kept; the same command plays the rest"
+        f"interrupted: {saved} of 9 episodes are saved in kept; the same command resumes"
     )
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -358,7 +358,7 @@ def test_what_a_stopped_run_has_saved(tmp_path):
         (tmp_path / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
     text = kept_of_run(tmp_path, 13, 40)
     assert text.startswith("step 13 of 40 was done;")
-    assert "up to step 10, from which the same command resumes" in text
+    assert "of step 10, from which the same command resumes" in text
 
 
 def test_a_dead_endpoint_is_told_of_at_once(caplog):

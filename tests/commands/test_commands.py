@@ -114,10 +114,10 @@ def asserting(folder: Path, text: str, tests: list[str]) -> list[str]:
 def test_rows_of_no_use_are_left_out_if_asked_and_counted(tmp_path, capsys):
     args = asserting(tmp_path, "Nothing.", [])
     assert main(args) == 2
-    assert "line 2: column 'test_list' is no list of asserts" in capsys.readouterr().err
+    assert "line 2: column 'test_list' is not a list of asserts" in capsys.readouterr().err
     assert main([*args, "--skip-unusable", "--out", str(tmp_path / "out")]) == 0
     output = capsys.readouterr().out
-    assert "rows left out, of no use: 1" in output
+    assert "unusable rows, left out: 1" in output
     assert output.splitlines()[-1].startswith("accuracy 100.0 % (1/1), 95 % interval ")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["unusable"] == 1
 
@@ -126,7 +126,7 @@ def test_what_the_sandbox_cannot_judge_is_named_and_not_counted(tmp_path, capsys
     args = asserting(tmp_path, "Never.", ["import os; os._exit(0); f()"])
     assert main([*args, "--out", str(tmp_path / "out")]) == 0
     output = capsys.readouterr().out
-    assert "not graded, and not counted: code/all/0/m.json:1#0" in " ".join(output.split())
+    assert "not graded and not counted: code/all/0/m.json:1#0" in " ".join(output.split())
     assert output.splitlines()[-1].startswith("accuracy 100.0 % (1/1), 95 % interval ")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["ungraded"] == ["code/all/0/m.json:1#0"]

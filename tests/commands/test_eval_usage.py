@@ -76,8 +76,8 @@ def test_a_budget_stops_an_evaluation_and_more_of_it_plays_the_rest(
     assert main([*line, *limit]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert message in error
-    assert "of 10 episodes are kept in" in error
-    assert "the same command plays the rest" in error
+    assert "of 10 episodes are saved in" in error
+    assert "the same command resumes" in error
     asked = len(server.seen)
     assert asked < 40
     assert main([*line, limit[0], "1000"]) == 0

@@ -114,7 +114,7 @@ def test_it_is_listed_played_and_evaluated(site, tmp_path):
         (lines[7], "training: --model PATH"),
         (lines[8], "Did you mean 'relay_v0'"),
         (lines[9], "Did you mean 'reversal'"),
-        (lines[10], "eval_opt_v0 does not understand the answers of task 'reversal' (kind 'word')"),
+        (lines[10], "eval_opt_v0 does not support task 'reversal' of kind 'word'"),
     ):
         status, _, messages = results[line]
         assert (status, messages.count("\n")) == (2, 1)
@@ -145,7 +145,7 @@ def test_its_engine_plays_and_is_asked_what_it_can(site, tmp_path):
             "expected echo:first or echo:any, got echo:none",
             "unknown policy 'ecko:any'. Valid choices: echo:PATH, hf:PATH",
             "unknown engine 'ecko'. Did you mean 'echo'?",
-            "--engine-memory is the cache of vLLM",
+            "--engine-memory is for vLLM",
             "`engine` echo only plays",
         ),
         strict=True,

@@ -106,7 +106,7 @@ def test_installed_they_have_their_names(packages, tmp_path):
 
 def test_nothing_is_overwritten(packages, capsys):
     assert main(["new", "task", "first_word", "--into", str(packages)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_a_version_may_be_given(tmp_path):

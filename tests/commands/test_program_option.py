@@ -95,7 +95,7 @@ def test_settings_of_a_run_name_it(config, agent):
         ("eval voting --program x:y", "name either a workflow"),
         ("eval --env a:b --program x:y", "name either a workflow"),
         ("filter --out rates.jsonl", "name either a workflow, e.g. voting, or --program"),
-        ("eval --program 'no-such-command --fast'", "there is no command 'no-such-command'"),
+        ("eval --program 'no-such-command --fast'", "command 'no-such-command' does not exist"),
         ("train --program no_such_module:solve", "importing no_such_module raised"),
         ("train --program json:dumps", "name the roles of the program"),
         ("train --program json:dumps --options run=x roles=a", "give 'run' twice"),

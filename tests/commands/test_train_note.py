@@ -12,9 +12,15 @@ from flowzoo.envs import make_workflow
         ("search_team", "search", {}, "pocket", "--task search --options level=1 top_k=1;"),
         ("tool_planner", "plan_path", {"side": 4}, "pocket", "side=4 max_turns=2"),
         ("writing_pair", "writing", {}, "pocket:math", "--task math --options level=1"),
-        ("voting", "math", {"level": 3}, "pocket", "was made for --task math --options level=1"),
-        ("voting", "math", {"level": 3}, "pocket:s", "was made for --task math --options level=1"),
-        ("voting", "math", {}, "pocket:code-xs", "the pocket model of code was made for"),
+        ("voting", "math", {"level": 3}, "pocket", "was trained for --task math --options level=1"),
+        (
+            "voting",
+            "math",
+            {"level": 3},
+            "pocket:s",
+            "was trained for --task math --options level=1",
+        ),
+        ("voting", "math", {}, "pocket:code-xs", "the pocket model of code was trained for"),
         # Its own problems, and other models.
         ("search_team", "search", {"level": 1, "top_k": 1}, "pocket", ""),
         ("tool_planner", "plan_path", {"side": 4, "max_turns": 2}, "pocket", ""),

@@ -37,7 +37,7 @@ def test_the_instruction_is_the_tasks():
     workflow = make_workflow("voting", texts={"instruction": "Box it."})
     assert first_chat(workflow)[0]["content"].endswith("\nBox it.")
     assert make_workflow("voting").task.instruction != "Box it."
-    with pytest.raises(UsageError, match="no one instruction"):
+    with pytest.raises(UsageError, match="no single instruction"):
         make_workflow("writing_pair", texts={"instruction": "Be brief."})
 
 
@@ -69,7 +69,7 @@ def test_a_file_gives_all_three(tmp_path):
     with pytest.raises(UsageError, match="unknown table"):
         read_wording(file)
     file.write_text("instruction = \n")
-    with pytest.raises(UsageError, match="no TOML file"):
+    with pytest.raises(UsageError, match="not a TOML file"):
         read_wording(file)
 
 

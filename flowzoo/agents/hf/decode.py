@@ -207,7 +207,9 @@ class _DecodeBatch:
     def _read_prefix(self, prefix: tuple[int, ...], count: int) -> None:
         # into the cache, for `count` rows
         ids = torch.tensor([prefix], device=self.device)
-        self._forward(ids, torch.arange(len(prefix), device=self.device)[None], torch.ones_like(ids))
+        self._forward(
+            ids, torch.arange(len(prefix), device=self.device)[None], torch.ones_like(ids)
+        )
         self.cache.reorder_cache(torch.zeros(count, dtype=torch.long, device=self.device))
 
     def _read(self, ids: torch.Tensor, start: int) -> torch.Tensor:

@@ -226,9 +226,7 @@ class KeptLinears:
         UsageError: int8 on a device other than a CPU.
     """
 
-    def __init__(
-        self, model: nn.Module, dtype: EngineDType, *, frozen_only: bool = False
-    ) -> None:
+    def __init__(self, model: nn.Module, dtype: EngineDType, *, frozen_only: bool = False) -> None:
         device = next(model.parameters()).device.type
         if dtype == "int8" and device != "cpu":
             raise UsageError(

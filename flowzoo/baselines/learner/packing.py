@@ -204,7 +204,9 @@ def packed_attention(
     _, heads, count, head_dim = query.shape
     groups = key.shape[1]
     kind = query.device.type
-    lower = torch.is_autocast_enabled(kind)  # rotary embeddings leave float32, twice as much to move
+    lower = torch.is_autocast_enabled(
+        kind
+    )  # rotary embeddings leave float32, twice as much to move
     dtype = torch.get_autocast_dtype(kind) if lower else query.dtype
     # (N, heads * head_dim): a gathered token is one contiguous piece of memory.
     queries, keys, values = (

@@ -1,7 +1,7 @@
 """Settings of a run by subject; the learner's own are in `flowzoo.baselines.learner.config`.
 
-None leaves a choice to the algorithm's row in `flowzoo.baselines.settings.algorithms`, or to the
-model (`flowzoo.baselines.settings.model_defaults`), as the texts say. Needs no torch.
+None means the default of the algorithm (`flowzoo.baselines.settings.algorithms`) or the model
+(`flowzoo.baselines.settings.model_defaults`), see the fields. The module does not import torch.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ SHARD_JOBS: dict[BackendName, int] = {"local": 0, "torchrun": 16, "ray": 16}
 
 @dataclass(frozen=True)
 class WorkflowOptions:
-    """Workflow, task and prompts, of training runs and warm starts."""
+    """Workflow, task and prompts."""
 
     workflow: str = field(default="voting", metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or `module:Class`."""
     task: str | None = None
-    """Task the workflow works on; default: the workflow's own, e.g. math."""
+    """Task of the workflow; default: the workflow's default task, e.g. math."""
     sandbox: SandboxName | None = None
-    """Isolation of programs, for tasks that run them; default: the best this machine has."""
+    """Isolation of programs, for tasks that run them; default: the best one on this machine."""
     max_calls: int | None = None
-    """Most calls of an episode; a workflow that asks more is an error. Default: 1,000."""
+    """Most calls of an episode; exceeding it is an error. Default: 1,000."""
     prompts: str | None = None
     """`short` or `full` texts, or a TOML file of texts and system messages, as `flowzoo prompts`
     prints it; default: short for pocket models, full for others."""
     system: tuple[str, ...] = ()
     """System messages, as ROLE=TEXT."""
     examples: int | None = None
-    """Worked examples of its job that every role is shown, as earlier turns of its chat; default: 0
-    for pocket models and warm starts, 4 for others."""
+    """Number of worked examples in every role's prompt, as earlier turns of the chat; default: 0
+    for pocket models and warm starts, else 4."""
     options: tuple[str, ...] = ()
-    """Further settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
-    `env`, arguments of its function as well."""
+    """Other settings of the workflow or the task, as NAME=VALUE, e.g. n_votes=5 level=2; with
+    `env`, also arguments of its function."""
     program: str | None = None
-    """In place of a workflow, a program that asks its agents by an OpenAI client: the function
+    """Instead of a workflow, a program that calls its agents with an OpenAI client: a function,
     `module:solve` or `path/to/file.py:solve`, or a command, e.g. "node agent.js"."""
 
     def replace_workflow(self, setting: str, name: str) -> None:
         """Set `workflow` to `name` if `setting` (`program` or `env`) is given.
 
         Raises:
-            UsageError: a workflow is named, too.
+            UsageError: a workflow is also named.
         """
         given = getattr(self, setting)
         if given is None:
@@ -79,150 +79,149 @@ class WorkflowOptions:
 
 @dataclass(frozen=True)
 class ProcessOptions:
-    """Seed, threads, device and directory, of training runs and warm starts."""
+    """Seed, threads, device and directory."""
 
     seed: int = 0
     """Seed of the problem stream and of sampling. Evaluation problems do not depend on it."""
     threads: int = 0
-    """CPU threads of torch; 0 leaves torch's own choice (OMP_NUM_THREADS)."""
+    """CPU threads of torch; 0: torch's default (OMP_NUM_THREADS)."""
     device: str = "auto"
-    """Device of the learner; auto: the GPU where there is one (of learner workers: one that they
-    were given)."""
+    """Device of the learner; auto: a GPU if there is one (for learner workers: an assigned one)."""
     out: str = ""
-    """Run directory; empty: `runs/` and a name made of the settings."""
+    """Run directory; empty: `runs/` and a name derived from the settings."""
 
 
 @dataclass(frozen=True)
 class RunSettings(ProcessOptions, WorkflowOptions):
-    """Length of a run, when it ends, and callbacks."""
+    """Length of a run, stopping rules and callbacks."""
 
     env: str | None = None
-    """In place of a workflow, any PettingZoo AEC environment of text: `package.module:function` or
+    """Instead of a workflow, a PettingZoo AEC environment with text: `package.module:function` or
     `path/to/file.py:function`, which returns an AECEnv or a `TextEnv`. See docs/aec.md."""
     steps: int = 40
-    """Iterations: one batch of rollouts and one update of every policy each."""
+    """Number of iterations, each with one batch of rollouts and one update of every policy."""
     token_budget: int = 0
-    """End after the iteration in which this many training tokens have been sampled; 0: `steps`
-    alone decides. For controls at equal training tokens."""
+    """End after the iteration that reaches this number of sampled training tokens; 0: only `steps`
+    counts. For controls with equal training tokens."""
     stop_patience: int = 0
-    """Evaluations in a row without a gain beyond noise after which the run ends; 0: never."""
+    """End after this many consecutive evaluations without a gain beyond noise; 0: never."""
     stop_at: float | None = None
-    """End after the evaluation whose accuracy is at least this, from 0 to 1; None: never."""
+    """End after an evaluation with at least this accuracy, from 0 to 1; None: never."""
     stop_on: StopOn | None = None
-    """`collapse`: end when two evaluations in a row show that the accuracy, a checking role's
-    judgment, the candidates or the form of replies have collapsed; None: never."""
+    """`collapse`: end when two consecutive evaluations show a collapse of the accuracy, a checking
+    role's judgment, the candidates or the format of replies; None: never."""
     callback: tuple[str, ...] = ()
-    """Functions that are called after every step, as module:function or file.py:function; what they
-    may change is in docs/hooks.md."""
+    """Functions to call after every step, as module:function or file.py:function; see
+    docs/hooks.md."""
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Models, and the policies that they start."""
+    """Models and policies."""
 
     model: str = "pocket"
-    """Starting weights of every policy: `pocket` (the model of the task that is played; of another
-    task or size: `pocket:TASK`, `pocket:SCALE`, `pocket:TASK-SCALE`, with the scales xs, s and m),
-    or a model in Hugging Face layout or a .gguf file."""
+    """Initial weights of every policy: `pocket` (the task's pocket model; for another task or size
+    `pocket:TASK`, `pocket:SCALE`, `pocket:TASK-SCALE`, with the scales xs, s and m), a model in
+    Hugging Face layout or a .gguf file."""
     models: tuple[str, ...] = ()
-    """Starting weights of single policies that differ from `model`, as POLICY=PATH."""
+    """Initial weights of individual policies, in place of `model`, as POLICY=PATH."""
     sharing: tuple[str, ...] = ()
     """`shared` (one policy), `isolated` (one per role), or ROLE=POLICY for every role or agent;
-    none: what the algorithm is made for, isolated for magrpo and magrpo_tree, else shared."""
+    none: the algorithm's default, isolated for magrpo and magrpo_tree, else shared."""
     frozen: tuple[str, ...] = ()
     """Policies that play but are never trained."""
     lora_rank: int = 0
-    """Rank of one LoRA adapter per policy on a shared, frozen `model`; 0 trains all weights."""
+    """Rank of the policies' LoRA adapters on a shared, frozen `model`; 0 trains all weights."""
     lora_alpha: int = 32
-    """An adapter's update is scaled by lora_alpha / lora_rank."""
+    """LoRA alpha: an adapter's update is scaled by lora_alpha / lora_rank."""
     thinking: tuple[str, ...] = ()
-    """Thinking before a reply: on, off, or POLICY=on for single ones; none: the chat template's
-    choice. Thoughts are trained on, and stripped before other roles and graders read."""
+    """Thinking before a reply: on, off, or POLICY=on for individual policies; none: the chat
+    template's default. Thoughts are trained on, but removed for other roles and graders."""
     lora_targets: LoraTargets = "linear"
-    """Layers with adapters: `linear`, linear layers but the output head and the routers of
-    mixtures of experts; `all`, what PEFT calls all-linear, in some families routers and experts
-    too. A line at the start names them."""
+    """Layers with adapters: `linear`, all linear layers except the output head and the routers of
+    mixtures of experts; `all`, PEFT's all-linear, which in some families includes routers and
+    experts. Printed at the start."""
 
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """Number format and batches of decoding, of training runs and warm starts."""
+    """Number format and batches of decoding."""
 
     engine_dtype: EngineDTypeChoice = "auto"
-    """Number format that is sampled in: of a vLLM engine's weights, or with `transformers` of a
-    copy of the learner's linear layers, renewed after every update. What the learner keeps is
-    `weights`. `int8`: of transformers on a CPU, weights and activations quantized by row. `auto`:
-    bfloat16 where the hardware multiplies it and all models have 100 million weights or more, else
-    float32, and float32 for a server. Printed at the start."""
+    """Number format for sampling. A vLLM engine loads its weights in this format; `transformers`
+    copies the learner's linear layers to it after every update. The learner's own weights have the
+    format `weights`. `int8` (transformers on a CPU) quantizes weights and activations by row.
+    `auto`: bfloat16 if the hardware supports it and all models have 100 million weights or more,
+    else float32; float32 for a server. Printed at the start."""
     max_batch: int = 1024
-    """Most sequences that are decoded together; lower it if memory runs out."""
+    """Most sequences in a decoding batch; lower it if memory runs out."""
 
 
 @dataclass(frozen=True)
 class EngineOptions(DecodingOptions):
-    """Engines that sample."""
+    """Sampling engines."""
 
     engine: str = "transformers"
-    """Engine that samples: `transformers` (the learner's module), `vllm`, `openai` (a running
-    `vllm serve` at `endpoint`), or an engine of an installed package. There is no fallback."""
+    """Sampling engine: `transformers` (the learner's module), `vllm`, `openai` (a running `vllm
+    serve` at `endpoint`), or an engine of an installed package. There is no fallback."""
     endpoint: tuple[str, ...] = ()
     """URL of the server for `engine=openai`, or POLICY=URL for each policy with full weights."""
     placement: Placement = "colocated"
-    """Process of a vLLM engine: this one (`colocated`), or another (`split`), as in rollout workers
-    (`backend` ray)."""
+    """Process of a vLLM engine: the learner's (`colocated`) or a separate one (`split`), required
+    for rollout workers (`backend` ray)."""
     engine_devices: str = ""
-    """GPUs of split engines, as CUDA_VISIBLE_DEVICES writes them; Ray assigns the GPUs of rollout
+    """GPUs of split engines, in the format of CUDA_VISIBLE_DEVICES; Ray assigns the GPUs of rollout
     workers (`rollout_gpus`)."""
     weight_transfer: WeightTransfer = "file"
-    """Way of all weights of a policy to a split vLLM engine after an update: `file`, a file in
-    shared memory; `ipc`, memory of the GPU that learner and engine share; `nccl`, from the
-    learner's GPU to another (`engine_devices`). Adapters are files always."""
+    """Transfer of a policy's full weights to a split vLLM engine after an update: `file`, a file in
+    shared memory; `ipc`, memory of a GPU that learner and engine share; `nccl`, from the learner's
+    GPU to another (`engine_devices`). Adapters always use files."""
     engine_memory: float = 0.0
-    """GiB of KV cache of all vLLM engines together, or of all in a rollout worker; 0: a share of a
-    GPU, and on a CPU 0.25 each or, if that is more, one sequence of the greatest length, with a
-    note."""
+    """GiB of KV cache of all vLLM engines together, or of all in a rollout worker; 0: on a GPU a
+    fraction of its memory; on a CPU 0.25 per engine, or the size of one sequence of the greatest
+    length if that is larger, with a note."""
     engine_sleep: bool = False
     """Release a colocated engine's GPU memory while the learner runs."""
     engine_restarts: int = 2
-    """Most restarts of vLLM engines in one step, after which the run stops."""
+    """Most restarts of vLLM engines in one step before the run stops."""
     sync_tolerance: float = 0.0
-    """Largest difference between engine and learner log-probs after a sync, above which the run
-    stops: of the largest one where both compute in float32, else of the mean. 0: 1e-3 in float32,
-    else 0.15. With int8, of the mean over trained rows."""
+    """Largest difference of engine and learner log-probs after a sync before the run stops: the
+    maximum if both compute in float32, else the mean (with int8, the mean over trained rows). 0:
+    1e-3 in float32, else 0.15."""
     sync_check_every: int = 0
-    """Steps between probes of a vLLM engine after a sync; in the steps between, the rows that are
-    trained on must give the learner the sampler's log-probs, or the run stops. It is probed at the
-    start, after a restart and before every evaluation as well. 0: 10, or 1 where rows prove nothing
-    (with `max_staleness`, ranks or rollout workers). With transformers, steps between checks of the
-    copies that sample in another number format."""
+    """Steps between probes of a vLLM engine after a sync. In other steps the run stops if learner
+    and sampler log-probs of the trained rows differ. The engine is also probed at the start, after
+    a restart and before every evaluation. 0: 10, or 1 if rows cannot prove a sync (with
+    `max_staleness`, ranks or rollout workers). With transformers, steps between checks of copies in
+    another number format."""
     max_logp_gap: float = 0.0
-    """Largest mean difference of sampler and learner log-probs, in nats per trained token before
-    the first optimizer step (`learn/logp_gap_mean`), above which the run stops; 0: any."""
+    """Largest mean difference of sampler and learner log-probs, in nats per trained token, before
+    the first optimizer step (`learn/logp_gap_mean`); the run stops above it. 0: no limit."""
     max_staleness: int = 0
-    """Batches that are sampled ahead while the learner works, so that each comes from weights that
-    are that many steps older: 0, or 1 with a split vLLM engine, a server or rollout workers.
-    Rollout workers (`backend` ray) and runs that are not `deterministic` take more, which evens out
-    slow steps of either side."""
+    """Batches sampled ahead while the learner works; each uses weights that are that many steps
+    older. 0, or 1 with a split vLLM engine, a server or rollout workers. Rollout workers (`backend`
+    ray) and runs with `deterministic` off allow more, which compensates for slow steps."""
     deterministic: bool = True
-    """Batches in canonical order, so that runs repeat; off, requests leave as they come, which
-    keeps a vLLM engine fuller, and with `max_staleness` it gets new weights between the turns of
-    episodes: every call records its version, at most `max_staleness` steps old."""
+    """Form batches in canonical order, so runs are reproducible. If off, requests are sent
+    immediately, which gives a vLLM engine fuller batches, and with `max_staleness` it gets new
+    weights between the turns of episodes: every call records its version, at most `max_staleness`
+    steps old."""
 
 
 @dataclass(frozen=True)
 class LengthOptions:
-    """Token budgets, of training runs and warm starts."""
+    """Token budgets."""
 
     max_tokens: int | None = None
-    """Most tokens in one reply. None: 64 for the pocket models and others of less than 10 million
-    weights, 4096 for models that think, else what the task takes (generated mathematics 128 to 256,
-    GSM8K and functions 512, MATH and contests 1024); never more than the generation config says or
-    half of the context. Printed at the start."""
+    """Most tokens of a reply. None: 64 for models below 10 million weights such as the pocket
+    models, 4096 for thinking models, else by the task (generated mathematics 128 to 256, GSM8K and
+    functions 512, MATH and contests 1024), but at most the generation config's limit and half of
+    the context. Printed at the start."""
     max_prompt: int = 0
-    """Most tokens in one prompt, beyond which what is quoted in it is shortened (the problem stays)
-    and counted; 0: what the model's context holds."""
+    """Most tokens of a prompt; in a longer one the quotes are shortened (not the problem) and
+    counted. 0: the limit of the model's context."""
     lengths: tuple[str, ...] = ()
-    """Budgets of single roles, as ROLE=PROMPT/REPLY in tokens; either number may be left out."""
+    """Budgets of individual roles, as ROLE=PROMPT/REPLY in tokens; either number may be omitted."""
 
 
 @dataclass(frozen=True)
@@ -232,136 +231,139 @@ class SamplingOptions(LengthOptions):
     problems: int = 16
     """Problems in a batch of rollouts."""
     samples: int | None = None
-    """Episodes per problem: the group that advantages compare. None: the algorithm's."""
+    """Episodes per problem, compared by the advantages. None: the algorithm's."""
     candidates: int | None = None
-    """Replies sampled at every decision by algorithms that branch; None: the algorithm's."""
+    """Replies sampled at every decision by branching algorithms; None: the algorithm's."""
     candidate_value: Value = "now"
-    """Value of a candidate: `now`, alpha * team + local, which are known at once; `rollout`, the
-    outcome of playing on from it."""
+    """Value of a candidate in tree sampling: `now`, alpha * team + local + format from the parts
+    known after the reply; `rollout`, the mean final reward of its call over `value_rollouts`
+    episodes that the current policies play to the end from the candidate."""
     value_rollouts: int = 1
-    """Times that an episode is played on from a candidate, with `candidate_value` rollout."""
+    """Episodes played to the end from each candidate, with `candidate_value` rollout."""
     select: Select = "best"
-    """Candidate that the episode goes on from."""
+    """Candidate with which the episode continues."""
     joint: Joint = "aligned"
-    """Pairing of the replies of a phase to joint actions, for algorithms on joint nodes."""
+    """Combination of a phase's replies into joint actions, for algorithms on joint nodes."""
     leaves: int = 16
     """Most finished episodes of one tree of joint nodes."""
     temperature: float | None = None
     """Sampling temperature of training rollouts. None: 1, or with a `correction` that of the
     model's generation config."""
     top_p: float | None = None
-    """Nucleus of training rollouts; below 1 a `correction` is needed. None: as `temperature`."""
+    """Nucleus (top-p) of training rollouts; below 1 a `correction` is needed. None: as
+    `temperature`."""
     top_k: int | None = None
-    """Most likely tokens kept in training rollouts; above 0 a `correction` is needed. None: 0, or
-    with a `correction` that of the model's generation config."""
+    """Number of most likely tokens to sample from in training rollouts (top-k); above 0 a
+    `correction` is needed. None: 0, or with a `correction` that of the model's generation
+    config."""
     refill: int = 0
-    """Times that the problems of groups without variance are replaced by fresh ones (DAPO's dynamic
-    sampling); 0: all groups are used as they came."""
+    """Most rounds of a step that draw new problems in place of those with all advantages 0, until
+    the batch is full (DAPO's dynamic sampling); 0: use all problems."""
     difficulty: str = ""
-    """A file of pass rates that `flowzoo filter` wrote: only problems within `pass_rates` are
-    trained on."""
+    """File of pass rates from `flowzoo filter`: train only on problems within `pass_rates`."""
     pass_rates: tuple[float, float] = (0.1, 0.9)
-    """Lowest and highest pass rate of problems taken from `difficulty`."""
+    """Lowest and highest pass rate of problems in `difficulty` to train on."""
     curriculum: tuple[str, ...] = ()
-    """Settings of the task that hold from a step on, as STEP:NAME=VALUE, e.g. 50:level=2."""
+    """Settings of the task from a given step, as STEP:NAME=VALUE, e.g. 50:level=2."""
     split: str = "train"
-    """Split that training problems come from."""
+    """Split of the training problems."""
     length_cache: int = 0
-    """Tokens before the limit over which the punishment of `truncated` shape grows from 0 to
+    """Tokens before the length limit over which the penalty of `truncated` shape grows from 0 to
     `truncation_penalty`; 0: a fifth of the limit, as in DAPO."""
     reward: str = ""
     """Function that scores training episodes in place of the task's grader, as module:function or
     file.py:function, or judge:FILE.toml for a rubric of named, weighted criteria; evaluations keep
     the task's own scores."""
     judge: str = ""
-    """Policy that answers what a workflow or a rubric asks a judge: openai:MODEL@URL, hf:PATH,
-    vllm:PATH@URL or scripted:P. It is never trained, answers greedily, and its replies are kept in
-    the cache folder."""
+    """Judge policy for workflows and rubrics: openai:MODEL@URL, hf:PATH, vllm:PATH@URL or
+    scripted:P. It is never trained and decodes greedily; its replies are cached in the cache
+    folder."""
 
 
 @dataclass(frozen=True)
 class HeldOutOptions:
-    """Held-out problems and checkpoints, of training runs and warm starts."""
+    """Held-out problems and checkpoints."""
 
     eval_split: str = "validation"
-    """Split that evaluations use."""
+    """Split for evaluations."""
     eval_temperature: float = 1.0
-    """Sampling temperature of evaluations; 0 is greedy."""
+    """Sampling temperature of evaluations; 0: greedy."""
     keep_last: int = 2
-    """Newest checkpoints that stay, beside the best by held-out accuracy."""
+    """Number of latest checkpoints to keep, in addition to the best by held-out accuracy."""
 
 
 @dataclass(frozen=True)
 class EvaluationOptions(HeldOutOptions):
-    """Evaluations, checkpoints and boards."""
+    """Evaluations, checkpoints and trackers."""
 
     eval_problems: int | None = None
-    """Distinct held-out problems of each evaluation; None: by the model, 500 of a pocket model and
-    100 of others, which take minutes on a CPU."""
+    """Number of distinct held-out problems per evaluation; None: 500 for a pocket model, 100 for
+    others, which take minutes on a CPU."""
     eval_samples: int = 1
-    """Episodes of every held-out problem in an evaluation. Above 1 the accuracy is their mean
-    (avg@k), and pass@1, pass@2, pass@4 … pass@k are measured, with intervals over problems."""
+    """Episodes per held-out problem in an evaluation. Above 1 the accuracy is the mean over them
+    (avg@k), and pass@1, pass@2, pass@4 … pass@k are reported with intervals over problems."""
     eval_every: int = 0
     """Steps between evaluations; step 0 and the last step are always evaluated. 0: a fifth of
-    `steps`, at most 10, and 20 from 100 steps on, so that there are six evaluations or more (a
-    finding on cliffs needs five). The number used is in run.json, and a continued run keeps it."""
+    `steps`, at most 10, and 20 for 100 steps or more, which gives at least six evaluations (a
+    finding on cliffs needs five). The resolved number is in run.json, and a continued run keeps
+    it."""
     checkpoint_every: int = 0
-    """Steps between checkpoints. 0: as `eval_every`, so that the best evaluation has a checkpoint,
-    and 10 at most; with `eval_at`, 10, and every step that is evaluated."""
+    """Steps between checkpoints. 0: like `eval_every`, so the best evaluation has a checkpoint, but
+    at most 10; with `eval_at`, 10, and every evaluated step."""
     keep_every: int = 0
-    """Checkpoints of steps divisible by this stay too; 0: none."""
+    """Also keep checkpoints of steps divisible by this; 0: none."""
     transcripts_every: int = 10
     """Steps between saved training transcripts; evaluations are always saved."""
     wandb: str = ""
-    """Project on Weights & Biases that the metrics are sent to as well; empty: none. Needs
+    """Weights & Biases project for the metrics; empty: none. Needs
     `flowzoo[wandb]` and a login, or WANDB_MODE=offline in the environment."""
     trackio: str = ""
-    """Project in Trackio that the metrics are written to as well; empty: none. Needs
+    """Trackio project for the metrics; empty: none. Needs
     `flowzoo[trackio]`; `trackio show` opens it."""
     swap_probe: bool = False
-    """After the last step, evaluate with the policies of every two roles exchanged: roles that have
-    specialized fall."""
+    """After the last step, evaluate with the policies of every two roles exchanged; the accuracy
+    drops if roles have specialized."""
     eval_at: tuple[int, ...] = ()
-    """Steps that are evaluated, e.g. 1 2 5, in place of every `eval_every`-th; step 0 and the last
-    step are always evaluated."""
+    """Steps to evaluate, e.g. 1 2 5, instead of `eval_every`; step 0 and the last step are always
+    evaluated."""
 
 
 @dataclass(frozen=True)
 class LossOptions(RowOptions):
-    """Loss that is minimized."""
+    """Loss."""
 
     algorithm: str = "grpo"
     """One of `flowzoo algorithms`: grpo, dr_mas, at_grpo …"""
     advantage: tuple[str, ...] = ()
-    """Choices of the advantage that differ from the algorithm's, as NAME=VALUE."""
+    """Advantage settings that override the algorithm's, as NAME=VALUE."""
     gamma: float = 1.0
-    """Discount per turn, for algorithms that judge a call by its return to go."""
+    """Discount per turn, for algorithms with returns-to-go."""
     clip_low: float | None = None
-    """The probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
+    """Lower clip: the probability ratio is clipped at 1 - clip_low; None: the algorithm's."""
     clip_high: float | None = None
-    """… and at 1 + clip_high."""
+    """Upper clip: the probability ratio is clipped at 1 + clip_high; None: the algorithm's."""
     aggregation: Aggregation | None = None
-    """Aggregation of tokens to a loss; None: the algorithm's."""
+    """Aggregation of token losses; None: the algorithm's."""
     kl: float | None = None
-    """Weight of the KL divergence from the starting weights; None: the algorithm's."""
+    """Weight of the KL divergence from the initial weights; None: the algorithm's."""
     role_kl: tuple[str, ...] = ()
-    """Weights of single roles that differ from `kl`, as ROLE=WEIGHT."""
+    """KL weights of individual roles, in place of `kl`, as ROLE=WEIGHT."""
     entropy: float = 0.0
     """Weight of the entropy bonus."""
     role_weights: tuple[str, ...] = ()
-    """Weights of single roles' rows in the loss, as ROLE=WEIGHT; the others' are 1. The weight of a
-    policy's only role does nothing under AdamW, whose steps do not depend on the scale of the loss:
-    give it a lower learning rate (`role_lr`)."""
+    """Loss weights of the rows of individual roles, as ROLE=WEIGHT; others: 1. The weight of a
+    policy's only role has no effect under AdamW, whose steps do not depend on the scale of the
+    loss; use `role_lr` instead."""
     kl_estimate: KlEstimate = "corrected"
     """Estimator of `kl` from sampled tokens: `corrected` weighs k3 by the probability ratio to
     the sampler, `plain` does not."""
     dual_clip: float | None = None
-    """Most that a token with a negative advantage loses, in units of that advantage (dual clip); 0:
-    any; None: the algorithm's."""
+    """Dual-clip PPO: the loss of a token with a negative advantage A is at most dual_clip * |A|;
+    tokens above it have no gradient. 0: no bound; None: the algorithm's."""
     advantage_function: str = ""
-    """Function that has the last word on advantages, as module:function or file.py:function."""
+    """Function that computes the final advantages, as module:function or file.py:function."""
     loss: str = ""
-    """Function in place of the clipped objective, as module:function or file.py:function."""
+    """Function that replaces the clipped objective, as module:function or file.py:function."""
 
 
 @dataclass(frozen=True)
@@ -369,66 +371,62 @@ class OptimizerOptions(UpdateOptions, ComputeOptions):
     """Schedule, optimizer steps and measurements of the learner."""
 
     lr: float | None = None
-    """Peak learning rate (AdamW). None: by the model: 2e-4 for the pocket models and others of less
-    than 10 million weights, 5e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with
-    `lora_rank` 2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
+    """Peak learning rate (AdamW). None: by the number of weights: 2e-4 below 10 million (such as
+    the pocket models), 5e-5 below 100 million, 5e-6 below 400 million, else 1e-6; with `lora_rank`
+    2e-4, 2e-4, 1e-4, below a billion 5e-5, else 1e-5. Printed at the start."""
     schedule_steps: int = 0
-    """Ticks of the schedule's clock after which linear and cosine stay at `min_lr`; 0: the `steps`
-    that the run begins with. A run that is continued beyond them must set it."""
+    """Ticks of the schedule's clock until linear and cosine reach `min_lr`; 0: the initial `steps`
+    of the run. A run that is continued beyond them must set it."""
     updates: int = 1
-    """Optimizer steps per policy and iteration, for any number of rows; 0: one for every
-    `rows_per_update` rows."""
+    """Optimizer steps per policy and iteration; 0: one per `rows_per_update` rows."""
     probe_every: int = 10
-    """Steps between probes of how parallel agents of one role add up, the first step included; 0:
+    """Steps between gradient probes of parallel agents of one role, including the first step; 0:
     none. A probe takes one to three times as long as the update itself."""
     policy_lr: tuple[str, ...] = ()
-    """Learning rates of single policies that differ from `lr`, as POLICY=RATE."""
+    """Learning rates of individual policies, in place of `lr`, as POLICY=RATE."""
     role_lr: tuple[str, ...] = ()
-    """Learning rates of single roles that differ from `lr`, as ROLE=RATE, for policies
-    of one role. Within a policy of several roles it takes sgd."""
+    """Learning rates of individual roles, in place of `lr`, as ROLE=RATE, for policies of one role.
+    For a role within a policy of several roles, `optimizer` must be sgd."""
 
 
 @dataclass(frozen=True)
 class ScaleOptions:
-    """Processes that play, learn and grade."""
+    """Processes for rollouts, learning and grading."""
 
     backend: BackendName = "local"
-    """`local`: in this process. `torchrun`: by several processes (ranks) that share rollouts and
-    updates, on one machine or, started with torchrun, on several. `ray`: by this process, which
-    learns unless `learner_workers` do, and by workers of a Ray cluster, which play. See
-    docs/scale.md."""
+    """`local`: one process. `torchrun`: several processes (ranks) that share rollouts and updates,
+    on one machine or, started with torchrun, on several. `ray`: workers of a Ray cluster run the
+    rollouts, and this process learns unless there are `learner_workers`. See docs/scale.md."""
     ranks: int = 0
-    """Processes that are started on this machine with `backend` torchrun; 0: none are started,
-    since torchrun has started this one."""
+    """Number of processes to start on this machine with `backend` torchrun; 0: torchrun has started
+    this one."""
     shard: Sharding = "none"
-    """With `backend` torchrun, or `learner_workers`: `none`, every rank has the whole model, and
-    gradients are added up; `full`, weights, gradients and optimizer are spread over the ranks
-    (FSDP2), for which the engine must have separate weights (rollout workers do; with torchrun,
-    vllm with `placement` split)."""
+    """With `backend` torchrun or `learner_workers`: `none`, every rank has the whole model, and
+    gradients are summed; `full`, weights, gradients and optimizer states are sharded over the ranks
+    (FSDP2), which needs an engine with separate weights (rollout workers have one; with torchrun,
+    use vllm with `placement` split)."""
     shard_jobs: int | None = None
-    """Episodes that are played as one batch; 0: all of a step. The log-probs of a reply depend on
-    its batch in their last bits, so this is part of the run's numbers. None: 0 with `backend`
-    local, else 16; a run that is continued keeps its own."""
+    """Episodes per rollout batch; 0: all of a step. The last bits of a reply's log-probs depend on
+    its batch, so this setting affects the run's numbers. None: 0 with `backend` local, else 16; a
+    continued run keeps its value."""
     ray_address: str = ""
-    """The cluster of `backend` ray: HOST:PORT of its head, or `local`, which starts one on this
-    machine for as long as the run lasts."""
+    """Cluster of `backend` ray: HOST:PORT of its head, or `local`, which starts one on this machine
+    for the duration of the run."""
     rollout_workers: int = 0
-    """Workers that play with `backend` ray; each takes `threads` cores, or one, and has engines of
-    its own: with `engine` vllm (`placement` split) one per base of adapters, or one per policy."""
+    """Rollout workers of `backend` ray; each uses `threads` cores, or one, and has separate
+    engines: with `engine` vllm (`placement` split) one per base of adapters, or one per policy."""
     rollout_gpus: float = 0.0
-    """GPUs of a rollout worker, which may share one (0.5); 0: it plays on the CPU. A worker's vLLM
-    engines share one GPU, or have equal numbers of GPUs, over which each is spread (tensor
-    parallel)."""
+    """GPUs per rollout worker, which may share one (0.5); 0: CPU. A worker's vLLM engines share one
+    GPU, or each has an equal number of GPUs (tensor parallel)."""
     learner_workers: int | tuple[str, ...] = 0
-    """Workers of `backend` ray that learn; each takes `threads` cores, or one. A number: all
-    policies take turns as ranks of one learner group. POLICY=NUMBER for every policy that is
-    trained (generator=4 evaluator=2): a learner group for each, and they learn at the same time;
-    adapters of one base share one learner group, for which they give the same number. 0: the
-    process that runs the loop learns."""
+    """Learner workers of `backend` ray; each uses `threads` cores, or one. A number: the workers
+    are the ranks of one learner group, in which the policies take turns. POLICY=NUMBER for every
+    trained policy (generator=4 evaluator=2): separate learner groups that learn in parallel;
+    adapters of one base share a group and must have the same number. 0: the main process learns."""
     learner_gpus: float = 0.0
-    """GPUs of every learner worker: 1, or 0 for the CPU; one alone in its learner group may share
+    """GPUs per learner worker: 1, or 0 for the CPU; a single worker of a learner group may share
     one (0.5)."""
     graders: int = 0
-    """Actors of `backend` ray that grade for the rollout workers, on CPUs of whichever nodes have
-    them; each takes `threads` cores, or one. 0: every rollout worker grades what it plays. For
-    slow grading (programs, hard mathematics) where nodes with GPUs have few cores."""
+    """Grading actors of `backend` ray on any nodes with free CPUs; each uses `threads` cores, or
+    one. 0: rollout workers grade their own episodes. For slow grading (programs, hard mathematics)
+    if GPU nodes have few cores."""

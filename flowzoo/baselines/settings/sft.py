@@ -46,54 +46,55 @@ class SftConfig(  # a dataclass lists the fields of its last base first
     """
 
     source: tuple[str, ...] = ("scripted",)
-    """Sources of replies; several are joined: `scripted` (the workflow's experts play
-    `n` problems of the split train; `scripted:P`: each is right with probability P), a folder that
-    `flowzoo eval --out` wrote, the directory of a training run (its training transcripts), a
-    .jsonl file of either kind, or one of chats: {"messages": [{"role", "content"}, ...]}, with
-    "agent" (role or agent that is taught), "problem" (id) and "score" where they are known."""
+    """Sources of replies, which are combined: `scripted` (the workflow's experts play `n` problems
+    of the split train; `scripted:P`: each is right with probability P), a folder of `flowzoo eval
+    --out`, the directory of a training run (its training transcripts), a .jsonl file of either
+    kind, or one of chats: {"messages": [{"role", "content"}, ...]}, optionally with "agent" (role
+    or agent to train), "problem" (id) and "score"."""
     validation: tuple[str, ...] = ()
     """Sources of replies for the held-out loss, on problems of `eval_split`; none: scripted sources
-    play those too, of others `held_back` is not trained on."""
+    also play those, and `held_back` of the other sources is not trained on."""
     held_back: float = 0.1
-    """Share of the problems of sources other than scripted whose replies are measured and not
-    trained on, where no `validation` is given."""
+    """Fraction of the problems of non-scripted sources that is used for the held-out loss instead
+    of training, if `validation` is not given."""
     n: int = 500
-    """Distinct problems that scripted experts play; of a held-out loss `eval_problems`."""
+    """Number of distinct problems that scripted experts play; for the held-out loss it is
+    `eval_problems`."""
     samples: int = 1
-    """Episodes of each of these."""
+    """Scripted episodes per problem."""
     threshold: float = 1.0
-    """Least score of an episode whose replies are taught; chats without a score are kept."""
+    """Lowest score of episodes to train on; chats without a score are kept."""
     best: int = 0
-    """Most episodes of a problem that are kept, the best by score and the first of equals; 0: all
-    that reach the threshold."""
+    """Most episodes kept per problem, the best by score and the first of equals; 0: all that reach
+    the threshold."""
     replies: Taught = "right"
-    """Replies of a kept episode that are taught: `right`, readable for the strict parser and right
-    by the role score, if the workflow defines one; `readable`; or `all`."""
+    """Replies of kept episodes to train on: `right`, readable for the strict parser and right by
+    the role score, if the workflow defines one; `readable`; or `all`."""
     max_length: int = 0
-    """Most tokens of prompt and reply together; longer rows are left out and counted. 0: the
-    model's context."""
+    """Most tokens of prompt and reply together; longer rows are skipped and counted. 0: the model's
+    context."""
     epochs: int = 2
     """Passes over the replies."""
     stop_patience: int = 0
-    """Epochs in a row without a lower held-out loss after which training ends and writes the models
-    of the lowest; 0: all epochs, and the last models."""
+    """End after this many consecutive epochs without a lower held-out loss and write the models
+    with the lowest; 0: all epochs and the last models."""
     batch: int = 32
-    """Replies in an optimizer step of a policy."""
+    """Replies per optimizer step of a policy."""
     lr: float | None = None
-    """Peak learning rate (AdamW); None: 1e-3 for models of less than ten million parameters and
-    adapters on less than 400 million, 2e-4 for other adapters, else 1e-5."""
+    """Peak learning rate (AdamW); None: 1e-3 for models below ten million parameters and adapters
+    on models below 400 million, 2e-4 for other adapters, else 1e-5."""
     schedule: LrSchedule = "cosine"
-    """Course of the learning rate after the warm-up."""
+    """Learning rate schedule after the warmup."""
     warmup_share: float = 0.05
-    """Share of a policy's steps in which the learning rate rises to its peak."""
+    """Fraction of a policy's steps for the learning rate warmup."""
     weight_decay: float = 0.0
-    """Decoupled weight decay of the matrices, embeddings among them."""
+    """Decoupled weight decay of the matrices, including embeddings."""
     eval_problems: int | None = None
-    """Distinct problems of each of these evaluations; 0: nothing is played. None: by the model, as
-    in training."""
+    """Number of distinct problems per evaluation; 0: no evaluation. None: by the model, as in
+    training."""
     checkpoint_every: int = 0
-    """Steps between checkpoints, besides those after every epoch and every two minutes; 0: no
-    others."""
+    """Steps between checkpoints, in addition to those after every epoch and every two minutes; 0:
+    no others."""
 
     def __post_init__(self) -> None:
         self.replace_workflow("program", PROGRAM)

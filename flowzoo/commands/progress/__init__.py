@@ -1,1 +1,1 @@
-"""Progress of long commands, on a terminal and without one."""
+"""Progress of long commands, with or without a terminal."""

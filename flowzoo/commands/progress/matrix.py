@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def progress_of(run: TrainingJob) -> str:
-    """One run in a few characters."""
+    """Short status of one run."""
     if run.state in ("waiting", "failed"):
         return {"waiting": "·", "failed": "failed"}[run.state]
     row: dict[str, Any] = run.newest()
@@ -28,8 +28,8 @@ def progress_of(run: TrainingJob) -> str:
 
 
 def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int) -> str:
-    """The cells as Markdown: budgets, what is finished, what waits, and what the settings lack."""
-    # Every cell's workflow and algorithm are made, so that mistakes show before the first run.
+    """Table of the cells in Markdown: budgets, finished and waiting runs, faults in settings."""
+    # Makes every cell's workflow and algorithm, so errors appear before the first run.
     from flowzoo.baselines.matrix.jobs import as_time, remaining_seconds
     from flowzoo.baselines.report.matrix_facts import parity_lines, tables
 
@@ -48,7 +48,7 @@ def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers:
         lines.append(f"{len(votes)} evaluations of controls at equal inference, {voted} finished.")
     left = remaining_seconds(runs, workers)
     if left:
-        lines.append(f"By what runs took so far, the others take {as_time(left)}.")
+        lines.append(f"Estimated time left, from finished runs: {as_time(left)}.")
     measured = tables(runs).parity
     if measured:
         lines += ["", *parity_lines(measured)]
@@ -59,8 +59,8 @@ def plan_text(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers:
 def live_table(
     runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int
 ) -> Iterator[Callable[[], None]]:
-    """A table on stderr, a row a cell and a column a seed, kept up to date."""
-    # Where stderr is no terminal, every job that ends gets one line instead.
+    """A live table on stderr, with a row per cell and a column per seed."""
+    # If stderr is not a terminal, every finished job gets a line instead.
     from rich.console import Console
     from rich.live import Live
 
@@ -73,7 +73,7 @@ def live_table(
 
 
 def drawn(runs: Sequence[TrainingJob], votes: Sequence[ControlJob], workers: int) -> Any:
-    """The runs as a rich table, a row a cell and a column a seed."""
+    """The runs as a rich table, with a row per cell and a column per seed."""
     from rich.table import Table
 
     from flowzoo.baselines.matrix.jobs import as_time, remaining_seconds

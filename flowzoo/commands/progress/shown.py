@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal; plain lines, now and then, in a pipe or a file."""
+"""Progress on stderr: a bar on a terminal, occasional plain lines in a pipe or file."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 STEP_S = 10.0
-"""Least seconds between two lines of finished work."""
+"""Least seconds between two progress lines."""
 QUIET_S = 30.0
-"""Seconds without a line after which one is printed although nothing is finished."""
+"""Seconds without a line after which one is printed without progress."""
 FIRST_SHARE = 0.05
-"""Share of the work after which a line says how long the rest is likely to take."""
+"""Fraction of the work after which lines include the estimated time left."""
 _LOOK_S = 1.0
-"""Seconds between two looks at the clock; what is done in the first was there before."""
+"""Seconds between two clock checks; work in the first interval counts as done before."""
 
 
 def to_stderr(text: str) -> None:
-    """Print a line on stderr at once."""
+    """Print a line to stderr immediately."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -62,7 +62,7 @@ class PlainProgress:
             self._print(text)
 
     def beat(self) -> None:
-        """Print the progress if nothing was printed for long."""
+        """Print the progress after a long silence."""
         with self._lock:
             now = self._clock()
             if now - self._last >= QUIET_S:
@@ -71,7 +71,7 @@ class PlainProgress:
 
     def _line(self, now: float) -> str:
         done, finished = self._done, self._done - self._first
-        # Episodes of a batch end together: the first ones say little about the others.
+        # Episodes of a batch end together, so the first ones are not representative.
         is_steady = finished > 0 and done >= FIRST_SHARE * self._total
         left = (now - self._since) / finished * (self._total - done) if is_steady else None
         parts = [f"{self._label} {done}/{self._total}", self._note]
@@ -84,7 +84,7 @@ class PlainProgress:
 
 
 class BarProgress:
-    """A bar below the lines that stay."""
+    """A bar below permanent lines."""
 
     def __init__(self, progress: Progress, label: str, total: int, done: int, note: str) -> None:
         self._progress = progress
@@ -103,7 +103,7 @@ class BarProgress:
 def shown_progress(
     label: str, total: int, done: int = 0, note: str = ""
 ) -> Iterator[PlainProgress | BarProgress]:
-    """The progress of a command; see `PlainProgress`. A hanging script is reported, too."""
+    """Show the progress of a command; see `PlainProgress`. Hanging scripts are also reported."""
     from rich.console import Console
 
     from flowzoo.envs.episode.watchdog import watch
@@ -133,7 +133,7 @@ def shown_progress(
 
 @contextmanager
 def episode_progress(total: int, label: str) -> Iterator[Callable[[Any], None]]:
-    """Progress in episodes; yields what to call with every finished one."""
+    """Show progress in episodes; yields a callback for finished episodes."""
     score = count = 0.0
     with shown_progress(label, total) as progress:
 
@@ -152,12 +152,12 @@ def step_progress(
     note_of: Callable[[Mapping[str, Any]], str],
     line_of: Callable[[Mapping[str, Any]], str],
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Progress in steps; yields what to call with the metrics of every one.
+    """Show progress in steps; yields a callback for the metrics of each step.
 
-    `done` is the last step that was done; -1: not even the evaluation of the start. `note_of` tells
-    of the newest step, `line_of` gives a line that stays, or nothing.
+    `done` is the last finished step; -1: before the initial evaluation. `note_of` describes the
+    latest step, `line_of` returns a permanent line or an empty string.
     """
-    note = "evaluating the start" if done < 0 else ""
+    note = "initial evaluation" if done < 0 else ""
     before: float | None = None
     with shown_progress("step", steps, max(0, done), note) as progress:
 
@@ -179,7 +179,7 @@ def as_minutes(seconds: float) -> str:
 
 
 def times_note(elapsed: float | None, left: float | None) -> str:
-    """Minutes and seconds of both; nothing of what is not known or over."""
+    """Minutes and seconds of both times, if known and not over."""
     text = as_minutes(elapsed or 0)
     return f"{text}, {as_minutes(left)} left" if left else text
 
@@ -189,7 +189,7 @@ def _bar(console: Any) -> Progress:
     from rich.text import Text
 
     class Times(ProgressColumn):
-        """The time that was taken and, before the end, what is likely to be left."""
+        """Elapsed time and, before the end, estimated time left."""
 
         max_refresh = 0.5
 

@@ -36,7 +36,7 @@ from flowzoo.errors import EnvironmentBusyError, UsageError, unknown
 from flowzoo.seeding import key_int, nth
 
 RESET_OPTIONS = ("index", "sample")  # keys of the `options` of `reset`
-ENDLESS = 2**31 - 1  # indices drawn for a task without a last problem
+ENDLESS = 2**31 - 1  # range of drawn indices for a task of unlimited size
 
 # Unknown options that were reported already; PettingZoo's `api_test` passes the first one.
 _TOLD = {"options"}
@@ -48,22 +48,23 @@ _BETWEEN = ("flowzoo", "gymnasium", "pettingzoo", "supersuit")
 
 def check_names(options: Mapping[str, Any]) -> None:
     """Raise `UsageError` for misspelled options of `reset`; warn once of other unknown ones."""
-    # PettingZoo asks that unknown options are ignored, which a misspelled one was not meant to be.
+    # PettingZoo requires that unknown options are ignored; a likely misspelling is an error.
     for name in options:
         if name in RESET_OPTIONS or name in _TOLD:
             continue
         near = difflib.get_close_matches(str(name).lower(), RESET_OPTIONS, n=1, cutoff=_NEAR)
         if near:
-            raise UsageError(f"reset() knows no option {name!r}: did you mean {near[0]!r}?")
+            raise UsageError(f"reset() has no option {name!r}: did you mean {near[0]!r}?")
         _TOLD.add(name)
         warnings.warn(
-            f"reset() knows no option {name!r} and ignores it; it knows {', '.join(RESET_OPTIONS)}",
+            f"reset() ignores the unknown option {name!r}; its options are "
+            f"{', '.join(RESET_OPTIONS)}",
             stacklevel=users_level(),
         )
 
 
 def users_level() -> int:
-    """The `stacklevel` at which a warning of our caller shows the line of the user's own code."""
+    """Return the `stacklevel` with which a warning of the caller points at the user's code."""
     frame: FrameType | None = sys._getframe(1)
     level = 0
     while frame is not None:
@@ -71,7 +72,7 @@ def users_level() -> int:
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
             return level
         frame = frame.f_back
-    return 2  # every frame is ours: show the caller
+    return 2  # every frame is internal: point at the caller
 
 
 class ProblemDraw:
@@ -132,7 +133,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         "render_fps": 1,
     }
     _prompts: dict[str, Turn]
-    """Newest turn of each agent that was asked."""
+    """Latest turn of each agent that has been asked."""
 
     def __init__(
         self,
@@ -148,14 +149,14 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             workflow: the workflow, with its task.
             split: split of the task that problems are drawn from.
             max_cycles: most cycles of an episode, a cycle being one step of each agent, as in
-                PettingZoo: where an agent is to be asked once more than this, the episode is
-                truncated and pays 0.
+                PettingZoo. If an agent would be asked once more, the episode is truncated and has
+                reward 0.
             render_mode: None, "human" (prints each turn as it happens), "ansi" (a string) or
                 "rgb_array" (a picture; needs the extra `report`).
 
         Raises:
             UsageError: an unknown split or render mode, or `max_cycles` below 1.
-            MissingExtraError: "rgb_array" without what draws it.
+            MissingExtraError: "rgb_array" without the libraries that draw it.
         """
         super().__init__()
         check_split(split)
@@ -205,29 +206,29 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         """Start an episode on the problem `options["index"]`, or on one drawn from the split.
 
         Args:
-            seed: seeds the drawing of problems, this one and the following.
+            seed: seed of the draws of this problem and the following ones.
             options: `index` picks a problem; `sample` (0, 1, …) tells episodes of one problem
-                apart, in `info["episode_key"]` and in records: by default it counts the resets
-                since the seed. Unknown keys are ignored, as PettingZoo asks, with a warning; a
-                misspelt one of these two is an error.
+                apart, in `info["episode_key"]` and in records; default: the number of resets since
+                the seed. Unknown keys are ignored with a warning, as PettingZoo requires; a
+                misspelling of these two is an error.
 
         Raises:
-            UsageError: `seed` is no integer, `index` none within the split, `sample` none of at
-                least 0, or one of them is misspelt.
+            UsageError: `seed` is not an integer, `index` is outside the split, `sample` is not an
+                integer of at least 0, or an option is misspelled.
         """
         self._begin_episode(seed, options)
         self._settle_now()
 
     async def areset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """`reset` that awaits effects instead of blocking on them."""
+        """Async `reset`: await effects instead of blocking on them."""
         self._begin_episode(seed, options)
         await self.settle()
 
     def step(self, action: str | None) -> None:
-        """Answer for the selected agent (None for one whose episode has ended).
+        """Submit the reply of the selected agent (None for an agent whose episode has ended).
 
         Raises:
-            UsageError: the action is no str, or the episode needs a reset.
+            UsageError: the action is not a str, or the episode needs a reset.
             EnvironmentBusyError: an `astep` is under way.
             WorkflowError: the workflow's script failed; the environment then needs a reset.
         """
@@ -235,19 +236,19 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self._settle_now()
 
     async def astep(self, action: str | None) -> None:
-        """`step` that awaits effects. After a cancellation, `await settle()` completes it."""
+        """Async `step`. After a cancellation, `await settle()` completes the step."""
         if self._begin_step(action):
             await self.settle()
 
     async def settle(self) -> None:
-        """Finish a step whose effects are pending; does nothing otherwise."""
+        """Finish a step whose effects are pending; otherwise do nothing."""
         if not self._busy:
             return
-        import asyncio  # its user has it already; others never wait for it
+        import asyncio  # the caller of `settle` receives this exception; no other task awaits it
 
         if self._settling:
             raise EnvironmentBusyError(
-                "this environment is being settled already: one environment, one owner"
+                "`settle` is already in progress: only one task may use an environment"
             )
         self._settling = True
         try:
@@ -266,9 +267,10 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             self.render()
 
     def observe(self, agent: str) -> dict[str, list[Message]]:
-        """The latest prompt of `agent`, as a fresh copy; no messages if it was not asked yet.
+        """A fresh copy of the latest prompt of `agent`; no messages if it has not been asked yet.
 
-        Agents of `tool_roles` also have `tools`, as chat templates and endpoints take them.
+        Observations of `tool_roles` also have `tools`, in the format of chat templates and
+        endpoints.
         """
         turn = self._prompts.get(agent)
         if turn is None and agent not in self.observation_spaces:
@@ -312,7 +314,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         return None
 
     def close(self) -> None:
-        """Drop the episode; nothing else is held."""
+        """Drop the episode, the only resource."""
         self._episode = None
 
     # -- flowzoo -------------------------------------------------------------------------------
@@ -337,7 +339,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
     def state(self) -> Any:
         """The global state: the transcript, an element of `state_space`.
 
-        PettingZoo wants an array here, which chats do not have.
+        PettingZoo expects an array, but chats have no array form.
         """
         return self.transcript()
 
@@ -353,7 +355,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         twin.__dict__.update(self.__dict__)
         twin._episode = self._current().fork()
         twin._prompts = {turn.agent: turn for turn in twin._episode.turns}
-        # Spaces hold random generators: shared ones would make the two draw from one stream.
+        # Spaces have random generators: with shared spaces both environments would draw from one
+        # stream.
         twin.observation_spaces = copy_spaces(self.observation_spaces)
         twin.action_spaces = copy_spaces(self.action_spaces)
         twin._copy_tables(self)
@@ -362,7 +365,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        # The open prompts come back with the episode's replay.
+        # Replaying the episode restores the open prompts.
         if self._busy:
             raise self._busy_error("pickling")
         return {name: value for name, value in vars(self).items() if name != "_prompts"}
@@ -405,8 +408,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         # Returns True if effects or the commit are still to come.
         if self._busy:
             raise EnvironmentBusyError(
-                "`step` while another step of this environment is under way: one environment has "
-                "one owner; await the other step, or `await env.settle()` after a cancellation"
+                "`step` while another step of this environment is under way: only one task may use "
+                "an environment; await the other step, or `await env.settle()` after a cancellation"
             )
         episode, agent = self._episode or self._current(), self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
@@ -493,13 +496,13 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
             agent = turn.agent
             prompts[agent] = turn
             info = infos[agent]
-            if turn.turn:  # an earlier one has been handed out
+            if turn.turn:  # an earlier one was returned to a caller
                 info = infos[agent] = fresh_info(info)
             info["phase"], info["slot"], info["turn"] = turn.phase, turn.slot, turn.turn
             info["acted"] = True
 
     def _finish(self, episode: Episode) -> None:
-        # Rewards arrive in the dead steps: every agent comes round once more, with `termination`
+        # Rewards arrive in the dead steps: every agent is selected once more, with `termination`
         # true and its return. Agents that were never asked stay to the end and get 0.
         settled = episode_rewards(episode)
         agents, paid = self.agents, self._cumulative_rewards
@@ -512,8 +515,8 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.agent_selection = agents[0]
 
     def _leave(self, agent: str, action: object) -> None:
-        # The dead step of `agent`. All die at once, so the next in line is simply the first. Does
-        # what PettingZoo's `_was_dead_step` does in that case, without its scans.
+        # The dead step of `agent`. All agents end at once, so the next one is the first. Equivalent
+        # to PettingZoo's `_was_dead_step` in this case, without its scans.
         if action is not None:
             raise UsageError(
                 f"the episode of {agent} has ended: step(None), got {type(action).__name__}. "
@@ -544,7 +547,7 @@ def _read_live(name: str, doc: str) -> Any:
 # PettingZoo's own stack (OrderEnforcing over AssertOutOfBounds) checks this too, through a
 # recursive `__getattr__` that costs more than the environment itself.
 class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
-    """Guards a `WorkflowEnv`; forking and the async verbs stay guarded."""
+    """Checks the order of calls of a `WorkflowEnv`, of its forks and async methods too."""
 
     env: WorkflowEnv  # pyrefly: ignore[bad-override-mutable-attribute]
 
@@ -557,7 +560,7 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         return self.env
 
     agents: list[str] = _read_live("agents", "Agents that have not left the episode.")
-    agent_selection: str = _read_live("agent_selection", "The agent whose turn it is.")
+    agent_selection: str = _read_live("agent_selection", "The selected agent.")
     rewards: dict[str, float] = _read_live("rewards", "Rewards of the last step.")
     _cumulative_rewards: dict[str, float] = _read_live("_cumulative_rewards", "Rewards to be paid.")
     terminations: dict[str, bool] = _read_live("terminations", "Terminations by agent.")
@@ -585,7 +588,7 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         self._has_reset = self._has_updated = True
 
     def agent_iter(self, max_iter: int = 2**63) -> Iterator[str]:  # type: ignore[override]
-        """Yields the selected agent until none is left; every turn of the loop must step."""
+        """Yield the selected agent until no agent is left; every iteration must call `step`."""
         self._live("agent_iter")
         return self._iterate(max_iter)
 
@@ -643,7 +646,7 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        # The fields; needed because BaseWrapper's `__getattr__` hides private names.
+        # Needed because BaseWrapper's `__getattr__` hides private names.
         return dict(vars(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -653,7 +656,7 @@ class Guard(OrderEnforcingWrapper[str, Obs, str | None]):
         return str(self.env)
 
     def _refuse_step(self) -> None:
-        # Before reset an error; after the end only a warning, as in PettingZoo.
+        # As in PettingZoo: an error before `reset`, only a warning after the end.
         self._live("step")
         OrderEnforcingWrapper.step(self, None)
 

@@ -33,7 +33,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
     def __init__(self, workflow: Workflow, **options: Any) -> None:
         if not workflow.simultaneous:
             raise UsageError(
-                f"in {workflow.name} not every agent acts in every step: use its AEC environment, "
+                f"not every agent of {workflow.name} acts in every step: use its AEC environment, "
                 "env(...)"
             )
         self.aec = WorkflowEnv(workflow, **options)
@@ -59,10 +59,10 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self._observations(), self._infos()
 
     def step(self, actions: Mapping[str, str]) -> ParallelStep:
-        """Give every agent's reply to its open prompt.
+        """Submit the reply of every agent to its open prompt.
 
         Raises:
-            UsageError: not exactly the agents in `agents` act, or an action is no str.
+            UsageError: the acting agents are not exactly `agents`, or an action is not a str.
             WorkflowError: the workflow's script failed; the environment then needs a reset.
         """
         for agent in self._check(actions):
@@ -70,7 +70,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         return self._results()
 
     async def astep(self, actions: Mapping[str, str]) -> ParallelStep:
-        """`step` that awaits effects instead of blocking on them."""
+        """Async `step`: await effects instead of blocking on them."""
         for agent in self._check(actions):
             await self.aec.astep(actions[agent])
         return self._results()
@@ -78,9 +78,9 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
     def _check(self, actions: Mapping[str, str]) -> list[str]:
         # The agents in the order in which the AEC environment asks them.
         if not self.agents:
-            raise UsageError("the episode has ended or not begun: call reset()")
+            raise UsageError("the episode has not started or has ended: call reset()")
         if set(actions) != set(self.agents):
-            raise UsageError(f"one action each for {self.agents} is needed, got {sorted(actions)}")
+            raise UsageError(f"expected one action each for {self.agents}, got {sorted(actions)}")
         for agent, action in actions.items():
             if not isinstance(action, str):
                 raise UsageError(
@@ -89,7 +89,7 @@ class ParallelWorkflowEnv(ParallelEnv[str, Obs, str]):
         waiting = [turn.agent for turn in self.aec.episode.waiting]
         if set(waiting) != set(self.agents):
             raise UsageError(
-                f"{self.aec.workflow.name} says that it is simultaneous, but asked only {waiting}"
+                f"{self.aec.workflow.name} is declared as simultaneous, but asked only {waiting}"
             )
         return waiting
 

@@ -28,14 +28,14 @@ WORKFLOWS: dict[str, str] = {
     "writing_pair_v0": "flowzoo.envs.workflows.writing_pair:WritingPair",
 }
 
-# Workflows around what a setting names, which are not listed.
+# Workflows that wrap the object named by a setting; they are not listed.
 UNLISTED = {"openai_program_v0": "flowzoo.envs.external.program:OpenAIProgram"}
 
 PARALLEL = ("code_pair_v0", "writing_pair_v0")  # names of workflows that also have a `parallel_env`
 
 
 def register_all() -> None:
-    """Register every workflow with PettingZoo (AEC, and parallel where it fits) and Gymnasium."""
+    """Register every workflow with PettingZoo (AEC, and parallel if simultaneous) and Gymnasium."""
     import gymnasium
     import pettingzoo
 
@@ -58,11 +58,11 @@ def register_all() -> None:
 def workflow_class(name: str) -> Any:
     """The class of a workflow: `voting_v0`, `voting` (its highest version), or `module:Class`.
 
-    A class may also be named as `path/to/file.py:Class`. Names of installed packages come after
-    flowzoo's own, which are reserved; see `flowzoo.plugins`.
+    A class may also be named as `path/to/file.py:Class`. flowzoo's names are reserved and
+    precede names of installed packages; see `flowzoo.plugins`.
 
     Raises:
-        UsageError: no such workflow, or the module has no such Workflow class.
+        UsageError: the workflow is unknown, or the module has no such Workflow class.
     """
     from flowzoo.envs.workflow import Workflow
 
@@ -79,7 +79,7 @@ def workflow_class(name: str) -> Any:
     if plugin is None:
         from flowzoo.envs.tasks import TASKS
 
-        hint = "a class of yours is named module:Class"
+        hint = "name your own class as module:Class"
         if name in TASKS:
             hint = f"{name} is a task: --task {name}"
         raise unknown("workflow", name, [*WORKFLOWS, *others], hint)
@@ -102,22 +102,22 @@ def _complete(setting: str, value: Any) -> Any:
     from flowzoo.envs.workflow import Workflow
 
     if not isinstance(getattr(value, "name", None), str):
-        raise UsageError(f'{setting} has no name: a workflow class says name = "..._v0".')
+        raise UsageError(f'{setting} has no name: set name = "..._v0" in the class.')
     computed = value.role_counts is not Workflow.role_counts
     if not (computed or (isinstance(getattr(value, "roles", None), Mapping) and value.roles)):
-        raise UsageError(f'{setting} has no roles: a workflow class says roles = {{"role": 1}}.')
+        raise UsageError(f'{setting} has no roles: set roles = {{"role": 1}}.')
     if value.play is Workflow.play and value.script is Workflow.script:
-        raise UsageError(f"{setting} has no play(): it is the script of a workflow.")
+        raise UsageError(f"{setting} has no play(): define the workflow's script there.")
     return value
 
 
 def workflow_names() -> dict[str, str]:
-    """Every workflow by its versioned name, with the package that brings it; "" for our own."""
+    """Providing package by versioned name of every workflow; "" for flowzoo's own."""
     return with_packages(WORKFLOWS, WORKFLOW_GROUP)
 
 
 def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
-    """A workflow of class (or name) `kind` on `task`; options go to the one that has them.
+    """Make a workflow of class (or name) `kind` on `task`; each option goes to the one that has it.
 
     Without a task it is the workflow's `default_task`.
 
@@ -132,10 +132,10 @@ def make_workflow(kind: Any, task: Any = None, **options: Any) -> Any:
 
     if isinstance(kind, Workflow):
         if task is not None and task is not kind.task:
-            raise UsageError("a ready-made workflow has its task already: give one of the two")
+            raise UsageError("a Workflow instance has a task already: pass only one of the two")
         if options:
             raise UsageError(
-                f"{', '.join(sorted(options))}: a ready-made workflow takes no further options"
+                f"{', '.join(sorted(options))}: a Workflow instance takes no further options"
             )
         return kind
     cls = _class_of(kind)

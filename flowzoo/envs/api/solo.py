@@ -1,4 +1,4 @@
-"""Gymnasium environment of one role of a workflow; the others are played for it."""
+"""Gymnasium environment of one role of a workflow; functions play the other roles."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
     """One role of a workflow as a Gymnasium environment.
 
     Observation `Dict({"messages": Messages()})`, action `Prose()`; at the end `info["transcript"]`
-    holds the whole episode. One step is one reply of your role; the reward is what `last()` pays it
-    over its turns and its dead step. An episode that never asks your role is skipped, which
-    conditions the problems you see; after 100 such episodes in a row `reset` raises.
+    holds the whole episode. One step is one reply of your role; the reward is the sum that `last()`
+    gives over its turns and its dead step. Episodes that never ask your role are skipped, which
+    biases the sample of problems; after 100 such episodes in a row `reset` raises.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [*OFFERED_MODES], "render_fps": 1}  # type: ignore[misc]
@@ -50,7 +50,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         render_mode: str | None = None,
         **options: Any,
     ) -> None:
-        """Make the view.
+        """Make the environment.
 
         Args:
             workflow: name of a workflow, `module:Class`, a Workflow subclass or instance.
@@ -131,7 +131,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
     def step(
         self, action: str
     ) -> tuple[dict[str, list[Message]], float, bool, bool, dict[str, Any]]:
-        """Answer for your role and let the others answer until it is asked again."""
+        """Submit your role's reply and play the others until your role is asked again."""
         env = self._env
         if not env.agents:
             raise UsageError("the episode has ended: call reset()")
@@ -153,7 +153,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
 
     @property
     def aec(self) -> Guard:
-        """The guarded AEC environment beneath."""
+        """The inner guarded AEC environment."""
         return self._env
 
     def record(self) -> EpisodeRecord:

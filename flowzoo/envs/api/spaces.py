@@ -24,13 +24,14 @@ from flowzoo.envs.script import Message
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
-# `gymnasium.spaces.Text` cannot hold language: its default characters are ASCII letters and digits,
-# its length limit raises on model output, and vectorized shared memory corrupts it silently.
+# `gymnasium.spaces.Text` cannot represent language: its default characters are ASCII letters and
+# digits, its length limit raises on model output, and vectorized shared memory corrupts it
+# silently.
 ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
 def copy_space(space: Space[Any]) -> Space[Any]:
-    """An independent space in the same state; cheap for one that was never sampled."""
+    """Copy a space with its state; cheap for a space that was never sampled."""
     twin = copy.copy(space)
     if isinstance(twin, Dict):
         twin.spaces = {key: copy_space(inner) for key, inner in twin.spaces.items()}
@@ -40,7 +41,7 @@ def copy_space(space: Space[Any]) -> Space[Any]:
 
 
 def copy_spaces(spaces: dict[str, Space[Any]]) -> dict[str, Space[Any]]:
-    """`copy_space` of every agent's space."""
+    """Copy every agent's space."""
     return {agent: copy_space(space) for agent, space in spaces.items()}
 
 
@@ -57,7 +58,9 @@ class LanguageSpace(Space[Any]):
 
     def _refuse_mask(self, mask: Any, probability: Any) -> None:
         if mask is not None or probability is not None:
-            raise ValueError(f"{self!r}.sample takes no mask and no probability: it is free text")
+            raise ValueError(
+                f"{self!r}.sample takes no mask or probability: elements are free text"
+            )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self))
@@ -70,11 +73,11 @@ class LanguageSpace(Space[Any]):
 
 
 class BatchedSpace(LanguageSpace):
-    """Base of spaces whose elements vector environments hold side by side."""
+    """Base of spaces whose elements vector environments can batch."""
 
 
 class Prose(BatchedSpace):
-    """Any string, the empty one and non-characters included: a reply of a model.
+    """A model's reply: any string, including the empty string and non-characters.
 
     `sample()` draws one of `samples`, short plausible replies, so that random play reaches rewards.
     """
@@ -119,7 +122,7 @@ class Messages(BatchedSpace):
 
 
 class Tools(BatchedSpace):
-    """Tools as chat templates take them: `{"type": "function", "function": {...}}` dicts."""
+    """Tools in the format of chat templates: `{"type": "function", "function": {...}}` dicts."""
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[dict[str, Any]]:
         """No tools, or one without parameters."""
@@ -161,7 +164,7 @@ class Turns(LanguageSpace):
         return [{"agent": "agent_0", "turn": 0, "phase": 0, "messages": chat, "reply": None}]
 
     def contains(self, x: Any) -> bool:
-        """A list of turns; the empty one is a transcript."""
+        """A list of turns; the empty list is a valid transcript."""
         return isinstance(x, list) and all(
             isinstance(turn, dict)
             and turn.keys() - {"tools"} == self.KEYS
@@ -176,15 +179,15 @@ class Turns(LanguageSpace):
 
 
 ROOM = 2**20  # bytes of JSON that one observation may have in shared memory
-_HEAD = 8  # bytes before them, with their number
+_HEAD = 8  # bytes of the header with the length
 
 
 class Batch(Tuple):
-    """Texts or chats of several environments; iterating over a batch gives them whole."""
+    """Texts or chats of several environments; iteration yields one per environment."""
 
 
 class SharedTexts(Sequence[Any]):
-    """The texts or chats in a piece of shared memory, one per environment, as they are now.
+    """Live view of texts or chats in shared memory, one per environment.
 
     A deep copy is a tuple of their values at that moment.
     """
@@ -229,9 +232,9 @@ def _write(space: BatchedSpace, index: int, value: Any, shared_memory: Any) -> N
     content = json.dumps(value).encode()  # in ASCII, so that lone surrogates survive
     if len(content) > ROOM:
         raise UsageError(
-            f"an observation of {len(content)} bytes is over the {ROOM} that it may have in shared "
-            'memory: give AsyncVectorEnv shared_memory=False (make_vec: vector_kwargs={"shared_memo'
-            'ry": False}).'
+            f"an observation of {len(content)} bytes exceeds its {ROOM} bytes of shared memory: "
+            "give AsyncVectorEnv shared_memory=False (for make_vec: "
+            'vector_kwargs={"shared_memory": False}).'
         )
     start = index * (_HEAD + ROOM)
     raw = memoryview(shared_memory.get_obj()).cast("B")
@@ -255,9 +258,9 @@ def _each_of_batch(space: Batch, items: Any) -> Iterator[Any]:
 
 @iterate.register(BatchedSpace)
 def _each(space: BatchedSpace, items: Any) -> Iterator[Any]:
-    # Gymnasium hands a batch over with the batch's space, SuperSuit with that of an item.
+    # Gymnasium passes a batch with the batch's space, SuperSuit with an item's space.
     if space.contains(items) and len(items):
-        raise TypeError(f"one item of {space!r} is no batch of them: {items!r:.60}")
+        raise TypeError(f"expected a batch of items of {space!r}, got one item: {items!r:.60}")
     return iter(items)
 
 

@@ -1,1 +1,1 @@
-"""The door: a server on the loopback interface that agent programs ask by an OpenAI client."""
+"""The door: a loopback server that agent programs call with an OpenAI client."""

@@ -25,13 +25,13 @@ from flowzoo.envs.door.wire import (
 from flowzoo.envs.script import ProgramReply
 
 MOST_INCOMING = 2**28
-"""Bytes of bodies that all clients may send at the same time."""
+"""Most bytes of request bodies from all clients at the same time."""
 LAST_S = 0.01
-"""Seconds before the last events of a stream, in which a client that leaves half of it is seen."""
+"""Seconds before a stream's last events, to detect a client that has disconnected."""
 
 
 def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
-    """The application of a door with these runs, by key."""
+    """Make the application of a door; `runs` are by API key."""
     room = BodyRoom(MOST_INCOMING)
 
     async def chat(request: Request) -> Response:
@@ -67,7 +67,7 @@ def make_app(runs: Mapping[str, ProgramRun]) -> Starlette:
         return answer(error.status, error.body())
 
     async def left(request: Request, error: Exception) -> Response:
-        return Response(status_code=499)  # its client has left
+        return Response(status_code=499)  # its client has disconnected
 
     routes = [
         Route("/v1/chat/completions", chat, methods=["POST"]),
@@ -83,17 +83,17 @@ def answer(status: int, body: dict[str, Any]) -> Response:
 
 
 def run_of(runs: Mapping[str, ProgramRun], request: Request) -> ProgramRun:
-    """The run whose key a request has."""
+    """Return the run of a request's API key."""
     kind, _, key = request.headers.get("authorization", "").partition(" ")
     run = runs.get(key.strip()) if kind.lower() == "bearer" else None
     if run is None:
-        message = "The API key is none of a running episode: use the key that the program was given"
+        message = "The API key belongs to no running episode: use the key of the program"
         raise RefusalError(401, "invalid_api_key", message)
     return run
 
 
 async def body_for(request: Request, run: ProgramRun, room: BodyRoom) -> bytes:
-    """The body of a request to a run; `RefusalError` if it is too large or the run ends."""
+    """Read the body of a request to a run; `RefusalError` if it is too large or the run ends."""
     try:
         async with asyncio.timeout(None) as limit:
             run.incoming.add(limit)
@@ -105,10 +105,10 @@ async def body_for(request: Request, run: ProgramRun, room: BodyRoom) -> bytes:
 
 
 async def body_of(request: Request, most: int, rooms: Sequence[BodyRoom]) -> bytes:
-    """The body of a request, which is held in `rooms` while it is read.
+    """Read the body of a request; its bytes count in `rooms` during that time.
 
     Raises:
-        RefusalError: it has more than `most` bytes, or than there is room for.
+        RefusalError: it exceeds `most` bytes or the free room.
     """
     message = f"The request is larger than {most:,} bytes."
     length = request.headers.get("content-length", "")
@@ -132,12 +132,12 @@ async def body_of(request: Request, most: int, rooms: Sequence[BodyRoom]) -> byt
 async def answered(
     request: Request, run: ProgramRun, call: ChatCall, entry: OpenRequest
 ) -> Response:
-    """The response to an open request, once it has its reply or its client has left."""
+    """Respond to an open request when it has a reply or its client has disconnected."""
     departure = asyncio.ensure_future(request.receive())
-    # A callback is sooner than this coroutine: the client's next request may be on its way.
+    # The callback runs before this coroutine resumes: the client may send its next request.
     departure.add_done_callback(lambda done: None if done.cancelled() else run.leave(entry))
     await asyncio.wait((departure, entry.reply), return_when=asyncio.FIRST_COMPLETED)
-    if departure.done():  # a reply of the same moment waits for the request to be sent again
+    if departure.done():  # a reply that arrives at the same time is kept for a repeated request
         raise ClientDisconnect
     if call.stream and entry.reply.exception() is None:
         return StreamingResponse(
@@ -152,7 +152,7 @@ async def answered(
 async def streamed(
     run: ProgramRun, call: ChatCall, entry: OpenRequest, departure: asyncio.Future[Any]
 ) -> AsyncIterator[bytes]:
-    """The events of a reply; a client that leaves before its finish reason may come back for it."""
+    """Stream the events of a reply; a client that disconnects early may repeat its request."""
     parts = list(events(call, entry.number, entry.reply.result()))
     last = -3 if call.stream_usage else -2
     try:
@@ -165,5 +165,5 @@ async def streamed(
         for part in parts[last:]:
             yield part
     finally:
-        if departure.cancel():  # ended by the server, or delivered: then it is none of the run's
+        if departure.cancel():  # ended by the server, or delivered: then it is no longer in the run
             run.leave(entry)

@@ -1,4 +1,4 @@
-"""Tools on the wire: the tools that a request offers, calls in its messages, calls of a reply."""
+"""Wire format of tools: offers of a request, calls in its messages, calls of a reply."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class ToolOffer(NamedTuple):
 
 
 def read_tools(body: Mapping[str, Any]) -> ToolOffer:
-    """The tools that a request offers, as `tools`, `tool_choice`, `parallel_tool_calls` say.
+    """Read the tool offer of a request: `tools`, `tool_choice`, `parallel_tool_calls`.
 
     Raises:
-        RefusalError: a field is wrong, or asks for what there is not.
+        RefusalError: a field is invalid, or requires an unknown tool.
     """
     rows = [] if body.get("tools") is None else body["tools"]
     if not isinstance(rows, list) or len(rows) > MOST_CALLS:
         raise wrong(f"a list of at most {MOST_CALLS} tools", rows, "tools")
     tools = tuple(_tool(row, f"tools[{number}]") for number, row in enumerate(rows))
     if len({tool.name for tool in tools}) < len(tools):
-        raise RefusalError(400, "invalid_value", "Two of `tools` have one name.", "tools")
+        raise RefusalError(400, "invalid_value", "Two of `tools` have the same name.", "tools")
     several = body.get("parallel_tool_calls")
     if several not in (None, True, False):
         raise wrong("true or false", several, "parallel_tool_calls")
@@ -81,15 +81,15 @@ def _tool(row: Any, param: str) -> Tool:
 
 
 def read_calls_of(message: Mapping[str, Any], param: str, names: dict[str, str]) -> str:
-    """The JSON of the calls in a message, or of the call that it has the result of; "" without.
+    """The JSON of a message's calls, or of the call whose result it has; "" without calls.
 
     Args:
         message: a message of a request.
-        param: the message's name in errors.
-        names: tool by id of earlier calls, which this message adds to.
+        param: name of the message in errors.
+        names: tool by id of earlier calls; calls of this message are added.
 
     Raises:
-        RefusalError: a call cannot be read, or there was none with this id.
+        RefusalError: a call cannot be read, or its id is unknown.
     """
     if message.get("role") == "tool":
         identity = message.get("tool_call_id")
@@ -128,7 +128,7 @@ def _call(row: Any, param: str) -> ToolCall:
 
 
 def sent_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    """Calls as an answer has them: arguments are JSON in a text."""
+    """Calls in the format of a response: arguments are a JSON string."""
     return [
         {
             "id": call.id,

@@ -1,4 +1,4 @@
-"""Digests of the requests and replies of an agent program, by which its runs are found."""
+"""Digests of an agent program's requests and replies, the keys of its parked runs."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def spot_digest(key: bytes, progress: Progress) -> bytes:
 
 
 def course_digest(spot: bytes, exchange: Exchange) -> bytes:
-    """Digest of a course that goes on from `spot` with an exchange."""
+    """Digest of the course after one more exchange at `spot`."""
     return key_digest(spot.hex(), repr(exchange))

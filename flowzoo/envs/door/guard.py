@@ -1,4 +1,4 @@
-"""A process that outlives its owner just long enough to kill the programs left behind."""
+"""A process that kills the remaining agent programs when its owner ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ for _ in range(20 if os.path.isdir("/proc/self") else 0):
 class ProgramGuard:
     """Kills groups of processes when this process ends, by a signal or without one.
 
-    Its input ends with this process, so SIGKILL is noticed as well.
+    Its standard input closes with this process, so SIGKILL is detected too.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class ProgramGuard:
         self._start()
 
     def _start(self) -> None:
-        # In a separate session: what is sent to this process's group does not reach it.
+        # In a separate session, so signals to this process's group do not reach it.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _PROGRAM, "=".join(self.mark)],
             bufsize=0,
@@ -63,7 +63,7 @@ class ProgramGuard:
         self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """Leave `group` alone, which has ended."""
+        """Stop watching `group`, which has ended."""
         self._groups.discard(group)
         self._tell(f"-{group}\n")
 
@@ -71,11 +71,12 @@ class ProgramGuard:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(lines.encode())
-        except BrokenPipeError:  # it was killed, as where memory is short
+        except BrokenPipeError:  # it was killed, for example when memory ran out
             self._process.wait()
             try:
                 self._start()
             except OSError as error:
-                _log.warning("if this process is killed, its agent programs run on: %s", error)
+                warning = "if this process is killed, its agent programs keep running: %s"
+                _log.warning(warning, error)
                 return
             self._tell("".join(f"+{group}\n" for group in self._groups))

@@ -1,4 +1,4 @@
-"""Starting agent programs: functions in threads, commands as processes, never by a shell."""
+"""Start of agent programs: functions in threads, commands as processes without a shell."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from flowzoo.envs.door.run import ProgramRun, kill_group
 MOST_OUTPUT = 2**20
 """Most bytes of a command's output."""
 MOST_THREADS = 1024
-"""Most threads of functions whose episode has ended: a thread cannot be killed."""
+"""Most threads of functions whose episodes have ended; threads cannot be killed."""
 _LONGEST = 500  # characters of a reason
 _NOT_PROGRAMS = os.path.dirname(asyncio.__file__), str(Path(__file__).parents[2])
-_LOOK_S = 0.02  # seconds between two looks at a process
+_LOOK_S = 0.02  # seconds between two polls of a process
 
 
 class ProgramThreads:
-    """The threads of functions, a bounded number of which run on after their episodes."""
+    """Threads of functions; a bounded number may outlive their episodes."""
 
     def __init__(self) -> None:
-        self._runs: set[ProgramRun] = set()  # whose thread runs
+        self._runs: set[ProgramRun] = set()  # runs with a live thread
 
     def start(self, run: ProgramRun, base_url: str) -> None:
-        """Run a function in a thread; without room for one its episode ends."""
+        """Run a function in a thread; at the limit its episode ends instead."""
         left = len(self._runs) >= MOST_THREADS and sum(of.end is not None for of in self._runs)
         if left >= MOST_THREADS:
             run.finish(
                 "threads",
-                f"functions of {left:,} ended episodes still run, so it was not started: give "
-                "their clients a timeout, or play a command, which can be killed",
+                f"functions of {left:,} ended episodes are still running, so it was not started: "
+                "set a timeout in their clients, or use a command, which can be killed",
             )
             return
         self._runs.add(run)
@@ -51,7 +51,7 @@ class ProgramThreads:
 def launch(
     run: ProgramRun, base_url: str, guard: Callable[[], ProgramGuard], threads: ProgramThreads
 ) -> Coroutine[Any, Any, None] | None:
-    """Start a program; returns what is to be awaited beside it, for a command."""
+    """Start a program; for a command, return the coroutine that watches it."""
     if isinstance(run.program.run, tuple):
         return _command(run, base_url, guard())
     threads.start(run, base_url)
@@ -69,14 +69,14 @@ def _call(
         if answer is None or isinstance(answer, str):
             end = ("answer", "", answer)
         else:
-            end = ("crash", f"it returned {type(answer).__name__}, expected a text", None)
-    except BaseException as error:  # SystemExit, too: it ends the program
+            end = ("crash", f"expected a str as its result, got {type(answer).__name__}", None)
+    except BaseException as error:  # also SystemExit, which ends the program
         end = ("crash", clean(_described(error), base_url, run.key), None)
     loop.call_soon_threadsafe(ended, run, *end)
 
 
 def _described(error: BaseException) -> str:
-    # The first frames are ours and, of an async program, asyncio's.
+    # The first frames are internal (and asyncio's for an async program).
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)[1:]
@@ -89,7 +89,7 @@ def _described(error: BaseException) -> str:
 
 
 def clean(reason: str, base_url: str, key: str) -> str:
-    """A reason as one line, without what differs from run to run."""
+    """A reason as one line, without parts that differ between runs."""
     text = " ".join(reason.replace(key, "KEY").replace(base_url, "URL").split())
     text = "".join(character for character in text if character.isprintable())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
@@ -117,16 +117,16 @@ async def _command(run: ProgramRun, base_url: str, guard: ProgramGuard) -> None:
         return
     guard.watch(process.pid)
     run.stop = lambda: kill_group(process.pid)
-    if run.end is not None:  # ended while it was started
+    if run.end is not None:  # the run ended during the start
         run.stop()
     outputs = asyncio.gather(_read(run, process.stdout, MOST_OUTPUT), _tail(process.stderr))
     await _write(process.stdin, run.question)
-    # `wait` returns when the pipes are closed, which a child that was left may keep open.
+    # `wait` returns when the pipes are closed, but an orphaned child may keep them open.
     while (status := process.returncode) is None:
         await asyncio.sleep(_LOOK_S)
     kill_group(process.pid)
     guard.forget(process.pid)
-    run.stop = lambda: None  # the id may become another process's
+    run.stop = lambda: None  # the id may be reused by another process
     output, errors = await outputs
     if status == 0:
         run.finish("answer", "", output.decode("utf-8", "replace").strip() or None)
@@ -143,7 +143,7 @@ async def _write(stream: asyncio.StreamWriter | None, question: str) -> None:
         await stream.drain()
         stream.close()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it ended, or reads nothing
+        pass  # it ended, or does not read its input
 
 
 async def _read(run: ProgramRun, stream: asyncio.StreamReader | None, most: int) -> bytes:

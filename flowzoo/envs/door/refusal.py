@@ -6,7 +6,7 @@ from typing import Any
 
 
 class RefusalError(Exception):
-    """A request that is answered with an error in OpenAI's format."""
+    """The error response to a request, in OpenAI's format."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -20,30 +20,30 @@ class RefusalError(Exception):
 
 
 class BodyRoom:
-    """Bytes of bodies that may be held while they are read."""
+    """Budget of bytes of the bodies that are being read."""
 
     def __init__(self, most: int) -> None:
         self.most, self.held = most, 0
 
     def take(self, count: int) -> None:
-        """Hold `count` more bytes.
+        """Reserve `count` more bytes.
 
         Raises:
-            RefusalError: there is no room for them.
+            RefusalError: the budget is exceeded.
         """
         if self.held + count > self.most:
-            message = f"Requests that are coming in have {self.most:,} bytes together: try again."
+            message = f"Incoming requests exceed {self.most:,} bytes together: try again."
             raise RefusalError(429, "too_many_bytes", message)
         self.held += count
 
 
 def wrong(expected: str, value: Any, param: str | None) -> RefusalError:
-    """The refusal of a value of another type."""
+    """Make the error for a value of the wrong type."""
     subject = f"`{param}`" if param else "The body"
     message = f"{subject} must be {expected}, got {type(value).__name__}."
     return RefusalError(400, "invalid_type", message, param)
 
 
 def refuse_constant(name: str) -> Any:
-    """Raise `ValueError` for NaN and infinities, which Python's reader takes for JSON."""
-    raise ValueError(f"{name} is no number of JSON")
+    """Raise `ValueError` for NaN and infinities, which Python's JSON parser accepts."""
+    raise ValueError(f"{name} is not a JSON number")

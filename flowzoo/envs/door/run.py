@@ -1,7 +1,6 @@
-"""One run of an agent program: its open requests, and when they are a phase.
+"""One run of an agent program: its open requests and their grouping into phases.
 
-Everything here happens on the event loop of the door, except for the functions of programs, which
-have a thread each.
+All of it runs on the door's event loop, except the functions of programs: each has a thread.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from flowzoo.envs.script import (
 )
 
 TICK_S = 0.005
-"""Seconds between two looks at the runs that move."""
+"""Seconds between two polls of the active runs."""
 MOST_OPEN_CHARACTERS = 2**26
-"""Characters of requests that a run may have open at the same time."""
+"""Most characters of a run's open requests."""
 MOST_INCOMING = 2**26
-"""Bytes of bodies that a run may send at the same time."""
+"""Most bytes of request bodies of a run at the same time."""
 MOST_REFUSED = 100
-"""Refused requests after which a run is ended."""
+"""Number of refused requests that ends a run."""
 _PATIENCE_S = 1.0
-# Seconds without a request after which a repeated run that asked something else has diverged.
+# Seconds without a request after which a replayed run with other requests counts as diverged.
 
 
 class OpenRequest:
@@ -47,39 +46,39 @@ class OpenRequest:
         self.request, self.number = request, number
         self.size = request_size(request)
         self.reply: asyncio.Future[ProgramReply] = asyncio.get_running_loop().create_future()
-        self.seen = False  # it is part of a `Progress`, and so a turn
-        self.abandoned = False  # its client went away before it had the whole reply
+        self.seen = False  # it is part of a `Progress` and therefore a turn
+        self.abandoned = False  # its client disconnected before it had the whole reply
 
 
 class ProgramRun:
-    """A program that runs."""
+    """A running program."""
 
     def __init__(self, program: AgentProgram, question: str) -> None:
         self.program, self.question = program, question
         self.key = f"flowzoo-{secrets.token_hex(16)}"
-        self.requests: list[OpenRequest] = []  # without a reply, or with one that was not read
+        self.requests: list[OpenRequest] = []  # requests without a reply, or with an unread reply
         self.end: ProgramEnd | None = None
-        self.stop: Callable[[], None] = lambda: None  # ends what runs; set when it is started
+        self.stop: Callable[[], None] = lambda: None  # stops the program; set at its start
         self.calls = self.refused = 0
         self.refusal = ""
         self.quiet_s = 0.0  # time without a new request
-        self.used_s = 0.0  # time in which it did not wait for replies
+        self.used_s = 0.0  # running time without waits for replies
         self.wake = asyncio.Event()
         self.room = BodyRoom(MOST_INCOMING)
-        self.incoming: set[asyncio.Timeout] = set()  # of bodies that are being read
+        self.incoming: set[asyncio.Timeout] = set()  # bytes of bodies that are being read
 
     # -- requests ------------------------------------------------------------------------------
 
     @property
     def open(self) -> list[OpenRequest]:
-        """The requests that have no reply."""
+        """Requests without a reply."""
         return [entry for entry in self.requests if not entry.reply.done()]
 
     def ask(self, call: ChatCall) -> OpenRequest:
-        """Open a request, or take up one that its client gave up and sends again.
+        """Open a request, or resume an abandoned one that its client repeats.
 
         Raises:
-            RefusalError: the run is over, makes more calls than it may, or has too much open.
+            RefusalError: the run has ended or exceeds its calls or open requests.
         """
         if self.end is None:
             for entry in self.requests:
@@ -94,7 +93,7 @@ class ProgramRun:
                 self.quiet_s = 0.0
                 self.wake.set()
                 return entry
-            self.finish("calls", f"it made {self.calls:,} calls and goes on")
+            self.finish("calls", f"it made {self.calls:,} calls and did not end")
         raise over()
 
     def _check_size(self, request: ProgramRequest) -> None:
@@ -104,7 +103,7 @@ class ProgramRun:
             raise RefusalError(413, "open_requests_too_large", message)
 
     def leave(self, entry: OpenRequest) -> None:
-        """Note that the client of a request went away: a turn is kept for it, others never were."""
+        """Handle a disconnected client: its request is kept if it is a turn, else forgotten."""
         if entry not in self.requests:
             return
         entry.abandoned = entry.seen
@@ -131,7 +130,7 @@ class ProgramRun:
                 if not entry.reply.done() and entry.request == request:
                     entry.reply.set_result(reply)
                     break
-        # The rest was deferred: no turn yet, and none at all where the client has left.
+        # The other requests were deferred: not turns yet, and dropped if the client has left.
         for entry in self.open:
             entry.seen = False
             if entry.abandoned:
@@ -142,7 +141,7 @@ class ProgramRun:
 
     def tick(self) -> None:
         """Let `TICK_S` pass."""
-        # On a busy machine ticks are as late as programs are, so none is cut short for its load.
+        # On a busy machine ticks are delayed like the programs, so load does not cause timeouts.
         self.quiet_s += TICK_S
         self.used_s += TICK_S
         if self.used_s >= self.program.seconds:
@@ -174,7 +173,7 @@ class ProgramRun:
         )
 
     async def reach(self, requests: Sequence[ProgramRequest]) -> bool:
-        """Wait until `requests` are open, as in an earlier run; False if they will not be."""
+        """Wait until `requests` are open, as in an earlier run; False if that cannot happen."""
         expected = Counter(requests)
 
         def is_there() -> bool:
@@ -196,14 +195,14 @@ class ProgramRun:
     # -- the end -------------------------------------------------------------------------------
 
     def finish(self, status: str, reason: str = "", answer: str | None = None) -> None:
-        """End the run; its open requests are refused and what runs is stopped."""
+        """End the run: refuse its open requests and stop the program."""
         if self.end is not None:
             return
         unread = sum(entry.seen for entry in self.requests)
         self.end = ProgramEnd(answer, status, reason, self.refused, self.refusal, unread)
         for entry in self.open:
             entry.reply.set_exception(over())
-            entry.reply.exception()  # read here: its client may be gone
+            entry.reply.exception()  # retrieve the exception: the client may have disconnected
         for limit in self.incoming:
             limit.reschedule(asyncio.get_running_loop().time())
         self.stop()
@@ -216,11 +215,11 @@ def request_size(request: ProgramRequest) -> int:
 
 
 def over() -> RefusalError:
-    """The error for a request of a run that was ended."""
+    """Make the error for a request of a run that has ended."""
     return RefusalError(403, "episode_ended", "The episode of this key has ended.")
 
 
 def kill_group(process: int) -> None:
-    """Kill a process with its children, which are in its group."""
+    """Kill a process and its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)

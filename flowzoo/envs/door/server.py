@@ -1,8 +1,8 @@
 """The door of this process: a server on the loopback interface, and the runs that it serves.
 
 A run that waits for replies is parked under the digest of its requests and their replies. An
-`Advance` takes the parked run of its history; where there is none (a fork, another process, a run
-that was ended for room) the program is run again, with the replies of the history.
+`Advance` resumes the parked run with its history. If there is none (a fork, another process, an
+evicted run), the program is run again with the replies of the history.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger("flowzoo")
 
 
 def server_config(app: Starlette, keep_alive_s: int) -> uvicorn.Config:
-    """Settings of a server that logs no requests and is not meant for browsers."""
+    """Server settings: no access log, no features for browsers."""
     import uvicorn
 
     return uvicorn.Config(
@@ -55,23 +55,23 @@ def server_config(app: Starlette, keep_alive_s: int) -> uvicorn.Config:
 
 
 class ProgramRuns:
-    """The runs of one program: some move, the others are parked."""
+    """The runs of one program, active or parked."""
 
     def __init__(self, program: AgentProgram) -> None:
         self.program = program
         self.slots = asyncio.Semaphore(program.most_open)
         self.moving = 0
-        self.parked: dict[ProgramRun, bytes] = {}  # run -> its spot, the longest parked first
+        self.parked: dict[ProgramRun, bytes] = {}  # spot by run, in order of parking
         self.spots: dict[bytes, list[ProgramRun]] = {}
         self.told: set[str] = set()
 
     def park(self, run: ProgramRun, spot: bytes) -> None:
-        """Keep a run that waits for replies."""
+        """Park a run that waits for replies."""
         self.parked[run] = spot
         self.spots.setdefault(spot, []).append(run)
 
     def take(self, spot: bytes) -> ProgramRun | None:
-        """A run that waits at `spot`, which is not parked any more; None if there is none."""
+        """Unpark and return a run that waits at `spot`, or None."""
         waiting = self.spots.get(spot)
         if not waiting:
             return None
@@ -82,12 +82,12 @@ class ProgramRuns:
         return run
 
     def surplus(self) -> list[ProgramRun]:
-        """Runs to end, the longest parked ones, so that no more are open than may be."""
+        """The runs to end, parked longest, to respect the limit of open runs."""
         count = max(0, len(self.parked) + self.moving - self.program.most_open)
         return [run for spot in list(self.parked.values())[:count] if (run := self.take(spot))]
 
     def tell(self, end: ProgramEnd) -> None:
-        """Log the first failure of a kind: a program with a mistake fails in all episodes."""
+        """Log the first failure of each kind: a faulty program fails in all episodes."""
         if end.status != "answer" and end.status not in self.told:
             self.told.add(end.status)
             refusal = f" (a request was refused: {end.refusal})" if end.refusal else ""
@@ -95,7 +95,7 @@ class ProgramRuns:
 
 
 class Door:
-    """The server with its runs; `door()` has the one of this process."""
+    """The server with its runs; `door()` returns this process's instance."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -128,7 +128,7 @@ class Door:
         atexit.register(self.stop_all)
 
     def stop_all(self) -> None:
-        """Kill what runs as a process."""
+        """Kill all commands."""
         if os.getpid() == self.process:
             for run in list(self.runs.values()):
                 run.stop()
@@ -139,8 +139,8 @@ class Door:
         """Carry out an `Advance`, on the door's loop.
 
         Raises:
-            DivergedError: the program was run again and asked something else.
-            UsageError: it would have to be run again and is not repeatable.
+            DivergedError: the program was run again and sent other requests.
+            UsageError: it must be run again and is not repeatable.
         """
         runs = self.programs.get(effect.program)
         if runs is None:
@@ -164,8 +164,8 @@ class Door:
             if effect.history and not effect.program.repeatable:
                 raise UsageError(
                     "the agent program is declared as not repeatable (repeatable=false), and its "
-                    "run of this episode is not there any more: what continues copies of episodes "
-                    "(forks, tree sampling) needs a program that asks the same of the same replies"
+                    "run of this episode no longer exists: forks and tree sampling need a program "
+                    "that sends the same requests after the same replies"
                 )
             for other in runs.surplus():
                 other.finish("dropped")
@@ -212,7 +212,7 @@ class Door:
 
 
 def _allow_files() -> None:
-    # A function's request takes two files: 512 programs are over the usual limit of 1,024.
+    # A function's request needs two files: 512 programs exceed the usual limit of 1,024.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES:
         most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
@@ -223,9 +223,9 @@ def _diverged(run: ProgramRun) -> DivergedError:
     models = ", ".join(entry.request.model for entry in run.open) or "nothing"
     how = f"ended by {run.end.status} ({run.end.reason})" if run.end else f"asked {models}"
     return DivergedError(
-        f"the agent program asked something else when its episode was replayed: it {how}. With the "
-        "same replies it must ask the same (no clocks, no unseeded randomness), or be declared as "
-        "not repeatable: repeatable=false"
+        f"the agent program sent other requests when its episode was replayed: it {how}. After the "
+        "same replies it must send the same requests (no clocks, no unseeded randomness), or be "
+        "declared as not repeatable: repeatable=false"
     )
 
 
@@ -234,7 +234,7 @@ _LOCK = threading.Lock()
 
 
 def door() -> Door:
-    """The door of this process, which is opened when it is first needed.
+    """The door of this process, opened at the first call.
 
     Raises:
         MissingExtraError: the server's libraries are not installed.
@@ -252,13 +252,13 @@ def door() -> Door:
 
 
 def submit(effects: Sequence[Advance]) -> list[Future[Progress]]:
-    """Start to carry out effects; every program moves on at the same time."""
+    """Start to resolve effects; all programs run concurrently."""
     here = door()
     return [asyncio.run_coroutine_threadsafe(here.advance(effect), here.loop) for effect in effects]
 
 
 def advance_all(effects: Sequence[Advance]) -> list[Progress]:
-    """Results of effects, in order; blocks until the last of the programs waits or has ended."""
+    """Return results of effects in order; block until every program waits or has ended."""
     futures = submit(effects)
     try:
         return [future.result() for future in futures]

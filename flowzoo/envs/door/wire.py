@@ -1,4 +1,4 @@
-"""OpenAI's chat completions on the wire: requests as they are read, replies and errors as sent."""
+"""Wire format of OpenAI's chat completions: requests, replies and errors."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ class ChatCall(NamedTuple):
     request: ProgramRequest
     stream: bool
     stream_usage: bool
-    """True if the stream ends with a chunk that has the token counts."""
+    """True if a last chunk of the stream has the token counts."""
 
 
 def is_number(value: Any) -> bool:
-    """True for a number of JSON."""
+    """True for a JSON number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def is_whole(value: Any) -> bool:
-    """True for a whole number of JSON."""
+    """True for a JSON integer."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_text(value: Any) -> bool:
-    """True for a text of JSON."""
+    """True for a JSON string."""
     return isinstance(value, str)
 
 
 def is_boolean(value: Any) -> bool:
-    """True for true and false of JSON."""
+    """True for a JSON boolean."""
     return isinstance(value, bool)
 
 
 Kinds = Mapping[str, tuple[str, Callable[[Any], bool]]]
-"""Field -> the kind of its value in words, and a check of it."""
+"""Name and check of the type of a value, by field."""
 BOOLEAN = "true or false", is_boolean
 OBJECT = "an object", lambda value: isinstance(value, dict)
 SAMPLING: Kinds = {
@@ -58,14 +58,14 @@ SAMPLING: Kinds = {
     "max_tokens": ("a whole number", is_whole),
     "max_completion_tokens": ("a whole number", is_whole),
 }
-"""Fields of sampling. The door checks them to no effect: a rollout has its own sampling."""
+"""Sampling fields: checked and ignored, since rollouts set the sampling."""
 NOTES: Kinds = {
     "metadata": OBJECT,
     "prompt_cache_key": ("a text", is_text),
     "safety_identifier": ("a text", is_text),
     "user": ("a text", is_text),
 }
-"""Fields that no reply depends on."""
+"""Fields without an effect on replies."""
 _UNHEEDED: Kinds = {
     **SAMPLING,
     **NOTES,
@@ -77,7 +77,7 @@ _UNHEEDED: Kinds = {
     "top_k": ("a whole number", is_whole),
     "verbosity": ("a text", is_text),
 }
-"""Further fields that the door checks to no effect."""
+"""Further fields that are checked and ignored."""
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("none", "auto"),
@@ -90,7 +90,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "prediction": (),
     "web_search_options": (),
 }
-"""Fields that a reply would have to obey, with the values that ask for nothing."""
+"""Neutral values by field, for unsupported fields."""
 _OBEYED = {
     "messages", "model", "n", "parallel_tool_calls", "stop", "stream", "stream_options",
     "tool_choice", "tools",
@@ -98,10 +98,10 @@ _OBEYED = {
 
 
 def read_body(raw: bytes) -> dict[str, Any]:
-    """The object in the body of a request.
+    """Read the object in the body of a request.
 
     Raises:
-        RefusalError: it is no JSON, or no object.
+        RefusalError: it is not a JSON object.
     """
     try:
         body = json.loads(raw.decode("utf-8"), parse_constant=refuse_constant)
@@ -114,7 +114,7 @@ def read_body(raw: bytes) -> dict[str, Any]:
 
 
 def read_model(body: Mapping[str, Any], models: tuple[str, ...]) -> str:
-    """The field `model`, which is one of `models`."""
+    """Read the field `model`, one of `models`."""
     model = body.get("model")
     if not isinstance(model, str):
         raise wrong(f"one of {', '.join(models)}", model, "model")
@@ -128,7 +128,7 @@ def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
     """Read the body of a request.
 
     Raises:
-        RefusalError: it is no JSON, a field is missing or wrong, or asks for what there is not.
+        RefusalError: it is not JSON, or a field is missing, invalid or unsupported.
     """
     body = read_body(raw)
     model = read_model(body, models)
@@ -147,7 +147,7 @@ def read_call(raw: bytes, models: tuple[str, ...]) -> ChatCall:
 def _check_fields(body: Mapping[str, Any]) -> None:
     for name in body.keys() - _OBEYED - _UNHEEDED.keys() - UNSUPPORTED.keys():
         if body[name] is not None:
-            message = f"`{name:.100}` is no parameter of the door: replies do not depend on it."
+            message = f"`{name:.100}` is not a parameter of the door."
             raise RefusalError(400, "unknown_parameter", message, name)
     check_kinds(body, {"stream": BOOLEAN, **_UNHEEDED})
     if body.get("n") not in (None, 1):
@@ -157,7 +157,7 @@ def _check_fields(body: Mapping[str, Any]) -> None:
 
 
 def check_kinds(body: Mapping[str, Any], kinds: Kinds) -> None:
-    """Refuse fields of another type; null is as good as nothing."""
+    """Reject fields of a wrong type; null counts as absent."""
     for name, (expected, fits) in kinds.items():
         value = body.get(name)
         if value is not None and not fits(value):
@@ -165,7 +165,7 @@ def check_kinds(body: Mapping[str, Any], kinds: Kinds) -> None:
 
 
 def check_neutral(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuse fields that ask for what a reply does not have."""
+    """Reject fields that ask for unsupported features."""
     for name, values in neutral.items():
         if body.get(name) is not None and body[name] not in values:
             message = f"`{name}` is not supported: replies are plain text."
@@ -173,9 +173,9 @@ def check_neutral(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]
 
 
 def read_messages(value: Any, tools: bool = False) -> tuple[tuple[str, ...], ...]:
-    """The messages of the field `messages`, as `ProgramRequest` has them.
+    """Read the field `messages` into the format of `ProgramRequest`.
 
-    With `tools`, they may have calls of tools, and results.
+    With `tools`, messages may have tool calls and results.
     """
     senders = {**_SENDERS, "tool": "tool"} if tools else _SENDERS
     names: dict[str, str] = {}
@@ -221,7 +221,7 @@ def _content(value: Any, param: str) -> str:
 
 
 def read_stops(value: Any) -> tuple[str, ...]:
-    """The texts of the field `stop`."""
+    """Read the texts of the field `stop`."""
     stops = [value] if isinstance(value, str) else value or []
     if not isinstance(stops, list) or len(stops) > _MOST_STOPS:
         raise wrong(f"a text or a list of at most {_MOST_STOPS}", value, "stop")
@@ -232,13 +232,13 @@ def read_stops(value: Any) -> tuple[str, ...]:
 
 
 def until(text: str, stop: tuple[str, ...], finish: str) -> tuple[str, str]:
-    """The text before the first of `stop`, and its finish reason; without one both as they are."""
+    """The text before the first stop text, and its finish reason; unchanged without a match."""
     ends = [end for end in (text.find(part) for part in stop) if end >= 0]
     return (encodable(text[: min(ends)]), "stop") if ends else (encodable(text), finish)
 
 
 def _parts(call: ChatCall, reply: ProgramReply) -> tuple[str, str, list[dict[str, Any]]]:
-    # A stop in the text means that the calls after it were never made.
+    # The calls after a stop text are dropped.
     text, finish = until(reply.text, call.request.stop, reply.counts.finish)
     if reply.calls and len(text) == len(reply.text):
         return text, "tool_calls", sent_calls(reply.calls)
@@ -246,7 +246,7 @@ def _parts(call: ChatCall, reply: ProgramReply) -> tuple[str, str, list[dict[str
 
 
 def completion(call: ChatCall, number: int, reply: ProgramReply) -> dict[str, Any]:
-    """The JSON of a reply."""
+    """The JSON of a completion."""
     text, finish, calls = _parts(call, reply)
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
     if calls:
@@ -280,7 +280,7 @@ def model_list(models: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _head(call: ChatCall, number: int, kind: str) -> dict[str, Any]:
-    # The id is a function of the run, as a program may use it.
+    # The id is deterministic, since a program may use it.
     created, model = int(time.time()), call.request.model
     return {"id": f"chatcmpl-{number}", "object": kind, "created": created, "model": model}
 

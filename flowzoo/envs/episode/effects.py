@@ -1,4 +1,4 @@
-"""Doing the work that scripts ask for, batched over any number of episodes."""
+"""Resolution of the effects of scripts, batched over episodes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ PendingEffect = tuple[Problem, Effect]  # an effect and the problem it belongs t
 def resolve(
     task: Task, jobs: Sequence[PendingEffect], judge: JudgeFunction | None = None
 ) -> list[EffectResult]:
-    """Results of `jobs` in their order; effects of one kind are done in one batch of the task.
+    """Resolve `jobs`, in order; effects of one kind form one batch of the task.
 
     Raises:
-        UsageError: a `Judge` among them, and no `judge` to answer it.
+        UsageError: one of the effects is a `Judge`, and `judge` is None.
     """
     if {type(effect) for _, effect in jobs} == {Grade}:  # the most common batch
         return _done(task, Grade, jobs, 0)
@@ -53,7 +53,7 @@ def resolve(
 def _judge(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[Judged]:
     if judge is None:
         raise UsageError(
-            "the workflow asks a judge, and there is none: give env(judge=FUNCTION), a function "
+            "the workflow asks a judge, but none is set: give env(judge=FUNCTION), a function "
             "from a chat to a reply, or in rollouts a policy for `judge` (--policy judge=POLICY)"
         )
     verdicts: list[Judged] = []
@@ -78,7 +78,7 @@ def _use_tool(effect: UseTool) -> ToolResult:
 def _done(task: Task, kind: type, jobs: Sequence[PendingEffect], width: int) -> list[Any]:
     problems, effects = [problem for problem, _ in jobs], [effect for _, effect in jobs]
     if kind is Advance:
-        from flowzoo.envs.door.server import advance_all  # late: it loads asyncio
+        from flowzoo.envs.door.server import advance_all  # imported here, since it loads asyncio
 
         return list(advance_all([effect for effect in effects if isinstance(effect, Advance)]))
     if kind is UseTool:

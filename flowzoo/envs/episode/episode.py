@@ -61,8 +61,8 @@ LogEntry = str | EffectResult  # a reply, or the result of an effect
 class Episode:
     """A workflow script in progress.
 
-    Exactly one of these holds at any time: `asks` is not empty (replies are awaited), `effects` is
-    not empty (results are awaited), or `done`.
+    At any time exactly one of these holds: `asks` is not empty (replies are pending), `effects` is
+    not empty (results are pending), or `done`.
     """
 
     __slots__ = (
@@ -221,7 +221,7 @@ class Episode:
         self.turns: list[Turn] = []  # every turn opened so far, in call order
         self.role_scores: dict[int, float] = {}
         self.forms: dict[int, float] = {}
-        # Latest `InterimScore` of the script: the score if the episode ended here.
+        # Latest `InterimScore` of the script: the score if the episode ended now.
         self.interim_score: float | None = None
         self.interim_phase = 0  # number of opened phases when `interim_score` was set
         self.phases = 0
@@ -244,7 +244,7 @@ class Episode:
         self._advance(None)
 
     def _call_limit(self) -> int:
-        # The workflow's limit; only one that was set holds beside `max_cycles`, which ends all.
+        # The workflow's limit; with `max_cycles` only an explicit one applies.
         limit = self.workflow.call_limit
         if self.max_cycles is None or self.workflow.max_calls is not None:
             return limit
@@ -312,8 +312,8 @@ class Episode:
 
     def _endless(self, verb: str, count: int, what: str) -> WorkflowError:
         return self._failure(
-            f"{type(self.workflow).__name__}.play() has {verb} {count:,} {what} and goes on: let "
-            "its loop end, or set max_calls=N (--max-calls N) to allow more"
+            f"{type(self.workflow).__name__}.play() has {verb} {count:,} {what} and did not end: "
+            "let its loop end, or set max_calls=N (--max-calls N) to allow more"
         )
 
     def _open_effects(self, effects: list[Effect]) -> None:
@@ -323,13 +323,14 @@ class Episode:
             fault = effect_fault(effect)
             if type(effect) is Run and not may_run:
                 fault = (
-                    "the script yields Run, and the workflow does not say that it runs programs: "
-                    "set `runs_programs = True`, so that users see how they are confined"
+                    "the script yields Run, but the workflow does not declare that it runs "
+                    "programs: set `runs_programs = True`, so that users see how they are confined"
                 )
             if type(effect) is Judge and not self.workflow.needs_judge:
                 fault = (
-                    "the script yields Judge, and the workflow does not say that it asks a judge: "
-                    "set `asks_judge = True`, so that a run has a policy for it from the start"
+                    "the script yields Judge, but the workflow does not declare that it asks a "
+                    "judge: set `asks_judge = True`, so that a run has a policy for it from the "
+                    "start"
                 )
             if fault:
                 raise self._failure(fault)
@@ -392,10 +393,10 @@ class Episode:
 
         Args:
             key: name of the new episode; default the same.
-            log: a log with other results, to see that they lead to the same asks.
+            log: a log with other results, to verify that they lead to the same asks.
 
         Raises:
-            DivergedError: the script asked something else.
+            DivergedError: the script's asks or effects differ.
         """
         twin = Episode.__new__(Episode)
         twin.workflow, twin.problem, twin.max_cycles = self.workflow, self.problem, self.max_cycles
@@ -426,7 +427,7 @@ class Episode:
         self._before = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # The log and a digest of every prompt: all that a replay needs.
+        # A replay needs only the log and a digest of every prompt.
         return {
             "workflow": self.workflow,
             "problem": self.problem,

@@ -1,4 +1,4 @@
-"""Worked examples: exchanges of the workflow's own experts, shown to a role before its own chat."""
+"""Worked examples: exchanges of the workflow's experts, shown to a role before its chat."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
 
 EPISODES = 30  # most episodes that are played to find the examples of a role
-SKILL = 0.5  # chance that the other roles are right, in the first episode
-LATER = 10  # episodes within which a role's second turn has to come
+SKILL = 0.5  # probability that the other roles are right in the first episode
+LATER = 10  # episodes within which a role must have a second turn
 
 
 class WorkedExample(NamedTuple):
@@ -25,22 +25,22 @@ class WorkedExample(NamedTuple):
 
     messages: tuple[Message, ...]  # the chat, with the reply at its end
     value: object  # the parsed reply
-    turn: int  # of the role, from 0
+    turn: int  # index of the role's turn, from 0
 
 
 def with_examples(workflow: Workflow, count: int) -> Workflow:
-    """The workflow with `count` worked examples of every role before its chats.
+    """Return the workflow with `count` worked examples before the chats of every role.
 
-    A role that is asked again sees one of its second turn, too, in front of them.
+    A role that is asked again first sees an example of its second turn.
 
     Raises:
-        UsageError: the task has no problems for examples, or a role has fewer replies of its
-            expert that can be read.
+        UsageError: the task has no problems for examples, or the expert of a role gave fewer
+            readable replies.
     """
-    # Small language models copy the form of an example where they do not follow the sentence that
-    # asks for it. The role does its job rightly in its examples, and the others half of the time:
-    # evaluators see right and wrong answers, aggregators ballots of both. A second turn mends a
-    # wrong first one, which has no place before a first turn.
+    # Small language models copy the form of an example when they do not follow an instruction. The
+    # role is right in its examples, and the others in half of them: evaluators see right and wrong
+    # answers, aggregators see both among the candidates. A second turn corrects a wrong first one,
+    # which would be a bad example before a first turn.
     check_whole("examples", count, 0)
     if not count:
         return workflow
@@ -50,18 +50,18 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
         first, second = list[WorkedExample](), list[WorkedExample]()
         for number in range(EPISODES):
             if (example := _play(plain, role, number)) is not None:
-                # A verdict says nothing of an earlier one.
+                # A verdict does not depend on an earlier one.
                 again = example.turn and not isinstance(example.value, bool)
                 (second if again else first).append(example)
-            # They should say different things: a choice that never changes would be copied.
+            # Examples should differ: a constant choice would be copied.
             varied = len({repr(example.value) for example in first}) >= count
             if varied and (second or number >= LATER):
                 break
         chosen = _vary(first, count)
         if len(chosen) < count:
             raise UsageError(
-                f"examples={count}: only {len(chosen)} different examples of {role} that can be "
-                f"read were found in {EPISODES} episodes of the workflow's experts: give "
+                f"examples={count}: only {len(chosen)} different readable examples of {role} were "
+                f"found in {EPISODES} episodes of the workflow's experts: give "
                 f"examples={len(chosen)}"
             )
         chats[role] = tuple(message for example in chosen for message in example.messages)
@@ -71,7 +71,7 @@ def with_examples(workflow: Workflow, count: int) -> Workflow:
 
 
 def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
-    # An exchange of `role`, its first in even episodes and its second in odd ones.
+    # The first exchange of `role` in even episodes, the second in odd ones.
     problem = workflow.task.example(number // 2)
     episode = Episode(workflow, problem)
     rng = key_rng("example", workflow.name, role, number)
@@ -86,7 +86,7 @@ def _play(workflow: Workflow, role: str, number: int) -> WorkedExample | None:
             if turn_role == role and turn.turn == turn_number:
                 reply = workflow.example(role, turn.observe(), problem, rng)
             else:
-                # More and more are right, for roles whose job depends on others.
+                # The probability rises with the episode, for roles that depend on others.
                 right = rng.random() < SKILL + (1 - SKILL) * number / EPISODES
                 reply = workflow.expert(turn_role, turn.observe(), problem, rng, right)
             episode.reply(turn.agent, reply)

@@ -35,11 +35,11 @@ _PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
 class WorkflowError(FlowzooError, RuntimeError):
-    """A workflow's script failed or yielded something it may not.
+    """A workflow's script failed or yielded an invalid item.
 
     Attributes:
         problem: id of the problem.
-        transcript: what was said so far, as plain dicts.
+        transcript: the transcript so far, as plain dicts.
     """
 
     def __init__(self, message: str, problem: str = "", transcript: list[Any] | None = None):
@@ -64,7 +64,7 @@ def script_failure(
     error: Exception | None,
     transcript: list[Any],
 ) -> WorkflowError:
-    """The error to raise, naming the script's line that raised `error` or that yielded last."""
+    """Make the error to raise; it names the script's line that raised `error` or yielded last."""
     location = None
     generator: Any = script
     while generator is not None and getattr(generator, "gi_frame", None) is not None:
@@ -82,7 +82,7 @@ def script_failure(
 
 
 def ungraded_error(workflow: Workflow, problem: Problem, transcript: list[Any]) -> UngradedError:
-    """The error for an episode whose tests the sandbox could not run."""
+    """Make the error for an episode whose tests the sandbox could not run."""
     return UngradedError(
         f"{workflow.name}, problem {problem.id}: the sandbox could not run an answer's tests (its "
         "log has the reason), so the episode has no score",
@@ -100,7 +100,7 @@ def check_results(effects: Sequence[Effect], results: Sequence[EffectResult]) ->
     for effect, result in zip(effects, results, strict=True):
         kind = type(result)
         if kind is not RESULTS[type(effect)]:
-            raise UsageError(f"{kind.__name__} is no result of {effect!r:.200}")
+            raise UsageError(f"{kind.__name__} is not a result of {effect!r:.200}")
     return all(getattr(result, "status", "") != "SE" for result in results)
 
 
@@ -134,20 +134,20 @@ def tools_fault(ask: Ask, roles: Sequence[str], role: str) -> str:
     """Error text for the tools of an ask; "" for valid ones."""
     if role not in roles:
         return (
-            f"the script offers tools to {ask.agent}, and the workflow does not say so: set "
-            f"`tool_roles = ({role!r},)`, so that its observations have a place for them"
+            f"the script offers tools to {ask.agent}, but the workflow does not declare it: set "
+            f"`tool_roles = ({role!r},)`, which adds them to its observations"
         )
     if not all(isinstance(tool, Tool) for tool in ask.tools):
         return f"tools of {ask.agent} must be of the class Tool, got {ask.tools!r:.200}"
     if len({tool.name for tool in ask.tools}) < len(ask.tools):
-        return f"two tools of {ask.agent} have one name"
+        return f"two tools of {ask.agent} have the same name"
     if type(ask.max_tool_calls) is not int or ask.max_tool_calls < 1:
         return f"max_tool_calls must be a whole number of at least 1, got {ask.max_tool_calls!r}"
     return ""
 
 
 def score_fault(score: object) -> str:
-    """Error text for an invalid score, to follow its name; "" for a valid one."""
+    """Error text for an invalid score, without its name; "" for a valid one."""
     if not isinstance(score, Real):
         return f"must be a number in [0, 1], got {type(score).__name__} {score!r:.60}"
     return "" if 0 <= float(score) <= 1 else f"must be a number in [0, 1], got {score!r}"
@@ -210,7 +210,7 @@ def effect_fault(effect: Effect) -> str:
     if isinstance(effect, Judge):
         return _judge_fault(effect)
     if isinstance(effect, Advance):
-        return ""  # flowzoo's own workflow makes it
+        return ""  # made only by flowzoo's own workflow
     answers = (effect.answer,) if isinstance(effect, Grade) else effect.answers
     if not isinstance(answers, tuple):
         return f"EquivalenceClasses takes a tuple of answers, got {type(answers).__name__}"
@@ -237,7 +237,7 @@ def _judge_fault(judge: Judge) -> str:
 
 
 def is_scale(scale: Any) -> bool:
-    """True for two numbers in order that a prompt can state exactly."""
+    """True for two ascending numbers with few enough digits for a prompt."""
     return (
         isinstance(scale, tuple)
         and len(scale) == 2

@@ -1,4 +1,4 @@
-"""From a finished episode to plain records: rewards, returns, state hashes, calls."""
+"""Conversion of finished episodes to plain records: rewards, returns, state hashes, calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flowzoo.functions import FunctionSetting
 
 
 def abstains(workflow: Workflow, readable: bool) -> bool:
-    """True if an unreadable reply does not get the team's outcome (preset `strict`)."""
+    """True if an unreadable reply does not share the team's outcome (preset `strict`)."""
     return workflow.preset == "strict" and not readable
 
 
@@ -36,8 +36,8 @@ def reward_parts(
 ) -> dict[str, float]:
     """Reward parts of one call: `team`, `local` and `format`.
 
-    `form` replaces `readable` in the local part; `unanswered` is the score of an episode without an
-    answer, which a reply that abstained gets, and never more than its team.
+    `form` replaces `readable` in the local part. An abstaining reply gets `unanswered`, the score
+    of an episode without an answer, but at most its team's score.
     """
     # `local` is absent without a role score; an environment that pays its agents (`Payoffs`)
     # replaces it with the agent's return.
@@ -54,7 +54,7 @@ def reward_parts(
 def combine(
     workflow: Workflow, role: str, parts: Mapping[str, float], outcome: float | None = None
 ) -> float:
-    """The reward of one call under the credit rule; `outcome` replaces the part `team`."""
+    """Combine the reward of one call by the credit rule; `outcome` replaces the part `team`."""
     rule = workflow.credit
     if callable(rule):
         reward = rule(parts if outcome is None else {**parts, "team": outcome})
@@ -90,14 +90,14 @@ def finite_number(function: str, value: Any) -> float:
 
 
 def immediate(workflow: Workflow, role: str, parts: Mapping[str, float]) -> float:
-    """Reward of a call if the team's outcome were 0."""
-    # The rest of the reward is the call's share of the outcome.
+    """Reward of a call for a team outcome of 0."""
+    # The rest of the reward is the share of the outcome.
     return combine(workflow, role, parts, 0.0)
 
 
 def agent_returns(agents: Iterable[str], rewards: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Mean reward per agent over its calls; 0 for an agent that was never asked."""
-    # The mean, not the sum: the outcome is paid once, however often an agent was asked.
+    # The mean, not the sum: the outcome counts once, however often an agent was asked.
     sums = dict.fromkeys(agents, 0.0)
     counts: dict[str, int] = {}
     for agent, reward in rewards:
@@ -123,7 +123,7 @@ def state_hashes(episode: Episode, lengths: Iterable[int]) -> dict[int, str]:
     """Hashes of the settings, the problem and a prefix of the log, for prefixes of `lengths`."""
     problem, log = episode.problem, episode.log
     hasher = hashlib.blake2b(episode.workflow.spec_digest, digest_size=16)
-    # The text too: an id does not say what its file contains.
+    # With the text: an id does not identify the content of its file.
     hasher.update(_feed(b"p", problem.id) + _feed(b"p", problem.text))
     hashes: dict[int, str] = {}
     done = 0
@@ -154,7 +154,7 @@ def answered_turns(episode: Episode) -> list[tuple[Turn, Reply]]:
 
 
 def episode_rewards(episode: Episode) -> EpisodeRewards:
-    """The rewards of a finished episode; a truncated one pays what no answer does."""
+    """The rewards of a finished episode; a truncated one scores like no answer."""
     outcome, workflow, cut = episode.finished(), episode.workflow, episode.truncated
     score = _score(episode, outcome.answer, float(outcome.score or 0.0))
     turns, payoffs = answered_turns(episode), outcome.payoffs
@@ -176,7 +176,7 @@ def episode_rewards(episode: Episode) -> EpisodeRewards:
             part["local"] = payoffs.returns[agent]
     if cut:
         rewards = [score] * len(turns)
-    elif payoffs is None and workflow.credit == "team":  # as `combine` does it, without calls
+    elif payoffs is None and workflow.credit == "team":  # inlined from `combine`
         rewards = [part["team"] + part.get("format", 0.0) for part in parts]
     else:
         roles = (workflow.agents[agent][0] for agent in agents)
@@ -290,11 +290,11 @@ def first_infos(
     agents: Mapping[str, tuple[str, int]], problem: Problem, problem_id: str, key: str
 ) -> dict[str, dict[str, Any]]:
     """The `info` of each agent before it is asked, with the keys that it keeps to the end."""
-    # Of the problem and the episode: `problem` (its id), `index` in the split, `episode_key` (as in
-    # records). Of the agent: `role`, and from its latest ask `phase`, `slot` and `turn` (-1: none
-    # yet), `acted` (it has been asked). What only the end tells is empty until then: `return` and
-    # `score` 0.0, `answer` None, `truncated` False, `facts` {}, and per call of the agent
-    # `role_scores`, `parts`, `strict` and `lenient` [].
+    # Problem and episode: `problem` (its id), `index` in the split, `episode_key` (as in records).
+    # Agent: `role`, and of its latest ask `phase`, `slot` and `turn` (-1: none yet), `acted` (it
+    # has been asked). Keys that are set at the end are empty until then: `return` and `score` 0.0,
+    # `answer` None, `truncated` False, `facts` {}, and per call of the agent `role_scores`,
+    # `parts`, `strict` and `lenient` [].
     usual: dict[str, Any] = {
         "role": "",
         "problem": problem_id,
@@ -324,7 +324,7 @@ def first_infos(
 
 
 def fresh_info(info: dict[str, Any]) -> dict[str, Any]:
-    """A copy of an info that shares nothing with it that could be changed."""
+    """Copy an info with its mutable values."""
     copied = info.copy()
     copied["role_scores"], copied["parts"] = info["role_scores"].copy(), info["parts"].copy()
     copied["strict"], copied["lenient"] = info["strict"].copy(), info["lenient"].copy()
@@ -336,7 +336,7 @@ def final_infos(
     episode: Episode, settled: EpisodeRewards, infos: Mapping[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """The `info` of each agent at the end: fresh plain values, equal for equal episodes."""
-    # `infos` is what it said last; see `first_infos` for the keys.
+    # `infos` are the latest ones; see `first_infos` for the keys.
     answer, _, facts, _ = episode.finished()
     score, returns, cut = settled.score, settled.returns, episode.truncated
     final: dict[str, dict[str, Any]] = {}

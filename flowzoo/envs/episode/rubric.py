@@ -1,4 +1,4 @@
-"""Rewards by a rubric: named criteria with weights, by functions, by the task and by a judge."""
+"""Rewards by a rubric: weighted criteria that functions, the task or a judge score."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flowzoo.functions import FunctionSetting
 TASK_SCORE = "score"
 """Value of `function` for the task's own score."""
 FACT = "rubric/"
-"""Start of the facts with the scores of judged criteria: 0 to 1, or None where unreadable."""
+"""Prefix of the facts with the scores of judged criteria: 0 to 1, or None if unreadable."""
 _KEYS = ("name", "weight", "function", "question", "scale", "role")
 
 
@@ -29,7 +29,7 @@ class Criterion(NamedTuple):
     name: str
     weight: float
     function: Callable[[FinishedEpisode], float] | None = None
-    """Value of a finished episode, 0 to 1; None: a judge decides."""
+    """Function from a finished episode to its score, 0 to 1; None: a judge decides."""
     question: str = ""
     scale: tuple[float, float] = (0.0, 1.0)
     role: str = ""
@@ -40,10 +40,10 @@ class Rubric:
     """A reward: the weighted mean of its criteria, 0 to 1."""
 
     def __init__(self, path: str) -> None:
-        """Read a TOML file: a table `[[criterion]]` for each, see docs/hooks.md.
+        """Read a TOML file with a table `[[criterion]]` per criterion; see docs/hooks.md.
 
         Raises:
-            UsageError: no such file, or something else than a rubric in it.
+            UsageError: the file does not exist or is not a rubric.
         """
         self.path = path
         try:
@@ -52,17 +52,17 @@ class Rubric:
         except OSError as error:
             raise UsageError(f"rubric {path}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"rubric {path} is no TOML file: {error}") from error
+            raise UsageError(f"rubric {path} is not a TOML file: {error}") from error
         rows = tables.pop("criterion", None)
         if tables or not isinstance(rows, list) or not rows:
             raise UsageError(
-                f"rubric {path}: expected tables [[criterion]] and nothing else, got "
+                f"rubric {path}: expected only tables [[criterion]], got "
                 f"{', '.join(tables) or 'none'}"
             )
         self.criteria = tuple(_criterion(f"rubric {path}", row) for row in rows)
         names = [criterion.name for criterion in self.criteria]
         if len(set(names)) < len(names):
-            raise UsageError(f"rubric {path}: every criterion needs a name of its own, got {names}")
+            raise UsageError(f"rubric {path}: every criterion needs a unique name, got {names}")
         functions = [
             c.function.digest for c in self.criteria if isinstance(c.function, FunctionSetting)
         ]
@@ -76,11 +76,11 @@ class Rubric:
     def __call__(self, episode: FinishedEpisode) -> float:
         """The reward of a finished episode.
 
-        A judged criterion counts 0 if its role wrote nothing.
+        A judged criterion scores 0 if its role wrote nothing.
 
         Raises:
-            UngradedError: a verdict that could not be read.
-            UsageError: a function that does not return a number from 0 to 1.
+            UngradedError: a verdict could not be read.
+            UsageError: a function does not return a number from 0 to 1.
         """
         values = [self._value(criterion, episode) for criterion in self.criteria]
         weights = [criterion.weight for criterion in self.criteria]
@@ -127,7 +127,7 @@ def _criterion(source: str, row: Any) -> Criterion:
     if not all(isinstance(text, str) for text in (function, question, role)):
         raise UsageError(f"{where}: function, question and role must be texts")
     if bool(function) == bool(question.strip()):
-        raise UsageError(f"{where}: expected either a `function` or a `question` for a judge")
+        raise UsageError(f"{where}: expected exactly one of `function` and `question`")
     if function:
         if "scale" in row or "role" in row:
             raise UsageError(f"{where}: scale and role belong to a `question`: leave them out")
@@ -146,9 +146,9 @@ def _criterion(source: str, row: Any) -> Criterion:
 def with_rubric(
     script: Script, workflow: Workflow, turns: Sequence[Turn]
 ) -> Generator[Any, Any, Outcome]:
-    """`script`, and after it the questions of the reward's judged criteria.
+    """Run `script`, then yield the questions of the reward's judged criteria.
 
-    `turns` is the episode's own list, which grows. The scores become facts.
+    `turns` is the episode's list, which grows. The scores become facts.
     """
     outcome = yield from script
     last: dict[str, Reply] = {}

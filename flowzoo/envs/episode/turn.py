@@ -57,29 +57,29 @@ class Turn:
     def observe(self) -> list[Message]:
         """A fresh copy of the messages, safe to change."""
         messages = self.messages
-        if len(messages) == 1:  # mostly: without a comprehension's frame
+        if len(messages) == 1:  # the usual case, without a comprehension
             return [messages[0].copy()]
         return copy_messages(messages)
 
 
 def prompt_digest(messages: Sequence[Message]) -> bytes:
-    """16 bytes that identify a prompt, on every machine and in every process."""
+    """16 bytes that identify a prompt across machines and processes."""
     hasher = hashlib.blake2b(digest_size=16)
     for message in messages:
         for part in (message["role"], message["content"]):
             raw = part.encode("utf-8", "surrogatepass")
             hasher.update(len(raw).to_bytes(8, "little"))
             hasher.update(raw)
-        if len(message) > 2:  # calls, or the result of one
+        if len(message) > 2:  # tool calls, or a result
             hasher.update(json.dumps(message, sort_keys=True).encode())
     return hasher.digest()
 
 
-EffectKey = tuple[str, Any]  # an effect without its replies: its kind, and what it asks about
+EffectKey = tuple[str, Any]  # an effect without its replies: its kind and arguments
 
 
 class ReplayTrace(NamedTuple):
-    """Turns and effects that a replay must repeat."""
+    """Turns and effects that a replay must reproduce."""
 
     # Agent, phase, prompt (or its digest) and tools of every turn opened so far.
     turns: Sequence[tuple[str, int, list[Message] | bytes, tuple[Tool, ...]]]
@@ -119,7 +119,7 @@ def replay_trace(
 
 
 def diverged_error(workflow: str, what: str) -> DivergedError:
-    """The error for a replay that differs from the first run in `what`."""
+    """Make the error for a replay that differs from the first run in `what`."""
     return DivergedError(
         f"{workflow}: {what} when the episode was replayed. play() must not use clocks, globals "
         "or unseeded randomness (problem.rng() is allowed)."
@@ -130,7 +130,7 @@ def check_turns(workflow: str, before: ReplayTrace, opened: Sequence[Turn]) -> N
     """Raise `DivergedError` unless the opened turns equal the turns of the trace."""
     for turn in opened:
         if turn.call >= len(before.turns):
-            raise diverged_error(workflow, f"{turn.agent} was asked once more")
+            raise diverged_error(workflow, f"{turn.agent} was asked again")
         agent, phase, prompt, tools = before.turns[turn.call]
         now = prompt_digest(turn.messages) if isinstance(prompt, bytes) else turn.messages
         if (turn.agent, turn.phase, now, turn.tools) != (agent, phase, prompt, tools):
@@ -140,7 +140,7 @@ def check_turns(workflow: str, before: ReplayTrace, opened: Sequence[Turn]) -> N
 def check_effects(
     workflow: str, before: ReplayTrace, first: int, effects: Sequence[Effect]
 ) -> None:
-    """Raise `DivergedError` unless `effects`, from number `first` on, repeat the trace."""
+    """Raise `DivergedError` unless `effects`, from number `first`, reproduce the trace."""
     now = [effect_key(effect) for effect in effects]
     if now != list(before.questions[first : first + len(now)]):
         raise diverged_error(workflow, f"effect {first} asked about something else")

@@ -1,4 +1,4 @@
-"""Report of scripts that run on without a yield."""
+"""Reports of scripts that run long without a yield."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_S = 1.0  # seconds between two samples of the main thread
 class RunningScript(NamedTuple):
     """A script that the main thread is running."""
 
-    # Runs the script to its next yield: the same one as before means no yield in between.
+    # Runs the script to its next yield; the same object later means no yield in between.
     advance: FrameType
     name: str  # `Class.play`
     file: str
@@ -45,8 +45,8 @@ def running_script(frame: FrameType | None) -> RunningScript | None:
 
 def newest_frame(thread: int) -> FrameType | None:
     """The newest frame of a thread; None if it has ended."""
-    # Python holds its lock of threads in this call. A collection would run callbacks, which other
-    # threads interrupt, and one of them that starts a thread would wait for that lock for ever
+    # Python holds its thread lock in this call. A garbage collection would run callbacks, and a
+    # callback that another thread interrupts to start a thread would wait for that lock forever
     # (github.com/python/cpython/issues/106883).
     with pause_collection():
         return sys._current_frames().get(thread)
@@ -55,9 +55,9 @@ def newest_frame(thread: int) -> FrameType | None:
 @contextmanager
 def watch(tell: Callable[[str], None], long_s: float = LONG_S) -> Iterator[None]:
     """Report every script that the main thread runs for `long_s` CPU seconds without a yield."""
-    # Nothing can end such a script safely: another thread cannot stop it, and an exception from a
-    # signal would meet its `except` clauses and locks half-way: it is only reported.
-    # No-op on systems without a clock of a thread's CPU time (macOS, Windows).
+    # It only reports, since nothing can end such a script safely: another thread cannot stop it,
+    # and an exception from a signal could interrupt its `except` clauses and locks. No-op on
+    # systems without a clock of a thread's CPU time (macOS, Windows).
     main = threading.main_thread()
     if not hasattr(time, "pthread_getcpuclockid") or threading.current_thread() is not main:
         yield
@@ -84,5 +84,5 @@ def _watch(over: threading.Event, tell: Callable[[str], None], long_s: float, th
             reported = seen
             tell(
                 f"note: {script.name}() ({script.file}, line {script.line}) has run for "
-                f"{now - since:.0f} s without a yield: if its loop has no end, Ctrl-C ends this"
+                f"{now - since:.0f} s without a yield: if its loop is endless, press Ctrl-C"
             )

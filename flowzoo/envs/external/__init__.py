@@ -1,1 +1,1 @@
-"""AEC environments of others, played in text: hooks, one run, and the workflow made of them."""
+"""Third-party AEC environments in text: hooks, runs and their workflow."""

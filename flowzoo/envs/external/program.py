@@ -1,53 +1,53 @@
 """# Agent programs
 
-Any program that asks its agents by an OpenAI client, as a workflow: nothing in it changes but the
-base URL. Each request is a turn of the agent that its field `model` names, and the answer of the
-program is graded by the task.
+Any program that calls its agents with an OpenAI client, as a workflow: only the base URL changes.
+Each request is a turn of the agent that its field `model` names, and the task grades the program's
+answer.
 
 | | |
 |---|---|
 | Creation | `OpenAIProgram(run, task="math", roles={"writer": 1})`; `--program` |
-| Agents | as `roles` says |
-| Observation | the messages of the request, and the tools that it offers |
+| Agents | see `roles` |
+| Observation | the messages and tools of the request |
 | Action | the reply |
 | Reward | `credit="team"`: the score of the answer, to every call |
 | End | when the program ends, or at a limit |
 
-`run` is a function `solve(problem, base_url, api_key) -> answer`, perhaps async, its name
-(`module:solve`, `path/to/file.py:solve`), or a command (`node agent.js`), which gets
+`run` is a function `solve(problem, base_url, api_key) -> answer`, optionally async, its name
+(`module:solve`, `path/to/file.py:solve`), or a command (`node agent.js`) that gets
 `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the problem on standard input, and prints its answer. The
-task reads the answer as it reads a reply; a text that it cannot read is the answer itself.
+task parses the answer like a reply; a text that it cannot parse is the answer itself.
 
-Requests that are open at the same time are a phase: once `at_once` of them are open, or none has
-come for `settle` seconds. Within a phase they are in the order of their roles, agents and texts,
-so that no race decides it. A request may name a role, and is then a turn of its agent with the
-fewest turns, or an agent (`generator_2`).
+Requests that are open at the same time form a phase: when `at_once` of them are open, or none has
+arrived for `settle` seconds. Within a phase they are sorted by role, agent and text, so timing does
+not affect the order. A request may name an agent (`generator_2`) or a role; a role means its agent
+with the fewest turns.
 
-A run of the program is a function of the problem and the replies. Where an episode is continued from
-a copy, the program is run again and told the same replies; one that then asks something else raises
-`DivergedError`.
+A run of the program must be a function of the problem and the replies. To continue a copy of an
+episode, the program is run again with the same replies; if its requests then differ,
+`DivergedError` is raised.
 
 ## Arguments
 | name | default | meaning |
 |---|---|---|
 | `roles` | `ROLES` of the function's module | agents by role: a mapping, or `generator:3,aggregator` |
-| `at_once` | the number of agents | number of open requests that are a phase at once; 1 for a program that waits for every reply, whose turns then start at once |
+| `at_once` | the number of agents | number of open requests that start a phase immediately; 1 for a program that waits for every reply |
 | `settle` | 0.25 | seconds without a new request |
-| `max_calls` | 1000 | requests, after which the program is stopped |
-| `seconds` | 120 | seconds of a run, without its waiting for replies |
-| `request_bytes` | 4,194,304 | size of a request |
-| `most_open` | 512, of a command 32 | programs that run at the same time |
-| `repeatable` | true | false: the same replies may lead to other requests. Plain rollouts play it; what continues copies of episodes is refused |
+| `max_calls` | 1000 | most requests; then the program is stopped |
+| `seconds` | 120 | most seconds of a run, not counting waits for replies |
+| `request_bytes` | 4,194,304 | most bytes of a request |
+| `most_open` | 512; commands: 32 | most programs that run at the same time |
+| `repeatable` | true | false: the same replies may lead to other requests; then only plain rollouts work, not copies of episodes |
 
-A client that goes away before its request is a turn was never there. Once it is a turn, the turn is
-kept, and the same request, sent again, gets its reply. A client that leaves a stream before its
-finish reason may do so, too. `unread` counts turns whose reply was not read to its end.
+If a client disconnects before its request is a turn, the request is dropped. Once it is a turn, the
+turn is kept, and repeating the request returns its reply; so does a client that leaves a stream
+before its finish reason. `unread` counts turns whose reply was not read to its end.
 
-A program that fails ends its own episode, without an answer. Facts in `info` at the end: `ended` (`answer`,
-`crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100, `threads`: 1,024 functions
-of earlier episodes still run), `reason`, `failed`, `refused` (number of requests that were answered
-with an error), `refusal` (code of the last), `unread` and `uncalled` (number of replies without a
-call of a tool where `tool_choice` required one).
+A program that fails ends its episode without an answer. Facts in `info` at the end: `ended`
+(`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100, `threads`: 1,024
+functions of earlier episodes still run), `reason`, `failed`, `refused` (number of requests that
+were answered with an error), `refusal` (code of the last), `unread` and `uncalled` (number of
+replies without a call of a tool where `tool_choice` required one).
 
 ## Version history
 * v0: first version.
@@ -86,7 +86,7 @@ from flowzoo.functions import FunctionSetting
 from flowzoo.seeding import key_digest
 
 MOST_RUNS, MOST_PROCESSES = 512, 32
-"""Programs that run at the same time: functions, which are threads, and commands."""
+"""Most programs at the same time: functions (threads) and commands."""
 RoleCounts = Mapping[str, int] | Sequence[str] | str
 
 
@@ -95,7 +95,8 @@ class OpenAIProgram(Workflow):
     """An agent program as a workflow; see the module's page.
 
     Raises:
-        UsageError: no function and no command, no roles, or a number out of range.
+        UsageError: `run` is neither a function nor a command, a role is missing, or a number is out
+            of range.
     """
 
     name: ClassVar[str] = "openai_program_v0"
@@ -116,7 +117,7 @@ class OpenAIProgram(Workflow):
         Args:
             run: the program; see the module's page.
             task: a task, or the name of one.
-            settings: arguments of the module's page, and of every workflow.
+            settings: arguments on the module's page and of every workflow.
         """
         values = {item.name: item.default for item in fields(self)}
         unknown = sorted(settings.keys() - values.keys())
@@ -148,7 +149,7 @@ class OpenAIProgram(Workflow):
         return tuple(self.role_counts())
 
     def role_counts(self) -> Roles:
-        return dict(self.roles)  # type: ignore[arg-type] # pairs, once it is made
+        return dict(self.roles)  # type: ignore[arg-type] # pairs after `__init__`
 
     @property
     def replayable(self) -> bool:
@@ -161,7 +162,7 @@ class OpenAIProgram(Workflow):
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
-        # The number of programs at the same time changes no episode.
+        # The number of concurrent programs does not affect episodes.
         return {name: value for name, value in super().spec.items() if name != "most_open"}
 
     @cached_property
@@ -203,9 +204,9 @@ class OpenAIProgram(Workflow):
     def assigned(
         self, requests: Sequence[ProgramRequest], counts: Mapping[str, int]
     ) -> list[tuple[str, ProgramRequest]]:
-        """Agents and requests of a phase, in the order of `agents`; `counts` are earlier turns.
+        """Agents with their requests in a phase, in order of `agents`; `counts` are earlier turns.
 
-        A request whose agents all have one in this phase stays open for the next.
+        A request stays open for the next phase if all its agents already have one.
         """
         phase: dict[str, ProgramRequest] = {}
         for request in requests:
@@ -239,10 +240,10 @@ class OpenAIProgram(Workflow):
 
 
 def read_program(run: Any) -> Any:
-    """The program that a setting names: a function, or the words of a command.
+    """Read the program in a setting: a function, or the arguments of a command.
 
     Raises:
-        UsageError: it is neither, the function cannot be loaded or the command is not there.
+        UsageError: it is neither, the function cannot be loaded or the command does not exist.
     """
     if callable(run):
         return run
@@ -264,12 +265,12 @@ def read_program(run: Any) -> Any:
             f"command, got {run!r:.80}."
         )
     if shutil.which(command[0]) is None:
-        raise UsageError(f"program {' '.join(command)!r}: there is no command {command[0]!r}.")
+        raise UsageError(f"program {' '.join(command)!r}: command {command[0]!r} does not exist.")
     return command
 
 
 def is_function_name(text: str) -> bool:
-    """True for `module:function` and `path/to/file.py:function`; other texts are commands."""
+    """True for `module:function` and `path/to/file.py:function`; any other text is a command."""
     where, colon, name = text.rpartition(":")
     is_module = where.endswith(".py") or all(map(str.isidentifier, where.split(".")))
     return bool(colon) and name.isidentifier() and is_module
@@ -282,10 +283,10 @@ def roles_beside(run: Any) -> Any:
 
 
 def read_roles(roles: Any) -> tuple[tuple[str, int], ...]:
-    """Agents by role as pairs; of a text, `generator:3,aggregator`.
+    """Read agents by role as pairs, also from a text like `generator:3,aggregator`.
 
     Raises:
-        UsageError: no roles, one without a name, or a number that is none.
+        UsageError: there are no roles, or a name or number is invalid.
     """
     if isinstance(roles, str):
         parts = [part.strip().partition(":") for part in roles.split(",")]
@@ -296,9 +297,9 @@ def read_roles(roles: Any) -> tuple[tuple[str, int], ...]:
         pairs = [role if isinstance(role, tuple) else (role, 1) for role in roles]
     if not pairs:
         raise UsageError(
-            "name the roles of the program, which are the models that it asks for, with the number "
-            'of agents: --options roles=generator:3,aggregator, or ROLES = {"generator": 3} beside '
-            "the function."
+            "name the roles of the program (the models of its requests) with the number of agents: "
+            '--options roles=generator:3,aggregator, or ROLES = {"generator": 3} in the module '
+            "of the function."
         )
     for name, count in pairs:
         if not isinstance(name, str) or not name:

@@ -1,4 +1,4 @@
-"""Requests of agent programs as asks of a script, and replies as programs get them."""
+"""Conversion of program requests to asks and of replies to program replies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowzoo.envs.tools import before_calls
 
 
 def asked(agent: str, request: ProgramRequest) -> Ask:
-    """The turn that a request is."""
+    """Convert a request to an ask."""
     messages: list[dict[str, Any]] = []
     for sender, content, *more in request.messages:
         calls = json.loads(more[0]) if more else {}
@@ -19,6 +19,6 @@ def asked(agent: str, request: ProgramRequest) -> Ask:
 
 
 def program_reply(reply: Reply) -> ProgramReply:
-    """A reply as its program gets it; calls that cannot be read are text."""
+    """Convert a reply to a program's format; unreadable calls stay text."""
     counts, calls = reply.counts or NO_COUNTS, reply.tool_calls
     return ProgramReply(before_calls(reply.text) if calls else reply.text, counts, calls)

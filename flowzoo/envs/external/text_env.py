@@ -1,4 +1,4 @@
-"""An AEC environment with what it takes to play it in text."""
+"""An AEC environment with the hooks that play it in text."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from flowzoo.errors import UsageError, unknown
 from flowzoo.seeding import key_rng
 
 Describe = Callable[[Any, str], str | Sequence[Message]]  # `(observation, agent) -> prompt`
-# `(reply, env, agent) -> action`; None where the reply says no action.
+# `(reply, env, agent) -> action`; None if the reply contains no action.
 Parse = Callable[[str, Any, str], Any]
-# `(observation, env, agent, rng) -> action`: an agent that is no policy.
+# `(observation, env, agent, rng) -> action`: a scripted agent.
 Mover = Callable[[Any, Any, str, random.Random], Any]
 
 
 class EnvTurn(NamedTuple):
-    """An agent that is to act, and what `last` said to it."""
+    """An agent that acts next, with the values of `last`."""
 
     agent: str  # name of the agent in the environment
     observation: Any
-    mask: Any  # mask of legal actions from the observation or the info; None if neither has one
+    mask: Any  # mask of legal actions from the observation or info; None without one
     turn: int  # number of earlier actions of the agent
 
 
@@ -38,30 +38,30 @@ class TextEnv:
     """An AEC environment played by text, with hooks for prompts, actions and roles.
 
     Raises:
-        UsageError: no AEC environment, an agent that it does not have, no agent left to a policy,
-            or a range without width.
+        UsageError: `env` is not an AEC environment, an agent is unknown, every agent is scripted,
+            or the score range is empty.
     """
 
     env: AECEnv[Any, Any, Any]
-    """Fresh; it is reset for one episode and then closed."""
+    """A fresh environment; it is reset for one episode and then closed."""
     describe: Describe | None = None
-    """The prompt for an observation; None: the observation is text or a chat."""
+    """Function from an observation to a prompt; None: the observation is text or a chat."""
     parse: Parse | None = None
-    """The action that a reply says; None: the reply itself is the action."""
+    """Function from a reply to an action; None: the reply itself is the action."""
     scripted: Mapping[str, Mover] = field(default_factory=dict)
-    """Agents that are no policy, e.g. `{"player_2": random_move}`."""
+    """Scripted agents, e.g. `{"player_2": random_move}`."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """Role by agent; records and settings number the agents of a role (player_0 …). An
-    agent that is left out keeps its name, and its role is the name without a number at its end."""
+    """Role by agent; records and settings number the agents of a role (player_0 …). The others keep
+    their names; their role is the name without a trailing number."""
     scored: tuple[str, ...] = ()
-    """Agents whose mean return is the score; none: all that a policy plays."""
+    """Agents whose mean return is the score; empty: all agents of policies."""
     score_range: tuple[float, float] = (0.0, 1.0)
     """Lowest and highest return of an agent, which become the scores 0 and 1."""
 
     def __post_init__(self) -> None:
         if isinstance(self.env, ParallelEnv):
             raise UsageError(
-                f"{self.env} is a ParallelEnv, and agents are asked one at a time: return "
+                f"{self.env} is a ParallelEnv, but agents are asked one at a time: return "
                 "pettingzoo.utils.parallel_to_aec(env)"
             )
         if not isinstance(self.env, AECEnv):
@@ -71,7 +71,7 @@ class TextEnv:
             )
         agents = list(getattr(self.env, "possible_agents", ()))
         if not agents:
-            raise UsageError(f"{self.env} has no `possible_agents`: name all its agents there")
+            raise UsageError(f"{self.env} has no `possible_agents`: list all its agents there")
         for name in (*self.scripted, *self.roles, *self.scored):
             if name not in agents:
                 raise unknown(f"agent of {self.env}", name, agents)
@@ -108,7 +108,8 @@ class TextEnv:
         names = [name for name, _ in seats.values()]
         if len(set(names)) < len(names):
             raise UsageError(
-                f"two agents of {self.env} would have one name ({', '.join(sorted(names))}): give "
+                f"two agents of {self.env} would have the same name ({', '.join(sorted(names))}): "
+                "give "
                 "every agent a role in `roles`"
             )
         return seats
@@ -125,8 +126,8 @@ class TextEnv:
         """The prompt of an agent.
 
         Raises:
-            UsageError: the observation is no text and there is no `describe`, or that returned
-                something else.
+            UsageError: the observation is not text and there is no `describe`, or `describe`
+                returned another type.
         """
         if self.describe is None:
             return chat(observation)
@@ -134,21 +135,21 @@ class TextEnv:
         return chat(content)
 
     def action(self, reply: str, agent: str) -> tuple[Any] | None:
-        """The action that a reply says, in a tuple; None if it says none."""
+        """The action in a reply, in a tuple; None without one."""
         if self.parse is None:
             return (reply,)
         action = self.parse(reply, self.env, agent)
         return None if action is None else (action,)
 
     def legal_action(self, reply: str, turn: EnvTurn) -> tuple[Any] | None:
-        """Likewise; None for an illegal one, too. Any text is legal where replies are actions."""
+        """Like `action`, but None for illegal actions; any text is legal if replies are actions."""
         action = self.action(reply, turn.agent)
         if action is None or self.parse is None:
             return action
         return action if is_legal(action[0], self.env.action_space(turn.agent), turn.mask) else None
 
     def check_text(self) -> None:
-        """Raise `UsageError` if actions are no texts and there is no `parse`."""
+        """Raise `UsageError` if actions are not text and there is no `parse`."""
         if self.parse is not None:
             return
         for agent in self.seats:
@@ -162,7 +163,7 @@ class TextEnv:
 
 
 def chat(content: Any) -> list[Message]:
-    """The messages of an observation: a string, a chat, or a dict that has one."""
+    """The messages of an observation: a string, a chat, or a dict with one."""
     if isinstance(content, Mapping):
         keys = [key for key in ("messages", "observation") if key in content]
         content = content[keys[0]] if keys else content
@@ -172,13 +173,13 @@ def chat(content: Any) -> list[Message]:
         return [dict(item) for item in content]
     raise UsageError(
         f"cannot read an observation of type {type(content).__name__} as chat messages: give a "
-        "function that makes a text or a list of messages of it (`describe` of a TextEnv, "
+        "function that converts it to a text or a list of messages (`describe` of a TextEnv, "
         "`observe` of arun_envs)"
     )
 
 
 def mask_of(observation: Any, info: Any) -> Any:
-    """The mask of legal actions in an observation or an info, where PettingZoo puts it, or None."""
+    """The mask of legal actions in an observation or info, by PettingZoo's convention, or None."""
     for source in (observation, info):
         if isinstance(source, Mapping) and source.get("action_mask") is not None:
             return source["action_mask"]
@@ -195,7 +196,7 @@ def is_legal(action: Any, space: Space[Any], mask: Any = None) -> bool:
 
 
 def random_move(observation: Any, env: Any, agent: str, rng: random.Random) -> Any:
-    """A legal action at random: a `Mover` for fixed opponents.
+    """Draw a legal action: a `Mover` for fixed opponents.
 
     Raises:
         UsageError: no action is legal.
@@ -205,28 +206,28 @@ def random_move(observation: Any, env: Any, agent: str, rng: random.Random) -> A
 
 
 def random_action(space: Space[Any], mask: Any, rng: random.Random) -> Any:
-    """An action of `space` that the mask allows, by `rng` alone."""
+    """Draw an action of `space` that the mask allows, using only `rng`."""
     if isinstance(space, Discrete):
         allowed = range(int(space.n)) if mask is None else np.flatnonzero(np.asarray(mask)).tolist()
         if not allowed:
-            raise UsageError("the action mask allows nothing: there is no legal action to take")
+            raise UsageError("the action mask allows no action")
         return int(space.start) + rng.choice(allowed)
-    # A space draws from its generator, which its owner may have seeded.
+    # A space draws from its own generator, which the environment may have seeded.
     private = copy.deepcopy(space)
     private.seed(rng.getrandbits(31))
     return private.sample()
 
 
 class EnvRun:
-    """Whose turn it is in an environment that was reset, and what everybody was paid.
+    """One episode of an environment: the agent to act, and the rewards.
 
-    Rewards are PettingZoo's: what `last` gives an agent at its next turn, or in its dead step, was
-    earned by its action before. An agent's return is the sum of all that it was given.
+    As in PettingZoo, the reward that `last` gives at an agent's next turn or dead step belongs to
+    its previous action. An agent's return is the sum of its rewards.
     """
 
     def __init__(self, game: TextEnv, key: str, max_steps: int | None = None) -> None:
         self.game, self.key, self.max_steps = game, key, max_steps
-        # Agent of the environment -> its return so far.
+        # Return so far by agent of the environment.
         self.returns: dict[str, float] = dict.fromkeys(game.env.possible_agents, 0.0)
         # Reward of every turn of `next_turn` until its agent's next turn.
         self.rewards: list[float] = []
@@ -234,12 +235,12 @@ class EnvRun:
         self.truncated = False  # the environment truncated an agent
         self.cut = False  # True if the episode did not end within `max_steps`
         self.score: float | None = None  # the latest `score` in an info
-        self._newest: dict[str, int] = {}  # agent -> place in `rewards` of its newest turn
+        self._newest: dict[str, int] = {}  # index in `rewards` of the latest turn, by agent
         self._turns: dict[str, int] = {}
         self._left: set[str] = set()
 
     def next_turn(self) -> EnvTurn | None:
-        """The next turn of an agent that no script plays; None at the end of the episode."""
+        """The next turn of an unscripted agent; None at the end of the episode."""
         env = self.game.env
         while env.agents:
             agent = env.agent_selection
@@ -279,13 +280,13 @@ class EnvRun:
         self.game.env.step(action)
 
     def forfeit(self, agent: str) -> None:
-        """End the episode; the agent that is to act ends with the lowest return there is."""
+        """End the episode; the agent to act gets the lowest possible return."""
         self._pay(agent, self.game.score_range[0] - self.returns[agent])
         self._left.add(agent)
         self._settle()
 
     def _settle(self) -> None:
-        # Pay what agents have been credited with that were not selected any more.
+        # Add the rewards of agents that were not selected again.
         waiting: Mapping[str, float] = getattr(self.game.env, "_cumulative_rewards", {})
         for agent in self.returns:
             if agent not in self._left:

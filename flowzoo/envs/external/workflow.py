@@ -1,32 +1,32 @@
 """# Any AEC environment
 
-Any PettingZoo AEC environment that can be shown and answered in text, as a workflow: its agents are
-asked when they are selected, and what the environment pays them is their reward.
+Any PettingZoo AEC environment with text observations and actions, as a workflow: its agents are
+asked when they are selected, and the environment's rewards are theirs.
 
 | | |
 |---|---|
 | Creation | `make_aec_workflow("package.module:function", **options)`; `flowzoo train --env` |
-| Agents | the environment's own, without scripted ones |
-| Observation | the prompt that `describe` makes, or the observation itself where it is text |
+| Agents | agents of the environment, except scripted ones |
+| Observation | the prompt from `describe`, or a text observation itself |
 | Action | the action that `parse` reads, or the reply itself |
 | Reward | `credit="local"`: the agent's own return; `"team"`: the score; `"mix"`: both |
 | End | when the environment has no agents left, or after `max_steps` actions |
 
-A problem is a seed: `reset(seed=...)` starts all episodes of one problem alike, and the seeds of two
-splits are never the same. The script holds a fresh environment for every episode, so a fork plays
-the replies again in another one: the environment must do the same after the same seed and actions.
+A problem is a seed: `reset(seed=...)` starts all episodes of one problem identically, and the
+splits share no seeds. Every episode has a fresh environment, and a fork replays the replies in
+another one: the environment must be deterministic given the seed and the actions.
 
 ## Arguments
 | name | default | meaning |
 |---|---|---|
-| `credit` | `"local"` | what a call is paid: see above |
-| `illegal` | `"random"` | after an unreadable reply or an illegal action a legal action is taken at random (by problem, agent and turn); `"end"`: the episode ends, and the agent's return is the lowest of `score_range` |
-| `format_penalty` | 1.0 | taken off the reward of that call |
-| `max_steps` | 1000 | actions after which an episode is cut off; what was paid until then stands |
+| `credit` | `"local"` | reward of a call: see above |
+| `illegal` | `"random"` | after an unreadable reply or an illegal action, a random legal action is played (seeded by problem, agent and turn); `"end"`: the episode ends, and the agent's return is the lowest of `score_range` |
+| `format_penalty` | 1.0 | subtracted from the reward of that call |
+| `max_steps` | 1000 | actions after which an episode is cut off; earlier rewards remain |
 
-The score is what the last info with `"score"` says, else the mean return of the `scored` agents, on
-the scale that `score_range` gives. Facts in `info` at the end: `return/AGENT`, `steps`, `unreadable`
-and `illegal` (replies), `truncated` (by the environment), `cut` (by `max_steps`).
+The score is `"score"` of the last info that has it, else the mean return of the `scored` agents,
+scaled by `score_range`. Facts in `info` at the end: `return/AGENT`, `steps`, `unreadable` and
+`illegal` (replies), `truncated` (by the environment), `cut` (by `max_steps`).
 
 ## Version history
 * v0: first version.
@@ -54,7 +54,7 @@ from flowzoo.seeding import key_int, key_rng
 
 @dataclass(frozen=True)
 class EnvSource:
-    """A function that makes an environment, by name, with its options: plain values."""
+    """A function that makes an environment: its name and options, as plain values."""
 
     spec: str
     """`package.module:function`, or `path/to/file.py:function`."""
@@ -63,7 +63,7 @@ class EnvSource:
 
     @property
     def label(self) -> str:
-        """The name with the options, for people."""
+        """The name with the options, for display."""
         options = ", ".join(f"{name}={value}" for name, value in self.options)
         return f"{self.spec}({options})"
 
@@ -75,8 +75,8 @@ class EnvSource:
         except TypeError as error:
             raise UsageError(
                 f"{self.spec} cannot be called with the options given: {error}; it takes "
-                f"{inspect.signature(function)}, and the workflow around it credit, illegal, "
-                "max_steps and format_penalty"
+                f"{inspect.signature(function)}, and the workflow takes credit, illegal, max_steps "
+                "and format_penalty"
             ) from error
         environment = function(**options)
         if isinstance(environment, TextEnv):
@@ -89,13 +89,13 @@ class EnvSource:
 
 @cache
 def _maker(spec: str) -> Callable[..., Any]:
-    # The function that a spec names: one and the same for all episodes of a process.
+    # The function of a spec, the same object for all episodes of a process.
     return load_function("--env", spec).function
 
 
 Illegal = Literal["random", "end"]
 
-# Seeds of one split; eight times as many fit into 31 bits, which every generator takes.
+# Number of seeds of one split; eight such ranges fit into 31 bits, which every generator accepts.
 _SEEDS = 2**28
 
 
@@ -109,9 +109,9 @@ class ResetTask(Task):
     name: str = "environment"  # type: ignore[misc]
     """Name of the environment."""
     label: str = ""
-    """Name of the function that makes it, with its options."""
+    """Name and options of the function that makes the environment."""
     seed: int = 0
-    """Name of the seeds."""
+    """Key of the seeds."""
 
     def __post_init__(self) -> None:
         plain_integers(self)
@@ -141,7 +141,7 @@ class ResetTask(Task):
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
     ) -> list[Graded]:
-        """Refused: the environment's rewards are the grade."""
+        """Raise: the environment's rewards are the grade."""
         raise UsageError(f"{self.name} grades by its rewards: play it with --env")
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
@@ -163,8 +163,8 @@ class AECWorkflow(Workflow):
     """An AEC environment as a workflow; `make_aec_workflow` makes one.
 
     Raises:
-        UsageError: observations or actions that are no text and have no hook, or an environment
-            that starts differently after the same seed.
+        UsageError: observations or actions are not text and have no hook, or the environment starts
+            differently after the same seed.
     """
 
     name: ClassVar[str] = "aec_v0"
@@ -173,7 +173,7 @@ class AECWorkflow(Workflow):
     source: EnvSource = field(kw_only=True)  # the function that makes environments
     credit: Credit | CreditRule = "local"
     format_penalty: float = 1.0
-    illegal: Illegal = "random"  # treatment of a reply without a legal action
+    illegal: Illegal = "random"  # handling of a reply without a legal action
     max_steps: int = 1000  # actions after which an episode is cut off
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class AECWorkflow(Workflow):
         if first != again:
             raise UsageError(
                 f"{self.source.spec} starts differently after reset(seed={seed}) each time, so its "
-                "episodes cannot be compared: let everything random follow from the seed"
+                "episodes cannot be compared: derive all randomness from the seed"
             )
 
     @cached_property
@@ -248,7 +248,7 @@ class AECWorkflow(Workflow):
         return Outcome(score=score_of(game, run), facts=facts, payoffs=payoffs)
 
     def _action(self, game: TextEnv, turn: EnvTurn, problem: Problem) -> tuple[Any]:
-        # The action in place of one that is not legal.
+        # The action that replaces an illegal one.
         rng = key_rng("illegal", problem.id, turn.agent, turn.turn)
         return (random_action(game.env.action_space(turn.agent), turn.mask, rng),)
 
@@ -263,15 +263,15 @@ def score_of(game: TextEnv, run: EnvRun) -> float:
     for agent, share in zip(scored, shares, strict=True):
         if not -1e-9 <= share <= 1 + 1e-9:
             raise UsageError(
-                f"{agent} of {game.name} got a return of {run.returns[agent]:g}, outside the range "
-                f"{low:g} to {high:g} that scores are made of: return TextEnv(env, "
+                f"{agent} of {game.name} got a return of {run.returns[agent]:g}, outside the score "
+                f"range {low:g} to {high:g}: return TextEnv(env, "
                 'score_range=(lowest, highest)) from the function, or put "score" into the infos'
             )
     return min(1.0, max(0.0, sum(shares) / len(shares)))
 
 
 def make_aec_workflow(spec: str, **options: Any) -> AECWorkflow:
-    """The workflow around the environments that the function `spec` makes.
+    """Make the workflow of the environments that the function `spec` makes.
 
     Args:
         spec: `package.module:function` or `path/to/file.py:function`.

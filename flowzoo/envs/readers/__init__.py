@@ -1,7 +1,7 @@
-"""Strict readers of what roles say in plain words: a choice, a verdict, a plan, test cases.
+"""Strict readers of plain-language replies: choices, verdicts, plans, test cases.
 
-They read what a person would read without doubt. What is hedged, denied, contradicted or asked
-stays unreadable, since every guess would be a way to be paid for an answer that was not given.
+They read only unambiguous statements. Hedged, denied or contradicted statements and questions are
+unreadable: a guess would reward an answer that was not given.
 """
 
 from flowzoo.envs.readers.cases import read_tests

@@ -1,4 +1,4 @@
-r"""The test cases that a tester writes.
+r"""Reader of a tester's test cases.
 
 | read | not read |
 |---|---|
@@ -27,7 +27,7 @@ _JSON = {"true": True, "false": False, "null": None}
 
 
 def read_tests(text: str, entry: str | None) -> tuple[Test, ...] | None:
-    """The test cases of a reply: its last block, or the reply itself; None if unreadable."""
+    """Read the test cases of a reply: its last block, or the reply itself; None if unreadable."""
     reply = visible(text)[-2 * LONGEST :]
     blocks = _BLOCK.findall(reply) if "```" in reply else []
     raw = (blocks[-1] if blocks else reply).strip()
@@ -64,7 +64,7 @@ def _list(raw: str) -> list[Any] | None:
 
 
 def _value(node: ast.expr | None) -> Any:
-    # The value of a literal; tuples are lists, as in JSON.
+    # The value of a literal; tuples become lists, as in JSON.
     match node:
         case ast.Constant(value=str() | int() | float() | None as value):
             return value
@@ -80,7 +80,7 @@ def _value(node: ast.expr | None) -> Any:
             return -value if isinstance(sign, ast.USub) else value
         case ast.Name(id="true" | "false" | "null" as name):
             return _JSON[name]
-    raise ValueError("no literal of JSON")
+    raise ValueError("not a JSON literal")
 
 
 def _test(case: Any, entry: str | None) -> Test | None:

@@ -1,8 +1,8 @@
-r"""The candidate that an aggregator chooses.
+r"""Reader of an aggregator's choice.
 
 | read | not read |
 |---|---|
-| the last box with a number within 1..N: `\boxed{3}`, `\boxed{Candidate 3}`, `\boxed{\text{3}}` | where the words beside it call another candidate right, or deny this one |
+| the last box with a number within 1..N: `\boxed{3}`, `\boxed{Candidate 3}`, `\boxed{\text{3}}` | if the text calls another candidate right, or denies this one |
 | a reply that is the number or the candidate: `2`, `**2**`, `Candidate 3.`, `Answer: 2` | numbers out of range; `The answer is 2`, which may be the problem's |
 | one candidate called right or chosen: `Candidate 3 is correct`, `The right candidate is 2`, `I choose candidate 2` | two of them; a denial, a doubt, a condition, a question; `right, but ...` |
 | the only candidate of a reply that begins with it: `Candidate 2: 81` | lists of candidates with their values |
@@ -129,7 +129,7 @@ _PIECE = re.compile(r"[,;:()]| and | but | while | whereas | because | since ")
 
 
 def read_choice(text: str, count: int) -> int | None:
-    """The number within 1..count of the candidate that a reply chooses, or None."""
+    """Read the chosen candidate's number, within 1..count, or None."""
     named = _mark_numbers(prose(text), count)
     box = _read_box(text, count)
     if box is not None:
@@ -143,7 +143,7 @@ def read_choice(text: str, count: int) -> int | None:
 
 
 def _read_box(text: str, count: int) -> int | None:
-    """The number in the last box, alone or as a candidate's."""
+    """The number in the last box, bare or with a candidate noun."""
     content = extract(text, "strict")
     if content is None or len(content) > 60:
         return None
@@ -153,7 +153,7 @@ def _read_box(text: str, count: int) -> int | None:
 
 
 def _denies(text: str, statement: str, box: int, count: int) -> bool:
-    """True if the words of a reply contradict its box."""
+    """True if the text of a reply contradicts its box."""
     parts = sentences(statement)
     right = {number for part in parts for number in _read_claims(part)}
     if right and box not in right:
@@ -167,7 +167,7 @@ def _denies(text: str, statement: str, box: int, count: int) -> bool:
 
 
 def _read_statement(parts: list[str], count: int) -> int | None:
-    """The one candidate that the sentences call right, or that they are about."""
+    """The only candidate that the sentences call right or name."""
     if any("?" in part and "⟦" in part for part in parts) or any(map(_ANY.search, parts)):
         return None
     claims = [_read_claims(part) for part in parts]
@@ -211,7 +211,7 @@ def _read_denials(part: str) -> set[int]:
 
 
 def _is_clear(part: str) -> bool:
-    """True if a sentence states its claim without a condition, a modal or a negation."""
+    """True if a sentence has no condition, modal or negation."""
     head = _AFTER.split(_DENIALS.sub(" ", part))[0]
     head = re.sub(r"\b(?:i|we) would\b", "", head)
     return not (MODAL.search(head) or _BEFORE.search(head))
@@ -234,7 +234,7 @@ def _agrees(part: str, number: int, after: bool) -> bool:
 
 
 def _only(parts: list[str], count: int) -> int | None:
-    """The only candidate of a reply that begins with it, or that is its last sentence."""
+    """The only candidate of a reply that starts with it, or whose last sentence is it."""
     named = set().union(*map(_numbers, parts))
     if len(named) != 1 or any(map(_NEGATIVE.search, parts)) or any(map(MODAL.search, parts)):
         return None
@@ -255,7 +255,7 @@ def _within(number: str, count: int) -> int | None:
 
 
 def _mark_numbers(statement: str, count: int) -> str:
-    """Words with `⟦1,3⟧` in place of "candidates 1 and 3"; `⟦0⟧` means the others."""
+    """Replace "candidates 1 and 3" by `⟦1,3⟧`; `⟦0⟧` means the others."""
 
     def token(match: re.Match[str]) -> str:
         if match["rest"]:
@@ -270,6 +270,6 @@ def _mark_numbers(statement: str, count: int) -> str:
 
 
 def _split_list(text: str) -> Iterator[str]:
-    """The numbers of a list in words or digits."""
+    """The numbers in a list of words or digits."""
     for word in re.findall(rf"\d+|{'|'.join(_WORDS)}", text):
         yield str(_VALUES.get(word, word))

@@ -1,9 +1,8 @@
 """The prompt of a judge, and the strict reader of its verdict.
 
-The judged reply is data that may argue with the judge, so prompt and verdict carry a code that the
-reply cannot contain: it is made from the reply's own text, and another one is taken if the reply
-has it. Only a line with this code is a verdict; two different ones, or one with anything else on
-its line, are none.
+The judged reply may try to influence the judge, so prompt and verdict carry a code that the reply
+does not contain: a hash of the reply's text, redrawn if the reply contains it. Only a line with
+this code is a verdict; two different verdicts, or a line with other text, count as none.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _MARKS = r"[ \t\r*_`>#]*+"
 
 
 def judge_code(*parts: str) -> str:
-    """A code of 8 hexadecimal digits that none of `parts` contains, as a function of them."""
+    """Derive a code of 8 hexadecimal digits from `parts` that none of them contains."""
     number = 0
     while True:
         code = key_digest("judge", number, *parts).hex()[:8]
@@ -49,7 +48,7 @@ def judge_code(*parts: str) -> str:
 
 
 def judge_messages(judge: Judge, problem: str) -> list[Message]:
-    """The chat of a judge who is asked about a reply to `problem`, the problem's text."""
+    """Make the chat that asks a judge about a reply to `problem`, the problem's text."""
     low, high = judge.scale
     texts = {"problem": problem, "reply": judge.of.text, "question": judge.question}
     code = judge_code(*texts.values())
@@ -58,7 +57,7 @@ def judge_messages(judge: Judge, problem: str) -> list[Message]:
 
 
 def read_judgment(judge: Judge, problem: str, reply: str) -> Judged:
-    """The verdict in a judge's `reply` to `judge_messages(judge, problem)`."""
+    """Read the verdict in a judge's `reply` to `judge_messages(judge, problem)`."""
     code = judge_code(problem, judge.of.text, judge.question)
     number = _verdict(visible(reply), code, judge.scale[1])
     low, high = judge.scale
@@ -84,7 +83,7 @@ def _verdict(text: str, code: str, high: float) -> float | None:
 
 
 class _Question(NamedTuple):
-    """A judge's chat, taken apart again."""
+    """A parsed judge's chat."""
 
     code: str
     reply: str
@@ -106,12 +105,12 @@ def judged_text(messages: Sequence[Message]) -> str:
 
 
 def verdict_line(messages: Sequence[Message], score: float) -> str:
-    """The reply to a chat of `judge_messages` that gives `score`, 0 to 1."""
+    """Write the reply to a chat of `judge_messages` with `score`, 0 to 1."""
     code, _, low, high = _question(messages)
     return f"VERDICT {code}: {low + score * (high - low):.9f}"
 
 
 def scripted_judge(messages: Sequence[Message]) -> str:
-    """A judge without a model or a view: lowest, middle or highest, as a function of the chat."""
+    """A judge without a model: lowest, middle or highest score, chosen by a hash of the chat."""
     rng = key_rng("scripted judge", *(message["content"] for message in messages))
     return verdict_line(messages, rng.choice((0.0, 0.5, 1.0)))

@@ -1,9 +1,9 @@
-r"""The strategies, or the parts of a problem, that an orchestrator names.
+r"""Reader of an orchestrator's strategies, or parts of a problem.
 
 | read | not read |
 |---|---|
-| labeled lines in any case, with bullets, numbers, headings, bold: `STRATEGY 1: text`, `- **Strategy 2** - text` | labels inside a line, without a number, without a text, or with the form's own words (`STRATEGY k: text`) |
-| the paragraph below a label that stands alone on its line | a program below it |
+| labeled lines in any case, with bullets, numbers, headings, bold: `STRATEGY 1: text`, `- **Strategy 2** - text` | labels inside a line, without a number, without a text, or copied from the instruction (`STRATEGY k: text`) |
+| the paragraph below a label that is alone on its line | a program below it |
 | else a list numbered from 1, with at least two entries, that is headed as strategies or whose entries are ideas | a list of steps or of results, prose, one sentence, a solution |
 """  # noqa: E501 - rows of tables
 
@@ -15,8 +15,8 @@ from itertools import islice, takewhile
 
 from flowzoo.envs.text import visible
 
-LONGEST = 10_000  # characters of a reply in which a list without labels is looked for
-_MOST = 64  # labels that are looked at
+LONGEST = 10_000  # characters of a reply that are searched for a list without labels
+_MOST = 64  # labels that are read
 _HEADS = {
     "STRATEGY": "strateg(?:y|ies)|approach(?:es)?|methods?|ways?|ideas?|techniques?",
     "SUBTASK": "sub-?tasks?|parts?|pieces?|sub-?problems?",
@@ -31,7 +31,7 @@ _SOLVED = re.compile(
     r"|^[ \t]*(?:therefore|so|thus|hence)\b|\b(?:final|correct) (?:answer|result)\b|^[ \t]*def ",
     re.IGNORECASE | re.MULTILINE,
 )
-# Beginnings of a step of one solution; without a heading such a list is no list of strategies.
+# Beginnings of a step of one solution; without a heading such a list is not one of strategies.
 _STEP = re.compile(
     r"(?:(?:first|then|next|finally|now|after that|let)\b[ ,]"
     r"|(?:add|subtract|multiply|divide|compute|calculate|sum|convert|find|determine|write|define|import|return|print|initiali[sz]e|create"
@@ -49,7 +49,7 @@ _CLAUSE = re.compile(
 
 
 def read_plan(text: str, word: str, most: int) -> tuple[str, ...] | None:
-    """Texts that are labeled `word` and a number, or items of a plain list; at most `most`."""
+    """Read texts labeled `word` and a number, or items of a plain list; at most `most`."""
     reply = visible(text)
     steps = _read_labeled(reply, word) or _read_list(reply, word)
     return tuple(steps[:most]) or None
@@ -65,7 +65,7 @@ def _label(word: str) -> re.Pattern[str]:
 
 
 def _read_labeled(reply: str, word: str) -> list[str]:
-    """The texts behind labels; below them where the line of the label has none."""
+    """The texts after labels, or below labels without a text on their line."""
     if word.lower() not in reply.lower().replace("-", ""):
         return []
     labels = islice(_label(word).finditer(reply), _MOST)
@@ -94,7 +94,7 @@ def _below(rest: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text without blanks and without the half of a pair of marks that it was left with."""
+    """Strip spaces and an unpaired Markdown mark."""
     text = text.strip()
     for mark in ("**", "__"):
         if text.count(mark) == 1 or (text.startswith(mark) and text.count(mark) == 2):
@@ -103,7 +103,7 @@ def _plain(text: str) -> str:
 
 
 def _read_list(reply: str, word: str) -> list[str]:
-    """The entries of a numbered list, if it is plainly one of strategies or parts."""
+    """The entries of a numbered list that is clearly one of strategies or parts."""
     if len(reply) > LONGEST or _SOLVED.search(reply):
         return []
     items = list(_ITEM.finditer(reply))

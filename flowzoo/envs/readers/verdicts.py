@@ -1,10 +1,10 @@
-r"""The verdict of an evaluator on an answer.
+r"""Reader of an evaluator's verdict on an answer.
 
 | read | not read |
 |---|---|
 | the last box: `\boxed{Correct}`, `\boxed{\text{Incorrect}}`; else the one verdict that is boxed | boxes of both verdicts |
 | the verdict as the first or last sentence or line: `Correct`, `**Incorrect**`, `Verdict: Incorrect` | both verdicts; questions; `Correct answer: 10` |
-| a statement on the answer there: `The program is wrong`, `This is not correct because ...` | statements on a step, a test, the input; doubts, modals and conditions; double negations |
+| a statement on the answer in these places: `The program is wrong`, `This is not correct because ...` | statements on a step, a test, the input; doubts, modals and conditions; double negations |
 | with an approval: praise | with an approval: a fault, a correction, another result (`The correct answer is 14`) |
 | with a rejection: what is wrong, and what would be right | with a rejection: praise of the whole |
 """  # noqa: E501 - rows of tables
@@ -100,12 +100,12 @@ def read_verdict(text: str) -> bool | None:
 
 
 def boxed_verdict(text: str) -> bool | None:
-    """The boxed verdict alone, which the published loop looks for first."""
+    """Read the boxed verdict alone, which the published loop reads first."""
     return boxed_choice(text, VERDICTS)
 
 
 def _read_words(parts: list[str]) -> bool | None:
-    """The verdict of the first or last sentence, if none of the others speaks against it."""
+    """The verdict of the first or last sentence, if no other sentence contradicts it."""
     parts = [part for part in parts if not _HEADINGS.fullmatch(part)]
     if not parts or any(map(_is_open, parts)):
         return None
@@ -135,7 +135,7 @@ def _verdict(part: str, is_first: bool) -> bool | None:
 
 
 def _objects(part: str) -> bool:
-    """True if a sentence finds a fault or another result, which cancels an approval."""
+    """True if a sentence reports a fault or another result, which cancels an approval."""
     rest = _NO_FAULT.sub(" ", part)
     if _verdict(part, True) is None and _RESULT.search(rest) and not _SAME.search(rest):
         return True
@@ -145,6 +145,6 @@ def _objects(part: str) -> bool:
 
 
 def _praises(part: str) -> bool:
-    """True if a sentence praises what another one rejects."""
+    """True if a sentence praises the answer, which cancels a rejection."""
     match = _PRAISE.search(part)
     return match is not None and not _NEGATED.search(part[: match.end()])

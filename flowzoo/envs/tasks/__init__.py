@@ -42,7 +42,7 @@ TASKS: dict[str, str] = {
 
 
 def register_task(name: str, entry_point: str) -> None:
-    """Make `name` known to `make_task`; `entry_point` is `module:class`, a dataclass of `Task`.
+    """Register `name` for `make_task`; `entry_point` is `module:class`, a dataclass of `Task`.
 
     Raises:
         UsageError: the name is taken by another entry point, or the entry point has no colon.
@@ -60,8 +60,8 @@ def task_class(name: str) -> type[Task]:
     A class may also be named as `path/to/file.py:Class`; see `flowzoo.plugins` for packages.
 
     Raises:
-        UsageError: unknown name, with the near matches; a class that cannot be loaded; or one that
-            is no complete `Task`.
+        UsageError: the name is unknown (the error has close matches), or the class cannot be loaded
+            or is not a complete `Task`.
     """
     if name in TASKS:
         module, _, attribute = TASKS[name].partition(":")
@@ -71,31 +71,31 @@ def task_class(name: str) -> type[Task]:
     plugin = plugin_named(TASK_GROUP, name)
     if plugin is None:
         others = [other.name for other in plugins(TASK_GROUP)]
-        raise unknown("task", name, [*TASKS, *others], "a class of yours is named module:Class")
+        raise unknown("task", name, [*TASKS, *others], "name your own class as module:Class")
     return load_plugin("task", plugin, Task, _complete)
 
 
 def _complete(setting: str, value: type[Task]) -> type[Task]:
     for needed in ("name", "kind"):
         word = getattr(value, needed, None)
-        # A field without a default value is no attribute of the class.
+        # A field without a default value is not an attribute of the class.
         is_field = dataclasses.is_dataclass(value) and needed in {
             field.name for field in dataclasses.fields(value)
         }
         if not (is_field or (isinstance(word, str) and word)):
-            raise UsageError(f'{setting} has no `{needed}`: a task class says {needed} = "...".')
+            raise UsageError(f'{setting} has no `{needed}`: set {needed} = "..." in the class.')
     return value
 
 
 def task_names() -> dict[str, str]:
-    """Every task by its short name, with the package that brings it; "" for flowzoo's own."""
+    """Providing package by short name of every task; "" for flowzoo's own."""
     return with_packages(TASKS, TASK_GROUP)
 
 
 def tasks_of(kinds: Sequence[str]) -> list[str]:
-    """Names of the tasks whose answers are of one of `kinds`; of any kind if it is empty.
+    """Names of the tasks with an answer kind in `kinds`; all tasks if it is empty.
 
-    Tasks of packages that cannot be loaded are left out: `flowzoo doctor` tells of them.
+    Tasks of packages that cannot be loaded are left out; `flowzoo doctor` lists them.
     """
     names = []
     for name in task_names():
@@ -106,17 +106,17 @@ def tasks_of(kinds: Sequence[str]) -> list[str]:
 
 
 def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
-    """A task by name or class with its options, or the given task as it is.
+    """Make a task by name or class with options; a given task is returned unchanged.
 
     Raises:
-        UsageError: unknown name or option; options together with a task that is made already;
-            any error of the task itself.
+        UsageError: unknown name or option; options together with a Task instance; any error of the
+            task itself.
     """
     if isinstance(name_or_task, Task):
         if options:
             raise UsageError(
-                f"options {sorted(options)} were given with a task that is made already; "
-                "give them when making it, or give its name instead."
+                f"options {sorted(options)} were given with a Task instance; set them in the "
+                "instance, or give the task's name instead."
             )
         return name_or_task
     if isinstance(name_or_task, str):
@@ -135,12 +135,12 @@ def make_task(name_or_task: str | Task | type[Task], **options: Any) -> Task:
     try:
         inspect.signature(cls).bind(**options)
     except TypeError as error:
-        raise UsageError(f"task {cls.name!r} cannot be made of its options: {error}.") from None
+        raise UsageError(f"task {cls.name!r} cannot be made with these options: {error}.") from None
     return call_task(cls.name, "making it", lambda: cls(**options))
 
 
 def task_options(cls: type[Task]) -> list[str] | None:
-    """Names of the options that a task's class takes; None where it takes any."""
+    """Names of the options of a task's class; None if it accepts any."""
     if dataclasses.is_dataclass(cls):
         return [option.name for option in dataclasses.fields(cls) if option.init]
     parameters = inspect.signature(cls).parameters.values()

@@ -51,8 +51,8 @@ from flowzoo.seeding import key_rng
 # 4. sums of fractions, quadratic equations, systems of two linear equations
 # 5. number theory: gcd, lcm, powers modulo n, counting divisors
 #
-# A solution is a chain of short steps, `7*8=56. 12+56=68. \boxed{68}`: within reach of a model of a
-# million parameters. With a `StepMistake`, the same generator makes one wrong step and goes on from
+# A solution is a chain of short steps, `7*8=56. 12+56=68. \boxed{68}`, that a model with a million
+# parameters can learn. With a `StepMistake`, the generator makes one wrong step and continues from
 # it: a plausible wrong solution. Random draws never depend on a mistake.
 @dataclass(frozen=True, slots=True)
 class StepMistake:
@@ -81,7 +81,7 @@ class SolutionWriter:
     count: int = 0
 
     def step(self, before: str, value: int, after: str = "") -> int:
-        """Write `before`, the value (wrong if this is the step of the mistake) and `after`."""
+        """Write `before`, the value (wrong at the step of the mistake) and `after`."""
         if self.mistake is not None and self.mistake.step == self.count:
             value += self.mistake.delta
         self.count += 1
@@ -89,7 +89,7 @@ class SolutionWriter:
         return value
 
     def instance(self, text: str, answer: int | str) -> MathInstance:
-        """The finished instance; `answer` is what the chain arrived at."""
+        """Return the finished instance; `answer` is the chain's result."""
         solution = " ".join([*self.lines, f"\\boxed{{{answer}}}"])
         return MathInstance(text, str(answer), solution, self.count)
 
@@ -106,7 +106,7 @@ def _level_1(rng: random.Random, chain: SolutionWriter) -> MathInstance:
 
 
 def _product_and(chain: SolutionWriter, form: str, a: int, b: int, c: int) -> MathInstance:
-    # In `form` p is the product of a and b.
+    # In `form`, p is the product of a and b.
     numbers = {"c": c, "p": chain.step(f"{a}*{b}=", a * b)}
     texts = {"c": str(c), "p": f"{a}*{b}"}
     left, sign, right = form
@@ -155,7 +155,7 @@ def _four_operations(rng: random.Random, chain: SolutionWriter) -> MathInstance:
 
 
 def _level_3(rng: random.Random, chain: SolutionWriter) -> MathInstance:
-    # Linear equations; a step with a mistake may not divide evenly, then the chain rounds down.
+    # Linear equations; after a mistake a division may be inexact, then the chain rounds down.
     kind = rng.randrange(3)
     x, a, b, c = rng.randint(-15, 30), rng.randint(2, 12), rng.randint(1, 60), rng.randint(1, 9)
     if kind == 0:
@@ -276,7 +276,7 @@ LEVELS: dict[int, LevelGenerator] = {
 
 
 def generate(level: int, rng: random.Random, mistake: StepMistake | None = None) -> MathInstance:
-    """One problem of `level` (1 to 5) drawn from `rng`; with `mistake`, its solution goes wrong."""
+    """Draw a problem of `level` (1 to 5); `mistake` makes its solution wrong."""
     # The statement is the same with and without a mistake; `gold` is then the wrong final answer.
     return LEVELS[level](rng, SolutionWriter(mistake))
 
@@ -340,7 +340,7 @@ _DEFAULT_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "plain": {"text": ("question",), "answer": ("answer",), "solution": ("solution",)},
 }
 _ANNOTATION = re.compile(r"<<[^<>\n]*>>")
-# The published DAPO prompts wrap the problem in an answer format that would contradict ours.
+# Published DAPO prompts contain an answer format that contradicts flowzoo's.
 _DAPO_HEAD = re.compile(r"Solve the following math problem step by step\.[^\n]*\n\n")
 _DAPO_FOOT = re.compile(r'\n\nRemember to put your answer on its own line after "Answer:"\.\s*\Z')
 
@@ -397,12 +397,12 @@ def _row(
         if not mark:
             raise DataError(
                 f"{where}: column {names['answer'][0]!r} has no '####' and answer, as in the "
-                "layout gsm8k; answers alone are layout=plain."
+                "layout gsm8k; answers without a solution are layout=plain."
             )
         solution = solution or _ANNOTATION.sub("", worked).strip()
     if layout == "plain" and "####" in (answer or ""):
         raise DataError(
-            f"{where}: column {names['answer'][0]!r} has '####', and the first row's has none: a "
+            f"{where}: column {names['answer'][0]!r} has '####', but the first row's has none: a "
             "file with '####' in every answer is layout=gsm8k."
         )
     if layout == "dapo":
@@ -420,7 +420,7 @@ def _row(
 CopiesRule = Literal["refused", "paid"]
 INSTRUCTION = "Put the final answer in \\boxed{}."
 _LONGEST_SHOWN = 600
-# Characters that 95 % of the worked solutions have at most where short replies do.
+# The 95 % quantile of the worked solutions' characters in files with short replies.
 _SHORT_SOLUTION = 1000
 _AS_GIVEN = MathOptions(read="answer")
 _NUMBER = re.compile(r"\d+", re.ASCII)
@@ -434,7 +434,7 @@ def is_right(answer: str, gold: str) -> bool:
 
 
 def wrong_answer(gold: str, rng: random.Random) -> str:
-    """A plausible answer that is graded different from `gold`: one of its numbers is off."""
+    """A plausible answer that is graded different from `gold`: one number is wrong."""
     spans = [match.span() for match in _NUMBER.finditer(gold)]
     for _ in range(16):
         if spans:
@@ -455,8 +455,8 @@ class MathTask(DataTask[MathRow]):
     A problem's `meta` has `solution`, and `level` (generated) or `source` and `row`, its line.
 
     Raises:
-        UsageError: bad `level`, `layout` or `columns`; `data` is no file and no dataset id;
-            `level` together with `data`.
+        UsageError: invalid `level`, `layout` or `columns`; `data` is neither a file nor a dataset
+            id; `level` together with `data`.
         DataError: a broken file, with the line.
     """
 
@@ -465,17 +465,17 @@ class MathTask(DataTask[MathRow]):
     instruction: ClassVar[str] = INSTRUCTION
 
     level: int | str | None = None
-    """Difficulty of generated problems: 1 to 5, or a range such as "1-3", whose levels take turns.
-    Default 1. Not for files."""
+    """Difficulty of generated problems: 1 (default) to 5, or a range such as "1-3", cycled by
+    index. Not for files."""
     data: str | None = None
     layout: MathLayout = "auto"
-    """Layout of `data`: gsm8k, math, dapo, or auto to tell by its columns."""
+    """Layout of `data`: gsm8k, math, dapo, or auto to detect it from the columns."""
     columns: Mapping[str, str] | Columns | str = ()
-    """Column names of `data` where they differ from the layout's: keys text, answer, solution."""
+    """Column names of `data` that differ from the layout's: keys text, answer, solution."""
     seed: int = 0
     copies: CopiesRule = "refused"
-    """`refused`: an answer that is equal to the reference, but only a formula copied from the
-    problem with its operations still to be done, has the status `copied`. `paid`: it is right."""
+    """`refused`: an unevaluated formula copied from the problem has the status `copied`, even if it
+    equals the reference. `paid`: it is right."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     digest: str = field(default="", repr=False)
 
@@ -492,8 +492,9 @@ class MathTask(DataTask[MathRow]):
 
     @property
     def reply_tokens(self) -> int:
-        """128 for the arithmetic of level 1, 256 for other levels; of files 512 where their worked
-        solutions are short, as in GSM8K, else 1024, as for MATH.
+        """128 for the arithmetic of level 1, 256 for other levels.
+
+        For files 512 if worked solutions are short, as in GSM8K, else 1024, as in MATH.
         """
         if self.data is None:
             return 128 if max(read_levels(self.level or 1, LEVELS)) == 1 else 256
@@ -510,7 +511,7 @@ class MathTask(DataTask[MathRow]):
         return Problem(self.name, split, self.seed, index, row.text, row.gold, meta)
 
     def _generated(self, index: int, split: str) -> Problem:
-        # Draw until the text belongs to `split`: the item stays a function of its key alone.
+        # Draw until the text belongs to `split`; the item depends only on its key.
         assert self.level is not None
         levels = read_levels(self.level, LEVELS)
         level = levels[index % len(levels)]
@@ -546,7 +547,7 @@ class MathTask(DataTask[MathRow]):
         return extract(text, "strict")
 
     def answer_lenient(self, text: str) -> str | None:
-        """The box, else what follows `####`, else an answer phrase, else the last number."""
+        """The box, else the text after `####`, else an answer phrase, else the last number."""
         return extract(text, "lenient")
 
     def grade_batch(
@@ -554,7 +555,7 @@ class MathTask(DataTask[MathRow]):
     ) -> list[Graded]:
         """1.0 for an answer equal to the reference, else 0.0, with the status of `score_batch`.
 
-        An answer that is only a formula of the problem's text has the status `copied`.
+        An answer that only copies a formula of the problem's text has the status `copied`.
         """
         golds = [problem.gold for problem in problems]
         texts = [problem.text for problem in problems] if self.copies == "refused" else None
@@ -565,7 +566,7 @@ class MathTask(DataTask[MathRow]):
         return equivalence_classes(answers)
 
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
-        r"""A worked solution that ends in `\boxed{...}`; if not `right`, a step went wrong."""
+        r"""A worked solution that ends in `\boxed{...}`; if not `right`, with a wrong step."""
         if "draw" in problem.meta:
             return problem.meta["solution"] if right else self._mistaken(problem, rng)
         final = problem.gold if right else wrong_answer(problem.gold, rng)
@@ -599,6 +600,6 @@ class MathTask(DataTask[MathRow]):
 
 
 def _unbox(solution: str) -> str:
-    # `solution` with every simple `\boxed{x}` replaced by `x`; empty if a box is left over.
+    # `solution` with every simple `\boxed{x}` replaced by `x`; empty if a box remains.
     plain = _BOX.sub(r"\1", solution)
     return "" if extract(plain) is not None else plain

@@ -1,4 +1,4 @@
-"""Rows of files (JSON Lines, JSON, CSV, TSV, Parquet) and of data sets of the Hugging Face hub."""
+"""Rows of files (JSON Lines, JSON, CSV, TSV, Parquet) and of datasets of the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Published:
     location: str  # an id of the hub, or the path of a folder
     config: str | None = None
     split: str | None = None
-    first: int = 0  # rows of the split that are left out at its beginning
-    stop: int | None = None  # the row before which it ends; None: all, from a copy in the cache
+    first: int = 0  # number of skipped rows at the beginning of the split
+    stop: int | None = None  # index after the last row; None: all rows, from a cached copy
     revision: str | None = None  # commit, tag or branch of the hub
 
     @property
@@ -56,7 +56,7 @@ class Published:
 
     @property
     def stamp(self) -> str:
-        """Changes when a file of the folder does; empty for an id."""
+        """Fingerprint of the files of the folder; empty for an id."""
         if self.folder is None:
             return ""
         hasher = hashlib.blake2b(digest_size=16)
@@ -68,7 +68,7 @@ class Published:
 
 
 def read_published(data: str) -> Published:
-    """The data set that `data` names; makes no request."""
+    """Parse `data` as a dataset, without a request."""
     if os.path.isdir(data):
         return Published(data)
     parts = _PARTS.fullmatch(data)
@@ -80,7 +80,7 @@ def read_published(data: str) -> Published:
     )
     if parts is None or not (is_folder or named):
         raise UsageError(
-            f"data {data!r}: no such file or folder, and not a dataset id either. Expected the "
+            f"data {data!r}: neither an existing file or folder nor a dataset id. Expected the "
             "path of an existing JSON Lines, CSV, TSV or Parquet file, a folder in the layout of "
             "the hub, or an id such as 'org/name', 'org/name:config' or "
             "'org/name:config@split#commit'."
@@ -92,7 +92,7 @@ def read_published(data: str) -> Published:
     stop = int(parts["stop"]) if parts["stop"] else None
     first = int(parts["first"] or 0)
     if stop is not None and stop <= first:
-        raise UsageError(f"data {data!r}: no row is from {first} on and before {stop}.")
+        raise UsageError(f"data {data!r}: no row is in the range from {first} to before {stop}.")
     return Published(
         parts["place"], parts["config"], parts["split"], first, stop, parts["revision"]
     )
@@ -102,7 +102,7 @@ def published_rows(data: str) -> Iterator[tuple[int, Any]]:
     """Rows of a data set with their numbers in the split, from 1."""
     source = read_published(data)
     try:
-        import httpx  # `datasets` asks the hub with it, and lets some of its errors through
+        import httpx  # used by `datasets` for requests to the Hub; some of its errors pass through
         from datasets.exceptions import DatasetsError
     except ImportError as error:
         raise missing_extra("datasets", "data", f"loading the dataset {data!r}") from error
@@ -141,8 +141,8 @@ def _load_split(data: str, source: Published) -> Any:
 
 
 def _check_commit(data: str, source: Published, builder: Any) -> None:
-    # Refuse another commit than the one wanted; say which one it is where none was. If the hub does
-    # not answer, `datasets` takes any revision from its cache.
+    # Reject a commit other than the requested one; log it if none was requested. If the Hub does
+    # not answer, `datasets` uses any revision from its cache.
     from datasets.packaged_modules.cache.cache import Cache
 
     commit, revision = builder.hash, source.revision
@@ -150,9 +150,9 @@ def _check_commit(data: str, source: Published, builder: Any) -> None:
         _log.warning("data %s is commit %s; %s#%s pins it", data, commit, data, commit)
     elif revision != commit and (isinstance(builder, Cache) or _COMMIT.fullmatch(revision)):
         raise DataError(
-            f"dataset {data!r}: the hub did not answer, and the cache has commit {commit}, which "
-            f"need not be {revision}. Load it once where the hub can be reached, or write "
-            f"#{commit} to take what is here."
+            f"dataset {data!r}: the hub did not answer, and the cached commit {commit} may differ "
+            f"from {revision}. Load it once with access to the hub, or use the cached one with "
+            f"#{commit}."
         )
 
 
@@ -165,7 +165,7 @@ def _remedy(source: Published) -> str:
     )
 
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}  # suffix of a file -> what stands between its cells
+SEPARATORS = {".csv": ",", ".tsv": "\t"}  # cell separator by suffix of a file
 
 
 def table_records(file: str, content: bytes, separator: str) -> Iterator[tuple[int, Any]]:
@@ -197,8 +197,8 @@ def _rows(file: str, content: bytes, separator: str) -> Iterator[tuple[int, list
                 line = reader.line_num + 1
         except csv.Error as error:
             raise DataError(
-                f"{file}, line {line}: no row of a table ({error}): a cell with quotes in it "
-                'stands in quotes, and each of its own is doubled, as in "a ""word"""'
+                f"{file}, line {line}: not a table row ({error}): a cell with quotes must be "
+                'quoted, with each inner quote doubled, as in "a ""word"""'
             ) from error
     finally:
         csv.field_size_limit(most)
@@ -210,7 +210,7 @@ def _check_header(where: str, names: list[str], separator: str) -> None:
         raise DataError(f"{where}: expected the names of all columns, got {names!r:.80}.")
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
-        raise DataError(f"{where}: two columns are called {twice[0]!r}.")
+        raise DataError(f"{where}: two columns have the name {twice[0]!r}.")
     others = [other for other in (";", *SEPARATORS.values()) if other != separator]
     between = next((other for other in others if len(names) == 1 and other in names[0]), None)
     if between is not None:
@@ -227,11 +227,11 @@ def _wrong_count(cells: list[str], names: list[str]) -> str:
         )
     return (
         f"{len(cells)} cells for {len(names)} columns: {cells[len(names)]!r:.40} comes after the "
-        f"last column, {names[-1]!r}; a cell with separators in it stands in quotes."
+        f"last column, {names[-1]!r}; a cell with separators must be quoted."
     )
 
 
-# Pairs (what a layout needs, name of the column that has it); a dot goes into a mapping.
+# Pairs (key of a layout, name of its column); a dot descends into a mapping.
 Columns = tuple[tuple[str, str], ...]
 
 
@@ -240,13 +240,13 @@ class HasText(Protocol):
 
     @property
     def text(self) -> str:
-        """The problem's text, whose hash decides the split."""
+        """The problem's text, whose hash determines the split."""
         ...
 
 
 R = TypeVar("R", bound=HasText)
-# Makes rows of numbered records: `(data, records, layout, columns)`; raises `DataError` at a bad
-# one, or gives an `Unusable` in its place.
+# Converts numbered records to rows: `(data, records, layout, columns)`; raises `DataError` at an
+# invalid record, or yields an `Unusable` instead.
 Reader = Callable[
     [str, Iterable[tuple[int, Any]], str, dict[str, str]], "Iterator[R] | Iterator[R | Unusable]"
 ]
@@ -254,7 +254,7 @@ Reader = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A row that cannot be used: its line, and why not, with the place."""
+    """A row that cannot be used: its line, and the reason with the location."""
 
     line: int
     reason: str
@@ -267,17 +267,17 @@ class DataSource(Generic[R]):
     name: str
     digest: str
     splits: Mapping[str, tuple[R, ...]]
-    unusable: tuple[Unusable, ...] = ()  # rows that the reader could make nothing of
+    unusable: tuple[Unusable, ...] = ()  # rows that the reader could not use
 
 
 def load(
     data: str, reader: Reader[R], layout: str = "auto", columns: Columns = ()
 ) -> DataSource[R]:
     """Read the problems of a file, a folder in the hub's layout, or an id."""
-    # Parsed once per content. After an id or a folder: `:config` and `@split` where the dataset
-    # has several, `@split[:1000]` for some rows of it, `#commit` for a revision of an id. An
-    # existing path wins over an id.
-    if os.path.isfile(data):  # Path.is_file raises where a name is too long
+    # Parsed once per content. Suffixes of an id or folder: `:config` and `@split` if the dataset
+    # has several, `@split[:1000]` for a range of rows, `#commit` for a revision of an id. An
+    # existing path takes precedence over an id.
+    if os.path.isfile(data):  # Path.is_file raises for long names
         digest = hashlib.blake2b(Path(data).read_bytes(), digest_size=16).hexdigest()
         return _load(data, reader, layout, columns, digest)
     return _load(data, reader, layout, columns, "", read_published(data).stamp)
@@ -296,7 +296,7 @@ def data_source(
 def reload(
     data: str, reader: Reader[R], layout: str, columns: Columns, digest: str
 ) -> DataSource[R]:
-    """The source that `load` gave with `digest`; reads the file at most once in a process."""
+    """The source with `digest`, as from `load`; a process reads the file at most once."""
     source = load(data, reader, layout, columns)
     if source.digest != digest:
         raise DataError(
@@ -310,8 +310,8 @@ def reload(
 def _load(
     data: str, reader: Reader[R], layout: str, columns: Columns, digest: str, stamp: str = ""
 ) -> DataSource[R]:
-    # `load` for a known content: `digest` is that of the file, empty for an id or a folder. `stamp`
-    # only distinguishes a folder from its earlier content.
+    # `load` for known content: `digest` is that of the file, empty for an id or folder. `stamp`
+    # distinguishes versions of a folder.
     records = _read_file(Path(data)) if digest else published_rows(data)
     parsed = tuple(reader(data, records, layout, dict(columns)))
     unusable = tuple(row for row in parsed if isinstance(row, Unusable))
@@ -335,7 +335,7 @@ def _load(
 def unusable_rows(
     data: str, unusable: Sequence[Unusable], total: int, remedy: str = ""
 ) -> DataError:
-    """An error that lists rows, a line each; one row alone on the same line."""
+    """Make the error that lists rows, one per line; a single row stays on the first line."""
     reasons = [row.reason for row in sorted(unusable, key=lambda row: row.line)]
     if len(reasons) == 1:
         return DataError(f"{reasons[0]} {remedy}".rstrip())
@@ -345,7 +345,7 @@ def unusable_rows(
 
 
 def read_columns(value: object) -> Columns:
-    """Columns from an option: a mapping, pairs, or a text such as `text:ask,tests:checks`."""
+    """Read columns from an option: a mapping, pairs, or a text such as `text:ask,tests:checks`."""
     pairs: Any = value
     if isinstance(value, str):
         pairs = [tuple(part.strip() for part in word.split(":")) for word in value.split(",")]
@@ -360,7 +360,7 @@ def read_columns(value: object) -> Columns:
     ):
         return tuple(sorted((key, name) for key, name in pairs))
     raise UsageError(
-        "columns: expected what a layout needs and the column that has it, as "
+        "columns: expected column names by key of the layout, as "
         f"{{'text': 'ask', 'tests': 'checks'}} or 'text:ask,tests:checks', got {value!r:.80}."
     )
 
@@ -375,7 +375,7 @@ def _read_file(path: Path) -> Iterable[tuple[int, Any]]:
 
 
 def _content(path: Path) -> bytes:
-    # The bytes of a file, which may be gzipped.
+    # The bytes of a file, decompressed if it is gzipped.
     if path.suffix != ".gz":
         return path.read_bytes()
     try:
@@ -385,16 +385,18 @@ def _content(path: Path) -> bytes:
 
 
 def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
-    # The objects of a file, one a line, or the items of its only array. A line that is none is an
+    # The objects of a file, one per line, or the items of its only array. Other lines are
     # `Unusable`.
     content = _content(path)
     if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         try:
             yield from enumerate(json.loads(content.decode("utf-8-sig")), start=1)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}: begins like a JSON array, but is none ({error}).") from error
+            raise DataError(
+                f"{path}: starts like a JSON array, but is not valid ({error})."
+            ) from error
         return
-    # Lines end at b"\n" alone: str.splitlines would also cut at U+2028 inside a string.
+    # Lines end only at b"\n": str.splitlines would also split at U+2028 inside a string.
     for line, raw in enumerate(content.split(b"\n"), start=1):
         if not raw.strip():
             continue
@@ -405,8 +407,8 @@ def _read_json(path: Path) -> Iterator[tuple[int, Any]]:
                 line,
                 Unusable(
                     line,
-                    f"{path}, line {line}: not a JSON object ({error}). Files of other kinds end "
-                    "in .csv, .tsv or .parquet.",
+                    f"{path}, line {line}: not a JSON object ({error}). Other formats need the "
+                    "suffix .csv, .tsv or .parquet.",
                 ),
             )
 
@@ -427,7 +429,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
 def check_layout(
     layout: str, layouts: Sequence[str], columns: Iterable[str], keys: Iterable[str]
 ) -> None:
-    """Raise `UsageError` unless `layout` is one of `layouts` and all `columns` are `keys` of it."""
+    """Raise `UsageError` unless `layout` is in `layouts` and its `keys` contain all `columns`."""
     if layout not in layouts:
         raise unknown("layout", layout, layouts)
     keys_known = list(keys)
@@ -442,7 +444,7 @@ def no_layout(
     layouts: Mapping[str, Mapping[str, tuple[str, ...]]],
     needed: Sequence[str],
 ) -> DataError:
-    """The error for a file whose first record fits none of `layouts`."""
+    """Make the error for a file whose first record fits none of `layouts`."""
     expected = "; ".join(
         f"{name}: " + ", ".join(column for group in groups.values() for column in group)
         for name, groups in layouts.items()
@@ -456,7 +458,7 @@ def no_layout(
 
 
 def listed(value: Any) -> Any:
-    """`value`, or the list of texts that it writes as JSON, as cells of CSV files do."""
+    """`value`, or the list of texts that it has as JSON, for cells of CSV files."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):
             items = json.loads(value)
@@ -468,7 +470,7 @@ def listed(value: Any) -> Any:
 def objects(
     data: str, records: Iterable[tuple[int, Any]]
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Line number, place for messages, and record, of records that must be mappings."""
+    """Line number, location for messages, and record, for records that must be mappings."""
     for line, record in records:
         where = f"{data}, line {line}"
         if isinstance(record, Unusable):
@@ -504,7 +506,7 @@ def text_of(value: Any) -> str | None:
 
 
 class NumberedRow(HasText, Protocol):
-    """A row that knows where it stands."""
+    """A row with a line number."""
 
     @property
     def line(self) -> int:
@@ -516,13 +518,13 @@ N = TypeVar("N", bound=NumberedRow)
 
 
 class DataTask(Task, Generic[N]):
-    """A task on a file or on a generator.
+    """A task on a file or a generator.
 
-    Immutable and cheap to pickle: on a file it travels as path and content digest, and the file is
-    read again where it arrives.
+    Immutable and cheap to pickle: a task on a file is pickled as path and content digest, and
+    unpickling reads the file again.
     """
 
-    # Fields of the tasks, whose dataclasses are frozen.
+    # Fields of the tasks, which are frozen dataclasses.
     @property
     @abstractmethod
     def data(self) -> str | None:
@@ -531,12 +533,12 @@ class DataTask(Task, Generic[N]):
     @property
     @abstractmethod
     def seed(self) -> int:
-        """Seed of the generator. Files: only part of the problems' ids."""
+        """Seed of the generator. For files it is only part of the problems' ids."""
 
     @property
     @abstractmethod
     def digest(self) -> str:
-        """Digest that the content of `data` must have; default: taken when the task is made."""
+        """Expected digest of the content of `data`; default: computed when the task is made."""
 
     @abstractmethod
     def _source(self) -> DataSource[N]:
@@ -548,7 +550,7 @@ class DataTask(Task, Generic[N]):
 
     @abstractmethod
     def _generated(self, index: int, split: str) -> Problem:
-        """Generated problem `index` of `split`: a function of its key alone."""
+        """Generated problem `index` of `split`, a function of its key."""
 
     def __post_init__(self) -> None:
         plain_integers(self)
@@ -573,7 +575,7 @@ class DataTask(Task, Generic[N]):
 
 
 def check_either(task: Any, *generated: str) -> None:
-    """Raise `UsageError` unless options of a file, or those named of the generator, stand alone."""
+    """Raise `UsageError` if options of a file and the named ones of the generator are combined."""
     if task.data is None:
         if task.layout != "auto" or task.columns or task.digest:
             raise UsageError("layout, columns and digest describe a file: give data as well.")
@@ -581,6 +583,6 @@ def check_either(task: Any, *generated: str) -> None:
     for option in generated:
         if getattr(task, option) is not None:
             raise UsageError(
-                f"{option}={getattr(task, option)!r} chooses generated problems and "
-                f"data={task.data!r} a file: give one of the two."
+                f"{option}={getattr(task, option)!r} is for generated problems and "
+                f"data={task.data!r} for a file: give only one of the two."
             )

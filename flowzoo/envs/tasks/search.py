@@ -1,16 +1,16 @@
-"""The task `search`: questions that only a search can answer.
+"""The task `search`: questions over a knowledge base.
 
 | | |
 |---|---|
 | Creation | `make_task("search", level=2)`, `make_task("search", data="nq.jsonl", corpus="wiki.jsonl")` |
 | Problems | 1- to 3-hop questions over a generated knowledge base, or the rows of a file |
 | Retriever | BM25 in this process, or a server (`retriever="http://.../retrieve"`) |
-| Answer | what stands between the last `<answer>` and `</answer>`; lenient: else the last line |
+| Answer | the text between the last `<answer>` and `</answer>`; lenient: else the last line |
 | Score | 1 if equal to a reference answer after SQuAD normalization, else 0 |
 
-The knowledge base is drawn anew for every split, from the same names: what was learned by heart on
-one split is wrong on the others, and there are hundreds of possible answers to guess from. Every
-fact is in one passage; the ids of the passages that a question needs are known (`gold_ids`).
+Every split has its own knowledge base with the same names: facts memorized on one split are wrong
+on the others, and a guess has hundreds of possible answers. Every fact is in one passage; the ids
+of the passages that a question needs are known (`gold_ids`).
 
 Version history: v0, first release.
 """  # noqa: E501 - rows of a table
@@ -52,7 +52,7 @@ EntityKind = str
 
 
 class Relation(NamedTuple):
-    """A kind of fact: who it is about, what it leads to, and its wording."""
+    """A kind of fact: the kinds of its subject and target, and its wording."""
 
     name: str
     subject: EntityKind
@@ -102,7 +102,7 @@ def syllables(rng: random.Random, count: int) -> str:
 
 
 def new_name(kind: EntityKind, rng: random.Random) -> str:
-    """A name that tells what kind of entity it is."""
+    """Draw a name whose form shows the kind of entity."""
     if kind == "person":
         first = syllables(rng, 1) + rng.choice(_CODAS)
         return f"{first} {syllables(rng, 2)}{rng.choice(_CODAS)}".title()
@@ -131,7 +131,7 @@ def world(seed: int, split: str, passages: int) -> World:
     """The world of `split`: about `passages` entities, one passage each."""
     entities: dict[EntityKind, tuple[str, ...]] = {}
     for kind, share in SHARES.items():
-        # The stock is the same for all splits (key without split); the facts below are not.
+        # The names are the same for all splits (key without split); the facts below are not.
         entities[kind] = _names(kind, round(passages * share), key_rng("names", seed, kind))
     rng = key_rng("world", seed, split, passages)
     facts: dict[tuple[str, str], str] = {}
@@ -159,7 +159,7 @@ class Question(NamedTuple):
 
 
 def draw_question(world: World, hops: int, rng: random.Random) -> Question:
-    """A question of `hops` relations whose path visits no entity twice."""
+    """Draw a question of `hops` relations whose path visits no entity twice."""
     while True:
         kind = rng.choice(tuple(world.entities))
         path = [rng.choice(world.entities[kind])]
@@ -183,7 +183,7 @@ def question_text(start: str, relations: list[str] | tuple[str, ...]) -> str:
 
 
 def read_fact(text: str, subject: str, relation: str) -> str | None:
-    """The target of a fact as a reader finds it in `text` (passages), or None."""
+    """Read the target of a fact in `text` (passages), or None."""
     pattern = re.escape(RELATIONS[relation].sentence)
     pattern = pattern.replace(r"\{s\}", re.escape(subject)).replace(r"\{o\}", r"([^.\n]+)")
     match = re.search(rf"(?<!\w){pattern}", text)
@@ -191,7 +191,7 @@ def read_fact(text: str, subject: str, relation: str) -> str | None:
 
 
 _WORD = re.compile(r"\w+")
-LONGEST_QUERY = 1_000  # characters of a query that a retriever looks at
+LONGEST_QUERY = 1_000  # characters of a query that a retriever uses
 
 
 class Retriever(Protocol):
@@ -215,7 +215,7 @@ def best_places(scores: np.ndarray, k: int) -> np.ndarray:
     """Indices of the `k` highest positive scores (shape (passages,)), best first, ties by index."""
     places = np.flatnonzero(scores > 0)
     if k < len(places):
-        # A partition alone would pick any of the passages that tie for the last place.
+        # A partition alone would break ties for the last rank arbitrarily.
         matching = scores[places]
         cut = len(places) - k
         places = places[matching >= np.partition(matching, cut)[cut]]
@@ -223,7 +223,7 @@ def best_places(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def score(value: float) -> float:
-    """A score as it is logged: rounded, so that a transcript stays short."""
+    """A score rounded for logs, which keeps transcripts short."""
     return round(value, 4)
 
 
@@ -232,7 +232,7 @@ class Bm25:
 
     Raises:
         MissingExtraError: `bm25s` is not installed.
-        UsageError: there is no passage with a word.
+        UsageError: no passage contains a word.
     """
 
     def __init__(self, passages: Sequence[tuple[str, str]]) -> None:
@@ -244,11 +244,11 @@ class Bm25:
         self._index = bm25s.BM25(k1=1.5, b=0.75, method="lucene")
         tokens = [words(text) for _, text in self._passages]
         if not any(tokens):
-            raise UsageError("there is nothing to search in: no passage has a word")
+            raise UsageError("the corpus is empty: no passage contains a word")
         self._index.index(tokens, show_progress=False)
 
     def retrieve(self, queries: Sequence[str], k: int) -> list[Found]:
-        """The `k` best passages for each query; passages that share no word with it never come.
+        """The `k` best passages for each query, only passages that share a word with it.
 
         Ties are broken by the order of the passages, so results are equal on every machine.
         """
@@ -273,14 +273,14 @@ class Bm25:
 
 
 Field = Literal["queries", "query"]
-BATCH = 256  # most queries of one request
+BATCH = 256  # most queries per request
 _LARGEST = 64 * 2**20  # bytes of a response that are read
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def read_response(body: bytes, queries: int, k: int) -> list[Found]:
     """The passages of a response; at most `k` for each of `queries` queries."""
-    try:  # a failure is an error of the run, never an observation
+    try:  # a failure is an error of the run, not an observation
         result = json.loads(body)["result"]
         results = [Found(tuple(_passage(entry) for entry in row[:k])) for row in result]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -307,22 +307,23 @@ def _passage(entry: Any) -> Passage:
 
 @dataclass(frozen=True, slots=True)
 class HttpRetriever:
-    """Asks a server; transient failures are tried again, then raised.
+    """Retriever on a server; transient failures are retried, then raised.
 
     Raises:
         UsageError: a URL that is not http(s), an unknown field, or a number out of range.
     """
 
     url: str
-    """Full address, e.g. `http://127.0.0.1:8000/retrieve`; asked directly, never by a proxy."""
+    """Full URL, e.g. `http://127.0.0.1:8000/retrieve`; proxies are not used."""
     field: Field = "queries"
-    """`queries`: up to 256 queries a request. `query`: one a request, for servers that want it."""
+    """`queries`: up to 256 queries per request. `query`: one per request, for servers that need
+    it."""
     timeout_s: float = 30.0
-    """Longest silence of the server."""
+    """Read timeout in seconds."""
     attempts: int = 3
     """Number of attempts before a failure is raised."""
     pause_s: float = 0.5
-    """Wait before the second attempt; it doubles from one to the next."""
+    """Seconds before the second attempt; doubled after each attempt."""
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
@@ -338,9 +339,9 @@ class HttpRetriever:
         """The server's `k` best passages for each query, in its order.
 
         Raises:
-            RetrieverError: the server refuses, fails, or does not speak the contract.
+            RetrieverError: the server refuses, fails or violates the `/retrieve` contract.
         """
-        # JSON has no lone surrogates, and a server may choke on NUL.
+        # JSON has no lone surrogates, and a server may fail on NUL.
         clean = [
             query[:LONGEST_QUERY].encode("utf-8", "replace").decode().replace("\x00", " ")
             for query in queries
@@ -378,7 +379,7 @@ class HttpRetriever:
         what = f"status {code}" if code is not None else repr(error)
         raise RetrieverError(
             f"the retriever at {self.url} failed {attempt} time(s), last with {what}. Check that "
-            "the server runs and speaks the /retrieve contract."
+            "the server runs and follows the /retrieve contract."
         ) from error
 
 
@@ -405,7 +406,7 @@ class PassageRow(NamedTuple):
 def question_rows(
     data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[QuestionRow]:
-    """Reads questions; there is one layout, and its columns have fixed names."""
+    """Read questions; the only layout has fixed column names."""
     for line, where, record in objects(data, records):
         text = record.get("question")
         if not isinstance(text, str) or not text.strip():
@@ -432,7 +433,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 def passage_rows(
     data: str, records: Records, layout: str, columns: dict[str, str]
 ) -> Iterator[PassageRow]:
-    """Reads passages; there is one layout, and its columns have fixed names."""
+    """Read passages; the only layout has fixed column names."""
     for _, where, record in objects(data, records):
         text, name = _passage_text(record), record.get("id")
         if text is None or not isinstance(name, str | int):
@@ -485,15 +486,15 @@ def world_index(seed: int, split: str, passages: int) -> Bm25:
 
 @dataclass(frozen=True)
 class SearchTask(DataTask[QuestionRow]):
-    """Questions with a knowledge base to search in.
+    """Questions with a knowledge base to search.
 
-    A problem's `meta` has `golds` (all accepted answers), `gold_ids` (passages that are needed, in
-    order of the hops; empty if a file does not say), `solution`, and for generated problems
-    `start`, `relations` and `level`.
+    A problem's `meta` has `golds` (all accepted answers), `gold_ids` (required passages in order of
+    the hops; empty if a file has none), `solution`, and for generated problems `start`, `relations`
+    and `level`.
 
     Raises:
-        UsageError: a bad option, options of generated problems together with a file, or a file
-            without anything to search in.
+        UsageError: an invalid option, options of generated problems together with a file, or a file
+            without a corpus or retriever.
         DataError: a broken file, with the line.
         MissingExtraError: BM25 without the extra `search`.
     """
@@ -504,20 +505,20 @@ class SearchTask(DataTask[QuestionRow]):
     home: ClassVar[str] = "search_team_v0"
 
     level: int | str | None = None
-    """Hops of generated questions: 1 to 3, or a range such as "1-3" (default), which take turns."""
+    """Hops of generated questions: 1 to 3, or a range such as "1-3" (default), cycled by index."""
     passages: int | None = None
     """Passages of the generated knowledge base, 200 to 20,000 (default 5,000)."""
     data: str | None = None
     """File (or Hugging Face id) of questions with the columns above."""
     corpus: str | None = None
-    """File of passages that BM25 searches in, for `data`."""
+    """File of passages for BM25, with `data`."""
     retriever: str = "bm25"
-    """`bm25`, or the URL of a server that speaks the public `/retrieve` contract."""
+    """`bm25`, or the URL of a server with the public `/retrieve` contract."""
     retriever_field: Field = "queries"
-    """Request field of that server: `queries` (a batch) or `query` (one a request)."""
+    """Request field of that server: `queries` (a batch) or `query` (one per request)."""
     seed: int = 0
     digest: str = field(default="", repr=False)
-    """Digests that `data` and `corpus` must have; default: taken when the task is made."""
+    """Expected digests of `data` and `corpus`; default: computed when the task is made."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -526,7 +527,7 @@ class SearchTask(DataTask[QuestionRow]):
         elif self.retriever_field != "queries":
             raise UsageError("retriever_field describes a server: give retriever=URL as well.")
         else:
-            need_module("bm25s", "searching passages with BM25")  # now, not in mid-episode
+            need_module("bm25s", "searching passages with BM25")  # at creation, not in an episode
         if self.data is None:
             self._check_generated()
         else:
@@ -547,11 +548,14 @@ class SearchTask(DataTask[QuestionRow]):
 
     def _check_file(self) -> None:
         if self.level is not None or self.passages is not None:
-            raise UsageError("level and passages choose generated problems, data a file: one only.")
+            raise UsageError(
+                "level and passages are for generated problems, data for a file: give only one of "
+                "the two."
+            )
         if (self.corpus is None) == (self.retriever == "bm25"):
             raise UsageError(
-                "questions from a file need one thing to search in: corpus=FILE for BM25, or "
-                f"retriever=URL; got corpus={self.corpus!r} and retriever={self.retriever!r}."
+                "questions from a file need exactly one of corpus=FILE (BM25) and retriever=URL; "
+                f"got corpus={self.corpus!r} and retriever={self.retriever!r}."
             )
         digests = [load(str(self.data), question_rows).digest]
         if self.corpus is not None:
@@ -574,7 +578,7 @@ class SearchTask(DataTask[QuestionRow]):
         return data_source(str(self.data), question_rows, digest=digest)
 
     def _generated(self, index: int, split: str) -> Problem:
-        # Draw until the question belongs to `split` by its hash, as everywhere.
+        # Draw until the question belongs to `split` by its hash, as in all tasks.
         hops = parse_hops(self.level or 0)
         level, world = hops[index % len(hops)], self._world(split)
         for draw in count():
@@ -661,7 +665,7 @@ class SearchTask(DataTask[QuestionRow]):
         return f"<answer>{self.other_answer(problem, rng)}</answer>"
 
     def other_answer(self, problem: Problem, rng: random.Random) -> str:
-        """A plausible answer that is graded 0."""
+        """A plausible answer with grade 0."""
         if self.data is not None:
             return "Atlantis" if not exact_match("Atlantis", problem.meta["golds"]) else "Utopia"
         world = self._world(problem.split)

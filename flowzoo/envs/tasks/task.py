@@ -1,4 +1,4 @@
-"""Base class of tasks: addressable problems, prompts, reading of answers, batch grading."""
+"""Base class of tasks: problems by index, prompts, answer parsing, batch grading."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from flowzoo.seeding import key_int, key_rng
 
 T = TypeVar("T")
 SHOWN = 4096
-"""Characters of an output that are kept in the log of an episode."""
+"""Most characters of an output in the log of an episode."""
 
 
 def job_of(run: Run) -> tuple[Program, tuple[Test, ...]]:
-    """The program and tests of a run; without tests, one that lets it run to its end."""
+    """The program and tests of a run; without tests, a test that only runs it."""
     if run.tests:
         return Program(run.source, run.entry), run.tests
     return Program(run.source), (StdinTest(run.stdin, ""),)
 
 
 def outcome_of(run: Run, verdict: Verdict) -> Ran:
-    """A verdict without its measurements, which differ from run to run."""
-    # Without tests there is nothing that an output could be wrong by.
+    """A verdict without measurements, which vary between runs."""
+    # Without tests no output can be wrong.
     cases = tuple(
         RanCase(
             "AC" if case.status == "WA" and not run.tests else case.status,
@@ -51,7 +51,7 @@ def run_programs(
     limits: Limits | None = None,
     packages: str = "",
 ) -> list[Ran]:
-    """Run programs and say what each came to; SE where the sandbox failed, again and again."""
+    """Run programs and return their results; SE if the sandbox failed in every attempt."""
     if not runs:
         return []
     common = limits or Limits()
@@ -62,7 +62,7 @@ def run_programs(
 
 
 Split = Literal["pretrain", "train", "validation", "test", "all"]
-"""`all` is every instance of all splits, for evaluating on a whole file."""
+"""`all` contains every instance of all splits, to evaluate on a whole file."""
 SPLITS: tuple[str, ...] = get_args(Split)
 
 KINDS = ("math", "code", "search", "actions", "writing")
@@ -70,14 +70,14 @@ KINDS = ("math", "code", "search", "actions", "writing")
 in a world, two texts. A custom task has one of these kinds or a new one."""
 
 Scene = Sequence[Sequence[tuple[str, str]]]
-"""A drawn world: rows of tiles, each a short text and the style `rich` prints it in."""
+"""A drawn world: rows of tiles, each a short text and its `rich` style."""
 
 _SHARES = (("pretrain", 40), ("train", 40), ("validation", 10), ("test", 10))
 
 
 def split_of(instance: str) -> str:
-    """The split that owns `instance` (canonical text of a problem), by its hash: 40/40/10/10 %."""
-    # By hash and not by seed: splits are disjoint even where there are few instances.
+    """The split of `instance` (canonical text of a problem), by its hash: 40/40/10/10 %."""
+    # By hash, not by seed: splits are disjoint even with few instances.
     bucket = key_int("split", instance) % 100
     for name, share in _SHARES:
         bucket -= share
@@ -97,7 +97,7 @@ class Problem:
     text: str
     gold: str
     meta: Mapping[str, Any] = field(default_factory=dict)
-    """Source, level and, where known, a worked solution; `hidden`: tests that grade."""
+    """Source, level and, if known, a worked solution; `hidden`: grading tests."""
 
     @property
     def id(self) -> str:
@@ -107,7 +107,7 @@ class Problem:
         return f"{self.task}/{self.split}/{self.seed}/{position}"
 
     def rng(self) -> random.Random:
-        """A fresh generator, the same at every replay: the only randomness a script may use."""
+        """A fresh generator, equal in every replay: the only randomness allowed in a script."""
         return key_rng("script", self.task, self.split, self.seed, self.index)
 
 
@@ -124,16 +124,16 @@ class Task(ABC):
     instruction: ClassVar[str] = ""
     """Instruction of all prompts for the form of the answer, if it is one fixed text."""
     home: ClassVar[str] = "single_v0"
-    """The workflow that plays this task where only the task is named."""
+    """Default workflow for this task."""
 
     reference_score: ClassVar[float] = 1.0
-    """Least score of a reference answer."""
+    """Lowest score of a reference answer."""
 
     @property
     def reply_tokens(self) -> int:
-        """Tokens within which a model that reasons in words solves nearly all problems.
+        """Tokens that a chain-of-thought model needs for nearly all problems.
 
-        The default of `--max-tokens` for models larger than the pocket's.
+        Default of `--max-tokens` for models larger than the pocket models.
         """
         return 512
 
@@ -142,7 +142,7 @@ class Task(ABC):
         """Number of problems in `split`, or None for an endless generator."""
 
     def check_index(self, index: int, split: str) -> int | None:
-        """`size(split)`, once it is clear that the split has a problem `index`.
+        """Return `size(split)` after checking that the split has a problem `index`.
 
         Raises:
             UsageError: unknown split, or an index outside it.
@@ -162,7 +162,7 @@ class Task(ABC):
         """
 
     def question(self, text: str) -> Problem:
-        """The problem of a free question, which has no reference answer and cannot be graded.
+        """Make a problem from a free question, which has no reference answer and cannot be graded.
 
         Raises:
             UsageError: a problem of this task is more than a text.
@@ -171,10 +171,10 @@ class Task(ABC):
         return Problem(self.name, "validation", 0, index, text, "", meta)
 
     def example(self, number: int) -> Problem:
-        """Problem `number` for worked examples: one that is neither trained on nor evaluated.
+        """Problem `number` for worked examples, not used in training or evaluation.
 
         Raises:
-            UsageError: there are none, as where problems are the rows of a file.
+            UsageError: there are none, for example if problems are the rows of a file.
         """
         if self.size("pretrain") is not None:
             raise UsageError(
@@ -185,15 +185,15 @@ class Task(ABC):
 
     @abstractmethod
     def prompt(self, problem: Problem) -> str:
-        """The question as a solver sees it, with how to write the answer."""
+        """The question for a solver, with the answer format."""
 
     @abstractmethod
     def answer(self, text: str) -> str | None:
-        """The answer a reply gives (strict reading), or None. Never raises."""
+        """Parse the answer of a reply strictly, or None. Never raises."""
 
     @abstractmethod
     def answer_lenient(self, text: str) -> str | None:
-        """The answer a reply gives under forgiving reading, or None. Never raises."""
+        """Parse the answer of a reply leniently, or None. Never raises."""
 
     @abstractmethod
     def grade_batch(
@@ -208,7 +208,7 @@ class Task(ABC):
     def classes_batch(
         self, problems: Sequence[Problem], groups: Sequence[Sequence[str | None]]
     ) -> list[tuple[int, ...]]:
-        """`classes` of `groups[i]`, which answer `problems[i]`; override it where a batch pays."""
+        """`classes` of `groups[i]`, answers to `problems[i]`; override it if batches are faster."""
         return [self.classes(*pair) for pair in zip(problems, groups, strict=True)]
 
     def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
@@ -223,10 +223,10 @@ class Task(ABC):
         """The run of an answer on the public tests of its problem, for tasks about programs.
 
         Raises:
-            UsageError: the answers of this task are no programs.
+            UsageError: the answers of this task are not programs.
         """
         raise UsageError(
-            f"the answers of task {self.name!r} are no programs that could be run on tests"
+            f"the answers of task {self.name!r} are not programs and cannot be run on tests"
         )
 
     def grading(self) -> Mapping[str, Any]:
@@ -242,15 +242,15 @@ class Task(ABC):
     def search_batch(
         self, problems: Sequence[Problem], queries: Sequence[str], k: int
     ) -> list[Found]:
-        """The `k` best passages for `queries[i]`, asked while working on `problems[i]`.
+        """The `k` best passages for `queries[i]`, asked for `problems[i]`.
 
         Raises:
-            UsageError: this task has nothing to search in.
+            UsageError: this task has no retriever.
             RetrieverError: the retriever failed.
         """
         raise UsageError(
-            f"task {self.name!r} has nothing to search in: a workflow that searches takes a task "
-            'with a retriever, such as task="search"'
+            f"task {self.name!r} has no retriever: a workflow that searches needs a task "
+            'with one, such as task="search"'
         )
 
     @abstractmethod
@@ -258,9 +258,9 @@ class Task(ABC):
         """A scripted expert's reply: a worked solution that is right, or plausibly wrong."""
 
     def reference(self, problem: Problem) -> str | None:
-        """The best answer that is known, as `answer` would give it; None where there is none.
+        """The best known answer, in the format of `answer`; None without one.
 
-        It scores `reference_score` or more. By default what the expert's right reply says.
+        It scores at least `reference_score`. Default: the answer of the expert's right reply.
         """
         return self.answer(self.solve(problem, problem.rng(), True))
 
@@ -269,11 +269,11 @@ class Task(ABC):
         """Short plausible replies for `Prose.sample()`, so that random play reaches rewards."""
 
     def scene(self, problem: Problem, answer: str | None = None) -> Scene | None:
-        """The world after `answer`, drawn for a person; None for tasks without a world."""
+        """Drawing of the world after `answer`; None for tasks without a world."""
         return None
 
     def frames(self, before: str | None, after: str) -> list[str]:
-        """The answers from `before` to `after`, one action more each; empty without a world."""
+        """Answers from `before` to `after`, each with one more action; empty without a world."""
         return []
 
 
@@ -292,7 +292,7 @@ def levels_named(level: int | str, highest: int) -> tuple[int, ...]:
 
 
 def read_levels(level: int | str, levels: Iterable[int]) -> tuple[int, ...]:
-    """The levels that `level` names, by `levels_named`, of those there are."""
+    """The existing levels that `level` names; see `levels_named`."""
     levels_known = list(levels)
     chosen = levels_named(level, max(levels_known))
     if chosen:
@@ -313,11 +313,11 @@ def check_split(split: str) -> None:
 
 
 def get_problem(task: Task, index: int, split: str = "train") -> Problem:
-    """Problem `index` of `split`, certainly a `Problem`.
+    """Problem `index` of `split`, with a type check.
 
     Raises:
         UsageError: unknown split, or an index outside it.
-        TaskError: the task raised something else, or returned something else.
+        TaskError: the task raised another error, or returned another type.
     """
     doing = f"problem({index}, {split!r})"
     problem = call_task(task.name, doing, lambda: task.problem(index, split))
@@ -330,7 +330,7 @@ def get_problem(task: Task, index: int, split: str = "train") -> Problem:
 
 
 def get_size(task: Task, split: str) -> int | None:
-    """`task.size(split)`, certainly a number of at least 0, or None."""
+    """`task.size(split)`, checked to be an integer of at least 0 or None."""
     size = call_task(task.name, f"size({split!r})", lambda: task.size(split))
     if size is not None and (not isinstance(size, int) or size < 0):
         raise TaskError(
@@ -341,10 +341,10 @@ def get_size(task: Task, split: str) -> int | None:
 
 
 def call_task(name: str, doing: str, call: Callable[[], T]) -> T:
-    """The result of a task's own code; what it raises becomes a `TaskError` with its last line."""
+    """Call a task's code; its exceptions become a `TaskError` with the last line."""
     try:
         return call()
-    except (FlowzooError, OSError):  # an OSError is the system's
+    except (FlowzooError, OSError):  # an OSError is a system error
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)

@@ -10,11 +10,11 @@
 
 Rewards, in [0, 3] before the division (they are in the facts and parts as `reward`):
 
-* `published` (MAGRPO): structure and style alone, see `flowzoo.reward.text.writing`. The source
-  plays no part in it: lists of nonsense words earn over 2 of 3.
+* `published` (MAGRPO): structure and style only, see `flowzoo.reward.text.writing`. The source has
+  no effect: lists of nonsense words score over 2 of 3.
 * `grounded` (default): the same structure terms, with transition words counted as whole words,
-  times the lesser of the two texts' grounding in the source, times `apart` (0 for one text given
-  twice), see `flowzoo.reward.text.grounding`.
+  times the smaller grounding of the two texts in the source, times `apart` (0 for two equal texts),
+  see `flowzoo.reward.text.grounding`.
 
 Version history: v0, first release.
 """
@@ -43,7 +43,7 @@ from flowzoo.seeding import key_rng
 
 WritingReward = Literal["grounded", "published"]
 COLUMNS = ("post", "prompt", "text", "document", "abstract_text", "abstract")
-LONGEST = 8_000  # characters of a reply that count as the text; more of them is no answer
+LONGEST = 8_000  # most characters of a text; a longer reply is not an answer
 INSTRUCTIONS: dict[Form, tuple[str, str]] = {
     "tldr": (
         "Write a concise summary of this text in one or two sentences.",
@@ -57,7 +57,7 @@ INSTRUCTIONS: dict[Form, tuple[str, str]] = {
 
 
 class WritingDraft(NamedTuple):
-    """A source and a model pair about it."""
+    """A source and a reference pair of texts."""
 
     source: str
     first: str
@@ -92,7 +92,7 @@ class SourceRow(NamedTuple):
 def source_rows(
     data: str, records: Iterable[tuple[int, Any]], layout: str, columns: dict[str, str]
 ) -> Iterator[SourceRow]:
-    """Reads one text a row, from the column named as `text` or the first known one."""
+    """Read one text per row, from the column set as `text` or the first known one."""
     names = (columns["text"],) if "text" in columns else COLUMNS
     for line, where, record in objects(data, records):
         text = first(record, names)
@@ -124,7 +124,7 @@ class WritingTask(DataTask[SourceRow]):
     form: Form = "tldr"
     """`tldr`: two summaries of a post. `expansion`: two sections from an abstract."""
     reward: WritingReward = "grounded"
-    """`grounded`: structure times grounding in the source. `published`: structure alone."""
+    """`grounded`: structure times grounding in the source. `published`: structure only."""
     data: str | None = None
     column: str | None = None
     """The column of `data` that holds the sources; default: the first known one."""
@@ -135,7 +135,7 @@ class WritingTask(DataTask[SourceRow]):
         check_choice("form", self.form, Form)
         check_choice("reward", self.reward, WritingReward)
         if self.reward == "grounded":
-            need_module("rapidfuzz", "the grounded writing reward")  # now, not after the episode
+            need_module("rapidfuzz", "the grounded writing reward")  # not only after an episode
         super().__post_init__()
         if self.data is None:
             if self.column is not None or self.digest:
@@ -163,7 +163,7 @@ class WritingTask(DataTask[SourceRow]):
         return self.prompt_for(problem, 0)
 
     def prompt_for(self, problem: Problem, writer: int) -> str:
-        """The source with the instruction of writer `writer` (0 or 1)."""
+        """The source with the instruction for `writer` (0 or 1)."""
         return f"{problem.text}\n\n{INSTRUCTIONS[self.form][writer]}"
 
     def answer(self, text: str) -> str | None:
@@ -205,8 +205,8 @@ class WritingTask(DataTask[SourceRow]):
     def solve_for(self, problem: Problem, writer: int, rng: random.Random, right: bool) -> str:
         """A good text by writer `writer`, or a poor one: copied, repeated, or cut off.
 
-        For a source from a file the good one is made of its first sentences, cut to the length that
-        is asked for: the best that a script can do.
+        For a source from a file the good text consists of its first sentences, cut to the requested
+        length.
         """
         pair = split_texts(problem.meta.get("solution"))
         if right and pair is not None:

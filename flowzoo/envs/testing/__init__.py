@@ -1,10 +1,10 @@
-"""Conformance checks for workflows and tasks, ours and yours.
+"""Conformance checks for workflows and tasks.
 
     from flowzoo.envs.testing import check_task, check_workflow
     check_workflow(MyWorkflow(task=make_task("math")))
     check_task(MyTask())
 
-Every check takes a `Workflow` (or a `Task`) and raises `AssertionError` saying what is wrong;
+Every check takes a `Workflow` (or a `Task`) and raises `AssertionError` with the fault;
 `check_workflow` and `check_task` run them all. They need no model.
 """
 
@@ -75,9 +75,9 @@ __all__ = [
 ]
 
 CHECKS = (
-    check_ends,  # first: with a script that does not end the others take long
+    check_ends,  # first, since the others are slow with a script that does not end
     check_parsers,
-    check_forks,  # of a script that is not pure those after it say less
+    check_forks,  # before the others, which say less about an impure script
     check_api,
     check_parallel,
     check_solo,
@@ -90,32 +90,33 @@ CHECKS = (
     check_budget,
     check_isolation,
 )
-"""All checks, in the order `check_workflow` runs them."""
+"""All checks, in the order of `check_workflow`."""
 
 
 def check_workflow(workflow: Workflow) -> None:
     """Run every check, first the checks of the workflow's task.
 
     Raises:
-        AssertionError: naming the check and what is wrong, be it a requirement that does not hold
+        AssertionError: naming the check and what is wrong, a violated requirement
             or an exception of the workflow.
     """
     if workflow.needs_judge and workflow.judge is None:
         workflow = replace(workflow, judge=scripted_judge)
-    if not isinstance(workflow.task, ResetTask):  # an environment's rewards are its own grades
+    if not isinstance(workflow.task, ResetTask):  # external rewards are grades
         _check_task_once(workflow.task)
     for check in CHECKS:
         _run_check(workflow.name, check, workflow)
 
 
 def check_task(task: Task) -> None:
-    """Run every check of a task: items by index and seed, disjoint splits, prompts that do not
-    tell, replies that are read in time for any repetition, a reference answer that scores 1,
-    wrong and hostile answers that score and never raise, batches that grade like single answers,
-    copies in this process and in another.
+    """Run every check of a task.
+
+    It checks items by index and seed, disjoint splits, prompts without answers, parsing time for
+    repetitive replies, a reference answer that scores 1, wrong and hostile answers that score and
+    never raise, batches that grade like single answers, copies in this process and in another.
 
     Raises:
-        AssertionError: naming the check and what is wrong, be it a requirement that does not hold
+        AssertionError: naming the check and what is wrong, a violated requirement
             or an exception of the task.
     """
     for check in TASK_CHECKS:
@@ -123,7 +124,7 @@ def check_task(task: Task) -> None:
 
 
 _CHECKED: weakref.WeakKeyDictionary[type[Task], set[bytes]] = weakref.WeakKeyDictionary()
-"""Tasks that `check_workflow` has found in order, as pickled: many workflows share one."""
+"""Pickled tasks that have passed in `check_workflow`, since many workflows share a task."""
 
 
 def _check_task_once(task: Task) -> None:
@@ -131,7 +132,7 @@ def _check_task_once(task: Task) -> None:
     try:
         state = pickle.dumps(task)
     except Exception:
-        state = b""  # check_task says so
+        state = b""  # reported by check_task
     if state not in seen:
         check_task(task)
         seen.add(state)

@@ -1,4 +1,4 @@
-"""Playing episodes without a model: plausible replies that are a function of a key."""
+"""Episodes without a model: plausible replies as a function of a key."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_rng
 
-# Warnings of PettingZoo about environments without arrays.
+# PettingZoo's warnings about environments without arrays.
 KNOWN_WARNINGS = (
     "Observation is not a NumPy array",
     "Observation space for each agent probably should be",
     "Action space for each agent probably should be",
 )
 
-PLAYTHROUGHS = 12  # different episodes that the leak checks look at
+PLAYTHROUGHS = 12  # number of episodes of the leak checks
 
 
-# Replies that models do produce and that must be scored, never raise.
+# Replies that models produce in practice; they must be scored and never raise.
 HOSTILE = {
     "empty": "",
     "long": "x" * 100_000,
@@ -58,16 +58,16 @@ def pickle_bytes(subject: object) -> bytes:
         return pickle.dumps(subject)
     except Exception as error:
         raise AssertionError(
-            f"it cannot be pickled ({error!r}): define the class at the top level of a module, and "
-            "let it hold plain values"
+            f"it cannot be pickled ({error!r}): define the class at the top level of a module, "
+            "with plain values as attributes"
         ) from error
 
 
 @contextlib.contextmanager
 def strict_warnings(workflow: Workflow) -> Iterator[None]:
-    """Every warning is an error, except the three in `KNOWN_WARNINGS`.
+    """Turn warnings into errors, except the three in `KNOWN_WARNINGS`.
 
-    What the workflow's programs run in is started before: warnings about that are not its own.
+    The sandbox is started before, since its warnings are not the workflow's.
     """
     if workflow.grading():
         gc.collect()
@@ -96,13 +96,13 @@ def sampled_reply(workflow: Workflow, *key: str | int) -> str:
 
 
 def problem_at(workflow: Workflow, number: int) -> Problem:
-    """Training problem `number`, from the start again in a file that has fewer."""
+    """Training problem `number`, modulo the number of problems."""
     size = workflow.task.size("train")
     return workflow.task.problem(number % size if size else number)
 
 
 def play_out(episode: Episode, *key: str | int) -> Episode:
-    """Answer every open turn with plausible replies that are a function of `key`."""
+    """Reply to every open turn with plausible replies as a function of `key`."""
     advance(episode)
     while not episode.done:
         for turn in episode.waiting:
@@ -113,7 +113,7 @@ def play_out(episode: Episode, *key: str | int) -> Episode:
 
 
 def expert_roles(workflow: Workflow) -> set[str]:
-    """The roles that are ever asked in `PLAYTHROUGHS` episodes of scripted experts."""
+    """Roles that are asked in `PLAYTHROUGHS` episodes of scripted experts."""
     roles: set[str] = set()
     for number in range(PLAYTHROUGHS):
         problem = problem_at(workflow, number)

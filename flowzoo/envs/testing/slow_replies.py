@@ -1,4 +1,4 @@
-"""Checks that parsers and scripts end."""
+"""Checks that parsers and scripts terminate."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _LOOK_S = 0.1
 
 
 class _OverLimitError(BaseException):
-    """Raised into the function; not an `Exception`, so that the function does not catch it."""
+    """Raised in the function; not an `Exception`, so the function does not catch it."""
 
 
 @contextmanager
 def time_limit(subject: str, seconds: float) -> Iterator[None]:
     """Interrupt the block when the main thread has spent `seconds` of CPU time in it.
 
-    The clock is the thread's own, so neither a busy machine nor other threads bring the end nearer.
-    Regular expressions are interrupted, too: Python's `re` looks for signals while it matches.
-    There is no limit outside the main thread and where there are no such timers (Windows).
+    The clock is the thread's, so a busy machine or other threads do not shorten the limit. Regular
+    expressions are interrupted too: Python's `re` checks for signals while it matches. There is no
+    limit outside the main thread or without such timers (Windows).
 
     Args:
-        subject: what runs, for the message.
+        subject: name of the function, for the message.
         seconds: the limit.
 
     Raises:
-        AssertionError: it was over the limit.
+        AssertionError: the limit was exceeded.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or not hasattr(signal, "setitimer"):
@@ -74,9 +74,10 @@ def time_limit(subject: str, seconds: float) -> Iterator[None]:
 
 
 # Repeated in replies. A pattern with nested repetitions, `(a+)+$`, takes time exponential in the
-# length of a reply that almost matches: a model that repeats itself finds it, and training hangs.
+# length of a reply that almost matches: a model that repeats itself triggers it, and training
+# hangs.
 UNITS = ("a", "1", "word ", "1, ", " ", "\n", "\\", "{", "[", "(", '"', "*", "-", "<a>", "x = 1\n")
-# Beginnings that parsers look for.
+# Beginnings that parsers search for.
 OPENINGS = ("", "\\boxed{", "<answer>", "Answer: ", "```python\n", '{"answer": "', "[[")
 # CPU seconds that a parser may take for one reply; parsers of flowzoo's tasks take milliseconds for
 # a megabyte.
@@ -86,9 +87,9 @@ _PART = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def repetitions(reply: str = "") -> Iterator[str]:
-    """Replies that repeat one thing to the end and then break off, or end as no pattern expects."""
-    # They begin as parsers expect it: with an opening, or with a part of `reply`. Without a
-    # beginning, every character and every part of `reply` is repeated as well.
+    """Replies that repeat one text and then break off, or end unexpectedly."""
+    # They start with an opening, or with a part of `reply`. Without a start, every character and
+    # every part of `reply` is repeated as well.
     parts = list(_PART.finditer(reply))
     cuts = parts[:: max(1, len(parts) // _CUTS)]
     for head in dict.fromkeys((*OPENINGS, *(reply[: part.end()] for part in cuts))):
@@ -99,15 +100,15 @@ def repetitions(reply: str = "") -> Iterator[str]:
 
 
 def check_ends(workflow: Workflow) -> None:
-    """Scripts end, within `max_calls` calls."""
+    """Check that scripts end within `max_calls` calls."""
     for number in range(2):
         play_out(Episode(workflow, problem_at(workflow, number)), "ends", number)
 
 
 def check_parsers(workflow: Workflow) -> None:
-    """The parsers of every role's asks read any reply, and within `LIMIT_S` of CPU time.
+    """Check that the parsers of every role read any reply within `LIMIT_S` of CPU time.
 
-    A parser is read once for a role; parsers of one name count as one.
+    A parser is checked once per role; parsers with the same name count as one.
     """
     problem = problem_at(workflow, 0)
     replies = (*expert_replies(workflow.task, problem), sampled_reply(workflow, "parsers"))
@@ -126,14 +127,14 @@ def check_parsers(workflow: Workflow) -> None:
 
 
 def check_readers(task: Task) -> None:
-    """`answer` and `answer_lenient` read any reply, and within `LIMIT_S` of CPU time."""
+    """Check that `answer` and `answer_lenient` read any reply within `LIMIT_S` of CPU time."""
     problem = task.problem(0, "train")
     for name in ("answer", "answer_lenient"):
         read_all(f"{name}()", getattr(task, name), expert_replies(task, problem) or [""])
 
 
 def read_all(subject: str, parser: Any, replies: Sequence[str]) -> None:
-    """Let a parser read hostile replies and repetitions that begin like `replies`."""
+    """Run a parser on hostile replies and repetitions that start like `replies`."""
     texts = chain(HOSTILE.values(), *map(repetitions, replies))
     for text in dict.fromkeys(map(strip_thinking, texts)):
         with time_limit(f"{subject}, given {text!r:.80},", LIMIT_S):
@@ -144,7 +145,7 @@ def read_all(subject: str, parser: Any, replies: Sequence[str]) -> None:
 
 
 def function_name(function: Any) -> str:
-    """The name of a function, also where some of its arguments are given."""
+    """The name of a function or of a `functools.partial`."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__qualname__", type(function).__name__)

@@ -1,4 +1,4 @@
-"""Checks of tasks: problems can be addressed, split, graded, copied and moved."""
+"""Checks of tasks: indexing, splits, grading, copies and other processes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from flowzoo.envs.testing.slow_replies import check_readers, time_limit
 from flowzoo.errors import UsageError
 from flowzoo.seeding import key_digest
 
-LOOKS = 30  # problems of each split that the checks look at; fewer where grading is slow
-MOVED = 8  # problems that another process draws, too
+LOOKS = 30  # number of checked problems per split; fewer if grading is slow
+MOVED = 8  # problems that another process also draws
 GRADED = 4  # problems whose answers are graded
-GRADING_S = 60.0  # CPU seconds that this process may take to grade a batch
+GRADING_S = 60.0  # most CPU seconds of this process for grading a batch
 OWN_SPLITS = tuple(split for split in SPLITS if split != "all")
 
 
 def first_problems(task: Task, split: str, count: int = LOOKS) -> list[Problem]:
-    """The first `count` problems of `split`, or as many as there are."""
+    """The first `count` problems of `split`, or all if there are fewer."""
     size = task.size(split)
     return [
         task.problem(index, split) for index in range(count if size is None else min(size, count))
@@ -38,7 +38,7 @@ def first_problems(task: Task, split: str, count: int = LOOKS) -> list[Problem]:
 
 
 def check_items(task: Task) -> None:
-    """A problem is a function of split and index: the same again, and named by both."""
+    """Check that a problem is a function of split and index, and has both in its id."""
     for split in SPLITS:
         size = task.size(split)
         whole = size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 0)
@@ -47,25 +47,26 @@ def check_items(task: Task) -> None:
         require(bool(problems) or split != "train", "there are no training problems")
         for index, problem in enumerate(problems):
             name = f"problem({index}, {split!r})"
-            require(isinstance(problem, Problem), f"{name} is no Problem, but {type(problem)}")
+            require(isinstance(problem, Problem), f"{name} must be a Problem, got {type(problem)}")
             require(
                 (problem.task, problem.split, problem.index) == (task.name, split, index),
-                f"{name} says that it is problem {problem.index} of split {problem.split!r} of "
+                f"{name} has the id of problem {problem.index} of split {problem.split!r} of "
                 f"task {problem.task!r}",
             )
             for field in ("text", "gold"):
                 value = getattr(problem, field)
-                require(isinstance(value, str), f"{field} of {name} is no str: {value!r:.60}")
+                require(isinstance(value, str), f"{field} of {name} is not a str: {value!r:.60}")
             require(bool(problem.text.strip()), f"the text of {name} is empty")
-            require(task.problem(index, split) == problem, f"{name} is another one the second time")
+            require(task.problem(index, split) == problem, f"{name} differs at the second call")
         ids = [problem.id for problem in problems]
         require(
-            len(set(ids)) == len(ids), f"two problems of split {split!r} have one id: {ids[:3]}"
+            len(set(ids)) == len(ids),
+            f"two problems of split {split!r} have the same id: {ids[:3]}",
         )
 
 
 def check_refusals(task: Task) -> None:
-    """An unknown split and an index outside of a split raise `UsageError`."""
+    """Check that an unknown split and an index outside a split raise `UsageError`."""
     size = task.size("train")
     wrong: list[tuple[Any, str]] = [(-1, "train"), (0, "no such split")]
     if size is not None:
@@ -77,7 +78,7 @@ def check_refusals(task: Task) -> None:
             continue
         except Exception as error:
             raise AssertionError(
-                f"problem({index}, {split!r}) must raise a UsageError, and raised {error!r}; "
+                f"problem({index}, {split!r}) must raise a UsageError, but raised {error!r}; "
                 "self.check_index(index, split) and check_split(split) do so"
             ) from error
         raise AssertionError(
@@ -87,15 +88,15 @@ def check_refusals(task: Task) -> None:
 
 
 def check_splits(task: Task) -> None:
-    """No problem is in two splits; different seeds of a generator give different problems."""
+    """Check that no problem is in two splits, and different seeds give different problems."""
     owners: dict[tuple[str, str], str] = {}
     for split in OWN_SPLITS:
         for problem in first_problems(task, split):
             owner = owners.setdefault((problem.text, problem.gold), split)
             require(
                 owner == split,
-                f"splits {owner!r} and {split!r} share a problem: {problem.text!r:.80}. Give each "
-                "instance to the split that split_of(its text) names",
+                f"splits {owner!r} and {split!r} share a problem: {problem.text!r:.80}. Assign "
+                "each instance to the split split_of(text)",
             )
     seeded = is_dataclass(task) and "seed" in {field.name for field in fields(task) if field.init}
     if seeded and task.size("train") is None:
@@ -107,7 +108,7 @@ def check_splits(task: Task) -> None:
 
 
 def check_prompts(task: Task) -> None:
-    """Prompts contain the question and do not depend on the gold answer; samples are replies."""
+    """Check that prompts contain the question, not the gold answer, and samples are replies."""
     for problem in first_problems(task, "train", GRADED):
         prompt = task.prompt(problem)
         require(isinstance(prompt, str) and bool(prompt), f"prompt() is {prompt!r:.60}, not a text")
@@ -126,23 +127,23 @@ def check_prompts(task: Task) -> None:
 
 
 def check_reference(task: Task) -> None:
-    """The reference answer scores 1 (`reference_score`), a wrong expert's less, and none 0."""
+    """Check that the reference scores 1 (`reference_score`), a wrong expert less, no answer 0."""
     least = task.reference_score
     for problem in first_problems(task, "train", GRADED):
         answer = task.reference(problem)
         if answer is None:
-            continue  # there is no known answer
+            continue  # the answer is unknown
         score = grade(task, problem, answer).score
         require(
             score >= least,
-            f"the reference answer of {problem.id}, {answer!r:.80}, scores {score!r}: {least:g} "
-            "is the least that it should",
+            f"the reference answer of {problem.id}, {answer!r:.80}, scores {score!r}, expected at "
+            f"least {least:g}",
         )
         for reply in expert_replies(task, problem)[1:]:
             worse = grade(task, problem, task.answer(reply)).score
             require(
                 worse < min(score, least),
-                f"a reply to {problem.id} that is to be wrong, {reply!r:.80}, scores {worse!r}",
+                f"a wrong reply of the expert to {problem.id}, {reply!r:.80}, scores {worse!r}",
             )
         require(grade(task, problem, None).score == 0, "no answer (None) must score 0")
 
@@ -168,7 +169,7 @@ def some_answers(task: Task, problem: Problem) -> Iterator[str | None]:
 
 
 def check_grades(task: Task) -> None:
-    """Every answer gets a score in [0, 1], the same alone and in a batch."""
+    """Check that every answer gets a score in [0, 1], the same alone and in a batch."""
     problems = first_problems(task, "train", 2)
     pairs = list(dict.fromkeys((p.index, a) for p in problems for a in some_answers(task, p)))
     by_index = {problem.index: problem for problem in problems}
@@ -182,17 +183,17 @@ def check_grades(task: Task) -> None:
     )
     for (problem, answer), graded in zip(rows, together, strict=True):
         subject = f"the grade of {answer!r:.60} for {problem.id}"
-        require(type(graded) is Graded, f"{subject} is no Graded, but {graded!r:.60}")
+        require(type(graded) is Graded, f"{subject} must be a Graded, got {graded!r:.60}")
         score = graded.score
         number = isinstance(score, int | float) and math.isfinite(score) and 0 <= score <= 1
         require(number, f"{subject} is {score!r}: expected a number from 0 to 1")
         require(isinstance(graded.status, str), f"the status of {subject} is {graded.status!r}")
         alone = grade(task, problem, answer)
-        require(alone == graded, f"{subject} is {graded!r:.80} in a batch and {alone!r:.80} alone")
+        require(alone == graded, f"{subject} is {graded!r:.80} in a batch, but {alone!r:.80} alone")
 
 
 def check_classes(task: Task) -> None:
-    """Classes of answers are numbered from 0 by first appearance; -1 means None."""
+    """Check that answer classes are numbered from 0 by first appearance, with -1 for None."""
     problem = task.problem(0, "train")
     answers = [*dict.fromkeys(some_answers(task, problem)), None]
     answers += answers[:2]
@@ -214,7 +215,7 @@ def check_classes(task: Task) -> None:
 
 
 def check_copies(task: Task) -> None:
-    """A pickled copy has the same problems and grades, here and in another process."""
+    """Check that a pickled copy has the same problems and grades, here and in another process."""
     stored = pickle_bytes(task)
     here = digests(task)
     require(digests(pickle.loads(stored)) == here, "a pickled copy has other problems")  # noqa: S301 - made above
@@ -222,7 +223,7 @@ def check_copies(task: Task) -> None:
     for name, digest in answer.items():
         require(
             digest == here[name],
-            f"{name} is another one in another process: use problem.rng() or flowzoo.seeding, "
+            f"{name} differs in another process: use problem.rng() or flowzoo.seeding, "
             "never hash(), the clock or a global generator",
         )
 
@@ -234,7 +235,7 @@ def elsewhere(task: Task, stored: bytes) -> dict[str, str]:
         module = sys.modules.get(kind.__module__)
         file = getattr(module, "__file__", None)
         if kind.__module__ == "__main__" and file is None:
-            return {}  # typed into an interpreter: no other process can know it
+            return {}  # defined in an interpreter: other processes cannot import it
         if file is not None:
             modules.append((kind.__module__, file))
     head = json.dumps({"path": sys.path, "modules": modules})
@@ -261,7 +262,7 @@ main(head["modules"])
 
 
 def digests(task: Task) -> dict[str, str]:
-    """Digests of the first training problems, their prompts and what experts reply to them."""
+    """Digests of the first training problems, their prompts and expert replies."""
     size = task.size("train")
     count = MOVED if size is None else min(size, MOVED)
     by_name = {}
@@ -277,7 +278,7 @@ def digests(task: Task) -> dict[str, str]:
 
 
 def main(modules: Sequence[tuple[str, str]]) -> None:
-    """Read a pickled task from stdin, and print what it says; `modules` (name, file) define it."""
+    """Read a pickled task from stdin and print its digests; `modules` (name, file) define it."""
     for name, file in modules:
         _provide(name, file)
     task = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
@@ -285,7 +286,7 @@ def main(modules: Sequence[tuple[str, str]]) -> None:
 
 
 def _provide(name: str, file: str) -> None:
-    # Import a module that cannot be found by its name from its file, as `multiprocessing` does.
+    # Import a module from its file if its name cannot be found, like `multiprocessing`.
     if name != "__main__":
         try:
             importlib.import_module(name)

@@ -1,7 +1,7 @@
-"""Checks of workflows: their interfaces, what agents must not learn, and how episodes are played.
+"""Checks of workflows: interfaces, leaks and episodes.
 
-Episodes can be repeated, forked, cut off, batched and added up. Agents learn no replies of
-phase-mates, gold answers or grades.
+Episodes can be repeated, forked, truncated and batched, and rewards add up. Agents do not see
+replies of phase-mates, gold answers or grades.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from flowzoo.envs.workflow import Workflow
 from flowzoo.sandbox.program import CallTest, CheckTest, StdinTest
 from flowzoo.seeding import key_rng
 
-STEP_S = 20.0  # CPU seconds that this process may take for a step after a hostile reply
+STEP_S = 20.0  # most CPU seconds of this process for a step after a hostile reply
 
 
 def check_api(workflow: Workflow, cycles: int = 200) -> None:
-    """PettingZoo's `api_test`, `seed_test` and `render_test`, warnings being errors."""
+    """Run PettingZoo's `api_test`, `seed_test` and `render_test`, with warnings as errors."""
     from pettingzoo.test import api_test, render_test, seed_test
 
     with strict_warnings(workflow), contextlib.redirect_stdout(io.StringIO()):
@@ -57,7 +57,7 @@ def check_api(workflow: Workflow, cycles: int = 200) -> None:
 
 
 def check_parallel(workflow: Workflow, cycles: int = 60) -> None:
-    """PettingZoo's `parallel_api_test` and `parallel_seed_test`, if the workflow claims to fit."""
+    """Run PettingZoo's `parallel_api_test` and `parallel_seed_test` on simultaneous workflows."""
     if not workflow.simultaneous:
         return
     from pettingzoo.test import parallel_api_test, parallel_seed_test
@@ -68,9 +68,9 @@ def check_parallel(workflow: Workflow, cycles: int = 60) -> None:
 
 
 def check_solo(workflow: Workflow) -> None:
-    """Gymnasium's `check_env` for the single-role view of every role that experts ever ask.
+    """Run Gymnasium's `check_env` on the single-role view of every role that is asked.
 
-    What its steps pay adds up to the returns of the role's agents.
+    The rewards of its steps must add up to the returns of the role's agents.
     """
     from gymnasium.utils.env_checker import check_env
 
@@ -90,7 +90,7 @@ def check_solo(workflow: Workflow) -> None:
 
 
 def check_hostile(workflow: Workflow) -> None:
-    """Hostile replies, from every agent and from one role alone, never raise: they are scored."""
+    """Check that hostile replies, from every agent or one role, are scored and never raise."""
     for role in (None, *workflow.role_counts()):
         for name, text in HOSTILE.items():
             env = guard(workflow)
@@ -105,7 +105,7 @@ def check_hostile(workflow: Workflow) -> None:
 
 
 def check_phase_leaks(workflow: Workflow) -> None:
-    """No observation or info within a phase depends on the replies of phase-mates."""
+    """Check that observations and infos within a phase do not depend on phase-mates' replies."""
     for number in range(PLAYTHROUGHS):
         for phase in _parallel_phases(workflow, number):
             first, second = (_phase_views(workflow, number, phase, text) for text in ("a", "b"))
@@ -138,8 +138,8 @@ def _phase_views(workflow: Workflow, number: int, phase: int, variant: str) -> l
 
 
 def pin_result(workflow: Workflow, problem: Problem, effect: Effect, truth: random.Random) -> Any:
-    """The result of an effect; where it tells ground truth, one that comes from `truth` instead."""
-    # Ground truth are grades, and runs on hidden tests of the problem.
+    """The result of an effect, replaced by a result from `truth` if it shows ground truth."""
+    # Ground truth means grades, and runs on hidden tests of the problem.
     if isinstance(effect, Grade):
         return Graded(float(truth.random() < 0.5), "pinned")
     hidden = {id(test) for test in problem.meta.get("hidden", ())}
@@ -152,7 +152,7 @@ def pin_result(workflow: Workflow, problem: Problem, effect: Effect, truth: rand
 
 
 def play_pinned(workflow: Workflow, problem: Problem, number: int, truth: random.Random) -> Episode:
-    """An episode whose replies are a function of `number` and whose truth comes from `truth`."""
+    """Play an episode with replies by `number` and ground truth by `truth`."""
     episode = Episode(workflow, problem, "pinned")
     while not episode.done:
         if episode.effects:
@@ -171,23 +171,24 @@ def planted_meta(meta: Mapping[str, Any], canary: str) -> dict[str, Any]:
     planted = {**meta, "solution": f"worked {canary}"}
     planted |= {name: (canary,) for name in ("golds", "gold_ids") if name in meta}
     if "hidden" in meta:
-        # Of the style that the problem has: a script may have them run.
+        # In the problem's style, since a script may run them.
         called = (CallTest((canary,), canary), CheckTest(f"assert {canary!r}"))
         planted["hidden"] = called if meta.get("entry") else (StdinTest(canary, canary),)
     return planted
 
 
 def check_gold_leaks(workflow: Workflow) -> None:
-    """No prompt contains the gold answer, and none changes when only the gold answer does.
+    """Check that no prompt contains or depends on the gold answer.
 
-    Worked solutions, further accepted answers and hidden tests are gold, too.
+    Worked solutions, further accepted answers and hidden tests are also gold.
     """
     for number in range(PLAYTHROUGHS):
         prompts = []
         for canary in ("CANARY-7f3a", "CANARY-91bc"):
             problem = problem_at(workflow, number)
             planted = replace(problem, gold=canary, meta=planted_meta(problem.meta, canary))
-            # Truth is pinned: only a gold answer that the script itself reads can differ.
+            # Ground truth is pinned: a difference can only come from a script that reads the gold
+            # answer.
             episode = play_pinned(workflow, planted, number, random.Random(number))
             for turn in episode.turns:
                 for message in turn.messages:
@@ -198,9 +199,9 @@ def check_gold_leaks(workflow: Workflow) -> None:
 
 
 def check_truth_blindness(workflow: Workflow) -> None:
-    """Neither the course of an episode nor its answer depends on ground truth.
+    """Check that the course and the answer of an episode do not depend on ground truth.
 
-    That is: on grades, and on what programs do on hidden tests.
+    Ground truth means grades and results on hidden tests.
     """
     for number in range(PLAYTHROUGHS):
         courses = []
@@ -214,11 +215,11 @@ def check_truth_blindness(workflow: Workflow) -> None:
         require(same, "the script's course or answer depends on grades (ground truth)")
 
 
-ALONE = 20  # number of episodes that are played both together and alone
+ALONE = 20  # number of episodes that are played together and alone
 
 
 def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
-    """Equal seeds agree over whole episodes; different seeds give different problems."""
+    """Check that equal seeds give equal episodes, and different seeds different problems."""
 
     def trace(seed: int) -> list[Any]:
         env = guard(workflow)
@@ -234,7 +235,7 @@ def check_seeds(workflow: Workflow, episodes: int = 5) -> None:
 
 
 def check_returns(workflow: Workflow, episodes: int = 20) -> None:
-    """Rewards from `last()`, dead steps included, add up to each agent's reported return."""
+    """Check that rewards from `last()`, with dead steps, add up to each agent's return."""
     env = guard(workflow)
     for number in range(episodes):
         env.reset(seed=number)
@@ -248,7 +249,7 @@ def check_returns(workflow: Workflow, episodes: int = 20) -> None:
 def _expert_turns(
     env: Guard, workflow: Workflow, skill: float, seed: int
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Agents with what `last()` says, while experts play the episode to its end."""
+    """Yield agents with the values of `last()` while experts play the episode."""
     respond = workflow.responder(env.env.episode.problem, skill, seed)
     for agent in env.agent_iter():
         obs, _, terminated, truncated, _ = last = env.last()
@@ -259,9 +260,7 @@ def _expert_turns(
 
 
 def check_budget(workflow: Workflow) -> None:
-    """No agent is asked more than `max_cycles` times; an episode that needs more is truncated and
-    pays nothing.
-    """
+    """Check that `max_cycles` limits the asks of an agent; longer episodes get reward 0."""
     problem = problem_at(workflow, 0)
     needed = _most_asks(play_out(Episode(workflow, problem), "budget"))
     for limit in range(1, needed + 1):
@@ -279,9 +278,9 @@ def _most_asks(episode: Episode) -> int:
 
 
 def check_forks(workflow: Workflow) -> None:
-    """At every step, forks and pickles have the same prompts and state and end the same way.
+    """Check that at every step forks and pickles have equal prompts and states and end equally.
 
-    A script that is not pure fails here: its replay asks something else.
+    An impure script fails here, since its replay differs.
     """
     pickle_bytes(workflow)
     env = WorkflowEnv(workflow)
@@ -294,16 +293,16 @@ def check_forks(workflow: Workflow) -> None:
             require(state_hash(twin.episode) == state, "a copy has another state hash")
             original = [prompt_digest(turn.messages) for turn in env.episode.waiting]
             forked = [prompt_digest(turn.messages) for turn in twin.episode.waiting]
-            require(original == forked, "a copy asks something else")
+            require(original == forked, "a copy has other prompts")
             require(twin.agent_selection == env.agent_selection, "a copy selects another agent")
-            require(twin.last() == env.last(), "last() of a copy says something else")
+            require(twin.last() == env.last(), "last() of a copy differs")
             copies.append(twin)
         env.step(_forked_reply(env))
     final = record(env.episode)
     for twin in copies:
         while twin.agents:
             twin.step(_forked_reply(twin))
-        require(record(twin.episode) == final, "a copy that got the same replies ended otherwise")
+        require(record(twin.episode) == final, "a copy with the same replies ended differently")
 
 
 def _forked_reply(env: WorkflowEnv) -> str | None:
@@ -313,9 +312,9 @@ def _forked_reply(env: WorkflowEnv) -> str | None:
 
 
 def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
-    """Many episodes moved in random order, their effects in shared batches.
+    """Advance many episodes in random order, with their effects in shared batches.
 
-    No problem's text reaches another's prompts, and an episode ends as it does alone.
+    No problem's text may reach another's prompts, and an episode must end as it does alone.
     """
     problems = [_mark(problem_at(workflow, index), index) for index in range(episodes)]
     finished = [Episode(workflow, problem, str(number)) for number, problem in enumerate(problems)]
@@ -329,7 +328,7 @@ def check_isolation(workflow: Workflow, episodes: int = 200) -> None:
     for episode in finished[:ALONE]:
         alone = Episode(workflow, episode.problem, episode.key)
         _move_together([alone], random.Random(1))
-        require(record(alone) == record(episode), "an episode ends otherwise among others")
+        require(record(alone) == record(episode), "an episode ends differently among others")
 
 
 def _move_together(episodes: list[Episode], rng: random.Random) -> None:

@@ -1,1 +1,1 @@
-"""The bundled workflows, one file each; a module's docstring is its page in the documentation."""
+"""The bundled workflows, one per module; the module docstrings are their documentation pages."""

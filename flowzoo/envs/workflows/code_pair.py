@@ -1,13 +1,13 @@
 r"""# Code pair
 
-A helper writes the function `aux`, a main writer the function that is asked for and may call `aux`.
-Both write at the same time, without seeing each other's text. Source: MAGRPO (its coding tasks).
+A helper writes the function `aux`, and a main writer the requested function, which may call `aux`.
+Both write at the same time, without seeing each other's text. Source: MAGRPO (coding tasks).
 
 | | |
 |---|---|
 | Creation | `code_pair_v0.env(task="code")`, `code_pair_v0.parallel_env(...)` |
 | Agents | `helper_0`, `main_0` |
-| Observation | `{"messages": [...]}`: the problem and what to write; in a second turn the own text and the feedback |
+| Observation | `{"messages": [...]}`: the problem and an instruction; in a second turn also the agent's own text and the feedback |
 | Action | a reply with a `python` block |
 | Reward | the reward of the pair over 4, in [0, 1], for both |
 | End | after `max_turns` turns, or earlier when the pair passes all public tests |
@@ -15,18 +15,18 @@ Both write at the same time, without seeing each other's text. Source: MAGRPO (i
 ## Arguments
 | name | default | meaning |
 |---|---|---|
-| `max_turns` | 2 | turns of both |
-| `feedback` | `"diagnostics"` | what a second turn shows beside the own text: the first public tests that fail and syntax errors, or (`"plain"`) nothing |
+| `max_turns` | 2 | turns of each agent |
+| `feedback` | `"diagnostics"` | feedback in the second turn, with the agent's own text: the first failing public tests and syntax errors, or (`"plain"`) nothing |
 | `shown_failures` | 1 | failing public tests that `diagnostics` shows |
 | `preset` | `"strict"` | `"paper"` also reads programs without a closed block |
 
-Only functions can be shared, so the problems are those with an entry: `level=1` or `2`, or a file of
-functions. `flowzoo.reward.code.pair` has the reward's parts: what each defines, the share of
-hidden tests passed, and cooperation, which is decided by running the pair with other versions of
-`aux`. All of that is run after every turn; no prompt depends on what comes of it.
+Problems must ask for a function: `level=1` or `2`, or a file of functions.
+`flowzoo.reward.code.pair` has the reward's parts: the definitions of each agent, the fraction of
+hidden tests passed, and cooperation, which is measured by running the pair with other versions of
+`aux`. All parts are computed after every turn; no prompt depends on the results.
 
-Role scores, of every turn: helper, its part and the cooperation, over 1.9; main, its part and the
-tests, over 1.6. The reward is that of the last turn's pair.
+Role scores of every turn: helper, (its part + cooperation) / 1.9; main, (its part + tests) / 1.6.
+The reward is that of the last turn's pair.
 
 Facts in `info` at the end: `turns`, `reward` in [0, 4], `passed` (share of hidden tests), `solved`,
 `cooperation` (in [0, 1.5]), and the parts `helper`, `main`, `syntax`, `tests`, `calls`, `depth`,
@@ -84,9 +84,9 @@ _BUILTINS = frozenset(dir(builtins))
 
 
 def split_solution(solution: str, entry: str) -> tuple[str, str]:
-    """Texts of a helper and a main function that do together what `solution` does."""
-    # The first expression that depends on the arguments alone becomes `aux`. Where there is none,
-    # `aux` is the whole solution and main a wrapper around it.
+    """Split `solution` into the texts of a helper and a main function."""
+    # The first expression that depends only on the arguments becomes `aux`. Without one, `aux` is
+    # the whole solution and main a wrapper around it.
     tree = parse_code(solution)
     function = next(
         (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry), None
@@ -106,8 +106,8 @@ def split_solution(solution: str, entry: str) -> tuple[str, str]:
 
 
 def movable_parts(function: ast.FunctionDef, arguments: frozenset[str]) -> Iterator[ast.expr]:
-    """Expressions that use arguments and no other variable, and are not all that is returned."""
-    # Arguments that the function assigns anew do not count.
+    """Expressions that use only arguments and are not a whole return value."""
+    # Arguments that the function reassigns do not count.
     assigned = {
         node.id
         for node in function_nodes(function)
@@ -131,7 +131,7 @@ def _uses_only(part: ast.AST, arguments: frozenset[str]) -> bool:
 
 
 class _Replaced(ast.NodeTransformer):
-    """Puts a call in the place of every expression that is written like `part`."""
+    """Replaces every expression equal to `part` by a call."""
 
     def __init__(self, part: ast.expr, call: str) -> None:
         self.text = ast.dump(part)
@@ -144,7 +144,7 @@ class _Replaced(ast.NodeTransformer):
 
 
 class _Renamed(ast.NodeTransformer):
-    """Calls the entry `aux`, where it is defined and where it calls itself."""
+    """Renames the entry to `aux`, in its definition and its recursive calls."""
 
     def __init__(self, entry: str) -> None:
         self.entry = entry
@@ -197,7 +197,7 @@ def failure_notes(run: Run, ran: Ran, most: int) -> list[str]:
 
 @dataclass(frozen=True)
 class CodePair(Workflow):
-    """A helper function and a main function, written at once."""
+    """A helper and a main function, written at the same time."""
 
     name: ClassVar[str] = "code_pair_v0"
     roles: ClassVar[Mapping[str, int]] = {"helper": 1, "main": 1}
@@ -223,11 +223,11 @@ class CodePair(Workflow):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.task, CodeTask):
-            raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
+            raise UsageError(f"{self.name} needs a CodeTask, got {type(self.task).__name__}")
         if self.task.data is None and 3 in read_levels(self.task.level or 1, LEVELS):
             raise UsageError(
-                f"{self.name} needs problems that ask for a function; those of level 3 ask for "
-                f"programs that read stdin. Take level=1 or 2, got level={self.task.level!r}."
+                f"{self.name} needs problems that ask for a function; level 3 asks for programs "
+                f"that read stdin. Use level=1 or 2, got level={self.task.level!r}."
             )
         check_choice("feedback", self.feedback, Feedback)
         for name in ("max_turns", "shown_failures"):
@@ -274,8 +274,8 @@ class CodePair(Workflow):
         if entry is None or not entry.isidentifier():
             raise UsageError(
                 f"{self.name} needs problems that ask for a function; {problem.id} asks for "
-                f"{'a program that reads stdin' if entry is None else entry}. Take level=1 or 2, "
-                "or a file of functions."
+                f"{'a program that reads stdin' if entry is None else entry}. Use level=1 or 2, or "
+                "a file of functions."
             )
 
     def ask(self, role: str, chat: list[Message]) -> Ask:
@@ -286,7 +286,7 @@ class CodePair(Workflow):
         return self.prompts[role].format(problem=problem.text, entry=problem.meta["entry"])
 
     def again(self, reply: Reply, code: str | None, notes: list[str]) -> list[Message]:
-        """Messages that a second turn adds to a chat: the agent's own reply, and feedback."""
+        """Messages of a second turn: the agent's own reply, and feedback."""
         own_reply = {"role": "assistant", "content": reply.text.strip()}
         remarks = [note for note in (syntax_note(code), *notes) if note]
         text = "\n".join(remarks) if self.feedback == "diagnostics" else ""
@@ -296,7 +296,7 @@ class CodePair(Workflow):
         return [own_reply, {"role": "user", "content": content}]
 
     def graded(self, problem: Problem, helper: str | None, main: str | None) -> Any:
-        """The parts of the reward; runs the hidden tests, whose results steer nothing."""
+        """Compute the parts of the reward; the results of hidden tests affect nothing else."""
         entry, hidden = problem.meta["entry"], grading_tests(problem)
         parts = {**pair_reward(helper, main, entry, 0.0), **NO_COOPERATION}
         if main is None or parts["main"] == 0.0:
@@ -321,7 +321,7 @@ class CodePair(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """The reference, cut in two; if wrong, an `aux` or a function that returns nothing new."""
+        """The reference, split in two; if wrong, an `aux` or a function without an effect."""
         helper, main = split_solution(problem.meta["solution"], problem.meta["entry"])
         if role == "helper":
             return fence(helper if right else "def aux(*args):\n    return args")

@@ -1,19 +1,19 @@
 r"""# Coder and tester
 
 A coder writes a program, a tester writes test cases; the tests are run on the program, and both see
-what did not match, until the program passes. Source: AT-GRPO (its workflow for programming).
+the mismatches, until the program passes. Source: AT-GRPO (programming workflow).
 
 | | |
 |---|---|
 | Creation | `coder_tester_v0.env(task="code")` |
 | Agents | `coder_0`, `tester_0` |
-| Observation | `{"messages": [...]}`: the problem; from the second turn on the program, the tests and the mismatches of the turn before |
+| Observation | `{"messages": [...]}`: the problem; from the second turn also the program, tests and mismatches of the previous turn |
 | Action | coder: a program in a `python` block; tester: a JSON list of test cases |
-| Reward | share of the hidden tests that the last program passes, and per call 0.2 form + 0.8 own job (`credit="mix"`) |
+| Reward | fraction of hidden tests that the last program passes, and per call 0.2 form + 0.8 own job (`credit="mix"`) |
 | End | when the program passes all of the tester's tests, or after `max_turns` turns |
 
-A test case is `{"input": [arguments], "output": value}` for a function and `{"input": text, "output":
-text}` for a program that reads stdin; at most 8 of them, in JSON or as Python's literals.
+A test case is `{"input": [arguments], "output": value}` for a function and `{"input": text,
+"output": text}` for a program that reads stdin; at most 8 of them, in JSON or as Python's literals.
 
 ## Arguments
 | name | default | meaning |
@@ -22,15 +22,15 @@ text}` for a program that reads stdin; at most 8 of them, in JSON or as Python's
 | `credit` | `"mix"` | alpha * team + local, as published |
 | `preset` | `"strict"` | `"paper"` also reads programs without a closed block |
 
-They stop because program and tests agree; the hidden tests are run beside them, and no prompt
-depends on what comes of it. Role scores: coder, the share of the hidden tests passed, with form 1/2
-for a program that compiles and 1/2 for one that ends without an error on all of them; tester, the
-share of its tests that the reference solution reproduces. A problem without a reference has no role score for the tester:
-local credit says so by an error, it is never a 0.
+The agents stop when program and tests agree; the hidden tests are also run, but no prompt depends
+on their results. Role scores: coder, the fraction of hidden tests passed, with form 1/2 for a
+program that compiles and 1/2 for one that ends without an error on all of them; tester, the
+fraction of its tests that the reference solution reproduces. A problem without a reference has no
+role score for the tester; local credit then raises an error and does not use 0.
 
 Facts in `info` at the end: `turns`, `agreed`, `solved` (all hidden tests pass), `tests` (cases that
-could be read), `valid_tests` (share the reference reproduces, where there is one), `fooled` (agreed,
-and not solved).
+could be read), `valid_tests` (fraction that the reference reproduces, if there is one), `fooled`
+(agreed, but not solved).
 
 ## Version history
 * v0: first version.
@@ -77,7 +77,7 @@ def show_case(test: Test) -> str:
 
 
 def mismatches(tests: Sequence[Test], ran: Ran) -> list[str]:
-    """A line for each test that the program does not pass: the case, and what came."""
+    """A line per failed test: the case and the output."""
     lines = []
     for test, case in zip(tests, ran.cases, strict=False):
         if case.status != "AC":
@@ -87,12 +87,12 @@ def mismatches(tests: Sequence[Test], ran: Ran) -> list[str]:
 
 
 class Round(NamedTuple):
-    """One turn: what was written, and what the tests said (None: there was nothing to run)."""
+    """One turn: program, tests and results (None: nothing could be run)."""
 
     program: str | None
     tests: tuple[Test, ...] | None
     ran: Ran | None
-    passed: float  # share of the hidden tests that the program passes
+    passed: float  # fraction of hidden tests that the program passes
     reproduced: int  # number of tests that the reference reproduces
 
     @property
@@ -126,7 +126,7 @@ class CoderTester(Workflow):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.task, CodeTask):
-            raise UsageError(f"{self.name} plays a CodeTask, got {type(self.task).__name__}")
+            raise UsageError(f"{self.name} needs a CodeTask, got {type(self.task).__name__}")
         check_whole("max_turns", self.max_turns, 1)
 
     def play(self, problem: Problem) -> Script:
@@ -161,8 +161,9 @@ class CoderTester(Workflow):
         return self.task.trial(problem, program)._replace(tests=tests)
 
     def judged(self, problem: Problem, code: Reply, test: Reply) -> Generator[Any, Any, Round]:
-        """Run a turn's program on its tests; beside that, with no say in anything, it on the hidden
-        tests and the reference on its tests.
+        """Run a turn's program on its tests.
+
+        For scores only, run it on the hidden tests and the reference on the turn's tests.
         """
         program, tests = self.read(code), test.strict
         reference = problem.meta.get("solution")
@@ -188,7 +189,7 @@ class CoderTester(Workflow):
         return self.prompts["tester"].format(problem=problem.text, form=form)
 
     def shown(self, prompt: str, rounds: Sequence[Round]) -> str:
-        """A prompt with what the turn before came to."""
+        """A prompt with the results of the previous turn."""
         if not rounds:
             return prompt
         last, unread = rounds[-1], self.prompts["unread"]
@@ -204,7 +205,7 @@ class CoderTester(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """The coder solves; the tester takes the public tests, with other outputs if wrong."""
+        """The coder solves; the tester copies the public tests, with other outputs if wrong."""
         if role == "coder":
             return self.task.solve(problem, rng, right)
         tests = [t for t in problem.meta["public"] if isinstance(t, StdinTest | CallTest)]

@@ -1,34 +1,34 @@
 r"""# Evaluator-optimizer
 
-A generator answers, an evaluator judges the newest answer with a verdict and a critique, and the
-generator writes a new attempt, until the evaluator accepts or the rounds are used up.
+A generator answers, an evaluator judges the latest answer with a verdict and a critique, and the
+generator writes a new attempt, until the evaluator accepts or no rounds are left.
 
 | | |
 |---|---|
 | Creation | `eval_opt_v0.env(task="math")`, `eval_opt_v0.env(task="code", tools="tests")` |
 | Agents | `generator_0`, `evaluator_0` |
-| Observation | `{"messages": [...]}`: the problem; evaluator: also the newest answer; generator, later: its attempt and the critique |
+| Observation | `{"messages": [...]}`: the problem; evaluator: also the latest answer; generator, later: its attempt and the critique |
 | Action | generator: a reply with the answer in `\boxed{}`, or with a program in a ```` ```python ```` block; evaluator: a critique and `\boxed{Correct}` or `\boxed{Incorrect}`, or the verdict in plain words (`Incorrect. …`, `The program is right.`) |
 | Reward | 1 to every call if the last answer is right, else 0 (`credit="team"`) |
-| End | on an accepting verdict, or after `max_rounds` attempts |
+| End | at an accepting verdict, or after `max_rounds` attempts |
 
 ## Arguments
 | name | default | meaning |
 |---|---|---|
-| `max_rounds` | 3 (code and `dr_mas`: 2) | attempts the generator may make |
-| `tools` | `"none"` | `"tests"` (code): the evaluator is shown what the public tests came to |
+| `max_rounds` | 3 (code and `dr_mas`: 2) | most attempts of the generator |
+| `tools` | `"none"` | `"tests"` (code): the evaluator sees the results of the public tests |
 | `preset` | `"strict"` | see below |
 
-* `strict`: an unreadable verdict abstains (the loop goes on, counted); the evaluator is not asked
-  about the last attempt, since its verdict could change nothing: at most 5 calls with 3 rounds.
-* `paper` (arXiv 2605.24202): the last attempt is evaluated too (at most 6 calls), verdicts are
-  searched in the whole text, and the chat keeps the turns of both roles as assistant turns.
+* `strict`: an unreadable verdict abstains (counted; the loop continues); the evaluator is not asked
+  about the last attempt, since its verdict would have no effect: at most 5 calls with 3 rounds.
+* `paper` (arXiv 2605.24202): the last attempt is also evaluated (at most 6 calls), verdicts are
+  searched for in the whole text, and the chat keeps the turns of both roles as assistant turns.
 * `dr_mas` (the solver-verifier loop of Dr. MAS): strict flow with `max_rounds=2`; an unreadable
   verdict accepts.
 
-Facts in `info` at the end: `rounds`, `first_correct`, `recovered` (wrong to right), `regressed` (right
-to wrong), and the evaluator's counts `true_accept`, `false_accept`, `true_reject`, `false_reject`,
-`abstained`.
+Facts in `info` at the end: `rounds`, `first_correct`, `recovered` (wrong to right), `regressed`
+(right to wrong), and the evaluator's counts `true_accept`, `false_accept`, `true_reject`,
+`false_reject`, `abstained`.
 
 ## Version history
 * v0: first version.
@@ -60,13 +60,13 @@ CODE_ROUNDS = 2
 def search_verdict(text: str) -> bool | None:
     """The last verdict word anywhere in the text (a published fallback)."""
     text = text.lower()
-    # The plain search is forty times faster, and most long texts hold no verdict word.
+    # The plain search is forty times faster, and most long texts contain no verdict word.
     matches = re.findall(r"\b(?:in)?correct\b", text) if "correct" in text else []
     return VERDICTS[matches[-1]] if matches else None
 
 
 def count_verdict(verdict: bool | None, right: bool) -> str:
-    """The name under which a verdict on an answer is counted."""
+    """Name of the count of a verdict on an answer."""
     if verdict is None:
         return "abstained"
     return f"{'true' if verdict == right else 'false'}_{'accept' if verdict else 'reject'}"
@@ -140,13 +140,13 @@ class EvalOpt(Workflow):
         check_choice("tools", self.tools, Tools)
         if self.tools == "tests" and self.task.kind != "code":
             raise UsageError(
-                f"tools='tests' runs programs; the answers of task {self.task.name!r} are none. "
-                "Take task='code', or tools='none'."
+                f"tools='tests' runs programs, but the answers of task {self.task.name!r} are not "
+                "programs. Use task='code', or tools='none'."
             )
 
     @property
     def rounds(self) -> int:
-        """Attempts the generator may make, filled in."""
+        """Most attempts of the generator, with the default resolved."""
         default = CODE_ROUNDS if self.task.kind == "code" else ROUNDS[self.preset]
         return self.max_rounds or default
 
@@ -201,7 +201,7 @@ class EvalOpt(Workflow):
     def improvement(
         self, problem: Problem, attempt: str, critique: str, history: list[Message]
     ) -> list[Message]:
-        """The generator's chat from its second attempt on."""
+        """The generator's chat for a second or later attempt."""
         if self.preset == "paper":
             return [*history, user(self.wording("improve_history"))]
         return [
@@ -239,7 +239,7 @@ class EvalOpt(Workflow):
     def example(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random
     ) -> str:
-        """The evaluator's verdict first: after a remark, small models solve the problem."""
+        """The evaluator's verdict comes first: after a remark, small models solve the problem."""
         reply = self.expert(role, messages, problem, rng, True)
         if role == "generator" or (verdict := read_verdict(reply)) is None:
             return reply

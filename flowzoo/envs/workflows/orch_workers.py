@@ -1,7 +1,7 @@
 r"""# Orchestrator-workers
 
-An orchestrator names strategies without solving, workers solve the problem in parallel, one strategy
-each, and a synthesizer writes the final answer from all of their solutions.
+An orchestrator names strategies without solving the problem, workers solve it in parallel with one
+strategy each, and a synthesizer writes the final answer from their solutions.
 
 | | |
 |---|---|
@@ -15,14 +15,14 @@ each, and a synthesizer writes the final answer from all of their solutions.
 ## Arguments
 | name | default | meaning |
 |---|---|---|
-| `max_workers` | 3 | most strategies that are used |
-| `split` | `"strategies"` | `"subtasks"` (Anthropic's original pattern): lines `SUBTASK k: …`, each worker does its part only; workers' and orchestrator's role scores are then unknown |
-| `preset` | `"strict"` | no readable line: the orchestrator abstains and all workers run without a strategy; `"paper"` (arXiv 2605.24202): else a numbered list, else lines over 10 characters, else the whole text |
+| `max_workers` | 3 | most strategies in use |
+| `split` | `"strategies"` | `"subtasks"` (Anthropic's original pattern): lines `SUBTASK k: …`, each worker does only its part; role scores of workers and orchestrator are then unknown |
+| `preset` | `"strict"` | without a readable line the orchestrator abstains and all workers run without a strategy; `"paper"` (arXiv 2605.24202): else a numbered list, else lines over 10 characters, else the whole text |
 
-The argument is called `split_by` in `env(...)`, where `split` already names the task's split.
+In `env(...)` the argument `split` is called `split_by`, since `split` is the task's split.
 
-Facts in `info` at the end: `workers`, `any_correct`, `all_correct`, `contested`, `recovered` (contested, and the
-final answer is right), `abstained`.
+Facts in `info` at the end: `workers`, `any_correct`, `all_correct`, `contested`, `recovered`
+(contested, with a right final answer), `abstained`.
 
 ## Version history
 * v0: first version.
@@ -65,7 +65,7 @@ IDEAS: dict[str, tuple[str, ...]] = {
 
 
 def read_parts(text: str, word: str, most: int) -> tuple[str, ...] | None:
-    """The texts of the lines `WORD k: text`, at most `most`, or None (the published labels)."""
+    """Read the lines `WORD k: text`, at most `most`, or None (the published labels)."""
     parts = re.findall(rf"(?m)^[ \t]*{word}[ \t]+[0-9]+[ \t]*:[ \t]*(\S.*?)[ \t]*$", visible(text))
     return tuple(parts[:most]) or None
 
@@ -160,7 +160,7 @@ class OrchWorkers(Workflow):
         return Outcome(answer, grade.score, facts)
 
     def order(self, problem: Problem, part: str) -> str:
-        """A worker's prompt; without a strategy it is the plain problem."""
+        """A worker's prompt; without a strategy, the plain problem."""
         prompt = self.task.prompt(problem)
         if not part:
             return prompt

@@ -1,29 +1,29 @@
 r"""# Reasoner with Python
 
-An agent calls the tool `python`, as its model was trained to, until it answers.
+An agent calls the tool `python` in its model's native format until it answers.
 
 | | |
 |---|---|
 | Creation | `reasoner_python_v0.env(task="math")` |
 | Agents | `reasoner_0` |
-| Observation | `{"messages": [...], "tools": [...]}`: the problem, then the calls so far with their results; the tool `python` while it may be called |
+| Observation | `{"messages": [...], "tools": [...]}`: the problem, then earlier calls with their results; the tool `python` while calls are allowed |
 | Action | one call of the tool, or a reply with the answer in `\boxed{}` |
-| Reward | answer right: 1 |
-| End | with the first reply without a call, or after `max_runs` replies with one and a last reply |
+| Reward | 1 if the answer is right, else 0 |
+| End | at the first reply without a call, or after `max_runs` replies with a call and a last reply |
 
 ## Arguments
 | name | default | meaning |
 |---|---|---|
-| `max_runs` | 3 | replies that may call the tool |
-| `cpu_s` | 10.0 | CPU seconds a program may use |
+| `max_runs` | 3 | most replies with a tool call |
+| `cpu_s` | 10.0 | most CPU seconds of a program |
 | `preset` | `"strict"` | `"paper"` also reads the task's fallbacks |
 
-The model's chat template must know tools. A call that cannot be read is an unreadable reply; the
-next prompt has the reason.
+The model's chat template must support tools. A call that cannot be read is an unreadable reply; the
+next prompt states the reason.
 
-Facts in `info` at the end: `runs` (programs), `ran` (programs that ended well), `faults` (calls that
-could not be read), `fault` (reason of the last one). The role score of a call is 1 if its program ended
-well.
+Facts in `info` at the end: `runs` (programs), `ran` (programs that ended without an error),
+`faults` (unreadable calls), `fault` (reason of the last one). The role score of a call is 1 if its
+program ended without an error.
 
 ## Version history
 * v0: first version.
@@ -61,7 +61,7 @@ _SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
 
 
 def shown(ran: Ran) -> str:
-    """The result of a program as its agent sees it."""
+    """Format a program's result for the agent."""
     case = ran.cases[0] if ran.cases else None
     output = visible(case.output.strip())[:SHOWN] if case else ""
     if ran.status == "AC":
@@ -125,7 +125,7 @@ class ReasonerPython(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """A call that computes a sum, then the solution; a wrong expert calls nothing."""
+        """A call that computes a sum, then the solution; a wrong expert makes no call."""
         computed = _SUM.fullmatch(problem.text)
         if len(messages) > 1 or computed is None or not right:
             return self.task.solve(problem, rng, right)
@@ -134,7 +134,7 @@ class ReasonerPython(Workflow):
     def example(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random
     ) -> str:
-        """An answer: the template of the model shows how a tool is called."""
+        """An answer; the model's template already shows how a tool is called."""
         return self.task.solve(problem, rng, True)
 
     def samples(self) -> tuple[str, ...]:

@@ -1,28 +1,28 @@
 r"""# Reasoner and tool
 
-A reasoner works a problem out, a tool writes a program for it; both answer at the same time, turn by
-turn, until they agree. Source: AT-GRPO (its workflow for mathematics).
+A reasoner solves a problem, a tool writes a program for it; both answer at the same time, turn by
+turn, until they agree. Source: AT-GRPO (mathematics workflow).
 
 | | |
 |---|---|
 | Creation | `reasoner_tool_v0.env(task="math")` |
 | Agents | `reasoner_0`, `tool_0` |
-| Observation | `{"messages": [...]}`: the problem; from the second turn on the board: all earlier answers of both, in short |
+| Observation | `{"messages": [...]}`: the problem; from the second turn also the board, a short list of all earlier answers |
 | Action | reasoner: a reply with the answer in `\boxed{}`; tool: a program in a `python` block that prints the answer |
-| Reward | reasoner's last answer right: 1, and per call 0.2 form + 0.8 own answer right (`credit="mix"`) |
+| Reward | 1 if the reasoner's last answer is right, and per call 0.2 form + 0.8 own answer right (`credit="mix"`) |
 | End | when both answers are equivalent, or after `max_turns` turns |
 
 ## Arguments
 | name | default | meaning |
 |---|---|---|
 | `max_turns` | 4 | turns, of two calls each |
-| `cpu_s` | 20.0 | CPU seconds a program may use |
+| `cpu_s` | 20.0 | most CPU seconds of a program |
 | `credit` | `"mix"` | alpha * team + local, as published |
 | `preset` | `"strict"` | `"paper"` also reads the task's fallbacks, and programs without a closed block |
 
-They stop because they agree with each other, never because they are right: no grade is looked at.
-The tool's answer is the last line that its program prints. Its form counts half for a program that
-ran and half for an answer that was printed (local: 0.1 ran + 0.1 parsed + 0.8 right).
+Only agreement ends the episode; grades are not used. The tool's answer is the last line that its
+program prints. Its form is 1/2 for a program that ran and 1/2 for a printed answer (local: 0.1 ran
++ 0.1 parsed + 0.8 right).
 
 Facts in `info` at the end: `turns`, `agreed`, `agreed_wrongly`, `ran` (programs that ran), `parsed`
 (answers printed), `tool_right` (of the last turn).
@@ -60,12 +60,12 @@ from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import Limits
 
 SHORT = 80  # characters of an answer that the board shows
-LONGEST = 500  # characters of a printed line that can be an answer
+LONGEST = 500  # most characters of a printed line that is an answer
 _SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
 
 
 def printed_answer(ran: Ran | None) -> str | None:
-    """The last line that is not blank of what a program printed, if it ended well."""
+    """The last nonblank line of a program's output, if it ended without an error."""
     if ran is None or ran.status != "AC":
         return None
     lines = [line.strip() for line in ran.output.splitlines() if line.strip()]
@@ -81,7 +81,7 @@ def short(answer: str | None) -> str:
 
 @dataclass(frozen=True)
 class ReasonerTool(Workflow):
-    """Reasoning beside a program, until both agree."""
+    """Reasoning and a program, until both agree."""
 
     name: ClassVar[str] = "reasoner_tool_v0"
     roles: ClassVar[Mapping[str, int]] = {"reasoner": 1, "tool": 1}
@@ -146,7 +146,7 @@ class ReasonerTool(Workflow):
         return self.prompts["tool"].format(problem=problem.text)
 
     def shown(self, prompt: str, rows: list[str]) -> str:
-        """A prompt with the board, once there is something on it."""
+        """A prompt with the board, if it is not empty."""
         if not rows:
             return prompt
         return self.prompts["board"].format(prompt=prompt, rows="\n".join(rows))
@@ -154,7 +154,7 @@ class ReasonerTool(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """The reasoner solves; the tool's program computes a sum that is one, or prints."""
+        """The reasoner solves; the tool's program computes a sum, or prints the answer."""
         solution = self.task.solve(problem, rng, right)
         if role == "reasoner":
             return solution

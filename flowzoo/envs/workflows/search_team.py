@@ -1,7 +1,7 @@
 """# Search team
 
-A verifier decides whether what was found is enough; if not, a searcher writes a query; if so, an
-answerer answers. Source: Dr. MAS (its search workflow).
+A verifier decides whether the passages are sufficient; if not, a searcher writes a query, else an
+answerer answers. Source: Dr. MAS (search workflow).
 
 | | |
 |---|---|
@@ -10,31 +10,31 @@ answerer answers. Source: Dr. MAS (its search workflow).
 | Observation | `{"messages": [...]}`: the question and, for each search so far, its query and the passages found |
 | Action | `<verify>yes</verify>` or `no`; `<search>query</search>`; `<answer>text</answer>` |
 | Reward | 1 to every call if the answer equals a reference answer (SQuAD normalization), else 0 |
-| End | with the answer |
+| End | at the answer |
 
 ## Arguments
 | name | default | meaning |
 |---|---|---|
-| `max_turns` | 4 | turns; in the last one the answerer answers in any case |
-| `top_k` | 3 | passages a search brings |
+| `max_turns` | 4 | most turns; in the last one the answerer always answers |
+| `top_k` | 3 | passages per search |
 | `preset` | `"strict"` | see below |
 
-* `strict`: an unreadable verdict counts as no; the verifier is not asked in the last turn, since its
-  verdict could change nothing there.
-* `dr_mas`: an unreadable verdict counts as yes; the verifier is asked in the last turn too. (The
-  published flow lets a last query be written that nothing ever answers; this one does not.)
+* `strict`: an unreadable verdict counts as no; the verifier is not asked in the last turn, since
+  its verdict would have no effect.
+* `dr_mas`: an unreadable verdict counts as yes; the verifier is also asked in the last turn. (The
+  published flow also asks for a last query that is never used; this one does not.)
 
-An unreadable query searches nothing. Only the answerer's own reply is ever read for an answer;
-passages and queries are shown with their tags made harmless. A failing retriever raises: it is never
-shown as a passage.
+An unreadable query is not searched. An answer is read only from the answerer's reply; tags in
+passages and queries are neutralized. A retriever failure raises an error and is never shown as a
+passage.
 
-Role scores (only for problems whose gold passages are known): verifier, whether yes was said exactly
-when all gold passages had been found; searcher, the share of the gold passages that its query newly
-found; answerer, the exact match.
+Role scores (only for problems with known gold passages): verifier, 1 if its verdict matches whether
+all gold passages were found; searcher, the fraction of gold passages that its query newly found;
+answerer, the exact match.
 
-Facts in `info` at the end: `searches`, `unread_queries`, `unread_verdicts`, `f1` (of the answer), and
-where gold passages are known `recall` (share found when the answerer was asked), `evidence` (all of
-them), `true_yes`, `false_yes`, `true_no`, `false_no`.
+Facts in `info` at the end: `searches`, `unread_queries`, `unread_verdicts`, `f1` (of the answer),
+and for known gold passages `recall` (fraction found before the answerer was asked), `evidence` (all
+found), `true_yes`, `false_yes`, `true_no`, `false_no`.
 
 ## Version history
 * v0: first version.
@@ -74,25 +74,25 @@ _VERDICTS = ("true_yes", "false_yes", "true_no", "false_no")
 
 
 def read_verdict(text: str) -> bool | None:
-    """The last tagged verdict: True for yes, False for no, None if there is none."""
+    """Read the last tagged verdict: True for yes, False for no, None without one."""
     verdicts = _VERDICT.findall(visible(text))
     return verdicts[-1].lower() == "yes" if verdicts else None
 
 
 def read_query(text: str) -> str | None:
-    """The last tagged query (at most 500 characters) on one line, or None."""
+    """Read the last tagged query (at most 500 characters) as one line, or None."""
     reply = visible(text)
     queries = _QUERY.findall(reply) if "</search>" in reply.lower() else []
     return (" ".join(queries[-1].split()) or None) if queries else None
 
 
 def harmless(text: str) -> str:
-    """`text` without anything that reads as a tag: `<answer>` is shown as `‹answer>`."""
+    """Neutralize tags in `text`: `<answer>` becomes `‹answer>`."""
     return _TAG.sub("‹", text)
 
 
 def show(query: str, passages: Sequence[Passage]) -> str:
-    """A search as the team sees it."""
+    """Format a search for the team."""
     lines = [
         f"[{number}] {harmless(passage.text)}" for number, passage in enumerate(passages, start=1)
     ]
@@ -109,11 +109,11 @@ class RetrievedPassages:
 
     @property
     def recall(self) -> float:
-        """Share of the gold passages found; 0 if they are not known."""
+        """Fraction of gold passages found; 0 if they are unknown."""
         return len(self.gold_ids) / len(self.gold) if self.gold else 0.0
 
     def add(self, query: str, passages: Sequence[Passage]) -> float:
-        """Take in a search; returns the recall gained."""
+        """Add a search; return the gain of recall."""
         before = self.recall
         self.gold_ids |= self.gold & {passage.id for passage in passages}
         self.texts.append(show(query, passages))
@@ -174,7 +174,7 @@ class SearchTeam(Workflow):
     def score_verdict(
         self, verdict: Reply, evidence: RetrievedPassages, counts: Counter[str]
     ) -> Generator[Any, Any, bool]:
-        """Count a verdict; returns whether it says that the evidence is enough."""
+        """Count a verdict; return True if it says that the evidence is sufficient."""
         answer = verdict.strict
         if evidence.gold:
             right = answer is not None and answer == (evidence.recall == 1.0)
@@ -187,7 +187,7 @@ class SearchTeam(Workflow):
     def search(
         self, reply: Reply, evidence: RetrievedPassages, counts: Counter[str]
     ) -> Generator[Any, Any, None]:
-        """Carry out a query; one that could not be read searches nothing."""
+        """Run a query; an unreadable one is not searched."""
         gain = 0.0
         if reply.strict is None:
             counts["unread_queries"] += 1
@@ -205,7 +205,7 @@ class SearchTeam(Workflow):
         evidence: RetrievedPassages,
         parse: Callable[[str], Any],
     ) -> Ask:
-        """A question to a member of the team: the problem, what was found, what to do."""
+        """A prompt of the team: the problem, the searches, the instruction."""
         text = self.prompts["state"].format(
             problem=problem.text,
             history="\n\n".join(evidence.texts) or self.prompts["nothing"],
@@ -216,7 +216,7 @@ class SearchTeam(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """Follows the question's relations through the passages it is shown, and no further."""
+        """Follow the question's relations through the shown passages."""
         here, missing = follow(problem, messages[-1]["content"])
         if role == "verifier":
             return f"<verify>{'yes' if (missing is None) == right else 'no'}</verify>"
@@ -237,7 +237,7 @@ class SearchTeam(Workflow):
 
 def follow(problem: Problem, text: str) -> tuple[str, str | None]:
     """The end of the chain of facts in `text`, and the query for the next fact (or None)."""
-    if "relations" not in problem.meta:  # a question from a file: known once it has been read
+    if "relations" not in problem.meta:  # a question from a file: after a search
         golds = problem.meta.get("golds", ())
         passages = normalize("\n".join(re.findall(r"(?m)^\[\d+\] .*", text)))
         read = next((gold for gold in golds if normalize(gold) in passages), None)

@@ -1,10 +1,11 @@
 r"""# Single
 
-The control: one generator, one call. Same prompt, same reward, same sampling budget accounting as
-the workflows it is compared with.
+The control: one generator, one call, with the prompt, reward and budget accounting of the compared
+workflow.
 
-One call is no match for a workflow of four. `flowzoo eval single --like DIR`, with the folder of the workflow's
-evaluation, asks as often as the workflow does (or, with `--match tokens`, for as many tokens) and lets the answers vote.
+For a fair comparison with a workflow of several calls, use `flowzoo eval single --like DIR`, with the
+folder of the workflow's evaluation. It makes as many calls as the workflow (or uses as many tokens,
+with `--match tokens`) and takes a majority vote.
 
 | | |
 |---|---|
@@ -16,8 +17,9 @@ evaluation, asks as often as the workflow does (or, with `--match tokens`, for a
 | End | after one call |
 
 ## Arguments
-`preset`: `strict` reads only boxed answers, fenced programs and replies that are nothing but a program; `paper` also reads the task's fallbacks. All arguments of
-`Workflow` (`credit`, `format_penalty` …) and of the task (`level`, `data` …) are accepted.
+`preset`: `strict` reads only boxed answers, fenced programs and replies that are just a program;
+`paper` also reads the task's fallbacks. All arguments of `Workflow` (`credit`, `format_penalty` …)
+and of the task (`level`, `data` …) are accepted.
 
 ## Version history
 * v0: first version.

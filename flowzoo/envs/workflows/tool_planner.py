@@ -1,33 +1,32 @@
 r"""# Tool and planner
 
-A tool writes a program that prints a list of actions, the program runs in the sandbox, a planner sees
-program, output and list and decides what is done. Only the planner's actions move the world; the next
-turn starts from where they led.
+A tool writes a program that prints a list of actions, the program runs in the sandbox, and a
+planner sees program, output and list and chooses the actions. Only the planner's actions change the
+world; the next turn starts from the resulting state.
 
 | | |
 |---|---|
 | Creation | `tool_planner_v0.env(task="plan_path")`; also `sokoban`, `sudoku` |
 | Agents | `tool_0`, `planner_0` |
-| Observation | `{"messages": [...]}`: the world as it is now; planner: also the tool's program of the same turn, what it printed, the list read from that |
+| Observation | `{"messages": [...]}`: the current world; planner: also the tool's program of the same turn, its output and the list in it |
 | Action | tool: a program in a `python` block; planner: a JSON list of actions |
 | Reward | the task's score of the final state to every call (`credit="team"`) |
-| End | when the world has ended (solved, deadlock, no move left), or after `max_turns` turns |
+| End | when the world is solved, deadlocked or out of moves, or after `max_turns` turns |
 
 ## Arguments
 | name | default | meaning |
 |---|---|---|
 | `max_turns` | 4 | turns, of two calls each |
-| `cpu_s` | 5.0 | CPU seconds a program may use |
-| `preset` | `"strict"` | an unreadable plan moves nothing; `"paper"` (AT-GRPO) also reads letters and words, and programs without a closed block |
+| `cpu_s` | 5.0 | most CPU seconds of a program |
+| `preset` | `"strict"` | an unreadable plan has no effect; `"paper"` (AT-GRPO) also reads letters and words, and programs without a closed block |
 
-Role scores: planner, the score of the state its actions led to; tool, the score of the state its own
-list would have led to, with form 1/2 for a program that ran and 1/2 for a list that could be read
-(local reward: 0.1 ran + 0.1 parsed + 0.8 score). With `credit="mix"` that is the published sum
-α · team + local.
+Role scores: planner, the score of the state after its actions; tool, the score of the state after
+its own list, with form 1/2 for a program that ran and 1/2 for a readable list (local reward: 0.1
+ran + 0.1 parsed + 0.8 score). With `credit="mix"` this is the published sum α · team + local.
 
-Facts in `info` at the end: `turns`, `end` (`solved`, `deadlock`, `cap`, or `turns` if they ran out),
-`solved`, `ran` (programs that ran), `parsed` (lists read),
-`agreed` (turns in which the planner did what the tool's list says).
+Facts in `info` at the end: `turns`, `end` (`solved`, `deadlock`, `cap`, or `turns` if they ran
+out), `solved`, `ran` (programs that ran), `parsed` (lists read), `agreed` (turns in which the
+planner used the tool's list).
 
 ## Version history
 * v0: first version.
@@ -62,7 +61,7 @@ from flowzoo.errors import UsageError
 from flowzoo.reward.code.score import extract_code
 from flowzoo.sandbox.program import Limits
 
-SHOWN = 1_500  # characters of a program and of its output that the planner sees
+SHOWN = 1_500  # most characters of a program and of its output in the planner's prompt
 
 
 class ToolProposal(NamedTuple):
@@ -83,7 +82,7 @@ class ToolProposal(NamedTuple):
 
 
 def shorten(text: str, most: int = SHOWN) -> str:
-    """`text` with its middle left out if it is longer than `most` characters."""
+    """`text`, its middle left out if it is longer than `most` characters."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -91,7 +90,7 @@ def shorten(text: str, most: int = SHOWN) -> str:
 
 
 def report(ran: Ran | None) -> str:
-    """The end of a program, in words; None: there was no program."""
+    """Description of a program's end; None: there was no program."""
     if ran is None:
         return "No program was written."
     if ran.status == "AC":
@@ -102,7 +101,7 @@ def report(ran: Ran | None) -> str:
 
 @dataclass(frozen=True)
 class ToolPlanner(Workflow):
-    """A program proposes actions, a planner decides, turn by turn."""
+    """A program proposes actions and a planner decides, turn by turn."""
 
     name: ClassVar[str] = "tool_planner_v0"
     roles: ClassVar[Mapping[str, int]] = {"tool": 1, "planner": 1}
@@ -124,7 +123,7 @@ class ToolPlanner(Workflow):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.task, Game):
-            raise UsageError(f"{self.name} plays tasks derived from Game, got {self.task!r}")
+            raise UsageError(f"{self.name} needs a task derived from Game, got {self.task!r}")
         check_whole("max_turns", self.max_turns, 1)
         Limits(cpu_s=self.cpu_s)
 
@@ -162,7 +161,7 @@ class ToolPlanner(Workflow):
         return Outcome(done, grade.score, facts)
 
     def propose(self, prompt: str, done: str) -> Generator[Any, Any, ToolProposal]:
-        """The tool's part of a turn: its program is asked for and run, and its list is valued."""
+        """The tool's part of a turn: ask for its program, run it and score its list."""
         tool = yield Ask(
             "tool_0",
             self.prompts["tool"].format(prompt=prompt),
@@ -194,7 +193,7 @@ class ToolPlanner(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """The tool prints a plan; the planner takes a list that fits, or makes one."""
+        """The tool prints a plan; the planner copies a solving list, or writes one."""
         game, prompt = self.game, messages[-1]["content"]
         board = game.board_in(problem, prompt)
         plan = game.plan(problem, board, rng, right)

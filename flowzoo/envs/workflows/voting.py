@@ -1,7 +1,7 @@
 r"""# Voting
 
-Several generators answer the same problem without seeing one another; an aggregator picks one of
-their answers. It selects, it never writes a new answer.
+Several generators answer the same problem independently; an aggregator selects one of their answers
+and never writes a new one.
 
 | | |
 |---|---|
@@ -17,10 +17,11 @@ their answers. It selects, it never writes a new answer.
 |---|---|---|
 | `n_votes` | 3 | generators asked in parallel |
 | `aggregate` | `"llm"` | `"majority"` counts votes over equivalent answers (code: the same on the public inputs) instead (no aggregator agent); ties go to the class of the lowest slot |
-| `preset` | `"strict"` | an unreadable choice abstains and the episode scores 0; `"paper"` (arXiv 2605.24202): else any lone digit in range, else candidate 1 |
+| `preset` | `"strict"` | an unreadable choice abstains, and the episode scores 0; `"paper"` (arXiv 2605.24202): else any lone digit in range, else candidate 1 |
 
-Facts in `info` at the end: `any_correct`, `all_correct`, `contested` (some but not all candidates are
-right), `recovered` (contested, and a right one was chosen), `chosen` (index, or -1), `abstained`.
+Facts in `info` at the end: `any_correct`, `all_correct`, `contested` (some but not all candidates
+are right), `recovered` (contested, with a right choice), `chosen` (index, or -1),
+`abstained`.
 
 ## Version history
 * v0: first version.
@@ -82,7 +83,7 @@ def vote_facts(grades: Sequence[Graded], chosen: int | None) -> dict[str, object
 
 @dataclass(frozen=True)
 class Voting(Workflow):
-    """N generators in parallel, then a choice among their answers."""
+    """N generators in parallel, then a choice of one answer."""
 
     name: ClassVar[str] = "voting_v0"
     roles: ClassVar[Mapping[str, int]] = {"generator": 3, "aggregator": 1}
@@ -115,12 +116,12 @@ class Voting(Workflow):
         return {"generator": self.n_votes} | ({"aggregator": 1} if self.aggregate == "llm" else {})
 
     def trajectory(self, agent: str) -> str:
-        """On programs all voters share one name, elsewhere each has its own."""
+        """For programs all voters share one name, otherwise each has its own."""
         return self.agents[agent][0] if self.task.kind == "code" else agent
 
     @property
     def reader(self) -> Callable[..., int | None]:
-        """The strict reader of choices; the published one looks for a box alone."""
+        """The strict reader of choices; the published one reads only a box."""
         return boxed_number if self.preset == "paper" else read_choice
 
     def play(self, problem: Problem) -> Script:
@@ -165,7 +166,7 @@ class Voting(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """Generators solve; the aggregator works the problem out and picks a candidate."""
+        """Generators solve; the aggregator solves the problem and picks a candidate."""
         if role != "aggregator":
             return self.task.solve(problem, rng, right)
         fitting = self._candidates(messages, problem, right)
@@ -177,15 +178,15 @@ class Voting(Workflow):
     def example(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random
     ) -> str:
-        """The aggregator's choice alone: after a solution, small models box its result."""
+        """Only the aggregator's choice: after a solution, small models box its result."""
         if role != "aggregator":
             return self.task.solve(problem, rng, True)
-        # In words, too: bare numbers are continued as a series, 1, 3, 4.
+        # With the noun: models continue bare numbers as a series, 1, 3, 4.
         right = self._candidates(messages, problem, True)
         return f"\\boxed{{Candidate {rng.choice(right or [1])}}}"
 
     def _candidates(self, messages: list[Message], problem: Problem, right: bool) -> list[int]:
-        ballot = messages[-1]["content"].rpartition("\n\n")[0]  # without the question, and its box
+        ballot = messages[-1]["content"].rpartition("\n\n")[0]  # without the question and its box
         parts = re.split(r"(?m)^Candidate [0-9]+:\n", ballot)[1 : self.n_votes + 1]
         answers = [self.task.answer(part) for part in parts]
         grades = self.task.grade_batch([problem] * len(answers), answers)

@@ -1,22 +1,21 @@
 """# Writing pair
 
 Two writers work on one source at the same time, without seeing each other's text, and are rewarded
-for the pair: lengths, vocabularies and style have to fit together. Source: MAGRPO (its writing
-tasks).
+for the pair: lengths, vocabularies and style must fit together. Source: MAGRPO (writing tasks).
 
 | | |
 |---|---|
 | Creation | `writing_pair_v0.env(task="writing", form="tldr")`, `writing_pair_v0.parallel_env(...)` |
 | Agents | `writer_0` (concise summary, or background), `writer_1` (detailed summary, or method) |
-| Observation | `{"messages": [...]}`: the source and the own instruction |
+| Observation | `{"messages": [...]}`: the source and the agent's instruction |
 | Action | the text |
 | Reward | the reward of the pair over 3, in [0, 1], for both |
 | End | after both have written |
 
 ## Arguments
 The arguments of `Workflow` and of the task (`form`, `reward`, `data` …): see
-`flowzoo.envs.tasks.writing`. A writer's role score is the grounding of its text (under the published
-reward: the reward of the pair).
+`flowzoo.envs.tasks.writing`. A writer's role score is the grounding of its text (under the
+published reward: the reward of the pair).
 
 Facts in `info` at the end: `reward` in [0, 3] and its parts `lengths`, `ratio`, `unique`, `style`,
 `grounding_0`, `grounding_1`, `apart`.
@@ -83,6 +82,6 @@ class WritingPair(Workflow):
     def expert(
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
-        """The text of the writer whose instruction the chat ends with."""
+        """The text of the writer whose instruction ends the chat."""
         second = messages[-1]["content"].endswith(INSTRUCTIONS[self.writing.form][1])
         return self.writing.solve_for(problem, int(second), rng, right)

@@ -1,1 +1,1 @@
-"""Code answers: finding the program in a reply, and what its verdict is worth."""
+"""Code answers: extraction of programs from replies, and scores."""

@@ -7,19 +7,19 @@ The scale is MAGRPO's, at most 4.0:
 | `helper` | 0.4 | the helper's reply defines `aux`, which returns something |
 | `main` | 0.6 | the main reply defines the entry, which returns something |
 | `syntax` | 0.5 | both replies parse |
-| `tests` | 1.0 | share of the hidden tests that pass |
-| `calls` | 0.5 | a test passes, and passes only because main calls `aux` |
+| `tests` | 1.0 | fraction of hidden tests passed |
+| `calls` | 0.5 | a test passes only because main calls `aux` |
 | `depth` | 1.0 | as above, and main is more than a wrapper around `aux` |
 | `ignored` | -0.5 | main calls `aux`, but no result of it reaches an output |
 
-The published reward looks for `aux` in main's text: a comment, a call whose result is dropped or is
-never used earns the bonus. Here it is decided on the syntax tree and by running: with an `aux` that
-raises, a test that passed has to fail (it is called, and its failure is not swallowed); with one
-that returns something else, the output has to change (`variants`); and `aux` alone, in place of the
-entry, must neither pass what main passes nor return one and the same value for all inputs. A call
-whose result is ignored earns `calls` and loses it again, and never earns `depth`. A main that can
-look at its own program (`globals()`, `aux.__code__`) could tell the variants apart, so it earns
-nothing. What no run can tell apart: a main that does all the work and only checks `aux`.
+The published reward searches for `aux` in main's text: a comment or a call with an unused result
+earns the bonus. Here it is decided on the syntax tree and by execution: with an `aux` that raises,
+a passing test must fail (`aux` is called and its failure is not caught); with an `aux` that returns
+another result, the output must change (`variants`); and `aux` alone, in place of the entry, must
+neither pass the tests that main passes nor return the same value for all inputs. A call with an
+ignored result earns `calls` and loses it again, and never earns `depth`. A main that can inspect
+its own program (`globals()`, `aux.__code__`) could distinguish the variants, so it earns nothing.
+Execution cannot detect a main that does all the work and only checks `aux`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from collections.abc import Iterator, Sequence
 
 from flowzoo.reward.listed import names
 
-HIGHEST = 4.0  # the most that `pair_reward` adds up to
+HIGHEST = 4.0  # highest sum of `pair_reward`
 AUX = "aux"
-# Names by which a program can look at itself.
+# Names with which a program can inspect itself.
 INTROSPECTION = names(
     "globals locals vars dir eval exec compile getattr modules _getframe settrace setprofile "
     "inspect dis gc traceback importlib builtins ctypes"
@@ -55,7 +55,7 @@ _RAISES = """
 def aux(*args, **kwargs):
     raise RuntimeError("aux was called")
 """
-# Two ways to change a result without changing its type, so that using it need not fail.
+# Two ways to change a result without changing its type, so its use does not have to fail.
 _CHANGES = (
     """
 def _aux_changed(value):
@@ -100,14 +100,14 @@ def parse_code(code: str | None) -> ast.Module | None:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an odd escape in a model's text is no news
+            warnings.simplefilter("ignore")  # ignore warnings on invalid escapes in a model's text
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def function_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, except nodes of functions and classes that it defines."""
+    """Yield the nodes of a function, except those in nested functions and classes."""
     stack: list[ast.AST] = list(function.body)
     while stack:
         node = stack.pop()
@@ -145,7 +145,7 @@ def binds(tree: ast.Module, name: str) -> bool:
 
 
 def calls(tree: ast.AST, name: str) -> bool:
-    """Return True if `name` is called anywhere in the tree; comments and texts are not in it."""
+    """Return True if `name` is called anywhere in the tree, which has no comments."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
         for node in ast.walk(tree)
@@ -186,30 +186,30 @@ def is_wrapper(main: ast.FunctionDef) -> bool:
 
 
 def is_plain(value: ast.AST | None) -> bool:
-    """A constant or a name, `*` included."""
+    """True for a constant or a name, also with `*`."""
     value = value.value if isinstance(value, ast.Starred) else value
     return isinstance(value, ast.Constant | ast.Name)
 
 
 def is_call_of_aux(call: ast.Call) -> bool:
-    """`aux(...)` with plain arguments."""
+    """True for `aux(...)` with plain arguments."""
     plain = all(map(is_plain, [*call.args, *(keyword.value for keyword in call.keywords)]))
     return plain and isinstance(call.func, ast.Name) and call.func.id == AUX
 
 
 def join_programs(helper: str | None, main: str | None) -> str:
-    """The program of a pair: the helper's text, if it parses, and then main's."""
+    """The program of a pair: the helper's text, if it parses, then main's."""
     return f"{helper}\n\n{main}\n" if parse_code(helper) is not None else f"{main}\n"
 
 
 def variants(helper: str, main: str) -> tuple[str, ...]:
-    """The program with an `aux` that raises, and with ones whose result is changed."""
+    """Variants of the program: `aux` raises, or returns a changed result."""
     changed = [f"{helper}\n{change}{_WRAP}\n{main}\n" for change in _CHANGES]
     return (f"{helper}\n{_RAISES}\n{main}\n", *changed)
 
 
 def may_cooperate(helper: str | None, main: str | None, entry: str) -> bool:
-    """Return True if running the variants can find cooperation at all."""
+    """Return True if running the variants could show cooperation."""
     tree, other = parse_code(main), parse_code(helper)
     if tree is None or find_function(other, AUX) is None or find_function(tree, entry) is None:
         return False
@@ -239,7 +239,7 @@ def cooperation(
     good = [index for index, passed in enumerate(passes) if passed]
     if not any(not raising[index] for index in good):
         return {"calls": 0.0, "depth": 0.0, "ignored": 0.0}
-    # WA: it ended well with another output. A failure alone would be met by `aux(x) + 0`.
+    # WA: it ended without an error and with another output; `aux(x) + 0` would already fail.
     used = any(statuses[index] == "WA" for statuses in changed for index in good)
     function = find_function(parse_code(main), entry)
     thin = all(alone[index] for index in good) or function is None or is_wrapper(function)
@@ -253,7 +253,7 @@ def cooperation(
 
 
 def pair_reward(helper: str | None, main: str | None, entry: str, passed: float) -> Parts:
-    """The parts that need no cooperation: definitions, syntax and the share of tests passed."""
+    """Parts without cooperation: definitions, syntax and the fraction of tests passed."""
     helper_module, main_module = parse_code(helper), parse_code(main)
     return {
         "helper": 0.4 if find_function(helper_module, AUX) is not None else 0.0,

@@ -3,10 +3,10 @@
 | reading | what counts as the program |
 |---|---|
 | strict | the reply if it is a bare program (`bare_program`), else the last closed fence labeled `python`, else the last closed one without a label |
-| lenient | as strict, else an unclosed fence, else the reply from its first line of code on |
+| lenient | as strict, else an unclosed fence, else the reply from its first line of code |
 
-Only what is not thought counts: what follows the last `</think>`, nothing after an open `<think>`.
-Nothing is executed here; whether a fence holds a program at all, the sandbox finds out.
+Thoughts are ignored: only text after the last `</think>` counts, and none after an open `<think>`.
+Nothing is executed here; the sandbox decides whether a fence contains a program.
 """  # noqa: E501 - rows of tables
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from flowzoo.sandbox.tier import SandboxName
 if TYPE_CHECKING:
     from flowzoo.sandbox.sandbox import Sandbox
 
-# Characters of the longest program that is read without a fence: it has to be parsed.
+# Most characters of a program without a fence, which must be parsed.
 LONGEST_BARE = 20_000
-_DEEPEST = 150  # brackets within brackets; no program that a person writes comes near it
-# Beginnings of programs; most prose is turned away here without being parsed.
+_DEEPEST = 150  # nesting of brackets; human-written programs are far below it
+# Beginnings of programs; most prose is rejected here without parsing.
 _STARTS = re.compile(
     r"(?:\s*+(?:#[^\n]*+(?:\n|\Z)|\"\"\"|'''|@\w|(?:def|class|import|from|async|for|while|if|with)\s"
     r"|try:|[A-Za-z_][\w.]*+(?:\s*+,\s*+\w++)*+\s*+(?:[(=:]|[-+*/]=)))"
@@ -44,7 +44,7 @@ _STRAY = re.compile(r"\n[ \t]*```[ \t]*\Z")
 
 
 def python_tree(text: str, deepest: int = _DEEPEST) -> ast.Module | None:
-    """The syntax tree of a text, or None: no Python, or brackets nested deeper than `deepest`."""
+    """The syntax tree of a text; None for other texts and brackets nested beyond `deepest`."""
     if len(text) > LONGEST_BARE or _depth(text) > deepest:
         return None
     try:
@@ -56,11 +56,11 @@ def python_tree(text: str, deepest: int = _DEEPEST) -> ast.Module | None:
 
 
 def bare_program(text: str) -> str | None:
-    """The program that a reply is, as a whole, or None.
+    """Return a reply that is just a program, or None.
 
-    Read: a text that parses as Python and that defines, imports or prints something; a lone closing
-    fence at its end is left out. Not read: prose around a program, expressions, assignments
-    and words that happen to be Python (`x = 5`, `f(2) == 3`, `None`), and any other fence.
+    Read: a text that parses as Python and defines, imports or prints something; a lone closing
+        fence at its end is removed. Not read: prose around a program, expressions, assignments and
+        words that parse as Python (`x = 5`, `f(2) == 3`, `None`), and any other fence.
     """
     program = _STRAY.sub("", visible(text))
     if len(program) > LONGEST_BARE:
@@ -74,7 +74,7 @@ def bare_program(text: str) -> str | None:
 
 
 def _is_remark(statement: ast.stmt) -> bool:
-    # True if a statement is one to the parser only: `Output: 3` reads as an annotation.
+    # True if only the parser sees a statement: `Output: 3` parses as an annotation.
     return isinstance(statement, ast.AnnAssign) and statement.value is None
 
 
@@ -103,10 +103,10 @@ def _depth(text: str) -> int:
 
 _log = logging.getLogger(__name__)
 
-LONGEST = 65_536  # characters of the longest program that is read; a longer one counts as no answer
+LONGEST = 65_536  # most characters of a program; a longer one counts as no answer
 TAIL = 2 * LONGEST  # characters at the end of a reply that are searched
 
-# Verdicts that are remembered by program, tests and limits; those on time are not.
+# Most verdicts cached by program, tests and limits, except time limit verdicts.
 REMEMBERED = 2048
 
 CodeReading = Literal["strict", "lenient"]
@@ -114,8 +114,8 @@ Scoring = Literal["all", "fraction"]
 
 _LABELS = ("python", "py", "python3")
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`\n]*$", re.MULTILINE)
-# Blanks by which the fence inside or at the end of a block may stand further in than its start:
-# what stands deeper belongs to the program, e.g. to a docstring.
+# Spaces by which an inner or closing fence may be indented more than the opening one; deeper ones
+# belong to the program, e.g. to a docstring.
 _DEEPER = 3
 _CODE = re.compile(
     r"^(?:(?:def|class|import|from|async[ ]def|@)[ \w].*|print\(.*|for[ ].*:|while[ ].*:"
@@ -144,7 +144,7 @@ class Block(NamedTuple):
 
 @lru_cache(maxsize=8)
 def blocks(text: str) -> tuple[Block, ...]:
-    """The fenced blocks of a reply, in order, in linear time; both readings ask for them."""
+    """The fenced blocks of a reply, in order, in linear time."""
     fences: list[Block] = []
     margin, fence, label, start = "", "", "", 0
     for match in _FENCE.finditer(text):
@@ -155,7 +155,7 @@ def blocks(text: str) -> tuple[Block, ...]:
             fences.append(Block(label, body, True))
             fence = ""
         elif not fence or match[3].lower() in _LABELS:
-            # Inside a block that was never closed, or that quotes a program: the inner one counts.
+            # Inside a block that is not closed, or that quotes a program, the inner one counts.
             margin, fence, label = match[1], match[2], match[3].lower()
             start = match.end() + 1
     if fence:
@@ -164,8 +164,8 @@ def blocks(text: str) -> tuple[Block, ...]:
 
 
 def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
-    """The program that a reply gives, or None. Never raises on any text."""
-    # First, since a program may quote fences in its docstring.
+    """Extract the program of a reply, or None. Never raises on any text."""
+    # This comes first, since a program may quote fences in its docstring.
     if (bare := bare_program(text)) is not None:
         return bare
     reply = visible(text)[-TAIL:]
@@ -180,16 +180,15 @@ def extract_code(text: str, reading: CodeReading = "strict") -> str | None:
         if match is not None:
             candidates = [reply[match.start() :]]
     program = candidates[0].strip("\r\n").rstrip() if candidates else ""
-    if program[:1] in (" ", "\t"):  # a block in a list; as it stands it would be no program
+    if program[:1] in (" ", "\t"):  # a block in a list; it must be dedented to parse
         program = dedent(program)
     return program if program and len(program) <= LONGEST else None
 
 
 def code_sandbox(name: SandboxName, packages: str = "") -> Sandbox:
-    """The sandbox that all code tasks of this process share, under the isolation `name`.
+    """The shared sandbox of all code tasks of this process, with the isolation `name`.
 
-    It remembers verdicts: groups of samples repeat themselves, and a policy that could draw again
-    with the same program would be paid for its luck.
+    It caches verdicts: groups repeat programs, and a random program must not get another chance.
     """
     from flowzoo.sandbox.sandbox import shared_sandbox
 
@@ -203,10 +202,10 @@ def judge_again(
     limits: Sequence[Limits],
     stop: bool = False,
 ) -> list[Verdict]:
-    """Return verdicts; programs for which the sandbox failed, which is logged, run once more.
+    """Return verdicts; programs for which the sandbox failed are logged and run once more.
 
-    One that fails again has the status SE, so that one program never costs the others theirs; one
-    whose test itself failed has it at once.
+    After a second failure the status is SE, without an effect on other programs; if the test itself
+    failed, it is SE at once.
     """
     verdicts = sandbox.run_sync(programs, tests, limits, stop, on_error="verdict")
     lost = [
@@ -227,12 +226,12 @@ def judge_again(
     for verdict in verdicts:
         if verdict.status == "SE":
             detail = next(case.detail for case in verdict.cases if case.status == "SE")
-            _log.warning("not judged, and not scored: a program (%s): %s", sandbox.tier, detail)
+            _log.warning("not judged and not scored: a program (%s): %s", sandbox.tier, detail)
     return verdicts
 
 
 def score_of(verdict: Verdict, scoring: Scoring) -> CodeScore:
-    """The score of a verdict: 1 if every test passed, or the share of tests that did."""
+    """The score of a verdict: 1 if every test passed, or the fraction of passed tests."""
     if verdict.status == "SE":
         return CodeScore(math.nan, "SE")
     score = verdict.fraction if scoring == "fraction" else float(verdict.status == "AC")
@@ -248,18 +247,18 @@ def score_programs(
     packages: str = "",
     limits: Limits | None = None,
 ) -> list[CodeScore]:
-    """Scores of programs, in one batch of the sandbox.
+    """Score programs in one batch of the sandbox.
 
     Args:
-        programs: programs, None for replies that gave none (score 0, status `none`).
-        tests: the tests of each.
+        programs: programs; None for replies without one (score 0, status `none`).
+        tests: tests by program.
         scoring: `all` (1 if all tests pass, the run stops at the first that fails) or `fraction`.
-        sandbox: which isolation they run under.
-        packages: names of packages that they may import.
-        limits: for every test of every program.
+        sandbox: name of the isolation.
+        packages: names of packages that programs may import.
+        limits: limits of every test.
 
     Raises:
-        UsageError: unknown scoring, or an isolation that this machine does not offer.
+        UsageError: unknown scoring, or an isolation that is not available.
     """
     check_choice("reward of task 'code'", scoring, Scoring)
     scores = [CodeScore(0.0, "none")] * len(programs)

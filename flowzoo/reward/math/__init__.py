@@ -1,1 +1,1 @@
-"""Mathematical answers: finding them in a reply, and whether two are equal."""
+"""Mathematical answers: extraction from replies, and comparison."""

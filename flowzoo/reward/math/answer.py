@@ -48,7 +48,7 @@ def split_relations(
     is_name: Callable[[int, int], bool],
     is_closed: Callable[[int, int], bool],
 ) -> list[tuple[int, int]]:
-    """The slices of the relations that stand side by side; one slice if it is a chain."""
+    """Slices of adjacent relations; one slice for a chain."""
     start, end = bounds
     slices: list[tuple[int, int]] = []
     begin = start
@@ -93,29 +93,29 @@ def _soft_cut(
     for idx in inside[1:]:
         behind = tokens[idx - 1]
         is_name_again = _text(tokens, idx, right) in seen
-        # White space behind a command only ends it.
+        # White space after a command only ends it.
         is_space = tokens[idx].spaced and (behind.kind != "c" or is_name_again)
         if is_space and is_name(idx, right) and (is_name_again or is_closed(start, idx)):
             return idx, idx
     return None
 
 
-# Relative difference up to which two numbers may be joined by an approximate sign.
+# Most relative difference of two numbers joined by an approximate sign.
 _ROUGHLY: Final = 0.05
 
-# Relation signs, by what they mean.
+# Relation signs by meaning.
 RELATIONS: Final = {
     "=": "=", ":=": "=", "==": "=", "equiv": "mod", "<": "<", ">": ">", "<=": "<=", ">=": ">=",
     "=<": "<=", "=>": ">=", "leq": "<=", "geq": ">=", "!=": "!=", "neq": "!=", "in": "in",
     "approx": "~", "sim": "~",
 }  # fmt: skip
-# Label of a chain that computes a number, `5! = 120`: it says nothing about any name.
+# Label of a chain that computes a number, `5! = 120`, without a name.
 CLOSED: Final = "#"
 _NO_LABELS: Final = names("pi infty frac sqrt sum prod int lim begin e i oo infinity")
 _FIGURES: Final = names("angle triangle overline overrightarrow vec widehat")
 _MEASURING: Final = names("sin cos tan cot sec csc det gcd lcm arg deg dim rank max min")
 _UNSOLVED: Final = names("sqrt ln log exp abs floor ceil frac")
-# Letters that are functions before a bracket in what names a quantity.
+# Letters that are functions before a bracket in names of quantities.
 _VALUED: Final = frozenset("fghEFGHPV")
 _OPERATIONS: Final = names("+ - * / ( ) { } | [ ] cdot times frac div ^ : sqrt")
 
@@ -151,8 +151,8 @@ _SET_OPS: Final = {"cup": "union", "cap": "cap", "setminus": "setminus"}
 
 
 def read_answer(answer: str) -> ParsedAnswer | None:
-    """The meaning of an extracted answer, or None where it is over one of the bounds."""
-    # Never raises on any text; time grows with its length only, which is bounded.
+    """The meaning of an extracted answer, or None if it exceeds a bound."""
+    # Never raises on any text; time depends only on its length, which is bounded.
     if len(answer) > _CACHED_CHARS:
         return _read(answer)
     return _read_cached(answer)
@@ -204,7 +204,7 @@ def read_as_list(answer: str) -> ParsedAnswer | None:
 
 
 def read_as_written(answer: str) -> ParsedAnswer | None:
-    """The meaning with numbers as symbols: no operation between them is carried out."""
+    """The meaning with numbers as symbols, so that nothing is computed."""
     return _read(answer, as_written=True)
 
 
@@ -227,7 +227,7 @@ def is_list_like(answer: str) -> bool:
 
 
 def decimal_comma(answer: str) -> ParsedAnswer | None:
-    """The number that `0,5` or `1.000,99` is where the comma is the decimal mark, or None."""
+    """The number in `0,5` or `1.000,99` with a decimal comma, or None."""
     match = re.fullmatch(
         r"\$?(-?\d{1,3}(?:\.\d{3})+|-?\d+),(\d+)\$?", answer.replace("{,}", ",").strip(), re.ASCII
     )
@@ -353,7 +353,7 @@ class _Reader:
         return start, end
 
     def _label(self, start: int, end: int) -> str:
-        # The text of a slice that only names something, such as `x_1`, `f(x)`, `(p,q)`.
+        # The text of a slice that is only a name, such as `x_1`, `f(x)`, `(p,q)`.
         text = "".join(token.text for token in self.tokens[start:end])
         first = self.tokens[start]
         if end == start + 1 and first.text in ("e", "i") and first.kind == "w":
@@ -446,7 +446,7 @@ class _Reader:
             if value.kind == "scalar" and value.node is not None and not symbols(value.node):
                 return value._replace(label=CLOSED)
         is_chain = len(sides) > 2 and None not in nodes[:-1]
-        # The last side counts where the chain is a reference answer.
+        # The last side counts if the chain is a reference answer.
         items = (self.read(*sides[-1]),) if is_chain else ()
         return ParsedAnswer("relation", items=items, relation=relation)
 
@@ -563,7 +563,7 @@ class _Reader:
         return ParsedAnswer("relation", relation=relation)
 
     def top(self, start: int, end: int) -> list[int]:
-        # Indices of the tokens from `start` to `end` that stand outside every bracket.
+        # Indices of the tokens from `start` to `end` outside all brackets.
         indices, idx, depth = [], start, 0
         while idx < end:
             token = self.tokens[idx]

@@ -1,7 +1,7 @@
-r"""One spelling for the many ways to typeset an answer: wrappers, spacing, synonyms, Unicode.
+r"""Normalization of the typesetting of answers: wrappers, spacing, synonyms, Unicode.
 
-`clean` is applied once to an extracted answer before it is split into tokens; it keeps every
-character that means something and never joins separate parts.
+`clean` is applied once to an extracted answer before it is tokenized; it keeps every meaningful
+character and never joins separate parts.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ _OVER = re.compile(r"\\over(?![A-Za-z])")
 
 
 def plain_width(text: str) -> str:
-    """`text` with full-width letters, digits and signs in their usual width."""
+    """Convert full-width letters, digits and signs in `text` to their usual width."""
     return text.translate(_FULL_WIDTH)
 
 
 def respell(text: str) -> str:
-    """`text` with the rewritings of this module."""
+    """Apply the rewritings of this module to `text`."""
     if text[0] in "=∴\\AaFf":
         thus = _THUS.match(text)
         text = _skip_introduction(text[thus.end() :] if thus else text)
@@ -106,7 +106,7 @@ def respell(text: str) -> str:
 
 
 def _skip_introduction(text: str) -> str:
-    # `text` without words such as `\text{The total is}` in front of its value.
+    # `text` without words such as `\text{The total is}` before its value.
     match = _INTRODUCTION.match(text)
     if match is None or _RESERVED.search(match["words"] or ""):
         return text
@@ -143,7 +143,7 @@ def _family(text: str) -> str:
 
 
 def _is_outside(text: str) -> bool:
-    # True if an `\over` stands outside all braces.
+    # True if an `\over` is outside all braces.
     at = _OVER.search(text)
     while at:
         if text.count("{", 0, at.start()) == text.count("}", 0, at.start()):
@@ -210,7 +210,7 @@ _RENAMED = table(
 )
 _PLAIN_CHARACTERS = frozenset("<>[](){}|:€£")
 _SPACES = ("enspace", "enskip", "thinspace", "space", "hspace", *",;: \n")
-# Wide spaces, kept as line ends are: several equations may stand beside one another.
+# Wide spaces, kept like line ends, since they may separate equations.
 _GAPS = ("quad", "qquad")
 _COMMANDS: dict[str, str] = {
     **{
@@ -276,9 +276,9 @@ TEXT_COMMANDS = names(
 
 
 def clean(text: str) -> str:
-    r"""`text` with its wrappers removed and every command in one spelling."""
-    # Outer boxes, `$...$`, `**...**`, `\text{...}` and a final full stop go; `\left`, `\!`,
-    # `\displaystyle` go; `\dfrac` becomes `\frac`, `−` becomes `-`, `²` becomes `^{2}`.
+    r"""Remove the wrappers of `text` and normalize the spelling of commands."""
+    # Removes outer boxes, `$...$`, `**...**`, `\text{...}`, a final full stop, `\left`, `\!` and
+    # `\displaystyle`; `\dfrac` becomes `\frac`, `−` becomes `-`, `²` becomes `^{2}`.
     if not text.isascii():
         text = plain_width(text)
     text = unwrap(text.strip())
@@ -296,7 +296,7 @@ def clean(text: str) -> str:
         text = text.replace("...", "\\ldots ")
     if ".m" in text or ".M" in text:
         text = _CLOCK.sub(r" \1m", text)
-    if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, no currency
+    if text.count("$") > 1 and len(_DOLLAR.findall(text)) > 1:  # math marks, not currency
         text = _DOLLAR.sub(" ", text)
     text = text.replace("{,}", ",")
     if "\n" in text:
@@ -305,7 +305,7 @@ def clean(text: str) -> str:
 
 
 def _undouble(text: str) -> str:
-    # Commands whose backslash was doubled on the way (`\\frac`), where that is no row end.
+    # Commands with an escaped backslash (`\\frac`) that is not a row end.
     if "\\\\begin" in text:
         return text.replace("\\\\", "\\")
     if "\\begin" in text:
@@ -329,7 +329,7 @@ def _caret(match: re.Match[str]) -> str:
 
 
 def unwrap(text: str) -> str:
-    """Drop what wraps the whole of `text`, at most six layers of it."""
+    """Remove at most six wrappers around the whole of `text`."""
     for _ in range(6):
         before = text
         if "<|" in text:
@@ -382,8 +382,8 @@ _LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
 
 
 def text_form(cleaned: str) -> str:
-    """The form of a clean text in which texts, and formulas that cannot be read, are compared."""
-    # Words lose their case; white space stays only between words and numbers.
+    """Normal form of a clean text, to compare texts and unreadable formulas."""
+    # Words become lower case; white space stays only between words and numbers.
     text = _TEXT.sub(r" \1 ", cleaned).replace("$", "")
     text = _SPACE_RUN.sub(" ", _SPACE_COMMAND.sub(" ", text)).strip(' "')
     if not text.endswith(".."):
@@ -406,7 +406,7 @@ _RELATION = re.compile(r"[<>=]|\\(?:leq|geq|neq|equiv|in)(?![A-Za-z])")
 
 
 def rows_of(cleaned: str) -> str | None:
-    """The rows of an answer that is one environment of relations, without alignment marks."""
+    """Rows of an answer that is a single environment of relations, without alignment marks."""
     match = _ROWS.fullmatch(cleaned)
     if match is None or "\\begin" in match["rows"] or "\\end" in match["rows"]:
         return None
@@ -427,7 +427,7 @@ _LED_BY = re.compile(
 
 
 def pieces_of(cleaned: str) -> list[tuple[str, str]] | None:
-    """Value and condition of each piece of a function that is defined in pieces, or None."""
+    """Value and condition of each piece of a piecewise function, or None."""
     match = _PIECES.fullmatch(cleaned)
     if match is None or "&" not in match["rows"] or "\\begin" in match["rows"]:
         return None

@@ -1,6 +1,6 @@
 r"""Comparison of two answers, and the conventions of the math reward.
 
-`same(answer, gold)` is True, False, or None where neither can be shown.
+`same(answer, gold)` is True, False, or None if undecided.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ListRule = Literal["free", "strict"]
 
 
 class Rules(NamedTuple):
-    """The conventions that can be chosen; see `flowzoo.reward.MathOptions`."""
+    """Configurable conventions; see `flowzoo.reward.MathOptions`."""
 
     percent: PercentRule = "exact"
     units: UnitRule = "optional"
@@ -82,7 +82,7 @@ def same_scalar(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if verdict is False:
         renamed = _renamed_constant(b.node, a.node)
         verdict = renamed is not b.node and same_function(a.node, renamed)
-    for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be meant as the unit
+    for x, y in ((a, b), (b, a)):  # the letter of `12 m` may be the unit
         is_letter = verdict is False and len(x.unit) == 1 and x.unit.isalpha() and not y.unit
         if is_letter and symbols(y.node or num(0)) == {x.unit}:
             verdict = same_function(mul((x.node or num(0), sym(x.unit))), y.node or num(0))
@@ -207,15 +207,15 @@ def _family(answer: ParsedAnswer) -> _Family | None:
 
 
 def is_over_integers(item: ParsedAnswer) -> bool:
-    """Return True if an item says that a letter is a whole number."""
+    """Return True if an item states that a letter is an integer."""
     if not item.label or item.kind != "scalar" or item.node is None or not item.is_range:
         return False
     return item.node.key in ("Z", "ZZ", "integers")
 
 
 def same_family(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    """Return True if two answers are one family; None where not both are families."""
-    # One of them may leave out that its letter is a whole number, if the letter is one by custom.
+    """Return True if two answers are the same family; None unless both are families."""
+    # One may omit that its letter is an integer if the letter is one by convention.
     first, second = _family(a), _family(b)
     if first is None and second is None:
         return None
@@ -293,7 +293,7 @@ def _same_value(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
     if {a.kind, b.kind} <= {"list", "set"}:
         if rules.order == "strict" and a.kind == b.kind == "list":
             return _in_order(a.items, b.items, rules)
-        for named, bare in ((a, b), (b, a)):  # `a = 3, b = 4` beside `3, 4`
+        for named, bare in ((a, b), (b, a)):  # `a = 3, b = 4` and `3, 4`
             if _are_named(named.items) and bare.kind == "list" and not _labels(bare):
                 as_written = _in_order(named.items, bare.items, rules)
                 return as_written or _in_order(_by_name(named.items), bare.items, rules)
@@ -337,7 +337,7 @@ def _by_name(items: Sequence[ParsedAnswer], label: str = "") -> Sequence[ParsedA
 
 
 def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
-    # A scalar beside a container: a set of one, a ratio of two, a column beside a tuple.
+    # A scalar and a container: a set of one, a ratio of two, a column and a tuple.
     if other.kind == "list" and other.items:  # one value spelled twice is one value
         return all_same(same(scalar, item, rules) for item in other.items)
     if other.kind == "set" and len(other.items) == 1:
@@ -359,7 +359,7 @@ def _scalar_and_other(scalar: ParsedAnswer, other: ParsedAnswer, rules: Rules) -
 
 
 def _same_rows(matrix: ParsedAnswer, other: ParsedAnswer, rules: Rules) -> bool | None:
-    # A matrix beside rows in brackets, `[[1, 2], [3, 4]]`.
+    # A matrix and rows in brackets, `[[1, 2], [3, 4]]`.
     rows = [item.items for item in other.items]
     if any(item.kind != "seq" or item.shape != "[]" for item in other.items):
         return False
@@ -390,7 +390,7 @@ def _same_ratio(a: ParsedAnswer, b: ParsedAnswer, rules: Rules) -> bool | None:
 
 
 def _is_clock(ratio: ParsedAnswer) -> bool:
-    # True if `a:b` or `a:b:c` may be a time, which no factor may be taken out of.
+    # True if `a:b` or `a:b:c` may be a time, which must not be reduced.
     values = [None if item.node is None else rational(item.node) for item in ratio.items]
     if len(values) == 3:
         return all(v is not None and 0 <= v < 60 for v in values) and all(
@@ -430,7 +430,7 @@ def _match_unordered(
 
 
 def _distinct(items: Sequence[ParsedAnswer]) -> Sequence[ParsedAnswer]:
-    # The items without repeated tuples: a solution that is named twice is one solution.
+    # The items without repeated tuples: a repeated solution counts once.
     if any(item.kind != "seq" for item in items):
         return items
     return list(dict.fromkeys(items))

@@ -1,7 +1,7 @@
-r"""Answers that copy a formula of their problem and leave its operations undone.
+r"""Detection of answers that copy an unevaluated formula of the problem.
 
-Expressions are compared as written: numbers are symbols, so that nothing is computed, while order,
-brackets, `+ 0` and `1 \cdot` do not matter.
+Expressions are compared as written: numbers are symbols, so nothing is computed; order, brackets,
+`+ 0` and `1 \cdot` are ignored.
 """
 
 from __future__ import annotations
@@ -53,12 +53,11 @@ _SIGN = re.compile(r"[-+*/^!=<>|%×÷·√]")
 class Formulas(NamedTuple):
     """The formulas of a problem, as written."""
 
-    # Keys of the expressions with operations left, of the parts of such, and of fractions and
-    # decimals that stand by themselves.
+    # Keys of unevaluated expressions, of their parts, and of separate fractions and decimals.
     parts: frozenset[str]
     # `add` or `mul` with the members of sums and products, of which several may be copied.
     joined: tuple[tuple[str, Counter[ExprNode]], ...]
-    wholes: frozenset[str]  # keys of what stands by itself: relations, sets, fractions and decimals
+    wholes: frozenset[str]  # keys of separate relations, sets, fractions and decimals
     numbers: frozenset[str]  # keys of all numbers
 
 
@@ -103,7 +102,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def is_value(node: ExprNode) -> bool:
-    """Return True if nothing is left to be done: a number, a letter, a fraction in lowest terms."""
+    """Return True for an evaluated expression: a number, a letter, a reduced fraction."""
     if node.op in ("num", "sym", "const"):
         return True
     if node.op == "call" and node.args[0] in ("matrix", "row"):
@@ -144,7 +143,7 @@ def leaves_of(answer: ParsedAnswer) -> Iterator[ParsedAnswer]:
 
 
 def written_key(answer: ParsedAnswer) -> str:
-    """Text that is equal for answers that are written alike; names on the left do not matter."""
+    """Text that is equal for equally written answers; names on the left are ignored."""
     if answer.node is not None:
         return answer.node.key
     if answer.relation is not None and not answer.items:
@@ -155,7 +154,7 @@ def written_key(answer: ParsedAnswer) -> str:
 
 
 def whole_key(leaf: ParsedAnswer) -> str:
-    """Key of a value that stands by itself: a fraction, a decimal, an angle; whole numbers none."""
+    """Key of a separate fraction, decimal or angle; empty for integers."""
     assert leaf.node is not None
     if leaf.unit == "degree":
         return f"° {leaf.node.key}"
@@ -171,15 +170,14 @@ def subtrees(node: ExprNode) -> Iterator[ExprNode]:
             yield from subtrees(arg)
 
 
-# An answer without it is not looked at further.
+# An answer without these characters is not examined further.
 _OPERATION = re.compile(r"[-+*/^!|()_]|\\(?!text|mathrm|\$|%)[A-Za-z]|[^\x00-\x7f]|\d\.\d|mod")
 
 
 def is_copied(answer: str, gold: str, problem: str) -> bool:
-    """Return True if an answer that is equal to `gold` is only a formula of the text `problem`."""
-    # Such an answer is an expression of the problem with its operations left to be done, which is
-    # not how the gold is written, perhaps with something around it that changes nothing. Numbers,
-    # letters and choices are answers wherever they come from.
+    """Return True if an answer equal to `gold` only copies a formula of the text `problem`."""
+    # Such an answer is an unevaluated expression of the problem, possibly with neutral additions,
+    # that differs from the written gold. Numbers, letters and choices are never copies.
     if answer == gold or _OPERATION.search(answer) is None:
         return False
     written, reference, value = read_as_written(answer), read_as_written(gold), read_answer(gold)
@@ -198,12 +196,12 @@ def is_copied(answer: str, gold: str, problem: str) -> bool:
             verdicts = [_is_copy(leaf, spelled, golds, formulas) for leaf in leaves]
     except (AnswerTooLargeError, RecursionError):
         return False
-    # An answer that says its value, too, has done the operations.
+    # An answer that also states its value is evaluated.
     return bool(verdicts) and (all if value.kind == "scalar" else any)(verdicts)
 
 
 def _sides(answer: str, written: ParsedAnswer) -> list[ParsedAnswer]:
-    # The sides of an equation except names; an answer that is no equation is its own side.
+    # The sides of an equation except names; any other answer is its own side.
     if "=" not in answer or not (written.kind == "relation" or written.label):
         return [written]
     text = clean(answer)

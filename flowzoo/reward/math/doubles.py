@@ -1,11 +1,10 @@
-"""The value of an expression at a point in complex doubles, with a bound on its own rounding.
+"""The value of an expression at a point in complex doubles, with a bound on the rounding error.
 
-Cheap, and good for saying that two values differ: further apart than both bounds, they do. What
-doubles cannot hold, or what would need more than a short sum, is left to `precise`.
+A cheap test for a difference: two values differ if they are further apart than both bounds. Values
+out of the range of doubles, or that need more than a short sum, are left to `precise`.
 
-All values of symbols at probe points are dyadic fractions of few bits, so that doubles, exact
-fractions and any precision mean the same point. A value depends on the name of the symbol and on
-the point only.
+Symbols have dyadic fractions of few bits as values at probe points, so doubles, exact fractions and
+any precision refer to the same point. A value depends only on the symbol's name and the point.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from flowzoo.reward.math.tree import ExprNode, rational
 
 Signs = Literal["complex", "plus", "minus", "mixed"]
 
-# Letters that are whole numbers by custom, with or without a subscript.
+# Letters that are integers by convention, with or without a subscript.
 _INTEGERS: Final = names("n k m j l N M K")
 _UNIT: Final = 1024
 
 
 class ProbePoint(NamedTuple):
-    """One point; `fixed` gives the values of some symbols, the others are drawn."""
+    """One point; symbols in `fixed` have these values, other values are drawn."""
 
     salt: int
     signs: Signs
@@ -42,7 +41,7 @@ class ProbePoint(NamedTuple):
 
     @property
     def is_real(self) -> bool:
-        """True if all symbols are real here, so that what leaves the reals says nothing."""
+        """True if all symbols are real; values outside the reals are then inconclusive."""
         return self.signs != "complex"
 
     def value(self, name: str) -> tuple[Fraction, Fraction]:
@@ -68,7 +67,7 @@ def _drawn(name: str, salt: int, signs: Signs, size: float) -> tuple[Fraction, F
 
 
 def _dyadic(value: float) -> Fraction:
-    # A fraction close to `value`, odd in its last place, so that it is never whole.
+    # A fraction close to `value`, odd in its last bit and therefore never an integer.
     return Fraction(2 * round(value * _UNIT / 2) + 1, _UNIT)
 
 
@@ -76,7 +75,7 @@ COMPLEX: Final = tuple(ProbePoint(salt, "complex") for salt in range(3))
 NEAR: Final = (ProbePoint(3, "plus"), ProbePoint(4, "mixed"), ProbePoint(5, "minus"))
 _SIGNS: Final[tuple[Signs, ...]] = ("plus", "minus", "mixed")
 _SIZES: Final = (3.0, 16.0, 140.0, 5e3, 1e6, 0.02)
-# Real points of either sign at many magnitudes, for what is put together from pieces.
+# Real points of both signs at many magnitudes, for piecewise functions.
 WIDE: Final = tuple(
     ProbePoint(6 + idx, signs, size) for idx, (size, signs) in enumerate(product(_SIZES, _SIGNS))
 )
@@ -86,12 +85,12 @@ _PAIRS: Final = 44
 
 
 def is_whole(name: str) -> bool:
-    """Return True if a symbol is a whole number by the custom of its letter."""
+    """Return True if a symbol is an integer by the convention of its letter."""
     return name.partition("_")[0] in _INTEGERS
 
 
 def whole_points(chosen: frozenset[str], near: frozenset[int]) -> Iterator[ProbePoint]:
-    """Points at which the symbols `chosen` are whole numbers, small ones first."""
+    """Points at which the symbols `chosen` are integers, small ones first."""
     ordered = sorted(chosen)
     values = [*_WHOLE, *(n for n in sorted(near) if n not in _WHOLE)]
     if len(ordered) == 1:
@@ -109,7 +108,7 @@ _BUDGET: Final = 150_000  # nodes in doubles; a node at many digits costs a doze
 
 
 class UnreliableValueError(Exception):
-    """A value that cannot be trusted, or that is out of reach."""
+    """The value is unreliable or out of range."""
 
 
 class _State(threading.local):
@@ -120,7 +119,7 @@ _state = _State()
 
 
 class Bounded:
-    """`with Bounded():` gives what is compared inside one budget."""
+    """Context manager with one budget for all comparisons inside."""
 
     def __enter__(self) -> None:
         self.is_first = _state.left is None
@@ -146,7 +145,7 @@ def spend(units: int) -> None:
 
 
 def is_spent() -> bool:
-    """Return True if the budget is used up, so that nothing further was looked at."""
+    """Return True if the budget is used up and evaluation has stopped."""
     return _state.left is not None and _state.left < 0
 
 
@@ -177,7 +176,7 @@ def _terms(name: str, arity: int) -> tuple[_Term, ...]:
 
 
 def model_function(name: str, values: list[Any], number: Any) -> Any:
-    """The stand-in's value: a sum of `(w + s u) / ((u - c)^2 + d)`, `u` linear in the arguments."""
+    """Value of the stand-in, a sum of `(w + s u) / ((u - c)^2 + d)`; `u` is linear in `values`."""
     total = number(Fraction(0))
     for weight, slope, shift, width, *factors in _terms(name, len(values)):
         inner = number(Fraction(0))
@@ -189,7 +188,7 @@ def model_function(name: str, values: list[Any], number: Any) -> Any:
 
 
 def sample(name: str, index: int) -> Fraction:
-    """The value of a bound variable at which the body of a sum that is not summed is taken."""
+    """Value of a bound variable for the body of a sum that is not computed."""
     rng = random.Random(zlib.crc32(f"sample/{name}/{index}".encode()))
     return Fraction(round(rng.uniform(0.4, 1.9) * _STEPS), _STEPS)
 
@@ -203,11 +202,11 @@ _WORK: Final = "#terms"
 
 
 class OffRealsError(UnreliableValueError):
-    """At a real point something leaves the reals, so that the point says nothing."""
+    """A value leaves the reals at a real point, which is therefore inconclusive."""
 
 
 class Approx(NamedTuple):
-    """A value in doubles and how far off it can be."""
+    """A value in doubles with an error bound."""
 
     value: complex
     error: float
@@ -292,17 +291,17 @@ def _on_reals(result: Approx, point: ProbePoint) -> Approx:
 def _power(base: Approx, exponent: Approx, exact: Fraction | None) -> Approx:
     size = abs(base.value)
     if size <= 2 * base.error:
-        # Zero, or so near that its logarithm means nothing.
+        # Zero, or too close to zero for a meaningful logarithm.
         if base.value == 0 and base.error == 0 and exponent.value.real > 0:
             return Approx(0j, 0.0)
         raise UnreliableValueError
-    z = complex(base.value.real, base.value.imag or 0.0)  # no -0.0, which is across the cut
+    z = complex(base.value.real, base.value.imag or 0.0)  # not -0.0, which is across the branch cut
     log = cmath.log(z)
     if abs(exponent.value) * abs(log) > 200:
         raise UnreliableValueError
     is_whole = exact is not None and exact.denominator == 1
     if not is_whole and z.real < 0 and 0 < abs(z.imag) <= 4 * base.error:
-        raise UnreliableValueError  # either side of the cut
+        raise UnreliableValueError  # both sides of the branch cut
     value = z ** (int(exact) if is_whole and exact is not None else exponent.value)
     spread = abs(exponent.value) * base.error / (size - base.error) + abs(log) * exponent.error
     if spread > 0.1:
@@ -338,7 +337,7 @@ def _call(
 
 
 def _through(function: Callable[[complex], complex], item: Approx) -> Approx:
-    # A function of an uncertain argument: the error grows with the slope.
+    # The error of the argument is multiplied by the slope.
     z = complex(item.value.real, item.value.imag or 0.0)
     value = function(z)
     step = max(item.error, 1e-7 * abs(z), 1e-12)
@@ -365,7 +364,7 @@ def _extreme(name: str, values: list[Approx]) -> Approx:
 
 
 def deeper(bound: Mapping[str, float], terms: int) -> dict[str, float]:
-    """`bound` one binder deeper."""
+    """`bound` with one more binder."""
     work = bound.get(_WORK, 1) * terms
     if work > _NESTED_TERMS:
         raise UnreliableValueError
@@ -373,7 +372,7 @@ def deeper(bound: Mapping[str, float], terms: int) -> dict[str, float]:
 
 
 def span(first: Fraction | None, last: Fraction | None) -> range:
-    """The whole numbers from `first` to `last`."""
+    """The integers from `first` to `last`."""
     if first is None or last is None or first.denominator != 1 or last.denominator != 1:
         raise UnreliableValueError
     if not -1 <= last - first < _SUM_TERMS or abs(first) > 10**9:

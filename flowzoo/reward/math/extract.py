@@ -1,8 +1,8 @@
 r"""Extraction of the answer from a reply, by sources that scan it backward.
 
-Strict reading, for training, is the last box alone: every fallback is a way to be paid for an
-answer that was not given. A box that is empty is an answer that is missing. Boxes side by side on
-one line, joined by commas or and/or only, are one list.
+Strict reading, for training, uses only the last box: fallbacks could reward an answer that was not
+given. An empty box is a missing answer. Boxes on one line joined only by commas or and/or are one
+list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flowzoo.reward.listed import names
 _JOINT: Final = 60
 _MAX_JOINED: Final = 64
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
-# Before a blank box: a mention of the form ("Put the final answer in \boxed{}."), no answer.
+# Before a blank box: a mention of the format ("Put the final answer in \boxed{}."), not an answer.
 _MENTION_BEFORE = re.compile(r"\bin (?:an? )?[$\\(`]{0,3}$")
 PERCENT_AFTER = re.compile(r"\s?\$?\s?(?:\\?%|pct\b|percent)")
 _JOINT_NOISE = re.compile(
@@ -33,11 +33,11 @@ _JOINT_WORDS = re.compile(r"(?:,|;|and|or)*")
 def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
     r"""True if `text` has a balanced box, and the content of the last one (None if blank).
 
-    A blank box that only mentions the form ("Put the answer in \boxed{}.") is passed over. With
-    `with_percent`, a percent sign right behind the box belongs to it. Boxes joined on one
-    line give the list of their contents. Where a box is open to the end of the scanned text, an
-    earlier box that contains it is open too, so only the text before it has to be scanned for the
-    next candidate: linear in all.
+    A blank box that only mentions the format ("Put the answer in \boxed{}.") is skipped. With
+    `with_percent`, a percent sign right after the box belongs to it. Boxes joined on one line are
+    returned as a list of their contents. If a box is open at the end of the scanned text, an
+    earlier box around it is open too, so only the text before it is scanned for the next candidate:
+    the total time is linear.
     """
     box = text.rfind("\\boxed{")
     if box >= 0:  # the plain case, without the loop: the last box, and no brace or command in it
@@ -61,7 +61,7 @@ def last_box(text: str, with_percent: bool = False) -> tuple[bool, str | None]:
 
 
 def _is_mention(text: str, start: int) -> bool:
-    # True if the blank box at `start` only names the form, as the task's own instruction does.
+    # True if the blank box at `start` only mentions the format, like the task's instruction.
     begin = text.rfind("\\", max(start - 6, 0), start + 1)
     return _MENTION_BEFORE.search(text, max(begin - 12, 0), max(begin, 0)) is not None
 
@@ -96,7 +96,7 @@ def _is_command(text: str, start: int) -> bool:
 
 
 def _joined_boxes(text: str, start: int, inside: str) -> str | None:
-    # The list of the boxes joined to the one at `start`, or None if it stands alone.
+    # The list of the boxes joined to the one at `start`, or None for a single box.
     boxes = [(start, inside)]
     while len(boxes) < _MAX_JOINED:
         close_at = text.rfind("}", max(start - _JOINT, 0), start)
@@ -114,14 +114,14 @@ def _joined_boxes(text: str, start: int, inside: str) -> str | None:
 
 
 def _read_label(text: str, start: int, inside: str) -> str:
-    # The content of the box at `start` with the left-hand side that stands before it.
+    # The content of the box at `start` with the left-hand side before it.
     begin = text.rfind("\\", max(start - 6, 0), start + 1)
     label = _LABEL_BEFORE.search(text, max(begin - 30, 0), max(begin, 0))
     return f"{label[0].strip()} {inside}" if label and inside and "=" not in inside else inside
 
 
 def _box_closed_at(text: str, close_at: int, start: int) -> tuple[int, str] | None:
-    # The box before `start` if nothing but a joint stands between.
+    # The box before `start` if only a joint separates them.
     box = _last_box(text, start)
     if box is None:
         return None
@@ -160,17 +160,17 @@ def _closing(text: str, open_at: int, end: int) -> int:
 ExtractMode = Literal["strict", "lenient", "auto"]
 AnswerSource = Literal["box", "phrase", "hashes", "span", "whole", "number"]
 
-# The sources of each mode, in the order in which they are asked.
-# `box` is the last balanced `\boxed{...}` or `\fbox{...}`, `phrase` what follows "answer is" or
-# "answer:", `hashes` what follows `####`, `span` the last formula or number of the last sentence or
-# line, `whole` a text that is nothing but an answer, `number` the last number anywhere.
+# The sources of each mode, in the order of use.
+# `box` is the last balanced `\boxed{...}` or `\fbox{...}`, `phrase` the text after "answer is" or
+# "answer:", `hashes` the text after `####`, `span` the last formula or number of the last sentence
+# or line, `whole` a text that is just an answer, `number` the last number anywhere.
 ORDERS: Final[dict[ExtractMode, tuple[AnswerSource, ...]]] = {
     "strict": ("box",),
     "lenient": ("box", "hashes", "phrase", "number"),
     "auto": ("box", "hashes", "phrase", "whole", "span"),
 }
-TAIL: Final = 50_000  # characters at the end of a reply that are looked at
-_SHORT: Final = 200  # a text up to this long may be a bare answer
+TAIL: Final = 50_000  # characters at the end of a reply that are read
+_SHORT: Final = 200  # most characters of a bare answer
 
 _PHRASE = re.compile(
     r"(?:answer|réponse|respuesta|antwort|odpowiedź|risposta|resposta|ответ)"
@@ -235,7 +235,7 @@ def extract(
     Args:
         text: a reply.
         mode: one of the orders of `ORDERS`.
-        order: sources to read instead of the ones of `mode`.
+        order: sources to use in place of `mode`.
 
     Raises:
         UsageError: unknown `mode` or source.
@@ -266,8 +266,8 @@ def extract(
 
 
 def _read_statement(tail: str) -> str | None:
-    # The last `<answer>`, or what the last `"answer"` of an object says; else the text itself.
-    # None where an object has no such entry, or nothing in it.
+    # The last `<answer>`, or the last `"answer"` of an object, else the text itself. None if an
+    # object has no such entry or an empty one.
     close_at = tail.rfind("</answer>")
     open_at = tail.rfind(_TAG, 0, close_at) if close_at >= 0 else -1
     if open_at >= 0:
@@ -303,7 +303,7 @@ def _from_source(tail: str, source: AnswerSource) -> str | None:
 
 
 def without_thinking(text: str) -> str | None:
-    """The end of `text` that is not thought: at most `TAIL` characters, None if all is thought."""
+    """The end of `text` without thoughts: at most `TAIL` characters, None if all is thought."""
     closed = text.rfind("</think>")
     if text.find("<think>", max(closed, 0)) >= 0:
         return None
@@ -321,7 +321,7 @@ def _without_marks(text: str) -> str:
 
 
 def boxed_percent(text: str) -> str | None:
-    """`extract(text, "auto")`, where a percent sign right behind the box belongs to the answer."""
+    """Like `extract(text, "auto")`, with a percent sign right after the box in the answer."""
     tail = without_thinking(text)
     has_box, answer = (False, None) if tail is None else last_box(tail, with_percent=True)
     return answer if has_box else extract(text, "auto")
@@ -360,7 +360,7 @@ def _first_line(text: str) -> str:
 
 
 def _last_line(text: str) -> str:
-    # The last line, or the last sentence where that is shorter; a display is part of its line.
+    # The last line, or the last sentence if it is shorter; a display is part of its line.
     text = text[-8 * _SHORT :].strip()
     if text.endswith(("$$", "\\]", "\\)")) or "\\end{" in text[-20:]:
         opening = {"$$": "$$", "\\]": "\\[", "\\)": "\\("}.get(text[-2:], "\\begin{")
@@ -377,7 +377,7 @@ def _last_line(text: str) -> str:
 
 
 def _skip_lead(line: str) -> str:
-    # A last line without what introduces its value: `A: 18`, `Ans. 18`, `= 18`, `-> 18`.
+    # A last line without an introduction of its value: `A: 18`, `Ans. 18`, `= 18`, `-> 18`.
     lead = _LEAD.match(line)
     if lead is None or ":" in line[lead.end() :] or "=" in line[lead.end() :]:
         return line
@@ -385,7 +385,7 @@ def _skip_lead(line: str) -> str:
 
 
 def _whole(text: str) -> str | None:
-    # `text` if it is short and nothing but an answer, with few words that are not mathematics.
+    # `text` if it is short and just an answer, with few nonmathematical words.
     if not 0 < len(text) <= _SHORT * 2:
         return None
     opens_math = text.startswith(("$", "\\(", "\\[", "\\begin"))
@@ -429,7 +429,7 @@ def formulas_of(text: str) -> list[str]:
 
 
 def _is_aside(sentence: str, start: int, match: re.Match[str]) -> bool:
-    # True if a number behind a formula belongs to the word before it, as in `part 2`.
+    # True if a number after a formula belongs to the word before it, as in `part 2`.
     before = _WORDS.findall(sentence[start : match.start()])
     return bool(before) and before[-1].lower() in _NUMBERED
 

@@ -1,6 +1,6 @@
-r"""Sympy's verdict on pairs that the fast comparison leaves open, in killable workers.
+r"""Sympy's verdict on pairs that the fast comparison does not decide, in killable workers.
 
-Sympy objects are built from the trees of our own parser: no text reaches sympy's parser or `eval`.
+Sympy objects are built from flowzoo's trees: no text reaches sympy's parser or `eval`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _verdicts: dict[tuple[str, str], JudgeStatus] = {}
 
 
 def is_light(text: str) -> bool:
-    """Return True if a text may be given to sympy."""
-    # Computer algebra could compute nested powers, factorials, sums, integrals, big exponents and
-    # long texts forever.
+    """Return True if a text may be passed to sympy."""
+    # Computer algebra might not terminate on nested powers, factorials, sums, integrals, big
+    # exponents and long texts.
     if len(text) > _MAX_CHARS or _HEAVY.search(text) or _is_tower(text):
         return False
     if text.count("(") + text.count("{") + text.count("[") > 80:
@@ -82,7 +82,7 @@ def judge(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus
                 with suppress(RuntimeError, StopIteration):  # another thread removed it
                     _verdicts.pop(next(iter(_verdicts)), None)
             _verdicts[pair] = statuses[pair]
-    # Pairs that the screen keeps out count as different.
+    # Pairs that are not light count as different.
     return [statuses.get(pair, "different") for pair in pairs]
 
 
@@ -135,12 +135,12 @@ def agree(answer: str, gold: str) -> bool:
 
 def _same_set(answer: str, gold: str) -> bool:
     # Compare the answer's set of real numbers with the gold's, or with the gold's solutions.
-    # Only the gold is solved: an answer that leaves an inequality to be solved is not an answer.
+    # Only the gold is solved: an unsolved inequality is not an answer.
     written, reference = read_answer(answer), read_answer(gold)
     if written is None or reference is None or not _is_interval_like(written):
         return False
     if is_real_set(reference):
-        # Operations on finite sets are to be carried out, as in `{1, 2} \\cap {2, 3}`.
+        # An answer must compute operations on finite sets, as in `{1, 2} \\cap {2, 3}`.
         if not (has_interval(written) and has_interval(reference)):
             return False
         return bool(_set(written) == _set(reference))
@@ -205,7 +205,7 @@ def _same_expression(answer: str, gold: str) -> bool:
 
 
 def _readings(text: str) -> Iterator[ExprNode]:
-    # Yield the expression that a text is; where bars nest, one for each way to pair them.
+    # Yield the expression of a text; for nested bars, one for each way to pair them.
     answer = read_answer(text)
     if answer is not None and answer.node is not None and not answer.unit:
         yield answer.node

@@ -1,7 +1,7 @@
-r"""The plain case of a large batch in one compiled pass: a last box that holds a plain number.
+r"""Compiled pass for plain numbers in last boxes of large batches.
 
-Every other row is left to the Python path, which gives the same verdicts (a test compares them).
-Numba is imported at the first use only.
+Other rows are left to the Python path, which returns the same verdicts (a test compares them).
+Numba is imported at the first use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_ROWS: Final = 2_000  # batches with fewer rows are not worth the loading of the kernel
+MIN_ROWS: Final = 2_000  # minimum number of rows for which loading the kernel pays
 TAIL_BYTES: Final = 256  # most bytes from the start of a box to the end of the reply
 _MARGIN: Final = 80
 _MAX_DIGITS: Final = 14
@@ -34,7 +34,7 @@ def plain_gold(gold: str) -> tuple[int, int] | None:
 
 
 def judge_plain(preds: Sequence[str], golds: Sequence[tuple[int, int]]) -> list[int]:
-    """For each row 2 (equal), 1 (different) or 0 (left to the Python path)."""
+    """Judge rows: 2 (equal), 1 (different) or 0 (left to the Python path)."""
     import numpy as np
 
     tails = [pred[-TAIL_BYTES:] for pred in preds]
@@ -60,7 +60,7 @@ def _kernel() -> Callable[[Any, Any, Any, Any, Any], None]:
 
 
 def _find_box(buffer: np.ndarray, start: int, end: int) -> int:
-    # Index behind the last `\boxed{` if it is the last `box` by a margin, else -1.
+    # Index after the last `\boxed{` if it is the last `box` by a margin, else -1.
     i = end - 2
     first = -1
     while i > start:

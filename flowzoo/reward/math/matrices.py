@@ -1,6 +1,6 @@
 """Arithmetic of explicit matrices: sums, products with numbers and matrices, powers, determinants.
 
-A matrix is a call of `matrix` with rows; the trees of its cells are computed as expressions are.
+A matrix is a call of `matrix` with rows; its cells are computed like expressions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def total(terms: Sequence[ExprNode]) -> ExprNode:
 
 
 def product(factors: Sequence[ExprNode]) -> ExprNode:
-    """The product of factors in their order; letters in capitals may be matrices themselves."""
+    """The product of factors in order; capital letters may be matrices."""
     if not any(map(is_matrix, factors)):
         return mul(factors)
     scalars = [factor for factor in factors if not is_matrix(factor)]
@@ -123,7 +123,7 @@ _UNIT_VECTORS: Final = ("hat(i)", "hat(j)", "hat(k)")
 
 
 def in_components(node: ExprNode) -> ExprNode:
-    r"""`\hat{i} + 2\hat{j}` as a column; other expressions as they are."""
+    r"""Convert `\hat{i} + 2\hat{j}` to a column; other expressions are returned unchanged."""
     if "hat(" not in node.key:
         return node
     used = symbols(node) & frozenset(_UNIT_VECTORS)

@@ -52,7 +52,7 @@ from flowzoo.reward.math.vocabulary import (
     number_in_words,
 )
 
-# First character of the symbol that a number is in a tree as written; 0 and 1 stay numbers.
+# First character of the symbol of a number in a tree as written; 0 and 1 stay numbers.
 WRITTEN: Final = "="
 _MAX_CELLS: Final = 256
 _ATOM_ENDS: Final = frozenset(("+", "-", ",", ";", ")", "]", "}", "\\}", "=", "<", ">", "&", "/"))
@@ -100,14 +100,14 @@ class _Parser:
         return sym(f"{WRITTEN}{value}") if self.as_written and value not in (0, 1) else num(value)
 
     def peek(self, ahead: int = 0) -> MathToken | None:
-        # The token `ahead` of the next one, if the bracket does not end before.
+        # The token `ahead` positions after the next one, if the bracket does not end before.
         return self.tokens[self.at + ahead] if self.at + ahead < self.end else None
 
     def next_text(self) -> str:
         return self.tokens[self.at].text if self.at < self.end else ""
 
     def accept(self, *texts: str) -> str:
-        # Step over the next token if it is one of `texts`; its text, or an empty string.
+        # Skip the next token if it is one of `texts`; return its text, or an empty string.
         if self.at < self.end:
             token = self.tokens[self.at]
             if token.kind in "pc" and token.text in texts:
@@ -116,7 +116,7 @@ class _Parser:
         return ""
 
     def inside(self, close_at: int) -> ExprNode:
-        # Parse from here to the bracket at `close_at`, and step over it.
+        # Parse from here to the bracket at `close_at`, and skip it.
         outer, bars = self.end, self.bars
         self.end, self.bars = close_at, 0
         self.depth += 1
@@ -128,7 +128,7 @@ class _Parser:
         return node
 
     def signum(self, sign: str) -> int:
-        # 1 or -1 for a sign, by the reading of `±` that was asked for.
+        # 1 or -1 for a sign, with the requested reading of `±`.
         if sign in ("+", "-"):
             return 1 if sign == "+" else -1
         return self.plus_minus if sign == "pm" else -self.plus_minus
@@ -162,7 +162,7 @@ class _Parser:
         return self.subscripted(self.single(char), char)
 
     def subscripted(self, node: ExprNode, name: str) -> ExprNode:
-        # `node`, or the symbol that `name` with the subscript that follows is.
+        # `node`, or the symbol of `name` with the following subscript.
         if self.next_text() != "_" or self.tokens[self.at].kind != "p":
             return node
         self.at += 1
@@ -275,7 +275,7 @@ class _Parser:
         raise AnswerSyntaxError
 
     def derivative(self) -> ExprNode | None:
-        # `\frac{d}{dx}`, as a symbol in front of what is differentiated.
+        # `\frac{d}{dx}`, as a symbol before the differentiated expression.
         start = self.at
         if self.next_text() != "{" or self.partner[start] < 0:
             return None
@@ -360,7 +360,7 @@ class _Parser:
 
     def is_applied(self, node: ExprNode) -> bool:
         # True if the bracket that comes next holds the arguments of the letter `node`.
-        # `f(x)`, `P(A)` and `y(0)` are values of functions; `n(n + 1)`, whose letter also stands
+        # `f(x)`, `P(A)` and `y(0)` are values of functions; `n(n + 1)`, whose letter also occurs
         # alone, `a(x + 1)` and `C(x - 1)(x - 2)` are products.
         symbol = node.args[0] if node.op == "pow" else node
         if symbol.op != "sym" or (node.op == "pow" and self.tokens[self.at - 1].text == "'"):
@@ -684,7 +684,8 @@ class _Parser:
         return False
 
     def is_split_number(self, first: int) -> bool:
-        # Two numbers side by side are no product: `4 2` is neither 8 nor 42, but `2^6 3^5` is.
+        # Two adjacent numbers are not a product: `4 2` is neither 8 nor 42, but `2^6 3^5` is a
+        # product.
         token = self.tokens[self.at]
         if token.spaced == 2:
             raise AnswerSyntaxError  # another line

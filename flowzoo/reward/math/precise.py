@@ -1,7 +1,7 @@
-"""The value of an expression at a point to as many digits as asked, through mpmath.
+"""The value of an expression at a point to a given number of digits, with mpmath.
 
-Nothing here judges: a caller evaluates at several precisions and sees what stays. Work is bounded:
-exponents, arguments of slow functions, terms of sums and nodes visited.
+Callers compare the values at several precisions. Exponents, arguments of slow functions, terms of
+sums and visited nodes are bounded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from flowzoo.reward.math.tree import (
 )
 
 _MOST_TERMS: Final = 380
-_QUADRATURE: Final = 100  # digits up to which quadrature is tried
+_QUADRATURE: Final = 100  # most digits for quadrature
 _QUADRATURE_WORK: Final = 15_000
 _SIDES: Final = (1, -1)
 
@@ -76,7 +76,7 @@ def integral(
     limits: Sequence[ExprNode],
     bound: Mapping[str, Any],
 ) -> Any:
-    """A definite integral: by an antiderivative where the table below has one, else quadrature."""
+    """A definite integral: by an antiderivative from the table below, else quadrature."""
     try:
         if not any("#inf" in end.key for end in limits):
             primitive = _primitive(body, variable, of, limits, bound)
@@ -98,7 +98,7 @@ def _quadrature(
     bound: Mapping[str, Any],
 ) -> Any:  # fmt: skip
     context = of.context
-    inner = deeper(bound, 200)  # none inside another
+    inner = deeper(bound, 200)  # no nested quadrature
     ends = [
         context.inf * (-1 if "-1" in end.key else 1) if "#inf" in end.key else of.value(end, bound)
         for end in limits
@@ -191,7 +191,7 @@ def _slope(node: ExprNode, variable: str) -> ExprNode | None:
 def limit(
     of: TreeEvaluation, variable: str, body: ExprNode, end: ExprNode, bound: Mapping[str, Any]
 ) -> Any:
-    """A limit, from values ever nearer to the point, from both sides; None if they diverge."""
+    """A limit, from values that approach the point from both sides; None if they diverge."""
     context, digits = of.context, of.digits
     inner = deeper(bound, 4)
     ten = context.mpf(10)
@@ -227,7 +227,7 @@ def limit(
 _GUARD: Final = 20
 # Additional cost of slow functions, in nodes.
 _COSTS: Final = {"binom": 150, "zeta": 150, "gamma": 60, "factorial": 60, "normal": 60, "erf": 60}
-_WORK: Final = 6_000  # nodes that one evaluation may visit
+_WORK: Final = 6_000  # most nodes of one evaluation
 _MP_NAMES: Final = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arsinh": "asinh", "arcosh": "acosh",
     "artanh": "atanh", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc", "normal": "ncdf",
@@ -235,7 +235,7 @@ _MP_NAMES: Final = {
 _FLAT_AT_ZERO: Final = frozenset({"exp", "cos", "cosh", "sec", "sech"})
 _FLAT_FAR_OUT: Final = {"tanh": 1.0, "coth": 1.0, "erf": 0.5, "erfc": 0.5, "normal": 0.5}
 _KNOWN: Final = frozenset({*FUNCTIONS, "gamma", "zeta", "erf", "erfc", "normal"})
-# Largest arguments of functions that are slow or out of range beyond.
+# Largest arguments of functions that are slow or overflow above.
 _MOST: Final = {"zeta": 60, "gamma": 1e7, "erf": 200, "erfc": 200, "normal": 200}
 
 
@@ -256,7 +256,7 @@ def precise(node: ExprNode, point: ProbePoint, digits: int) -> Any:
         raise UnreliableValueError from None
     except UnreliableValueError:
         raise
-    except Exception as error:  # mpmath's NoConvergence and the like
+    except Exception as error:  # such as mpmath's NoConvergence
         if type(error).__module__.startswith("mpmath"):
             raise UnreliableValueError from None
         raise
@@ -270,12 +270,12 @@ class TreeEvaluation:
         self.held = held or digits
         self.left = _WORK
         self.cost = 8 + (held or digits) // 10
-        self.stands_in = True  # under a limit a stand-in would have one, and for no reason
-        self.vanishes = False  # whether powers too small to hold are zero, as under an integral
+        self.stands_in = True  # a stand-in would have a limit without a reason
+        self.vanishes = False  # True if underflowing powers count as zero, as under an integral
         self.snap = self.context.mpf(10) ** -((held or digits) + _GUARD // 2)
 
     def number(self, value: Any) -> Any:
-        """A fraction in this arithmetic; one of more digits than are held needs a finer one."""
+        """A fraction in this arithmetic; one with more digits needs a higher precision."""
         if value.numerator.bit_length() > self.context.prec and not self.vanishes:
             raise UnreliableValueError
         return self.context.mpf(value.numerator) / value.denominator
@@ -304,7 +304,7 @@ class TreeEvaluation:
         return self.real(self.call(args[0], args[1:], bound))
 
     def sum(self, terms: list[Any]) -> Any:
-        """A sum, unless a term is so small beside another one that it would be lost."""
+        """A sum, unless a term is so small that it would be lost."""
         sizes = [abs(term) for term in terms if term != 0]
         if len(sizes) > 1 and not self.vanishes and min(sizes) < max(sizes) * self.snap:
             raise UnreliableValueError
@@ -324,7 +324,7 @@ class TreeEvaluation:
         return +(self.context.pi if name == "pi" else self.context.e)
 
     def real(self, value: Any) -> Any:
-        """Without an imaginary part that is rounding; at a real point there may be no other."""
+        """Drop an imaginary part from rounding; at a real point no other part is allowed."""
         context = self.context
         if not context.isfinite(value):
             raise UnreliableValueError
@@ -381,7 +381,7 @@ class TreeEvaluation:
         return model_function(name, values, self.number)
 
     def check_level(self, name: str, at: Any) -> None:
-        """Check that a function is not too flat at `at` for the digits held."""
+        """Check that a function is not too flat at `at` for the precision."""
         if at == 0:
             return
         size = abs(at)
@@ -412,7 +412,7 @@ class TreeEvaluation:
         return self.floor(first) if name == "floor" else -self.floor(-first)
 
     def floor(self, item: Any) -> Any:
-        """The floor; a number too near to a whole one could be on either side."""
+        """The floor; a number too close to an integer could be on either side."""
         nearest = self.context.nint(item)
         if abs(item - nearest) < self.context.mpf(10) ** -(self.digits // 2):
             exact = item == nearest
@@ -421,7 +421,7 @@ class TreeEvaluation:
         return self.context.floor(item)
 
     def binder(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
-        """A sum, product, integral or limit: its value where it has one that is within reach."""
+        """The value of a sum, product, integral or limit, if it can be computed."""
         name, variable, body, *limits = node.args
         value = None
         if name in ("sum", "prod") and len(limits) == 2:
@@ -448,7 +448,7 @@ class TreeEvaluation:
         return self.sum(values) if name == "sum" else self.context.fprod(values)
 
     def standing(self, node: ExprNode, bound: Mapping[str, Any]) -> Any:
-        """A stand-in for what is not computed, linear in the body of a sum, integral or limit."""
+        """A stand-in for an uncomputed value, linear in the body of a sum, integral or limit."""
         if not self.stands_in:
             raise UnreliableValueError
         name, variable, body, *limits = node.args

@@ -1,7 +1,7 @@
 r"""Comparison of two expressions as functions, by values at points.
 
-Values in doubles that lie further apart than their own rounding reject; agreement is confirmed at
-growing precision, where a difference that is zero shrinks with every digit: there is no tolerance.
+Values in doubles that differ by more than their rounding errors reject. Agreement is confirmed at
+growing precision, where a zero difference shrinks with every digit, so no tolerance is needed.
 """
 
 from __future__ import annotations
@@ -168,19 +168,19 @@ def _scan(at: Callable[[float], float]) -> list[float]:
     return zeros[:12]
 
 
-# Numbers from this size on, or with such a denominator, may move a function out of reach.
+# Numbers or denominators of at least this size may move a function out of range.
 _FAR: Final = 50
 _NOTABLE = re.compile(r"\d\d|\(\^ 0 ")
 _BENT: Final = names("max min abs floor ceil sign mod binom factorial gamma")
 
 
 def may_reach_far(key: str) -> bool:
-    """Return True if a tree with this key may have a number that matters here."""
+    """Return True if a tree with this key may have such a number."""
     return _NOTABLE.search(key) is not None
 
 
 def points_beyond(a: ExprNode, b: ExprNode) -> list[ProbePoint]:
-    """Points beyond the numbers that bend or step one side and do not occur in the other."""
+    """Points beyond numbers at which only one side has a bend or step."""
     far = max(_far(a, b), _far(b, a))
     if not far:
         return []
@@ -192,7 +192,7 @@ def points_beyond(a: ExprNode, b: ExprNode) -> list[ProbePoint]:
 
 
 def _far(a: ExprNode, b: ExprNode) -> Fraction:
-    # The largest of the numbers that bend `a` alone; 0 for none.
+    # The largest number with a bend only in `a`; 0 without one.
     other = {name for name, _ in _bends(b)}
     bends = [part for name, part in _bends(a) if name not in other]
     numbers = {n for part in bends for n in _numbers(part) if _is_far(n)}
@@ -202,7 +202,7 @@ def _far(a: ExprNode, b: ExprNode) -> Fraction:
 
 
 def is_nothing(a: ExprNode, b: ExprNode) -> bool:
-    """Return True if a power of 0, which is 1 at one point only, is on one side alone."""
+    """Return True if only one side has a power of 0, which is 1 at a single point."""
     first, second = ({name for name, _ in _bends(side)} for side in (a, b))
     return ("0^" in first) != ("0^" in second)
 
@@ -235,9 +235,9 @@ def _numbers(node: ExprNode) -> Iterator[Fraction]:
 
 
 _DIGITS: Final = (20, 50, 120, 450, 900, 1300)
-# Powers of ten by which a difference that is zero shrinks at least from one precision to next.
+# Minimum power of ten by which a zero difference shrinks between precisions.
 _SHRINKS: Final = -25
-_SLACK: Final = 5  # last digits of a precision that rounding may touch
+_SLACK: Final = 5  # last digits of a precision that rounding may affect
 _ENOUGH: Final = 3
 _STEPPED: Final = frozenset({"floor", "ceil", "mod", "gcd", "lcm", "sign"})
 _KINKED: Final = frozenset({"abs", "max", "min"}) | _STEPPED
@@ -247,7 +247,7 @@ _PERIODIC: Final = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 
 
 def same_function(a: ExprNode, b: ExprNode) -> bool | None:
-    """Return True if `a` and `b` agree as functions of their symbols; None if that stays open."""
+    """Return True if `a` and `b` agree as functions of their symbols; None if undecided."""
     if a.key == b.key:
         return True
     x, y = rational(a), rational(b)
@@ -266,7 +266,7 @@ def _same_function(a: ExprNode, b: ExprNode) -> bool | None:
     if not letters:
         return _same_constant(a, b)
     if "@" in a.key or "@" in b.key:
-        # A letter that is a function on one side and a factor on the other is a factor.
+        # A letter that is a function on one side and a factor on the other counts as a factor.
         factors = (applied_letters(a) | applied_letters(b)) & letters
         if factors:
             return same_function(unapply(a, factors), unapply(b, factors))
@@ -317,7 +317,7 @@ def _same_constant(a: ExprNode, b: ExprNode) -> bool | None:
 
 def proportional(a: ExprNode, b: ExprNode) -> float | None:
     """The constant `c` with `a = c * b` everywhere, or None. Both must not vanish."""
-    # `c` is the ratio at one point; the sign is what a caller may rely on.
+    # `c` is the ratio at one point; callers may rely only on its sign.
     for point in (*NEAR[:1], *WIDE[:3], *COMPLEX[:1]):
         try:
             x, y = approximate(a, point), approximate(b, point)
@@ -354,7 +354,7 @@ def constant(node: ExprNode) -> complex | None:
 
 
 def decimal(node: ExprNode, digits: int) -> Fraction | None:
-    """The real value of a tree without symbols, near enough to round to `digits` digits."""
+    """The real value of a tree without symbols, accurate enough for `digits` digits."""
     if symbols(node):
         return None
     try:
@@ -372,7 +372,7 @@ def decimal(node: ExprNode, digits: int) -> Fraction | None:
 def _points(a: ExprNode, b: ExprNode) -> Iterable[ProbePoint]:
     # Complex points have a positive real part, where every analytic identity holds that holds for
     # positive numbers. Real ones are of either sign and many magnitudes, also on every piece of
-    # `|x|`, `\max`, roots and steps; what leaves the reals there says nothing.
+    # `|x|`, `\max`, roots and steps; values outside the reals are inconclusive.
     kinked = mentions(a, _KINKED) or mentions(b, _KINKED)
     if not kinked and not _has_branches(a) and not _has_branches(b):
         return (*COMPLEX, *NEAR)
@@ -392,7 +392,7 @@ def _has_branches(node: ExprNode) -> bool:
 
 
 def _agree(a: ExprNode, b: ExprNode, points: Iterable[ProbePoint]) -> bool | None:
-    # Agreement at `points`: in doubles at all, precisely at a few of them.
+    # Agreement at `points`: in doubles at all of them, precisely at a few.
     close: list[ProbePoint] = []
     unclear: list[ProbePoint] = []
     for point in points:
@@ -446,7 +446,7 @@ def _at(a: ExprNode, b: ExprNode, point: ProbePoint) -> bool | None:
         except UnreliableValueError:
             if apart:
                 break
-            continue  # more digits may hold it
+            continue  # more digits may suffice
         apart.append((abs(first - second), max(abs(first), abs(second)), digits))
         if len(apart) > 1:
             verdict = _settle(apart[-2], apart[-1])
@@ -472,7 +472,7 @@ def _settle(coarse: tuple[Any, Any, int], fine: tuple[Any, Any, int]) -> bool | 
 
 
 def _is_counted(node: ExprNode) -> bool:
-    # True if it matters that a letter is whole: counts, steps, parities, periods.
+    # True if it matters that a letter is an integer: counts, steps, parities, periods.
     if mentions(node, _COUNTED | _PERIODIC):
         return True
     return _has_parity(node)
@@ -490,7 +490,7 @@ def _has_parity(node: ExprNode) -> bool:
 def _agree_in_steps(
     a: ExprNode, b: ExprNode, letters: frozenset[str], whole: frozenset[str]
 ) -> bool | None:
-    # Agreement where the letters `whole` are whole numbers, and, for other letters, everywhere.
+    # Agreement at integers for the letters `whole`, and everywhere for other letters.
     decided = 0
     tested: Iterator[ProbePoint]
     all_edges = list({edge.key: edge for edge in chain(edges(a), edges(b))}.values())
@@ -506,7 +506,7 @@ def _agree_in_steps(
         tested = whole_points(whole, frozenset(islice(sorted(around), 60)))
         needed = 6
     else:
-        # Steps are at whole numbers: there, and between them.
+        # Steps are at integers: test at integers and between them.
         tested = chain(NEAR, WIDE, near, whole_points(letters, frozenset()))
         needed = 12
     for point in tested:

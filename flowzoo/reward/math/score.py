@@ -1,8 +1,8 @@
 r"""Scores of mathematical answers: `score_batch(preds, golds)` and `equivalence_classes(answers)`.
 
 A pair is decided in this order, cheapest first: equal plain numbers; exact comparison of the parsed
-answers; numeric probing of two expressions at fixed points; and, only for the few that stay open,
-sympy in a killable worker process. Nothing that a model wrote is ever evaluated as code.
+answers; numeric probing of two expressions at fixed points; and, only for the few undecided pairs,
+sympy in a killable worker process. Text of a model is never evaluated as code.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def choice_of(gold: str) -> str:
 
 
 def chosen(answer: str) -> str:
-    """The letter that an extracted answer consists of or begins with; empty if none or several."""
+    """The letter of an extracted answer, alone or at its start; empty for none or several."""
     cleaned = clean(answer)
     alone = _ALONE.fullmatch(text_form(cleaned))
     if alone:
@@ -81,8 +81,8 @@ def chosen(answer: str) -> str:
 
 
 def spoken_choice(text: str) -> str:
-    """The letter that a sentence chooses, such as `D` in `The answer: D, not A`; empty if open."""
-    # The letter right behind the last "answer" counts; else the only letter that stands alone.
+    """The letter that a sentence chooses, such as `D` in `The answer: D, not A`; else empty."""
+    # The letter right after the last "answer" counts, else the only separate letter.
     tail = text[-_SCANNED:]
     is_negated = _NEGATION.search(tail) is not None
     for match in reversed(list(_MARKER.finditer(tail))):
@@ -99,7 +99,7 @@ def spoken_choice(text: str) -> str:
 
 
 def _read_affirmed(tail: str) -> str:
-    # The one letter of the clauses that deny nothing: `D` in `for sure D, it can't be A`.
+    # The only letter in clauses without a denial: `D` in `for sure D, it can't be A`.
     clauses = _CLAUSE.split(tail)
     plain = [clause for clause in clauses if not _NEGATION.search(clause)]
     denied = [clause for clause in clauses if _NEGATION.search(clause)]
@@ -115,17 +115,17 @@ _SHORT: Final = 250
 
 
 class ParsedGold(NamedTuple):
-    """A gold that was read once for all its predictions."""
+    """A gold that is parsed once for all its predictions."""
 
     source: str  # the extracted gold answer
     answer: ParsedAnswer | None  # None if it is blank or over the bounds
     choice: str  # letter of a gold that is a choice, else empty
-    # A percent sign follows the box of the gold, so that both 20 and 20% are right.
+    # True if a percent sign follows the gold's box, so both 20 and 20% are right.
     is_loose_percent: bool = False
 
 
 def read_gold(gold: str, as_given: bool) -> ParsedGold:
-    """Read a reference answer; unless `as_given`, the answer is looked for in longer texts."""
+    """Read a reference answer; unless `as_given`, extract it from longer texts."""
     gold = gold[-TAIL:]
     source = gold.strip() if as_given else _gold_answer(gold)
     is_loose = not as_given and "box" in gold and last_box(gold, with_percent=True)[1] != source
@@ -181,10 +181,10 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
     try:
         with Bounded():
             verdict = same(parsed, gold.answer, rules)
-    except RecursionError:  # the caller's own stack left too little room
+    except RecursionError:  # the caller's stack left too little room
         return "too_big"
     if verdict is None and parsed.kind == gold.answer.kind == "scalar":
-        return "different"  # out of the range of doubles: nothing that algebra should expand
+        return "different"  # out of the range of doubles: algebra should not expand it
     if verdict is False and parsed.unit == "%":
         verdict = _in_percent(parsed, gold.answer, rules)
     if verdict is False:
@@ -195,7 +195,7 @@ def compare(answer: str, gold: ParsedGold, rules: Rules) -> PairOutcome:
 
 
 def _in_percent(parsed: ParsedAnswer, gold: ParsedAnswer, rules: Rules) -> bool | None:
-    # `20%` for a gold of 20, which data sets write without the sign; not `0.5%` for 0.5.
+    # `20%` for a gold of 20, which datasets write without the sign; not `0.5%` for 0.5.
     value = None if gold.node is None else rational(gold.node)
     if parsed.node is None or gold.unit or value is None or abs(value) < 1:
         return False
@@ -221,7 +221,7 @@ def _other_readings(
     return False
 
 
-# The letter in front of the value of a choice.
+# The letter before the value of a choice.
 _LETTERED = re.compile(
     r"\s*(?:\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{\s*)?\([A-J]\)[:.]?\s*\}?"
     r"(?:\\[ ,;:]|\s|~|:)*"
@@ -229,7 +229,7 @@ _LETTERED = re.compile(
 )
 _EQUATION = re.compile(r"[^=]{1,40}=[^=.]{1,80}")
 
-# What the parser here does not read and the judge might: bars inside bars, relations, set notation.
+# Expressions that only the judge may read: nested bars, relations, set notation.
 _FORMULA = re.compile(
     r"\||[<>]|\\(?:leq|geq|neq|in|notin|not|cup|cap|setminus|begin|[{}])(?![A-Za-z])"
 )
@@ -242,13 +242,13 @@ _COMMANDS = re.compile(r"\\[A-Za-z]+")
 
 
 def _is_open(parsed: ParsedAnswer, gold: ParsedAnswer) -> bool:
-    # True if the judge could see more: a formula on both sides that one side's parser left.
-    # A relation beside an interval or a set may be solved; everything else was compared in full.
+    # True if the judge may decide: both sides are formulas, one of which was not parsed.
+    # A relation may be solved to an interval or set; other pairs were compared fully.
     kinds = {parsed.kind, gold.kind}
     if is_real_set(parsed) and is_real_set(gold) and same_real_set(parsed, gold) is not None:
         return False
     if "text" in kinds:
-        if "scalar" in kinds:  # bars in bars; a bound or a membership is no value
+        if "scalar" in kinds:  # nested bars; a bound or a membership is not a value
             text = parsed.text if parsed.kind == "text" else gold.text
             if text.count("|") < 4 or _BOUND.search(text):
                 return False
@@ -270,10 +270,10 @@ def _is_formula(answer: ParsedAnswer) -> bool:
     return _PROSE.search(plain) is None and is_one_group(answer.text)
 
 
-# `too_big`: the answer is over the bounds of the reader. `bad_gold`: the gold answer is blank or
-# over them, so that the row says nothing about the reply and can be masked. `timeout`, `crashed`:
-# the judge ran out of time or memory, or died; the score is 0. `copied`: equal, but only a formula
-# copied from the problem; the score is 0.
+# `too_big`: the answer exceeds the parser's bounds. `bad_gold`: the gold is blank or exceeds them,
+# so the row is uninformative and can be masked. `timeout`, `crashed`: the judge ran out of time or
+# memory, or died; the score is 0. `copied`: equal, but only a formula copied from the problem; the
+# score is 0.
 MathStatus = Literal[
     "equal", "different", "copied", "no_answer", "too_big", "timeout", "crashed", "bad_gold"
 ]
@@ -281,7 +281,7 @@ MathReading = Literal["auto", "answer", "strict", "lenient"]
 Judging = Literal["pool", "none"]
 
 
-# From this many rows on, with a gold that is no whole number, the judge starts beforehand.
+# Minimum number of rows for which the judge starts in advance, if a gold is not an integer.
 _WARM_ROWS: Final = 32
 
 
@@ -290,30 +290,30 @@ class MathOptions:
     """Options of reading and comparing answers.
 
     Raises:
-        UsageError: an unknown choice, or a number out of its range.
+        UsageError: an unknown choice, or a number out of range.
     """
 
     read: MathReading = "auto"
     """`auto`: predictions are full replies or bare answers, read by box, `####`, answer phrase, as
-    a whole if they are nothing but an answer, or by the last formula or number of their last
-    sentence. `answer`: predictions and golds are extracted answers, taken as they are. `strict`
-    and `lenient`: predictions are full replies, read by `extract` in that mode."""
+    a whole if they are just an answer, or by the last formula or number of their last sentence.
+    `answer`: predictions and golds are extracted answers, used unchanged. `strict` and `lenient`:
+    predictions are full replies, read by `extract` in that mode."""
     order: tuple[AnswerSource, ...] | None = None
-    """Sources of an answer in order, instead of the ones of `read`."""
+    """Sources of an answer in order, in place of `read`."""
     percent: PercentRule = "exact"
-    """`exact`: 50% is 1/2 only. `either`: it may be written 50 as well."""
+    """`exact`: 50% equals only 1/2. `either`: it also equals 50."""
     units: UnitRule = "optional"
-    """`optional`: a unit may be missing on one side; two must agree. `required`: both sides or
-    none. `ignored`: units are not compared."""
+    """`optional`: a unit may be missing on one side; two units must agree. `required`: both sides
+    or none have a unit. `ignored`: units are not compared."""
     lists: ListRule = "free"
-    """True if the order of a bare list counts. Tuples are ordered and sets are not in any case."""
+    """True if the order of a bare list counts. Tuples are always ordered, sets never."""
     digits: int = 6
-    """Significant digits from which on a decimal equals the exact number it rounds, 1 to 40."""
+    """Minimum number of significant digits of a decimal that equals the exact number, 1 to 40."""
     judge: Judging = "pool"
-    """Judge of pairs that exact comparison and probing leave open: sympy in the worker pool, or
-    none, so that they are different."""
+    """Judge of pairs that exact comparison and probing do not decide: sympy in the worker pool, or
+    none, which means different."""
     deadline: float = 1.0
-    """Seconds of processor time for a pair that is judged, at most 1.5; see `WorkerPool.run`."""
+    """Most CPU seconds for a judged pair, up to 1.5; see `WorkerPool.run`."""
 
     def __post_init__(self) -> None:
         check_choice("reading", self.read, MathReading)
@@ -338,11 +338,11 @@ class Scores(_Rows):
     """`scores, statuses`: a score (1.0 or 0.0) and a status per row."""
 
     options: MathOptions = MathOptions()
-    """The options that they hold under."""
+    """Options of the comparison."""
 
     @classmethod
     def of(cls, statuses: list[MathStatus], options: MathOptions) -> Scores:
-        """The scores that go with `statuses`."""
+        """Make scores from `statuses`."""
         rows = cls([1.0 if status == "equal" else 0.0 for status in statuses], statuses)
         rows.options = options
         return rows
@@ -356,12 +356,11 @@ def score_batch(
 ) -> Scores:
     r"""Compare `preds[i]`, a reply or an answer, with `golds[i]`, the reference answer.
 
-    With the texts of the problems, an answer that is only a formula of its problem, with its
-    operations still to be done, is `copied` and not `equal`.
+    With the texts of the problems, an answer that is only an unevaluated formula of its problem is
+    `copied`, not `equal`.
 
-    The order of the arguments matters. A prediction that is no string (None) has no answer. Never
-    raises on text. The same rows get the same result, but for pairs that need the judge and are
-    close to its deadline.
+    The order of the arguments matters. A prediction that is not a string (None) has no answer.
+    Never raises on text. Results are reproducible, except for judged pairs close to the deadline.
 
     Raises:
         UsageError: the sequences differ in length, or a gold or a problem is not a string.
@@ -392,7 +391,7 @@ def _is_digits(gold: str) -> bool:
 def plain_statuses(
     preds: Sequence[str | None], golds: Sequence[str], options: MathOptions
 ) -> dict[int, MathStatus]:
-    """Statuses by row of what the compiled kernel decides: plain numbers in a last box."""
+    """Statuses by row that the compiled kernel decides: plain numbers in a last box."""
     if options.order is not None or options.read == "answer":
         return {}
     rows: list[int] = []
@@ -423,8 +422,8 @@ def is_gradable(gold: str) -> bool:
 def equivalence_classes(answers: Sequence[str | None]) -> tuple[int, ...]:
     """Class ids of extracted answers, numbered from 0 by first appearance; -1 for None or blank.
 
-    Answers are in one class if a chain of equal pairs joins them. Answers over the bounds are
-    compared as strings. Decided without the judge, so that votes are cheap and repeatable.
+    Answers are in one class if a chain of equal pairs joins them. Answers beyond the bounds are
+    compared as strings. The judge is not used, so votes are cheap and reproducible.
     """
     distinct = list(dict.fromkeys(a.strip() for a in answers if a is not None and a.strip()))
     parsed = [read_answer(answer) for answer in distinct]
@@ -460,7 +459,7 @@ def _root(parent: list[int], node: int) -> int:
 
 
 class _Scorer:
-    """Statuses of one batch: distinct golds are read once, distinct pairs compared once."""
+    """Statuses of one batch: distinct golds are parsed once, distinct pairs compared once."""
 
     def __init__(self, options: MathOptions) -> None:
         self.options = options
@@ -522,7 +521,7 @@ class _Scorer:
     def uncopied(
         self, status: MathStatus, row: MathStatus | tuple[str, str], problem: str
     ) -> MathStatus:
-        # `copied` where an answer that is equal is only a formula of its problem.
+        # `copied` if an equal answer is only a formula of its problem.
         if status != "equal" or not isinstance(row, tuple) or row[0] == row[1]:
             return status
         key = (*row, problem)

@@ -1,7 +1,7 @@
 r"""Comparison of sets of real numbers: intervals, unions, points, exclusions.
 
-The ends of both are put in order; on each, and between two of them, both sets must have the same
-members. That decides `x \ne 0`, `|x| > 1` and `(0, 1) \cup (1, 2)` without algebra.
+The endpoints of both are sorted; at each endpoint, and between neighbors, both sets must have the
+same members. This decides `x \ne 0`, `|x| > 1` and `(0, 1) \cup (1, 2)` without algebra.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def linear(node: ExprNode) -> tuple[str, Fraction, ExprNode] | None:
 
 
 def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | None:
-    """The set of `left op right` with `op` one of `<`, `<=`, `!=`; None where it is not solved."""
+    """The set of `left op right` with `op` one of `<`, `<=`, `!=`; None if unsolved."""
     if op == "!=":
         line = linear(add((left, neg(right))))
         if line is None:
@@ -73,7 +73,7 @@ def solved_range(left: ExprNode, right: ExprNode, op: str) -> ParsedAnswer | Non
 
 
 def between(nodes: Sequence[ExprNode | None], ops: Sequence[str]) -> ParsedAnswer | None:
-    """The set of `1 <= |x| <= 3`; None where it is not solved."""
+    """The set of `1 <= |x| <= 3`; None if unsolved."""
     low, middle, high = nodes
     if low is None or middle is None or high is None:
         return None
@@ -88,7 +88,7 @@ def between(nodes: Sequence[ExprNode | None], ops: Sequence[str]) -> ParsedAnswe
 
 
 def puncture(points: list[ExprNode], label: str) -> ParsedAnswer:
-    """All real numbers but `points`."""
+    """All real numbers except `points`."""
     line = _interval(neg(const("inf")), const("inf"), "()", "")
     out = ParsedAnswer("set", items=tuple(ParsedAnswer("scalar", node=p) for p in points))
     return ParsedAnswer("setminus", items=(line, out), label=label)
@@ -104,7 +104,7 @@ _OPERATIONS: Final = ("union", "cap", "setminus")
 
 
 class _NoRealSet(Exception):
-    """The answer is no set of real numbers that is read here."""
+    """The answer is not a supported set of real numbers."""
 
 
 def is_real_set(answer: ParsedAnswer) -> bool:
@@ -117,8 +117,8 @@ def is_real_set(answer: ParsedAnswer) -> bool:
 
 
 def same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
-    """Return True if two answers are one set of real numbers; None if that is not decided here."""
-    if "," in (a.shape, b.shape):  # conditions side by side: all of them hold, or one
+    """Return True if two answers are the same set of real numbers; None if undecided."""
+    if "," in (a.shape, b.shape):  # several conditions: their intersection or union
         first, second = ((x, x._replace(shape="and")) if x.shape == "," else (x,) for x in (a, b))
         verdicts = [
             _same_real_set(
@@ -145,7 +145,7 @@ def _same_real_set(a: ParsedAnswer, b: ParsedAnswer) -> bool | None:
         )
     except _NoRealSet:
         return None
-    # Operations on finite sets are to be carried out, even if both give the same set.
+    # An answer must compute operations on finite sets.
     return is_same if not is_same or has_interval(a) or has_interval(b) else None
 
 
@@ -172,7 +172,7 @@ _SHAPES: Final = ("()", "[]", "[)", "(]")
 
 
 def _order_ends(ends: Sequence[ExprNode]) -> list[ExprNode] | None:
-    # Distinct ends by size; None if two cannot be told apart.
+    # Distinct endpoints in order; None if two cannot be distinguished.
     if len(ends) > _MOST_ENDS:
         raise _NoRealSet
     sized: list[tuple[float, ExprNode]] = []

@@ -1,4 +1,4 @@
-r"""Splitting a clean answer into tokens, with the partner of every bracket."""
+r"""Tokenizer of clean answers, with the partner of every bracket."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MathToken(NamedTuple):
     # command, `p` any other character.
     kind: str
     text: str
-    spaced: int  # 0, 1 behind white space, 2 behind a line end or a wide space
+    spaced: int  # 0; 1 after white space; 2 after a line end or a wide space
 
 
 class MathTokens(NamedTuple):
@@ -43,12 +43,12 @@ class MathTokens(NamedTuple):
 
     tokens: list[MathToken]
     partner: list[int]
-    # Numbers are read as symbols, so that no operation between them is carried out.
+    # True if numbers are symbols, so that nothing is computed.
     as_written: bool = False
 
 
 def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
-    """Tokens of a clean text, or None where brackets do not match."""
+    """Tokens of a clean text, or None if brackets do not match."""
     tokens: list[MathToken] = []
     position, spaced, depth = 0, 0, 0
     while position < len(text):
@@ -64,7 +64,7 @@ def tokenize(text: str, thousands: bool = True) -> MathTokens | None:
             body = re.match(r"\d+", body)[0]  # type: ignore[index]
             position = match.start() + len(body)
         if body == "!=" and not spaced and tokens and tokens[-1].kind == "n":
-            body, position = "!", position - 1  # `5!=120` says what 5! is
+            body, position = "!", position - 1  # `5!=120` means 5! = 120
         if kind == "e":
             kind = "p"
         elif kind == "c" and body in TEXT_COMMANDS:

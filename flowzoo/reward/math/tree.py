@@ -1,7 +1,7 @@
-"""Expression trees and parsed answers: small, immutable, with exact arithmetic done at once.
+"""Expression trees and parsed answers: small, immutable, with immediate exact arithmetic.
 
-Sums and products are flat and sorted, so two trees with the same `key` are equal. Nothing here can
-grow: numbers stay below `MAX_BITS` bits, and an operation that would exceed them stays symbolic.
+Sums and products are flat and sorted, so two trees with the same `key` are equal. Numbers stay
+below `MAX_BITS` bits; an operation that would exceed them stays symbolic.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def divide(top: ExprNode, bottom: ExprNode) -> ExprNode:
 
 
 def power(base: ExprNode, exponent: ExprNode) -> ExprNode:
-    """`base ** exponent`, exact where both are rational and the result is too, and small."""
+    """`base ** exponent`, exact if both and the result are rational and small."""
     exact = rational(exponent)
     if exact == 1:
         return base
@@ -112,7 +112,7 @@ def power(base: ExprNode, exponent: ExprNode) -> ExprNode:
 
 
 def call(name: str, args: Sequence[ExprNode]) -> ExprNode:
-    """The function `name` of `args`, computed where they are numbers and the result is exact."""
+    """The function `name` of `args`, computed if they are numbers and the result is exact."""
     values = [rational(arg) for arg in args]
     exact = _exact_call(name, [v for v in values if v is not None]) if None not in values else None
     if exact is not None:
@@ -141,7 +141,7 @@ def symbols(node: ExprNode) -> frozenset[str]:
 
 
 def applied_letters(node: ExprNode) -> frozenset[str]:
-    """Return the letters that were read as functions of the brackets behind them."""
+    """Return the letters that were parsed as functions of the following brackets."""
     letters = frozenset[str]().union(
         *(applied_letters(arg) for arg in node.args if isinstance(arg, ExprNode))
     )
@@ -151,7 +151,7 @@ def applied_letters(node: ExprNode) -> frozenset[str]:
 
 
 def unapply(node: ExprNode, letters: frozenset[str]) -> ExprNode:
-    """The tree with `letters` read as factors of the brackets behind them, not as functions."""
+    """The tree with `letters` as factors of the following brackets, not as functions."""
     op, args = node.op, node.args
     if op == "pow" and _is_applied(args[0], letters):
         base = args[0]
@@ -181,7 +181,7 @@ def replace(node: ExprNode, name: str, value: ExprNode) -> ExprNode:
 
 
 def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
-    """The tree with free symbols replaced; what becomes exact is computed."""
+    """The tree with free symbols replaced; exact results are computed."""
     op, args = node.op, node.args
     if op == "sym":
         return values.get(args[0], node)
@@ -196,7 +196,7 @@ def substitute(node: ExprNode, values: Mapping[str, ExprNode]) -> ExprNode:
 
 
 def _rebuilt(op: str, args: list[Any], node: ExprNode) -> ExprNode:
-    # A node of the same kind with other parts; `node` itself where it has none.
+    # A node of the same kind with other parts; `node` itself without parts.
     if op == "add":
         return add(args)
     if op == "mul":
@@ -239,7 +239,7 @@ def key_depth(key: str) -> int:
 
 
 def exact_log(value: ExprNode, base: ExprNode) -> ExprNode | None:
-    """The logarithm of a power of a rational base, where it is a whole number."""
+    """The logarithm of a power of a rational base, if it is an integer."""
     number_, root = rational(value), rational(base)
     if number_ is None or root is None or number_ <= 0 or root <= 1:
         return None
@@ -295,7 +295,7 @@ def _exact_power(base: ExprNode, exponent: Fraction) -> ExprNode | None:
 
 
 def _exact_root(value: Fraction, degree: int) -> Fraction | None:
-    # The `degree`-th root of a non-negative rational number where it is rational.
+    # The `degree`-th root of a nonnegative rational number, if it is rational.
     if value < 0 or degree > 64:
         return None
     top, bottom = _integer_root(value.numerator, degree), _integer_root(value.denominator, degree)
@@ -354,7 +354,7 @@ class ParsedAnswer(NamedTuple):
     shape: str = ""
     unit: str = ""  # unit of a scalar; `%` means that the value was divided by 100
     label: str = ""  # left-hand side, such as `x` in `x = 5`
-    # True if a `seq` was written as an inequality or a membership, so that it is no tuple.
+    # True if a `seq` was written as an inequality or a membership and is not a tuple.
     is_range: bool = False
     digits: int = 0  # significant digits of a scalar written as one decimal; 0 for everything else
     # `(op, difference)` with op `=`, `<`, `<=` or `!=`, for a single relation.

@@ -1,4 +1,4 @@
-"""Units, currencies, percent signs and scale words around a number, read off its tokens."""
+"""Parser of units, currencies, percent signs and scale words around a number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHORT: Final = names(
 )
 _GLUED: Final = names("cm mm km kg mg ml lb lbs hr hrs mph cents pct")
 _OVER: Final = names("m km cm mi ft g kg mg L l")
-_UNDER: Final = names("s h hr min sec m cm L kg g day")  # units below a fraction stroke
+_UNDER: Final = names("s h hr min sec m cm L kg g day")  # units in a denominator
 _MARKS: Final = {'"': "in", "'": "ft"}
 _NO_UNITS: Final = names(
     "pi sin cos tan cot sec csc log ln exp sqrt mod and or but not nor plus minus times over "
@@ -42,9 +42,9 @@ _PERCENT: Final = names("percent pct percentage percents")
 _CURRENCY: Final = {"\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound", "¥": "yen"}
 _WORD = re.compile(r"[^\W\d_]+(?:[.\-'][^\W\d_]*)*")
 _ORDINALS = re.compile(r"(?:ten|hundred|thousand|million|f?if|six|seven|eigh|nin|twelf)ths?")
-# Single letters that are units where they are set as text; `\mathrm{i}` is a number.
+# Single letters that are units if typeset as text; `\mathrm{i}` is a number.
 _LETTERS: Final = frozenset("mgslLhJNWVACKFTt")
-# A digit in a text that is no power of a unit, as in `m2`.
+# A digit in a text that is not the power of a unit, as in `m2`.
 _COUNT = re.compile(r"(?<![mtn])\d|\d(?!\b)|[014-9]")
 _VARIABLES = re.compile(r"[abcxyzpqr]{3}")
 
@@ -89,7 +89,7 @@ def _after(
 
 
 def _unit_start(tokens: Sequence[MathToken], start: int, end: int) -> int:
-    # Index at which the trailing unit begins; `end` if there is none.
+    # Start index of the trailing unit; `end` without one.
     cut = end
     while cut > start + 1:
         token = tokens[cut - 1]
@@ -157,7 +157,7 @@ def _is_power(tokens: Sequence[MathToken], cut: int, start: int) -> bool:
 
 
 def _starts_unit(tokens: Sequence[MathToken], cut: int, end: int) -> bool:
-    # True if what begins at `cut` reads as a unit behind a number.
+    # True if the tokens from `cut` are a unit after a number.
     unit_words = _words(tokens[cut:end])
     if not 0 < len(unit_words) <= 5 or any(
         w in _NO_UNITS or _ORDINALS.fullmatch(w) for w in unit_words

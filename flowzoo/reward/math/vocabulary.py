@@ -19,14 +19,14 @@ SAME: Final = {
     "trace": "tr",
 }  # fmt: skip
 CALLED: Final = names("abs floor ceil max min gcd lcm det binom sign tr rank dim arg cis Re Im")
-# Letters that are functions with values where a bracket follows at once.
+# Letters that are functions if a bracket follows immediately.
 KNOWN: Final = {"Gamma": "gamma", "zeta": "zeta", "Phi": "normal"}
 GREEK: Final = names(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu "
     "nu xi rho sigma tau phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi "
     "Psi Omega ell hbar aleph wp"
 )
-# Commands whose backslash is doubled on some ways; `\\x` is the end of a row.
+# Commands whose backslash may be escaped; `\\x` is the end of a row.
 COMMANDS: Final = (FUNCTIONS | CALLED | GREEK) | names(
     "frac sqrt text mathrm mathbf mathbb mathcal operatorname boxed cdot times div pi infty pm mp "
     "circ leq geq neq in notin cup cap approx equiv sum prod int lim begin end overline angle "
@@ -96,7 +96,7 @@ REAL_LINE: Final = r"(-\infty ,\infty )"
 
 
 def number_in_words(text: str) -> int | None:
-    """The whole number below a million that a text spells, or None."""
+    """The integer below a million that a text spells, or None."""
     if _NUMBER.fullmatch(text) is None:
         return None
     total = part = 0
@@ -120,7 +120,7 @@ def number_in_words(text: str) -> int | None:
 
 
 def spelled_out(cleaned: str) -> str:
-    """A clean text with words for numbers, the real line and no solutions in symbols."""
+    """Convert words for numbers, the real line and no solutions in a clean text to symbols."""
     if not cleaned[:1].isalpha():
         return cleaned
     number = number_in_words(cleaned)

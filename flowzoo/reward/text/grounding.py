@@ -1,21 +1,23 @@
-"""Honesty of a text about a source: a factor in [0, 1] for the writing reward.
+"""Grounding of a text in its source: a factor in [0, 1] for the writing reward.
 
-The factor is the product of checks, each 1 for ordinary abstractive prose and 0 for a way of cheating:
+The factor is the product of checks, each 1 for ordinary abstractive prose and 0 for a way of
+cheating:
 
 | check | catches |
 |---|---|
 | `precision` | words that the source never uses (nonsense, another subject) |
 | `order` | words of the source in arbitrary order (ROUGE-L against the source) |
-| `relations` | words put together that the source does not put together |
-| `own_words` | the source copied, whole or in long pieces, word for word or with its words moved about |
+| `relations` | words used together that the source does not use together |
+| `own_words` | the source copied, whole or in long pieces, verbatim or reordered |
 | `variety` | repetition |
 | `function_words` | lists of words without the words that make sentences |
 | `grammar` | shuffled words: articles and prepositions before what cannot follow them |
 
-`relations`, `own_words` and `grammar` are taken of the worst part of a text. ROUGE-L is the longest common subsequence over the words of the text (precision), computed by
-`rapidfuzz`; Lin, "ROUGE: A Package for Automatic Evaluation of Summaries", 2004. What the factor cannot
-see: a fluent text that turns what the source says into its opposite.
-"""  # noqa: E501 - rows of a table
+`relations`, `own_words` and `grammar` use the worst part of a text. ROUGE-L is the longest
+common subsequence over the words of the text (precision), computed by `rapidfuzz`; Lin, "ROUGE: A
+Package for Automatic Evaluation of Summaries", 2004. The factor cannot detect a fluent text that
+contradicts the source.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,18 @@ from flowzoo.reward.text.writing import (
     words,
 )
 
-MOST_WORDS = 1_000  # words of a text that are looked at
+MOST_WORDS = 1_000  # most words of a text that are read
 _RUN = 4  # words in a row that count as copied; likewise content words with anything in between
-_PART = 60  # about how many words of a text are compared with the source's order at a time
+_PART = 60  # approximate number of words per comparison with the source's order
 _REACH = 2  # most content words between two words that count as used together
 # Words in a row of a text, and of the source, that are compared in any order.
 _WINDOW, _WITHIN = 8, 12
-# Share of the different words of such a piece of text that makes it a piece of the source.
+# Fraction of distinct words of such a piece that makes it a copy of the source.
 _SAME = 0.85
 
 
 def ramp(value: float, empty: float, full: float) -> float:
-    """0 at `empty` and beyond, 1 at `full` and beyond, linear in between; either may be larger."""
+    """Linear ramp from 0 at `empty` to 1 at `full`, constant beyond; either may be larger."""
     return min(1.0, max(0.0, (value - empty) / (full - empty)))
 
 
@@ -60,18 +62,18 @@ class GroundingThresholds(NamedTuple):
     relations: tuple[float, float]
     followed: tuple[float, float]
     part: int
-    """Words of the parts of which the worst decides: half a good text does not pay for the rest."""
+    """Number of words per part; the worst part counts, so a good half cannot hide a bad one."""
 
 
 THRESHOLDS: dict[Form, GroundingThresholds] = {
     "tldr": GroundingThresholds((0.45, 0.65), (0.28, 0.42), (0.12, 0.32), (0.985, 0.93), 30),
-    # An expansion says more than its source does, in more words.
+    # An expansion adds content and words to its source.
     "expansion": GroundingThresholds((0.15, 0.3), (0.1, 0.2), (0.2, 0.4), (0.8, 0.65), 60),
 }
 
 
 class SourceText(NamedTuple):
-    """Facts of a source that the checks need."""
+    """Features of a source for the checks."""
 
     tokens: list[str]
     vocabulary: frozenset[str]
@@ -87,7 +89,7 @@ class SourceText(NamedTuple):
 
 
 def read_source(text: str) -> SourceText:
-    """Read a source once for all texts about it."""
+    """Compute the features of a source once for all texts about it."""
     places: dict[str, set[int]] = {}
     for number, sentence in enumerate(sentences(text)):
         for word in content(words(sentence)):
@@ -164,10 +166,10 @@ def grounding(text: str, source: SourceText, form: Form) -> dict[str, float]:
 def pair_grounding(
     first: str, second: str, source: SourceText, form: Form
 ) -> tuple[float, dict[str, float]]:
-    """Return the share of its structure reward that a pair deserves, and its factors.
+    """Return the factor of a pair's structure reward, and its components.
 
-    The share is the lesser of `grounding_0` and `grounding_1`, times `apart`: 0 for one text that
-    is given twice, 1 where at most half of the second is in the first.
+    It is the smaller of `grounding_0` and `grounding_1`, times `apart`: 0 for two equal texts, 1 if
+    at most half of the second is in the first.
 
     Raises:
         MissingExtraError: `rapidfuzz` is not installed.
@@ -197,8 +199,8 @@ def _subsequence(tokens: list[str], source: list[str]) -> int:
 
 
 def _share_followed(tokens: list[str], source: SourceText) -> float:
-    # Return the share of the words of the source that follow each other as they do there.
-    # Taken part by part: the source told twice over is followed twice.
+    # Fraction of the text's source words in the source's order. It is computed by part, so a text
+    # that repeats the source is also in order.
     followed = pairs_in_source = 0
     for words_of_part in _parts(tokens, max(1, round(len(tokens) / _PART))):
         part = [word for word in words_of_part if word in source.vocabulary]
@@ -230,7 +232,7 @@ def _share_related(content_words: list[str], source: SourceText) -> float:
 
 
 def _share_copied(items: list[str], grams: frozenset[tuple[str, ...]]) -> float:
-    # Share of the items that lie in a run of `_RUN` items of the source.
+    # Fraction of the items that are in a run of `_RUN` items of the source.
     covered = [False] * len(items)
     for start, run in enumerate(_runs(items)):
         if run in grams:

@@ -1,17 +1,17 @@
 """The structure reward of a pair of texts by two writers, as published for MAGRPO.
 
-Four levels, each a gate: one that fails stops the sum there. At most 3.0.
+Four levels; a failed level ends the sum. The highest total is 3.0.
 
-| level | worth | looks at |
+| level | worth | criterion |
 |---|---|---|
 | lengths | 0.5 | both texts within a number of whitespace tokens |
 | ratio | 1.0 | characters of the second over characters of the first |
 | unique | 0.5 | distinct words of the second over distinct words of the first |
 | style | 1.0 | 0.4 x transition words + 0.6 x overlap of the two vocabularies (Jaccard, capped) |
 
-Alone it can be met without reading the source: word lists earn most of it. `grounding` says how much
-of it a text deserves.
-"""  # noqa: E501 - one long line reads better
+It does not depend on the source: word lists earn most of it. `grounding` is the factor that
+corrects this.
+"""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _ENDINGS = ("ing", "ies", "ed", "es", "ly", "s", "e", "y")
 
-# Words that a noun or an adjective has to follow.
+# Words that must precede a noun or an adjective.
 ARTICLES = names("a an the my your his our their its")
 
-# Function words that may nevertheless stand right after an article.
+# Function words that may follow an article.
 AFTER_ARTICLES = names(
     "same other more most few many own very only such two three first last next less least "
     "once much all both up on down off over out just even still not so"
 )
 
 PREPOSITIONS = names("of at from with into by for")
-# Words that do not stand right after one of `PREPOSITIONS`.
+# Words that cannot follow one of `PREPOSITIONS`.
 NEVER_AFTER_PREPOSITIONS = names(
     "of at from with into by for is am are was were be had has have do did will would could should "
     "i he she we they or but if because"
 )
 
-# Words that make sentences and say nothing of their subject.
+# Function words.
 FUNCTION_WORDS = (
     ARTICLES
     | AFTER_ARTICLES
@@ -71,7 +71,7 @@ def sentences(text: str) -> list[str]:
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """`word` without one common English ending: what inflected forms have in common."""
+    """Strip one common English ending of `word`."""
     word = word.removesuffix("'s").removesuffix("’s")[:64]
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
@@ -80,7 +80,7 @@ def stem(word: str) -> str:
 
 
 def content(tokens: list[str]) -> list[str]:
-    """The stems of the words that are no function words, in order."""
+    """The stems of the content words, in order."""
     return [stem(word) for word in tokens if word not in FUNCTION_WORDS]
 
 
@@ -109,8 +109,8 @@ def transition_score(text: str, whole_words: bool = True) -> float:
 
     Args:
         text: one or several completions.
-        whole_words: a phrase counts only between word boundaries; the published reward also finds
-            "so" in "some".
+        whole_words: match phrases only at word boundaries; the published reward also finds "so" in
+            "some".
     """
     text = " ".join(text.lower().split())
     if whole_words:
@@ -121,7 +121,7 @@ def transition_score(text: str, whole_words: bool = True) -> float:
 
 
 Form = Literal["tldr", "expansion"]
-HIGHEST = 3.0  # the most that `structure` adds up to
+HIGHEST = 3.0  # highest sum of `structure`
 
 
 class ScoreBand(NamedTuple):
@@ -152,7 +152,7 @@ class FormRequirements(NamedTuple):
     unique: ScoreBand
     jaccard: float
     both: bool
-    """Transition words are looked for in both texts, or in the second only."""
+    """True if transition words are counted in both texts, else only in the second."""
 
 
 _NO_LIMIT = float("inf")
@@ -177,12 +177,12 @@ REQUIREMENTS: Mapping[Form, FormRequirements] = {
 
 
 def structure(first: str, second: str, form: Form, whole_words: bool = True) -> dict[str, float]:
-    """The marks of a pair by level; levels behind a failed gate are 0.
+    """The marks of a pair by level; levels after a failed one are 0.
 
     Args:
         first: the concise text (`tldr`) or the background (`expansion`).
         second: the detailed text, or the method.
-        form: which shape is asked for.
+        form: the requirements.
         whole_words: see `transition_score`.
     """
     shape = REQUIREMENTS[form]

@@ -1,1 +1,1 @@
-"""A self-check of the sandbox, which `flowzoo sandbox check` runs."""
+"""Self-check of the sandbox, run by `flowzoo sandbox check`."""

@@ -1,4 +1,4 @@
-"""Programs that try what a sandbox must stop, and honest ones: a few of every category.
+"""Probes: attacks that a sandbox must stop, and honest programs, a few per category.
 
 The whole suite is in `tests/sandbox/probes`.
 """
@@ -17,7 +17,7 @@ Category = Literal[
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 
-QUICK = Limits(cpu_s=0.5, wall_s=4.0, memory_mb=128)  # small, so that the suite is over soon
+QUICK = Limits(cpu_s=0.5, wall_s=4.0, memory_mb=128)  # small, to keep the suite fast
 NAP = Limits(cpu_s=0.5, wall_s=1.0, memory_mb=128)  # for probes that wait for the wall clock
 HEAVY = Limits(cpu_s=3.0, wall_s=10.0, memory_mb=128)  # for probes that another limit stops
 FILES = Limits(cpu_s=1.0, wall_s=4.0, memory_mb=128, files_mb=8)
@@ -26,8 +26,8 @@ TWICE = (StdinTest("41\n", "42\n"), StdinTest("1\n", "2\n"), StdinTest("1\n", "2
 CALL = (CallTest((41,), 42),)
 CHECK = (CheckTest("def check(candidate):\n    assert candidate(41) == 42\n", "check(candidate)"),)
 
-# In front of probes that try to reach something: any other exception than `passes` is an error of
-# the probe and shows as one.
+# Prefix of probes that try to access something: exceptions other than `passes` are errors of the
+# probe.
 HEAD = '''
 import os, sys
 n = int(sys.stdin.readline())
@@ -46,9 +46,9 @@ def tries(*actions, passes=(OSError,)):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackProbe:
-    """One program of the suite: it reads n and prints n + 1, or `leak` if it reached something.
+    """A program of the suite: it reads n and prints n + 1, or `leak` after a forbidden access.
 
-    The running `Canaries` replace marks such as `@FILE@` in its source.
+    `Canaries` replace placeholders such as `@FILE@` in its source.
     """
 
     name: str
@@ -59,17 +59,17 @@ class AttackProbe:
     entry: str | None = None
     limits: Limits = QUICK
     control: bool = False
-    """True if it prints `leak` outside of any box, so that its silence in one means something."""
+    """True if it prints `leak` outside a box, which shows that the probe works."""
     harmful: bool = False
-    """True if `unsafe` must not run it: it would harm the machine, or send something out of it."""
+    """True if `unsafe` must not run it, since it would harm the machine or send data out."""
 
 
 def stdin(
     category: Category, name: str, allowed: str, source: str, reaches: bool = False, **options: Any
 ) -> AttackProbe:
-    """Make a probe that reads stdin, with `HEAD` in front if it `reaches` for something."""
+    """Make a probe that reads stdin, with the prefix `HEAD` if it `reaches` for something."""
     text = source.lstrip("\n")
-    text = dedent(text) if text[:1] in (" ", "\t") else text  # a source of 6 MB is at the margin
+    text = dedent(text) if text[:1] in (" ", "\t") else text  # a source of 6 MB is not indented
     statuses: dict[str, Status] = {status: status for status in get_args(Status)}
     return AttackProbe(
         name=name,

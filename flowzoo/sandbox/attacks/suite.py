@@ -22,16 +22,16 @@ from flowzoo.sandbox.program import CallTest, Limits, Program, StdinTest, Test, 
 from flowzoo.sandbox.sandbox import Sandbox
 from flowzoo.sandbox.tier import backend_spec
 
-# Files that probes would leave if they got out of a box.
+# Files that probes leave on the host after an escape.
 LEFTOVER_FILES = tuple(
     f"{folder}/flowzoo-probe*" for folder in ("", "/tmp", "/var/tmp", "/dev/shm", "/run", ".")
 )
 RUNNER = "flowzoo/sandbox/runner"
 SETTLED_S = 20.0  # seconds for orphaned runners to end on a busy machine
 HONEST: Final = Program("print(int(input()) + 1)")
-HONEST_S: Final = 0.5  # seconds within which an honest program must be accepted after any probe
-SLACK_S: Final = 3.0  # seconds that a verdict may take beyond the clocks of its runs
-FDS_MORE: Final = 8  # descriptors that a starting box may hold
+HONEST_S: Final = 0.5  # most seconds for accepting an honest program after a probe
+SLACK_S: Final = 3.0  # seconds that a verdict may take beyond the time limits of its runs
+FDS_MORE: Final = 8  # most descriptors of a starting box
 
 
 class ProbeResult(NamedTuple):
@@ -42,19 +42,19 @@ class ProbeResult(NamedTuple):
     expected: str
     got: str
     ok: bool
-    promised: bool = True  # by the backend, see `BackendSpec.limitations`
+    promised: bool = True  # reason of the backend, see `BackendSpec.limitations`
     note: str = ""
 
 
 def run_suite(sandbox: Sandbox, probes: Iterable[AttackProbe] = PROBES) -> Iterator[ProbeResult]:
-    """Yield a result for each probe, in order, and one for each kind of resource.
+    """Yield a result per probe, in order, and one per kind of resource.
 
-    With one worker, the next program meets what a probe left behind.
+    With one worker, the next program runs in the box of the probe.
     """
     spec = backend_spec(sandbox.tier)
     with Canaries() as canaries:
         before = count_resources()
-        for _ in range(2):  # the first start of a box is not what is timed
+        for _ in range(2):  # exclude the first start of a box from the timing
             _judge(sandbox, HONEST, ANSWER, Limits())
         for probe in probes:
             promised = spec.promises(probe.name, probe.category)
@@ -78,7 +78,7 @@ def _run_probe(
     notes = []
     if verdict.status not in probe.allowed:
         notes.append(_describe(verdict))
-    # A check is two sessions, and what breaks a box may be tried on a second one.
+    # A check has two sessions, and a program that breaks a box is tried on a second one.
     if seconds > 2 * probe.limits.wall * len(probe.tests) + SLACK_S:
         notes.append(f"the verdict took {seconds:.1f} s")
     if after.status != "AC":
@@ -125,7 +125,7 @@ class ResourceCounts(NamedTuple):
 
     fds: int
     orphans: int  # processes of a runner whose parent is process 1
-    leftovers: int  # files of probes outside of any box
+    leftovers: int  # files of probes outside the boxes
 
 
 def count_resources() -> ResourceCounts:
@@ -137,8 +137,8 @@ def count_resources() -> ResourceCounts:
 
 
 def settled_resources(before: ResourceCounts, within: float = SETTLED_S) -> ResourceCounts:
-    """Count resources once no more orphans are left than before, or after `within` seconds."""
-    # An orphan of a moment ago, of this or another program, may not be dead yet.
+    """Count resources when there are no additional orphans, or after `within` seconds."""
+    # Recent orphans, of this or another program, may still be alive.
     deadline = time.monotonic() + within
     while (counts := count_resources()).orphans > before.orphans and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -158,7 +158,7 @@ def _count_orphans() -> int:
 class Canaries:
     """A file with a secret, a process, a TCP port, two unix sockets, a secret in the environment.
 
-    A context manager sets them up; `fill` writes them into a probe, `touched` lists changes.
+    Context manager; `fill` inserts them into a probe, `touched` lists changes.
     """
 
     def __init__(self) -> None:
@@ -208,7 +208,7 @@ class Canaries:
         return replace(probe, source=self._put(probe.source), tests=tests)
 
     def _fill_test(self, test: Test) -> Test:
-        # The secret as the expected value: a program that gets it has read the caller.
+        # The secret is the expected value: a program that returns it has read the caller's memory.
         if isinstance(test, StdinTest | CallTest) and isinstance(test.expected, str):
             return replace(test, expected=self._put(test.expected))
         return test

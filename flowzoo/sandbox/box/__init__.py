@@ -1,1 +1,1 @@
-"""Boxes, in which programs run: jobs into them, results out of them, the engine of all."""
+"""Boxes of programs: jobs, results and the engine."""

@@ -1,4 +1,4 @@
-"""A running box as the host sees it: frames out, frames in, an end. And the set of warm ones."""
+"""A running box on the host's side, and the set of warm boxes."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ _log = logging.getLogger(__name__)
 START_SECONDS = 60.0
 START_PAUSES = (0.0, 0.05, 0.5)  # seconds before each try to start a box
 SEND_SECONDS = 30.0  # seconds for a box to read a frame
-AHEAD = 64  # most frames that wait on the host's side; a box that sends more has to wait itself
+AHEAD = 64  # most queued frames on the host's side; a box that sends more is blocked
 
-# Frames with the box they came from; None is the end of the box.
+# Frames with their box; None is the end of the box.
 Inbox: TypeAlias = "asyncio.Queue[tuple[Box, Frame | None]]"
 
 
 class BoxStartError(BoxError):
-    """No box could be started, though it was tried more than once."""
+    """No box could be started in several attempts."""
 
 
 class Box:
-    """One box under one event loop."""
+    """One box in one event loop."""
 
     def __init__(self, wire: BoxConnection) -> None:
         self.wire = wire
         self.facts: dict[str, Any] = {}
-        self.served = 0  # programs it has run
-        # True if it reported that it could not restore itself, or broke the protocol.
+        self.served = 0  # number of programs that it has run
+        # True if it could not restore itself, or broke the protocol.
         self.dirty = False
-        # Receiver of its frames; the two boxes of a check share one.
+        # Queue of its frames; the two boxes of a check share one.
         self.inbox: Inbox = asyncio.Queue(AHEAD)
         self._trouble = ""
         self._ended = False
-        # Numbers that a program cannot guess: a frame it forged would carry the wrong one.
+        # Unpredictable ids, so a program cannot forge frames.
         self._ids = itertools.count(secrets.randbits(48))
         self._listener = asyncio.create_task(self._listen())
 
     @property
     def reusable(self) -> bool:
-        """True if it can take another program."""
+        """True if it can run another program."""
         return not (self._ended or self.dirty or self.inbox.qsize())
 
     def next_id(self) -> int:
@@ -56,7 +56,7 @@ class Box:
         return next(self._ids)
 
     async def warm_up(self) -> None:
-        """Wait until it can take programs."""
+        """Wait until it can run programs."""
         _, frame = await self.receive(self.inbox, START_SECONDS)
         if frame.kind != READY:
             raise BoxError(f"it sent frame {frame.kind} before it was ready")
@@ -68,12 +68,12 @@ class Box:
             async with asyncio.timeout(SEND_SECONDS):
                 await self.wire.write(pack(kind, head, blobs or []))
         except TimeoutError:
-            raise BoxError(f"it took no frame within {SEND_SECONDS:.1f} s") from None
+            raise BoxError(f"it did not read a frame within {SEND_SECONDS:.1f} s") from None
         except OSError as error:
             raise self.failure() from error
 
     async def receive(self, inbox: Inbox, seconds: float) -> tuple[Box, Frame]:
-        """The next frame in `inbox`: of this box, or of the other one that shares it."""
+        """The next frame in `inbox`, from this box or the other one of a check."""
         try:
             async with asyncio.timeout(seconds):
                 box, frame = await inbox.get()
@@ -87,11 +87,11 @@ class Box:
         return box, frame
 
     def failure(self) -> BoxError:
-        """An error that says how it ended."""
+        """Make an error that describes its end."""
         return BoxError(self._trouble or self.wire.exit_summary())
 
     async def kill(self) -> None:
-        """End it; returns when nothing of it is left."""
+        """Kill the box and wait until nothing of it is left."""
         self.dirty = True
         self._listener.cancel()
         await asyncio.wait([self._listener])
@@ -110,10 +110,10 @@ class Box:
 
 
 class BoxSet:
-    """Boxes of one kind, kept warm between programs. The lessee bounds their number."""
+    """Boxes of one kind, kept warm between programs. Callers bound their number."""
 
     def __init__(self, backend: Backend, recycle_after: int) -> None:
-        self.boxes: set[Box] = set()  # all that run, idle or leased
+        self.boxes: set[Box] = set()  # all running boxes, idle or leased
         self.started = 0  # number of boxes that have become ready so far
         self._backend = backend
         self._recycle_after = recycle_after
@@ -121,8 +121,8 @@ class BoxSet:
 
     @contextlib.asynccontextmanager
     async def lease(self) -> AsyncIterator[Box]:
-        """A warm box for one program, a new one where none is idle."""
-        # The box is thrown away if the body raises, or if it is not fit for another program.
+        """Lease a warm box for one program, or a new one if none is idle."""
+        # The box is discarded if the body raises, or if it cannot run another program.
         box = await self._take()
         try:
             yield box
@@ -137,7 +137,7 @@ class BoxSet:
                 await self.discard(box)
 
     def add(self, box: Box) -> None:
-        """Take in a box that is ready."""
+        """Add a box that is ready."""
         self.boxes.add(box)
         self.started += 1
         self._idle.append(box)
@@ -152,12 +152,12 @@ class BoxSet:
         self._idle.clear()
         ends = [self.discard(box) for box in tuple(self.boxes)]
         for error in await asyncio.gather(*ends, return_exceptions=True):
-            if isinstance(error, Exception):  # the backend's own close sweeps what is left
+            if isinstance(error, Exception):  # the backend's `close` removes the rest
                 _log.warning("a box could not be ended: %r", error)
 
     async def _take(self) -> Box:
         while self._idle:
-            box = self._idle.pop()  # the last one used: its memory is warm
+            box = self._idle.pop()  # the most recently used one has warm caches
             if box.reusable:
                 return box
             await self.discard(box)
@@ -172,7 +172,7 @@ class BoxSet:
 
 
 async def start_box(backend: Backend, boxes: set[Box], once: bool = False) -> Box:
-    """A box that is ready; one that ends, e.g. killed from outside, is replaced by another."""
+    """Start a box until it is ready; a box that ends, e.g. killed from outside, is replaced."""
     trouble = BoxError("it was not tried")
     for pause in START_PAUSES:
         await asyncio.sleep(pause)

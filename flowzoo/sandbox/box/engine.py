@@ -23,19 +23,19 @@ from flowzoo.sandbox.program import Case, Verdict
 
 _log = logging.getLogger(__name__)
 
-TRIES = 2  # boxes that may fail a program before it has no verdict
-CLOSE_SECONDS = 30.0  # seconds that `close` waits for the thread of the engine
+TRIES = 2  # most boxes that are tried for a program
+CLOSE_SECONDS = 30.0  # seconds that `close` waits for the engine's thread
 
-# Chooses a backend and starts its first box, which it enters in the set.
+# Selects a backend and adds its first box to the set.
 Opener = Callable[[set[Box]], Awaitable[tuple[Backend, Box]]]
 
 
 class SandboxError(FlowzooError):
-    """The sandbox, not a program, failed; what is known of the other programs is kept.
+    """The sandbox, not a program, failed; verdicts of other programs are kept.
 
     Args:
-        message: what failed, and what to do.
-        verdicts: of the whole batch; the programs that could not be judged have the status SE.
+        message: the failure and the remedy.
+        verdicts: verdicts of the whole batch; programs that could not be judged have the status SE.
     """
 
     def __init__(self, message: str, verdicts: tuple[Verdict, ...] = ()) -> None:
@@ -44,18 +44,18 @@ class SandboxError(FlowzooError):
 
 
 class ProgramBatch:
-    """Programs of one `run`, and their verdicts as they come in."""
+    """Programs of one `run`, with the verdicts so far."""
 
     def __init__(self, works: Sequence[ProgramJob], stop: bool) -> None:
         self.waiting = deque(works)
         self.stop = stop
-        # The verdicts by row, once all are there.
+        # The verdicts by row, when all are known.
         self.future: Future[dict[int, Verdict]] = Future()
         self._verdicts: dict[int, Verdict] = {}
         self._total = len(works)
 
     def settle(self, work: ProgramJob, verdict: Verdict) -> None:
-        """Enter a verdict; the last one completes the future."""
+        """Set a verdict; the last one completes the future."""
         self._verdicts[work.row] = verdict
         if len(self._verdicts) < self._total or self.future.done():
             return
@@ -70,7 +70,7 @@ class ProgramBatch:
 
 
 class ProgramQueue:
-    """Batches that have waiting programs; they take turns, a program each."""
+    """Batches with queued programs, served round robin."""
 
     def __init__(self) -> None:
         self._batches: deque[ProgramBatch] = deque()
@@ -80,7 +80,7 @@ class ProgramQueue:
         self._batches.append(batch)
 
     def take(self) -> tuple[ProgramBatch, ProgramJob] | None:
-        """The next program; None where none waits. Batches that were cancelled are dropped."""
+        """Pop the next program, or None. Cancelled batches are dropped."""
         while self._batches:
             batch = self._batches.popleft()
             if batch.future.done() or not batch.waiting:
@@ -92,7 +92,7 @@ class ProgramQueue:
         return None
 
     def drain(self) -> Iterable[tuple[ProgramBatch, ProgramJob]]:
-        """Take everything that waits now."""
+        """Pop all queued programs."""
         return list(iter(self.take, None))
 
 
@@ -100,11 +100,11 @@ class SandboxEngine:
     """Boxes, queue and thread of one sandbox in one process."""
 
     # A caller submits a batch and gets a future, from any thread and with or without a loop. A
-    # program is a task on the loop while it has a box, and an entry in a queue before.
+    # program is a queue entry until it gets a box, then a task on the loop.
 
     def __init__(self, opener: Opener, workers: int, recycle_after: int) -> None:
         self.owner = os.getpid()
-        # The backend, once its first box is ready; UsageError where none works.
+        # The backend, when its first box is ready; UsageError if none works.
         self.opened: Future[Backend] = Future()
         self._opener = opener
         self._workers = workers
@@ -122,7 +122,7 @@ class SandboxEngine:
         self._thread = threading.Thread(target=self._run, name="sandbox", daemon=True)
         self._thread.start()
 
-    # Called from any thread.
+    # May be called from any thread.
 
     def submit(self, batch: ProgramBatch) -> bool:
         """Queue `batch`; False if the engine has ended."""
@@ -140,12 +140,12 @@ class SandboxEngine:
         return self._ended
 
     def boxes(self) -> list[Box]:
-        """All boxes that run now, of programs and of checks."""
+        """All running boxes, of programs and of checks."""
         return [box for kind in self._sets for box in tuple(kind.boxes)]
 
     def close(self) -> None:
-        """Kill all boxes, fail what is unfinished, wait until nothing is left."""
-        # Takes no lock: the garbage collector may call it, at any point of any thread.
+        """Kill all boxes, fail unfinished batches and wait for the end."""
+        # Uses no lock, since the garbage collector may call it at any point of any thread.
         if os.getpid() != self.owner:
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended already
@@ -154,16 +154,16 @@ class SandboxEngine:
             self._thread.join(CLOSE_SECONDS)
 
     def forget(self) -> None:
-        """In a fork of the owner: close inherited descriptors, and touch no box of the owner."""
-        # The loop's selector only loses this process's descriptor of it: taking files out of it
-        # would take them out of the owner's too.
+        """In a fork of the owner: close inherited descriptors, without effect on the owner."""
+        # Only close the descriptor of the loop's selector: unregistering files would also affect
+        # the owner's.
         self._selector.close()
         for box in self.boxes():
             box.wire.forget()
         if self.opened.done() and self.opened.exception() is None:
             self.opened.result().forget()
 
-    # The thread.
+    # Methods of the thread.
 
     def _run(self) -> None:
         failure: BaseException = SandboxError("the sandbox was closed")
@@ -172,7 +172,7 @@ class SandboxEngine:
         except FlowzooError as error:
             failure = error
         except BaseException as error:
-            failure = SandboxError(f"the sandbox broke: {error!r}")
+            failure = SandboxError(f"the sandbox failed: {error!r}")
             failure.__cause__ = error
         finally:
             with self._lock:
@@ -237,8 +237,8 @@ class SandboxEngine:
             self._hand_out()
 
     async def _serve(self, batch: ProgramBatch, work: ProgramJob) -> None:
-        # A program that a signal ended is run again in other boxes, once: where the same happens
-        # there, the program is the cause.
+        # A program that a signal ended is run again once in other boxes: if it happens again, the
+        # program is the cause.
         boxes, checkers = self._sets
         trouble, failures, was_killed = "", 0, False
         while failures < TRIES:
@@ -249,7 +249,7 @@ class SandboxEngine:
                 was_killed = True
             except BoxStartError as error:
                 trouble = str(error)
-                if boxes.started + checkers.started == starts:  # none of the others started either
+                if boxes.started + checkers.started == starts:  # the others did not start either
                     for other in self._turns.drain():
                         self._settle(*other, _lost(trouble), {})
                 break
@@ -259,11 +259,11 @@ class SandboxEngine:
             except Exception as error:
                 failures += 1
                 _log.exception("a program could not be judged")
-                trouble = f"a defect of the sandbox, of which the log has more: {error!r}"
+                trouble = f"an internal error of the sandbox (see the log): {error!r}"
             else:
                 facts = {"retried": True} if failures or was_killed else {}
                 if any(case.status == "SE" for case in cases):
-                    facts["test_failed"] = True  # the test's own code: another box changes nothing
+                    facts["test_failed"] = True  # another box would not help
                 self._settle(batch, work, cases, facts)
                 return
         self._settle(batch, work, _lost(trouble), {"retried": True})
@@ -285,7 +285,7 @@ def _lost(trouble: str) -> list[Case]:
 
 
 def follow(future: Future[Backend]) -> Future[Backend]:
-    """Return a separate future for one waiter: canceling it does not cancel the others."""
+    """Return a separate future for one waiter, whose cancellation does not affect the others."""
     waiter: Future[Backend] = Future()
 
     def copy(done: Future[Backend]) -> None:

@@ -1,6 +1,6 @@
-"""Jobs: the arguments of a call, checked and encoded for the wire.
+"""Jobs: validated arguments of a call, encoded for the protocol.
 
-A wrong test is the caller's mistake and raises here; nothing in a program ever raises.
+An invalid test raises here; the content of a program never raises.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from flowzoo.sandbox.runner import codec
 TestStyle = Literal["stdin", "call", "check", "alone"]
 
 MOST_SOURCE = 4 * 2**20  # bytes of a program; a longer one is a compile error without being run
-# Bytes of what one test sends into a box, and about as many of what rides in one frame.
+# Most bytes of one test's input, and approximately of one frame.
 MOST_TEST = 16 * 2**20
-MOST_OUTPUT = 32 * 2**20  # bytes of output that a program may be allowed: it rides in one frame
+MOST_OUTPUT = 32 * 2**20  # most bytes of `output_bytes`: an output is sent in one frame
 
-_SURELY_FITS = 1 << 14  # characters up to which blanks of an expected output are not counted
+_SURELY_FITS = 1 << 14  # characters of an expected output up to which white space is not counted
 
 _STYLE: dict[type, TestStyle] = {StdinTest: "stdin", CallTest: "call", CheckTest: "check"}
 
 
 @dataclass(frozen=True, slots=True)
 class TestGroup:
-    """Consecutive tests of one style that share one job; a check is a separate job."""
+    """Consecutive tests of one style in one job; a check is a separate job."""
 
     style: TestStyle
     tests: tuple[Any, ...]
-    blobs: tuple[tuple[bytes, ...], ...]  # per test, what is sent in
+    blobs: tuple[tuple[bytes, ...], ...]  # input by test
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class TestPlan:
     steps: tuple[TestGroup, ...]
     total: int
     entry: str | None
-    # Bytes that a program must be allowed to print for all tests to pass, at least.
+    # Minimum `output_bytes` with which all tests can pass.
     longest: int = 0
 
 
@@ -58,14 +58,14 @@ class ProgramJob:
 
 
 def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> list[TestPlan]:
-    """A plan per program; programs that share one tests object (a group) share their plan too."""
+    """Make a plan per program; programs with the same tests object (a group) share a plan."""
     for name, value in (("programs", programs), ("tests", tests)):
         if isinstance(value, str | bytes | Program | Mapping) or not isinstance(value, Sequence):
             raise UsageError(f"`{name}` must be a list, got {type(value).__name__}")
     if len(programs) != len(tests):
         raise UsageError(
-            f"tests[i] belongs to programs[i], so as many lists of tests as programs are needed; "
-            f"got {len(programs)} programs and {len(tests)} lists of tests"
+            f"expected a list of tests for each program, got {len(programs)} programs and "
+            f"{len(tests)} lists of tests"
         )
     plans_by_key: dict[tuple[int, str | None], TestPlan] = {}
     plans = []
@@ -79,25 +79,27 @@ def make_plans(programs: Sequence[Program], tests: Sequence[Sequence[Test]]) -> 
 
 
 def make_limits(limits: Limits | Sequence[Limits], count: int) -> list[Limits]:
-    """Limits per program."""
+    """Make the limits by program."""
     listed = [limits] * count if isinstance(limits, Limits) else list(limits)
     if len(listed) != count:
-        raise UsageError(f"limits: one for all or one per program; got {len(listed)} for {count}")
+        raise UsageError(
+            f"limits: expected one for all or one per program, got {len(listed)} for {count}"
+        )
     for limit in listed:
         if not isinstance(limit, Limits):
-            raise UsageError(f"limits are of the class Limits, got {type(limit).__name__}")
+            raise UsageError(f"limits must be of the class Limits, got {type(limit).__name__}")
         if limit.output_bytes > MOST_OUTPUT:
             raise UsageError(f"output_bytes may be at most {MOST_OUTPUT}, got {limit.output_bytes}")
     return listed
 
 
 def source_bytes(program: Program) -> bytes:
-    """The source as it is sent; what is no UTF-8 stays so, and will not compile."""
+    """Encode the source; text that is not UTF-8 stays invalid and will not compile."""
     return program.source.encode("utf-8", "surrogatepass")
 
 
 def limits_head(limits: Limits, style: str) -> dict[str, Any]:
-    """Limits as a JOB frame holds them."""
+    """Limits in the format of a JOB frame."""
     whole = {"session_s": limits.session_s} if style == "serve" else {}
     test = {"check": limits.session_s, "lockstep": limits.session_s, "alone": limits.alone_s}
     return whole | {
@@ -116,13 +118,14 @@ def digest(program: Program) -> str:
 
 
 def job_key(program: Program, tests: bytes, limits: Limits, stop: bool) -> bytes:
-    """Digest of everything that a verdict depends on but the tier; `tests` is their digest."""
+    """Digest of all inputs of a verdict except the tier; `tests` is their digest."""
     return _sha256(repr((program, tests, limits, stop)))
 
 
 def digest_tests(tests: Sequence[Test]) -> bytes:
-    """Digest of tests, made from their reprs, which tell True from 1 and 1 from 1.0."""
-    # Equal sets that iterate differently get different keys, which costs a hit and is never wrong.
+    """Digest of tests from their reprs, which distinguish True, 1 and 1.0."""
+    # Equal sets with different iteration orders get different keys: a cache miss, never a wrong
+    # hit.
     return _sha256(repr(tuple(tests)))
 
 
@@ -170,7 +173,7 @@ def _make_plan(entry: str | None, tests: Sequence[Test], row: int) -> TestPlan:
 
 
 def least_output(test: Test) -> int:
-    """Bytes that a right output has at least (of a check: 0, since it is unknown)."""
+    """Minimum bytes of a right output (0 for a check, whose output is unknown)."""
     if isinstance(test, StdinTest):
         size = len(test.expected)
         if size <= _SURELY_FITS or test.compare.mode == "exact":
@@ -180,7 +183,7 @@ def least_output(test: Test) -> int:
 
 
 def check_test(entry: str | None, test: Test, where: str) -> None:
-    """Look whether a test can be run."""
+    """Check that a test can be run."""
     _blobs(_style(entry, test, where), test, where)
 
 
@@ -213,16 +216,17 @@ def _blobs(style: TestStyle, test: Any, where: str) -> tuple[bytes, ...]:
         else:
             blobs = test.setup.encode(), test.code.encode(), test.call.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{where} holds text that is no UTF-8: {error.reason}") from error
+        raise UsageError(f"{where} contains text that is not UTF-8: {error.reason}") from error
     except codec.UnsupportedTypeError as error:
         raise UsageError(
-            f"{where} must hold plain data (None, bool, numbers, str, bytes and lists, tuples, "
+            f"{where} must contain only plain data (None, bool, numbers, str, bytes and lists, "
+            "tuples, "
             f"sets and dicts of them), found {error}"
         ) from error
     except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"{where} has a field of a wrong type: {error}") from error
     if sum(map(len, blobs)) > MOST_TEST:
         raise UsageError(
-            f"{where} sends {sum(map(len, blobs))} bytes in; at most {MOST_TEST} are allowed"
+            f"{where} has an input of {sum(map(len, blobs))} bytes; at most {MOST_TEST} are allowed"
         )
     return blobs

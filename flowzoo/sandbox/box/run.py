@@ -1,4 +1,4 @@
-"""One program in its boxes: jobs out, cases in."""
+"""Run of one program in its boxes."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ from flowzoo.sandbox.judge import (
 from flowzoo.sandbox.program import Case, Limits
 from flowzoo.sandbox.runner import codec, wire
 
-# Bytes of output from which on texts are compared in another thread than the boxes' own.
+# Bytes of output from which texts are compared in a separate thread.
 LARGE = 1 << 18
-# Seconds on top of the program's own clock before its box counts as hung: a box on a machine full
-# of work is late, not broken.
+# Seconds beyond the program's time limit after which its box counts as hung; boxes on a busy
+# machine are slow.
 SLACK = 10.0
-# Signals that others send: the machine that has no memory left, an operator, a scheduler.
+# Signals that the kernel (out of memory), an operator or a scheduler may send.
 FROM_OUTSIDE = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM))
-MOST_CALLS = 100_000  # calls that the code of one check may make
-MOST_MESSAGE = 1 << 25  # bytes of one call or result between the halves of a check
+MOST_CALLS = 100_000  # most calls of one check
+MOST_MESSAGE = 1 << 25  # most bytes of a call or result between the halves of a check
 
 
 class CheckSession:
-    """A check: the program serves calls in one box, the code of its test makes them in another."""
+    """A check: the program serves calls in one box, and the test's code makes them in another."""
 
-    # Round trips cost milliseconds, so calls are predicted (`runner.foresee`) and travel together.
-    # A wrong prediction has the check made again call by call. What a test expects stays in its
-    # box.
+    # Round trips cost milliseconds, so calls are predicted (`runner.foresee`) and sent together.
+    # After a wrong prediction the check is repeated call by call. Expected values stay in the
+    # test's box.
 
     def __init__(self, box: Box, checker: Box, limits: Limits, ahead: bool, believed: bool) -> None:
         self.box, self.checker = box, checker
         self.limits = limits
         self.ahead, self.believed = ahead, believed
         self.ids = {box: box.next_id(), checker: checker.next_id()}
-        self.outcomes: dict[Box, CaseOutcome] = {}  # results of the halves that ended by themselves
+        self.outcomes: dict[Box, CaseOutcome] = {}  # results of halves that ended by themselves
         self.running = {box, checker}
         self.raised: set[str] = set()  # names of the exceptions that calls of the program raised
         self.calls, self.answers = 0, 0
-        self.departed = False  # the test made another call than the one that was foreseen
-        self.blames_answers = False  # the test's code met a limit after it had got an answer
+        self.departed = False  # True if the test made a call other than the predicted one
+        self.blames_answers = False  # True if the test's code reached a limit after an answer
         self.ended: Case | None = None  # event in a half that ends the check
 
     async def run(self, source: bytes, entry: str | None, step: TestGroup) -> Case | None:
-        """The case of the check; None where it has to be made again without looking ahead."""
+        """The case of the check; None if it must be repeated without prediction."""
         inboxes = self.box.inbox, self.checker.inbox
         shared: Inbox = asyncio.Queue(2 * AHEAD)
         self.box.inbox = self.checker.inbox = shared
@@ -84,7 +84,7 @@ class CheckSession:
         if self.ended is not None:
             return self.ended
         if server is not None and (checker is None or checker.name == "exited" or not self.answers):
-            return judge_server(server)  # it ended, instead of serving until it is stopped
+            return judge_server(server)  # it ended before it was stopped
         if checker is None:
             raise BoxError("no half of a check ended")
         self.blames_answers = checker.name in LIMIT_STATUS and bool(self.answers)
@@ -113,7 +113,7 @@ class CheckSession:
             raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
 
     async def _tell_end(self, sender: Box, other: Box) -> None:
-        # The program is stopped; the test may have what was answered.
+        # The program is stopped; earlier answers are still sent to the test.
         if sender is self.box and self.answers:
             await other.send(
                 wire.DATA, self._data_head(other, 1), [wire.pack_messages([wire.NO_MORE])]
@@ -126,10 +126,10 @@ class CheckSession:
 
     async def _forward(self, sender: Box, other: Box, data: bytes) -> None:
         if self.ended is not None or self.departed or self.checker in self.outcomes:
-            return  # on its way before its sender was told to stop
+            return  # sent before its sender received the stop
         places = wire.find_messages(data, len(data))
         if not places or places[-1][1] != len(data):
-            raise BoxError("it sent what are no messages")
+            raise BoxError("it sent invalid messages")
         messages = [data[start:end] for start, end in places]
         if sender is self.checker:
             self._look_at_calls(messages)
@@ -183,7 +183,7 @@ class CheckSession:
             self.ended = UNREADABLE_CASE
 
 
-UNREADABLE_CASE = Case("RE", "it answered a call with what cannot be read")
+UNREADABLE_CASE = Case("RE", "its answer to a call cannot be read")
 
 
 def job_head(
@@ -201,15 +201,13 @@ def job_head(
 
 
 def outcome_of(frame: wire.Frame, believed: bool) -> CaseOutcome:
-    """As `read_outcome`; what the box broke, or could not set up, is its failure."""
+    """Like `read_outcome`, but raise for a broken protocol or a failed setup."""
     try:
         outcome = read_outcome(frame)
     except wire.FrameError as error:
         raise BoxError(f"it broke the protocol: {error}") from error
     if outcome.name == "oom":
-        raise BoxError(
-            "the machine ran out of memory and killed the program: ask for fewer workers"
-        )
+        raise BoxError("the machine ran out of memory and killed the program: use fewer workers")
     if outcome.name == "setup":
         raise BoxError(f"it could not start the program: {outcome.detail}")
     if outcome.name == "signaled" and outcome.signal in FROM_OUTSIDE and not believed:
@@ -221,9 +219,9 @@ async def run_program(
     work: ProgramJob, stop: bool, boxes: BoxSet, checkers: BoxSet, ahead: bool = True,
     used: float = 0.0, believed: bool = False,
 ) -> list[Case]:  # fmt: skip
-    """The cases of a program's tests, in order; under `stop` up to the first failing one."""
-    # With `ahead` checks may look ahead; `used` is the CPU time of tests before these; if
-    # `believed` a signal that others send counts as the program's doing.
+    """Run a program's tests and return the cases in order; under `stop` up to the first failure."""
+    # With `ahead`, checks may predict calls; `used` is the CPU time of earlier tests; if
+    # `believed`, a signal from outside counts as caused by the program.
     plan, limits, source = work.plan, work.limits, source_bytes(work.program)
     if len(source) > MOST_SOURCE:
         detail = f"a source of {len(source)} bytes; at most {MOST_SOURCE} are allowed"
@@ -250,7 +248,7 @@ async def run_program(
             if box.dirty or (stop and cases[-1].status != "AC"):
                 break
     if len(cases) < plan.total and not (stop and any(case.status != "AC" for case in cases)):
-        # The box is to be thrown away, and some tests are left: they get another one.
+        # The box must be discarded; the remaining tests get another one.
         rest = replace(work, plan=_rest(plan, len(cases)))
         cases += await run_program(rest, stop, boxes, checkers, ahead, used, believed)
     return cases
@@ -259,7 +257,7 @@ async def run_program(
 async def _check(
     box: Box, checkers: BoxSet, work: ProgramJob, step: TestGroup, ahead: bool, believed: bool
 ) -> Case | None:
-    """Case of a check; None where it has to be made again in another box, not looking ahead."""
+    """Case of a check; None if it must be repeated in another box without prediction."""
     for looks in (True, False) if ahead else (False,):
         async with checkers.lease() as checker:
             session = CheckSession(box, checker, work.limits, looks, believed)
@@ -275,8 +273,8 @@ async def _check(
 async def _own_failure(
     checker: Box, work: ProgramJob, believed: bool, step: TestGroup
 ) -> Case | None:
-    # The code runs with stand-ins for the results, and no assertion of it can fail. So a loop that
-    # an answer keeps running is the program's doing, and one that nothing could end is the test's.
+    # The code runs with stand-ins for the results, and its assertions cannot fail. A loop that ends
+    # with stand-ins is the program's fault, an endless one is the test's.
     setup, *rest = step.blobs[0]
     alone = TestGroup("alone", step.tests, tuple((blob,) for blob in rest))
     [outcome] = await run_job(
@@ -289,8 +287,9 @@ async def run_job(
     box: Box, source: bytes, entry: str | None, step: TestGroup, limits: Limits, stop: bool,
     left: float = math.inf, believed: bool = False,
 ) -> list[CaseOutcome]:  # fmt: skip
-    """Run the tests of one step; under `stop` no test is started after one that failed, and none
-    after `left` CPU seconds have been used.
+    """Run the tests of one step.
+
+    It starts no test after a failed one under `stop`, or after `left` CPU seconds are used.
     """
     job = box.next_id()
     patience = limits.session_patience if step.style == "alone" else limits.patience
@@ -333,7 +332,7 @@ def _accepts(outcome: CaseOutcome, step: TestGroup, row: int) -> bool:
 
 
 async def _judge(outcomes: Sequence[CaseOutcome], step: TestGroup) -> list[Case]:
-    # Many bytes take a separate thread, so that the other boxes need not wait.
+    # Many bytes are compared in a separate thread, so other boxes do not wait.
     judge = _judge_call if step.style == "call" else judge_stdin
     tests = step.tests[: len(outcomes)]
     if sum(len(outcome.output) for outcome in outcomes) < LARGE:

@@ -1,1 +1,1 @@
-"""The Docker tier: connection, image, containers, their removal."""
+"""The Docker tier: connection, image, containers and their removal."""

@@ -1,6 +1,6 @@
-"""Boxes that are containers of the Docker engine, over one connection each.
+"""Boxes as containers of the Docker engine, with one connection each.
 
-When that connection ends, so does the container, and the engine removes it.
+A container ends with its connection, and the engine removes it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def machine_id() -> str:
 
 
 def process_start_time(pid: int) -> str | None:
-    """When process `pid` started, in the system's own words; None if there is no such process."""
+    """Start time of process `pid` in the system's format; None if it does not exist."""
     try:
         if sys.platform == "linux":
-            # The name may hold spaces and parentheses; the 20th field after it is the start time.
+            # The name may contain spaces and parentheses; the 20th field after it is the start
+            # time.
             fields = (
                 Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
             )
@@ -60,8 +61,8 @@ def process_start_time(pid: int) -> str | None:
 
 def owner_labels(nonce: str) -> dict[str, str]:
     """Labels of a container that this process owns."""
-    # With the time of its start: process ids are used again. A container also ends with its owner's
-    # connection; these labels are for what an interrupted engine or machine leaves.
+    # With the start time, since process ids are reused. A container ends with its owner's
+    # connection; the labels are for containers that remain after a crash of the engine or machine.
     return {
         MACHINE: machine_id(),
         OWNER: f"{os.getpid()} {process_start_time(os.getpid())}",
@@ -78,7 +79,7 @@ def is_orphan(labels: Mapping[str, str]) -> bool:
 
 
 def remove_orphans(client: Any) -> int:
-    """Remove the containers of dead owners on this machine; returns how many there were."""
+    """Remove the containers of dead owners on this machine; return their number."""
     containers = client.api.containers(all=True, filters={"label": f"{MACHINE}={machine_id()}"})
     orphans = [row["Id"] for row in containers if is_orphan(row.get("Labels") or {})]
     for container in orphans:
@@ -94,13 +95,13 @@ def remove_all(client: Any, nonce: str) -> None:
 
 
 def remove(client: Any, container: str) -> None:
-    """Kill and remove one container; returns when it is gone."""
+    """Kill and remove one container, and wait for its end."""
     from docker.errors import APIError, NotFound
 
     end = time.monotonic() + GONE_SECONDS
     pause = 0.01
     while True:
-        # 409: the engine is at it already, since containers are removed when they end.
+        # 409: the engine is already removing it, since containers are removed at their end.
         with contextlib.suppress(APIError):
             client.api.remove_container(container, force=True, v=True)
         try:
@@ -114,7 +115,7 @@ def remove(client: Any, container: str) -> None:
         pause = min(2 * pause, 0.5)
 
 
-STARTERS = 4  # containers that are started or removed at the same time
+STARTERS = 4  # most containers started or removed at the same time
 
 
 T = TypeVar("T")
@@ -123,19 +124,19 @@ _log = logging.getLogger(__name__)
 
 
 class DockerBackend:
-    """Starts containers; see `flowzoo.sandbox.backends.Backend`.
+    """Backend of containers; see `flowzoo.sandbox.backends.Backend`.
 
     A container's /tmp has a fixed size; a program's smaller `files_mb` bounds each of its files.
 
     Args:
-        image: an image of the engine; None: the one from the running interpreter, built if missing.
+        image: an image of the engine; None: an image of the running interpreter, built if missing.
         runtime: the engine's name for another runtime, e.g. `runsc` (gVisor).
-        packages: that its boxes have; an `image` of your own must hold them.
-        user: `root`: the runner is root without capabilities but three, and programs are another
-            user; `nonroot`: nothing in the container is root, runner and program are one user.
-        parent: control group of the containers. None: the root, so that each has the share
-            of a core that any process has (the engine's own group has that share for all its
-            containers together); under the systemd driver the engine's choice.
+        packages: packages in its boxes; a custom `image` must contain them.
+        user: `root`: the runner is root with only three capabilities, and programs are another
+            user; `nonroot`: runner and program are the same user, not root.
+        parent: control group of the containers. None: the root group, so each container has the CPU
+            share of a process (in the engine's group all containers together have this share);
+            under the systemd driver, the engine's default.
 
     Raises:
         MissingExtraError: the Python module `docker` is not installed.
@@ -166,7 +167,7 @@ class DockerBackend:
             with explain_errors("sweeping old containers"):
                 swept = remove_orphans(self._client)
             if swept:
-                _log.info("removed %d containers whose owner had died", swept)
+                _log.info("removed %d containers of dead owners", swept)
             self.image: SandboxImage = ensure_image(self._client, self._info, image, packages)
         except BaseException:
             self._client.close()
@@ -186,12 +187,12 @@ class DockerBackend:
         return DockerConnection(container, connection, self.remove)
 
     def check(self, limits: Limits) -> None:
-        """See `Backend`: a container's own limits are above every program's."""
+        """See `Backend`: a container's own limits exceed every program's."""
         check_memory(self.tier, limits)
         for name, most in (("memory_mb", MEMORY_MB), ("files_mb", FILES_MB), ("threads", THREADS)):
             if getattr(limits, name) > most:
                 raise UsageError(
-                    f"the docker tier gives a program at most {name}={most}, "
+                    f"the docker tier allows a program at most {name}={most}, "
                     f"got {getattr(limits, name)}."
                 )
 
@@ -206,13 +207,13 @@ class DockerBackend:
         }
 
     def close(self) -> None:
-        """Remove every container of this backend; an engine that is gone has none running."""
+        """Remove every container of this backend; a stopped engine has none."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         try:
             with explain_errors("removing containers"):
                 remove_all(self._client, self.nonce)
         except DockerError as error:
-            _log.warning("containers may be left until the next start sweeps them: %s", error)
+            _log.warning("containers may remain until the next start removes them: %s", error)
         self._client.close()
 
     def forget(self) -> None:
@@ -221,11 +222,11 @@ class DockerBackend:
 
     async def remove(self, container: str) -> None:
         """Kill and remove one container, in a thread."""
-        with contextlib.suppress(DockerError):  # close() says what is left, once
+        with contextlib.suppress(DockerError):  # `close` reports remaining containers once
             await asyncio.wrap_future(self._submit(self._remove, container))
 
     def _submit(self, work: Callable[..., T], *args: Any) -> Future[T]:
-        # An interpreter that is ending gives no thread any more.
+        # An ending interpreter starts no threads.
         try:
             return self._threads.submit(work, *args)
         except RuntimeError as error:
@@ -235,7 +236,7 @@ class DockerBackend:
         with explain_errors("starting a container"):
             container = self._create()
             try:
-                # Attached before it starts: nothing it says is lost, and its stdin is there.
+                # Attached before the start, so no output is lost and stdin is connected.
                 connection = self._attach(container)
                 try:
                     self._client.api.start(container)
@@ -249,7 +250,7 @@ class DockerBackend:
             return container, connection
 
     def _create(self) -> str:
-        # A removed image is built again.
+        # The image was removed: build it again.
         for last in (False, True):
             config = container_config(
                 self.image.id, self._labels, self._user, self._runtime, self._packages, self._parent
@@ -268,8 +269,9 @@ class DockerBackend:
         inner = getattr(raw, "_sock", raw)
         if type(inner) is not socket.socket:
             raise DockerError(
-                "the engine is reached over TLS or ssh, which the sandbox does not speak: forward "
-                "its socket (ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and set "
+                "the engine is connected over TLS or ssh, which the sandbox does not support: "
+                "forward its socket (ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and "
+                "set "
                 "DOCKER_HOST=unix:///tmp/docker.sock."
             )
         connection = socket.socket(fileno=os.dup(inner.fileno()))
@@ -290,19 +292,19 @@ class DockerBackend:
             self._remove(container)
 
 
-_STREAM = struct.Struct(">BxxxI")  # which stream, bytes that follow
+_STREAM = struct.Struct(">BxxxI")  # stream, number of bytes
 _STDOUT = 1
 
 
 class Demultiplexer:
-    """Takes the engine's stream apart: each piece is stdout or stderr, behind a header."""
+    """Splits the engine's stream, pieces of stdout or stderr with headers."""
 
     def __init__(self) -> None:
         self.stderr = bytearray()
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> bytes:
-        """Take `data`; returns what is stdout in it, keeps the end of stderr."""
+        """Process `data`: return its stdout, keep the end of stderr."""
         buffer = self._buffer
         buffer += data
         out, offset = bytearray(), 0
@@ -361,8 +363,8 @@ class DockerConnection:
         await self._remove(self.container)
 
     def exit_summary(self) -> str:
-        """Describe the end; the engine removes a container that ended, with its status."""
-        ended = f"its container {self.container[:12]} ended, or the engine did"
+        """Describe the end; the engine removes an ended container with its status."""
+        ended = f"its container {self.container[:12]} or the engine ended"
         return describe_end(ended, self._streams.stderr)
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""Configuration of sandbox containers: nothing of the host is mounted and nothing is logged."""
+"""Configuration of sandbox containers, without mounts of the host or logs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from flowzoo.sandbox.backends import ENVIRONMENT
 
 BoxUser = Literal["root", "nonroot"]
 
-PROCESSES = 64  # processes and threads in a container, the runner's included
-THREADS = PROCESSES - 8  # threads a program may ask for
-MEMORY_MB = 1024  # memory of a container; the runner holds a program to its own, smaller limit
-RUNNER_MB = 64  # beside the program: the runner and what the kernel keeps for both
+PROCESSES = 64  # most processes and threads in a container, including the runner's
+THREADS = PROCESSES - 8  # most threads of a program
+MEMORY_MB = 1024  # memory of a container; the runner enforces the smaller limit of a program
+RUNNER_MB = 64  # additional memory for the runner and the kernel
 FILES_MB, FILES = 16, 1024  # megabytes and number of files in a container's /tmp
-CORES = 1.0  # CPU of a container, however many threads the program starts
-USER_ID = 10_001  # whom programs run as; under `nonroot` the runner too
+CORES = 1.0  # CPU limit of a container, regardless of threads
+USER_ID = 10_001  # user of programs; under `nonroot` also of the runner
 
-# The engine's own list, and /dev/mqueue: a file system that every program could write to.
+# The engine's list, and /dev/mqueue, a file system writable for every program.
 _MASKED = [
     *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys"),
     *("/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list"),
@@ -38,7 +38,7 @@ def container_config(
     packages: Sequence[str] = (),
     parent: str | None = None,
 ) -> dict[str, Any]:
-    """The request to create a container, in the words of the engine's API."""
+    """The request to create a container, in the format of the engine's API."""
     is_root = user == "root"
     owner = 0 if is_root else USER_ID
     folders = [f"{PACKAGE_FOLDER}/{name}" for name in packages]
@@ -49,7 +49,7 @@ def container_config(
         "User": f"{owner}:{owner}",
         "Hostname": "box",
         "WorkingDir": "/",
-        # PATH is the image's own: by it the entry point is found.
+        # PATH is the image's, which locates the entry point.
         "Env": [f"{name}={value}" for name, value in ENVIRONMENT.items() if name != "PATH"],
         "NetworkDisabled": True,
         "OpenStdin": True,
@@ -57,7 +57,7 @@ def container_config(
         "AttachStdin": True,
         "AttachStdout": True,
         "AttachStderr": True,
-        "StopSignal": "SIGKILL",  # an engine that shuts down need not wait for it
+        "StopSignal": "SIGKILL",  # the engine does not wait for it at shutdown
         "Labels": dict(labels),
         "HostConfig": _host_config(is_root, runtime, parent),
     }
@@ -92,11 +92,11 @@ def _host_config(is_root: bool, runtime: str | None, parent: str | None) -> dict
 
 
 # System calls that a container may make: an allow-list, for the runner and its programs. The
-# engine's own profile leaves open what reaches beyond a container or outlives a program: AF_VSOCK
-# (no namespace holds it), netlink, io_uring, System V and POSIX message queues, setting affinities.
-# All that a CPython fork-server does not need is refused here. The runner adds a second, stricter
-# filter to every program: this one must let it fork, change its user and kill. Source for the
-# format: https://docs.docker.com/engine/security/seccomp/
+# engine's default profile allows calls that reach beyond a container or outlive a program: AF_VSOCK
+# (in no namespace), netlink, io_uring, System V and POSIX message queues, setting affinities.
+# Everything that a CPython fork server does not need is denied here. The runner adds a second,
+# stricter filter to every program; this one must allow it to fork, change its user and kill. Source
+# for the format: https://docs.docker.com/engine/security/seccomp/
 _NAMESPACE_FLAGS = 0x7E020000  # every CLONE_NEW* flag of clone(2) (time namespaces have none there)
 _ENOSYS, _AF_UNIX = 38, 1
 
@@ -127,14 +127,14 @@ rt_sigtimedwait rt_tgsigqueueinfo setitimer sigaltstack signalfd signalfd4 time 
 timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime
 timerfd_settime
 """
-# On the pair that socketpair makes; there is no socket(), so nothing to bind or connect.
+# For the pair from socketpair; socket() is denied, so nothing can bind or connect.
 _SOCKET_PAIRS = """
 getpeername getsockname getsockopt recvfrom recvmsg sendmsg sendto setsockopt shutdown
 """
 
 
 def profile() -> dict[str, Any]:
-    """The profile, in the engine's own format."""
+    """The profile in the engine's format."""
     names = " ".join((_FILES, _MEMORY, _PROCESSES, _SIGNALS_AND_TIME, _SOCKET_PAIRS)).split()
     no_namespaces = {
         "index": 0,
@@ -145,7 +145,7 @@ def profile() -> dict[str, Any]:
     only_unix = {"index": 0, "value": _AF_UNIX, "op": "SCMP_CMP_EQ"}
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
-        # The native architecture alone: calls by another one's numbers kill the process.
+        # Only the native architecture: calls with another one's numbers kill the process.
         "archMap": [
             {"architecture": name, "subArchitectures": []}
             for name in ("SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64")
@@ -154,7 +154,7 @@ def profile() -> dict[str, Any]:
             {"names": sorted(names), "action": "SCMP_ACT_ALLOW"},
             {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [no_namespaces]},
             {"names": ["socketpair"], "action": "SCMP_ACT_ALLOW", "args": [only_unix]},
-            # Its flags lie in memory, out of a filter's sight; the C library then takes clone.
+            # Filters cannot read its flags in memory; the C library falls back to clone.
             {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS},
         ],
     }
@@ -162,5 +162,5 @@ def profile() -> dict[str, Any]:
 
 @cache
 def profile_text() -> str:
-    """The profile as the engine's API takes it."""
+    """The profile as text for the engine's API."""
     return json.dumps(profile(), separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""The Docker engine: a connection that was checked before it is trusted, and its errors."""
+"""Verified connection to the Docker engine, and its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowzoo.sandbox.tier import engine_host
 
 TIMEOUT = 60  # seconds for one request; creating a container on a busy engine can take several
 
-# What `docker info` must say yes to: without these a container is no limit at all.
+# Required features in `docker info`: without them a container enforces no limits.
 _LIMITS = {
     "MemoryLimit": "limit memory",
     "PidsLimit": "limit processes",
@@ -25,11 +25,11 @@ _OTHER = "or take another sandbox (`namespaces`, `landlock`)"
 
 
 class DockerError(BoxError):
-    """The engine cannot do what the sandbox needs; the message names the remedy."""
+    """The engine lacks a feature that the sandbox needs; the message names the remedy."""
 
 
 def connect() -> tuple[Any, Mapping[str, Any]]:
-    """A client of the engine that `DOCKER_HOST` names, and what the engine says of itself."""
+    """Connect to the engine at `DOCKER_HOST`; return the client and `docker info`."""
     need_module("docker", "the Docker sandbox")
     import docker
 
@@ -52,7 +52,7 @@ def _check_host(host: str) -> None:
     scheme, _, rest = host.partition("://")
     if scheme == "ssh":
         raise DockerError(
-            f"DOCKER_HOST={host!r}: the sandbox does not speak ssh; forward the engine's socket "
+            f"DOCKER_HOST={host!r}: the sandbox does not support ssh; forward the engine's socket "
             "(ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST) and set "
             "DOCKER_HOST=unix:///tmp/docker.sock."
         )
@@ -61,7 +61,7 @@ def _check_host(host: str) -> None:
 
 
 def unfit(info: Mapping[str, Any]) -> str:
-    """Why an engine with this `docker info` cannot confine programs; empty if it can."""
+    """Reason why an engine with this `docker info` cannot confine programs; empty if it can."""
     where = f"the Docker engine at {engine_host()}"
     if info.get("OSType", "linux") != "linux":
         return f"{where} runs {info['OSType']} containers; switch it to Linux containers."
@@ -80,7 +80,7 @@ def unfit(info: Mapping[str, Any]) -> str:
 
 @contextmanager
 def explain_errors(doing: str) -> Iterator[None]:
-    """Turn what the client raises while `doing` something into `DockerError` with a remedy."""
+    """Convert errors of the client while `doing` something to `DockerError` with a remedy."""
     try:
         yield
     except FlowzooError:
@@ -91,7 +91,7 @@ def explain_errors(doing: str) -> Iterator[None]:
 
 def explain(error: BaseException, doing: str) -> str:
     """Describe an error of the engine and its remedy in one line."""
-    # Of a refused request only the engine's own words: the client puts the whole URL before them.
+    # Only the engine's message of a refused request; the client prepends the whole URL.
     text = " ".join(str(getattr(error, "explanation", None) or error).split())
     summary, low = text[:300] or type(error).__name__, text.lower()
     code = errno_of(error)
@@ -112,13 +112,13 @@ def explain(error: BaseException, doing: str) -> str:
         return f"the disk is full while {doing} ({summary}): free space, e.g. docker image prune."
     if "invalid reference format" in low:
         return (
-            f"an image's name is not one while {doing} ({summary}): expected NAME or NAME:TAG, in "
+            f"invalid image name while {doing} ({summary}): expected NAME or NAME:TAG, in "
             "lower case."
         )
     if "unknown or invalid runtime" in low or "unknown runtime" in low:
-        return f"the engine does not know the runtime ({summary}): install it or leave it out."
+        return f"unknown runtime ({summary}): install it or leave it out."
     if _is_broken(error):
-        return f"the Docker engine at {host} went away while {doing} ({summary}): start it again."
+        return f"the Docker engine at {host} disappeared while {doing} ({summary}): start it again."
     return f"the Docker engine at {host} failed while {doing}: {summary}"
 
 

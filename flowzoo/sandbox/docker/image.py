@@ -1,4 +1,4 @@
-"""The sandbox image: named after its content, built if it is missing, never a stale one."""
+"""The sandbox image: named by a digest of its content and built if it is missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPOSITORY = "flowzoo-sandbox"
 RUNNER_LABEL = "flowzoo.sandbox.runner"
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
 
-# Names of the architecture: the engine's word -> what Python says.
+# Python's name of an architecture by the engine's name.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 _log = logging.getLogger(__name__)
@@ -36,12 +36,12 @@ _building = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class SandboxImage:
-    """An image of the engine that holds this version's runner."""
+    """An image of the engine with this version's runner."""
 
     tag: str
     id: str
     size: int  # bytes
-    seconds: float = 0.0  # seconds that building it took; 0 if it existed
+    seconds: float = 0.0  # seconds of the build; 0 if it existed
 
 
 def runner_digest(runner: Mapping[str, bytes]) -> str:
@@ -56,8 +56,8 @@ def image_tag(
     runner: Mapping[str, bytes], base: str | None = None, packages: Sequence[str] = ()
 ) -> str:
     """Name and tag of the image from the running interpreter, or from `base`, with packages."""
-    # A changed runner, recipe or Python is another image; a label holds the runner's digest, so
-    # that an image under any other name is recognized or refused.
+    # A changed runner, recipe or Python means another image; a label has the runner's digest, so
+    # images with other names can be verified.
     recipe = DOCKERFILE if base else Path(docker_rootfs.__file__)
     source = base or f"{sys.version} {platform.machine()} {platform.libc_ver()}"
     text = f"{runner_digest(runner)} {source}".encode() + recipe.read_bytes()
@@ -90,9 +90,9 @@ def find_image(client: Any, name: str) -> SandboxImage | None:
 def ensure_image(
     client: Any, info: Mapping[str, Any], name: str | None = None, packages: Sequence[str] = ()
 ) -> SandboxImage:
-    """The image `name`, or the default one, which is built if the engine does not have it."""
-    # `info` is what the engine says of itself: an engine of another architecture cannot run this
-    # machine's interpreter, and is given the base image of the same Python version.
+    """Find the image `name`, or the default one, which is built if it is missing."""
+    # `info` is `docker info`: an engine of another architecture cannot run this machine's
+    # interpreter and gets a base image with the same Python version.
     if name is not None:
         existing = find_image(client, name)
         if existing is None:
@@ -121,8 +121,8 @@ def runs_this_interpreter(info: Mapping[str, Any]) -> bool:
 def build_image(
     client: Any, base: str | None = None, tag: str | None = None, packages: Sequence[str] = ()
 ) -> SandboxImage:
-    """Build the image, from the running interpreter or from `base`; `tag` names it further."""
-    # It holds `packages` as they are installed here, or for a `base` as pip installs them.
+    """Build the image from the running interpreter or from `base`; `tag` is an additional name."""
+    # It contains `packages` as installed here, or for a `base` as pip installs them.
     start = time.perf_counter()
     runner = docker_rootfs.read_runner()
     name = image_tag(runner, base, packages)
@@ -142,8 +142,8 @@ def build_image(
 
 
 def _remove_superseded(client: Any, name: str) -> None:
-    # The same Python with another runner, and what a failed build left. Images that a container
-    # uses stay; a missing one is built again.
+    # Remove images with the same Python and another runner, and leftovers of failed builds. Images
+    # in use remain; a missing one is built again.
     from docker.errors import APIError
 
     kind = name.rpartition("-")[0]
@@ -158,7 +158,7 @@ def _remove_superseded(client: Any, name: str) -> None:
 def _import_rootfs(
     client: Any, name: str, runner: Mapping[str, bytes], packages: Sequence[str]
 ) -> None:
-    # The file system is the one layer of an image FROM scratch.
+    # The file system is the only layer of an image FROM scratch.
     changes = [
         f"ENTRYPOINT {json.dumps(docker_rootfs.ENTRYPOINT)}",
         'CMD ["docker"]',
@@ -174,17 +174,17 @@ def _import_rootfs(
         answer = client.api.import_image(path, repository=repository, tag=tag, changes=changes)
     finally:
         os.unlink(path)
-    # The engine answers 200 and says in the stream what went wrong.
+    # The engine responds with 200 and reports errors in the stream.
     _refuse_errors(json.loads(line) for line in answer.splitlines() if line.strip())
 
 
 def _build_from(
     client: Any, name: str, base: str, runner: Mapping[str, bytes], packages: Sequence[str]
 ) -> None:
-    # The context is the Dockerfile and the runner, nothing else.
+    # The context contains only the Dockerfile and the runner.
     context, recipe = io.BytesIO(), DOCKERFILE.read_text(encoding="utf-8")
     arguments = {"BASE": base, "PACKAGES": _pin(packages)}
-    if not packages:  # a base may have no shell, which installing them takes
+    if not packages:  # installing packages needs a shell, which a base may lack
         recipe = "".join(
             line for line in recipe.splitlines(keepends=True) if "PACKAGES" not in line
         )
@@ -209,7 +209,7 @@ def _build_from(
     except DockerError as error:
         raise DockerError(
             f"{error} If the base image {base!r} cannot be pulled from here, leave out --base: the "
-            "image is then made from the running interpreter, without a registry."
+            "image is then built from the running interpreter, without a registry."
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""A file system that holds the running Python interpreter and nothing else, as a tar file.
+"""A file system with only the running Python interpreter, as a tar file.
 
-No shell, no package manager, no registry; the Python inside is the Python outside.
+It has no shell and no package manager and needs no registry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flowzoo.sandbox.docker.engine import DockerError
 from flowzoo.sandbox.runner.libraries import TIME_ZONES
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-# Folder of the interpreter; it finds its library from its own place, so that any will do.
+# Folder of the interpreter, which finds its library relative to its path.
 PREFIX = "python"
 ENTRYPOINT = [f"/{PREFIX}/bin/python{VERSION}", *FLAGS, "/runner"]
 # Folder of all shared libraries; the image sets LD_LIBRARY_PATH, since loaders' defaults differ
@@ -34,7 +34,7 @@ _PASSWD = (
 )
 _GROUP = b"root:x:0:\nnogroup:x:65534:\nbox:x:10001:\n"
 
-# Parts of the standard library that no program in a box can use, or that are its own tests.
+# Parts of the standard library that programs in a box cannot use, and tests.
 _LEFT_OUT = re.compile(
     r"""
       (?:tests?|idlelib|tkinter|turtledemo|ensurepip|lib2to3|venv|site-packages|dist-packages
@@ -49,7 +49,7 @@ _LIBRARY = re.compile(r"^\s+(?P<name>\S+)(?: => (?P<path>/\S+))? \(0x[0-9a-f]+\)
 def write_rootfs(
     out: IO[bytes], runner: Mapping[str, bytes], packages: Sequence[Path] = ()
 ) -> None:
-    """Write the tar file; `runner` is its modules by name, `packages` the folders of packages."""
+    """Write the tar file; `runner` has modules by name, `packages` the folders of packages."""
     if sys.platform != "linux":
         raise DockerError(
             f"an image from the running interpreter needs Linux, this is {sys.platform}; build "
@@ -62,14 +62,14 @@ def write_rootfs(
     package_paths = [path for paths in extra.values() for path in paths]
     binaries = [program, *(path for path in (*files, *package_paths) if ".so" in path.suffixes)]
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        _add_folder(tar, "tmp", 0o1777)  # what is mounted there takes this mode, not its own
+        _add_folder(tar, "tmp", 0o1777)  # the mount gets this mode
         for folder in ("proc", "sys", "dev", "etc"):
             _add_folder(tar, folder, 0o755)
         add_bytes(tar, "etc/passwd", _PASSWD)
         add_bytes(tar, "etc/group", _GROUP)
         add_file(tar, program, ENTRYPOINT[0][1:], 0o755)
         for target, path in sorted(shared_libraries(binaries).items()):
-            if path.resolve().parent not in packages:  # found from where they lie
+            if path.resolve().parent not in packages:  # found relative to their paths
                 add_file(tar, path, target, 0o755)
         for folder, paths in extra.items():
             for path in paths:
@@ -86,7 +86,7 @@ def write_rootfs(
 
 
 def library_files(library: Path) -> Iterator[Path]:
-    """The files of the standard library that go in, with their compiled caches."""
+    """Included files of the standard library, with their compiled caches."""
     for folder, folders, names in os.walk(library):
         folders[:] = sorted(name for name in folders if not _LEFT_OUT.fullmatch(name))
         for name in sorted(names):
@@ -97,7 +97,7 @@ def library_files(library: Path) -> Iterator[Path]:
 
 
 def package_files(folder: Path) -> Iterator[Path]:
-    """The files of a package but its tests, headers and caches of other interpreters."""
+    """Files of a package except tests, headers and caches of other interpreters."""
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         stale = path.suffix == ".pyc" and sys.implementation.cache_tag not in path.name
@@ -107,11 +107,11 @@ def package_files(folder: Path) -> Iterator[Path]:
 
 
 def shared_libraries(binaries: Iterable[Path], strict: bool = True) -> dict[str, Path]:
-    """Place in the image -> file of this machine, for everything that `binaries` are linked to.
+    """File of this machine by path in the image, for all libraries of `binaries`.
 
     With `strict` a library that is missing here is an error.
     """
-    # The loader is named in the binaries by its path and keeps it; the rest goes to `LIBRARY_PATH`.
+    # The binaries contain the loader's path, so it keeps it; other libraries go to `LIBRARY_PATH`.
     try:
         done = subprocess.run(
             ["ldd", *map(str, binaries)], capture_output=True, text=True, timeout=120, check=False
@@ -134,7 +134,7 @@ def shared_libraries(binaries: Iterable[Path], strict: bool = True) -> dict[str,
 
 
 def read_runner() -> dict[str, bytes]:
-    """Modules of the runner by name, read once per image."""
+    """Read the modules of the runner by name, once per image."""
     return {path.name: path.read_bytes() for path in sorted(RUNNER.glob("*.py"))}
 
 
@@ -151,14 +151,14 @@ def _add_folder(tar: tarfile.TarFile, target: str, mode: int) -> None:
 
 
 def add_bytes(tar: tarfile.TarFile, target: str, content: bytes) -> None:
-    """Add a small file that everybody may read."""
+    """Add a small world-readable file."""
     entry = tarfile.TarInfo(target)
     entry.size, entry.mode = len(content), 0o644
     tar.addfile(entry, io.BytesIO(content))
 
 
 def add_file(tar: tarfile.TarFile, path: Path, target: str, mode: int) -> None:
-    """Add a file with its time, which compiled caches depend on."""
+    """Add a file with its modification time, on which compiled caches depend."""
     with open(path, "rb") as source:
         facts = os.fstat(source.fileno())
         entry = tarfile.TarInfo(target)

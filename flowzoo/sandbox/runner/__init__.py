@@ -1,1 +1,1 @@
-"""The program inside a box. It uses the standard library alone and nothing of flowzoo."""
+"""The program inside a box. It uses only the standard library, nothing of flowzoo."""

@@ -1,10 +1,10 @@
 """Start the runner: `python -I -S -B flowzoo/sandbox/runner MODE [OPTIONS]`; see `MODES`."""
 
-# This frame is the only one above a program's, which can see its variables: nothing of the runner
-# is here but the functions that end the program.
+# This is the only frame above a program's, which can see its variables: only functions that end the
+# program are here.
 import start
 
-code, scope, report, finish = start.main()  # comes back in the process of a program only
+code, scope, report, finish = start.main()  # returns only in the process of a program
 del start
 status = 0
 try:

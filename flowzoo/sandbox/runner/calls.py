@@ -1,4 +1,4 @@
-"""Calls of a loaded program, by a job or in a session."""
+"""Calls of a loaded program, in a job or a session."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from inside import HEARS, JOB, PEAK, describe, one_line, plain_line, print_trace
 
 _heard, _place = b"", 0  # buffer of the messages of the session, and the offset of the next one
 _CONTENT = wire.RECORD.size + 1  # bytes of a record before its content
-# Types that a program may return for a dict: types of the library that compare equal.
+# Types of the standard library that may be returned as a dict, since they compare equal.
 DICTS = (dict, Counter, OrderedDict, defaultdict)
 
 
 def find_entry(scope: dict[str, Any], entry: str) -> Callable[..., Any]:
-    """Entry of calls: a name, or `Class.method`, for which each call makes an instance."""
+    """Find the entry of calls: a name, or `Class.method` with a new instance per call."""
     first, _, rest = entry.partition(".")
     if first not in scope:
         raise NameError(f"name '{first}' is not defined")
@@ -32,7 +32,7 @@ def find_entry(scope: dict[str, Any], entry: str) -> Callable[..., Any]:
 
 
 def load(code: types.CodeType, scope: dict[str, Any], entry: str) -> Callable[..., Any] | None:
-    """Run the program and find its entry; None, and a record, where that fails."""
+    """Run the program and find its entry; send a record and return None on failure."""
     try:
         exec(code, scope)
         function = find_entry(scope, entry)
@@ -45,7 +45,7 @@ def load(code: types.CodeType, scope: dict[str, Any], entry: str) -> Callable[..
 
 
 def answer_calls(function: Callable[..., Any], places: list[tuple[int, int]], most: int) -> None:
-    """Run the calls that lie at these places of the job, and say what each came to."""
+    """Run the calls at these offsets of the job, and send their results."""
     for start, size in places:
         args, kwargs = codec.decode(os.pread(JOB, size, start))
         kind, content = b"R", b""
@@ -62,7 +62,7 @@ def answer_calls(function: Callable[..., Any], places: list[tuple[int, int]], mo
 
 
 def serve(function: Callable[..., Any], scope: dict[str, Any], most: int) -> None:
-    """Answer calls as they come: see `wire` for the messages."""
+    """Answer the calls of a session; see `wire` for the messages."""
 
     def make(name: str, args: tuple[Any, ...] | None, kwargs: dict[str, Any]) -> Any:
         if not name and args:
@@ -102,7 +102,7 @@ def serve(function: Callable[..., Any], scope: dict[str, Any], most: int) -> Non
 
 
 def hear() -> bytes:
-    """The next message of the session."""
+    """Receive the next message of the session."""
     global _heard, _place
     while True:
         start = _place + _CONTENT

@@ -1,4 +1,4 @@
-"""Arguments that a program changed in place: found where it runs, repeated where the test runs."""
+"""Changes of arguments in place: detected in the program's box, repeated in the test's."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 import codec
 from wire import CHANGED, LENGTH
 
-# The program gets copies, so a test would never see `a.sort()`. Where a test makes a call for its
-# effect alone, as a statement or as `f(a) is None`, the arguments are encoded again after the call;
-# what differs goes in front of the answer: a list of (position or keyword, is plain data, value or
-# name of the type). There the content is replaced whole, and the object stays the test's own. One
-# object in the place of several arguments is one in the program, too. An argument that holds
-# objects of the program's classes, of which the test has the names only, stays as it is. A test
-# that uses the result sees its arguments as they were: else a program could change what its result
-# is compared with (`assert f(row) == sorted(row)`).
+# The program gets copies, so a test would never see `a.sort()`. If a test makes a call only for its
+# effect, as a statement or as `f(a) is None`, the arguments are encoded again after the call.
+# Changes precede the answer: a list of (position or keyword, is plain data, value or name of the
+# type). The test's side replaces the whole content of the test's object. One object as several
+# arguments is also one object in the program. An argument with objects of the program's classes, of
+# which the test only has the names, is unchanged. A test that uses the result sees unchanged
+# arguments: otherwise a program could change the operand of a comparison (`assert f(row) ==
+# sorted(row)`).
 CHANGEABLE = frozenset((list, dict, set, bytearray, deque))
 _MAY_HOLD = CHANGEABLE | {tuple}
-# Instructions that do nothing with a call's result but compare it with None.
+# Instructions that only compare a call's result with None.
 _USELESS = frozenset(
     number
     for name, number in opmap.items()
     if name == "POP_TOP" or (name.startswith("POP_JUMP") and name.endswith("_NONE"))
 )
-_CACHE = 0  # stands between an instruction and the next one
-# By the code's id and the place of the call in it; the code is kept, so that its id is its own.
+_CACHE = 0  # occurs between an instruction and the next one
+# By the code's id and the offset of the call; the code is kept, so its id is not reused.
 _known: dict[tuple[int, int], tuple[types.CodeType, bool]] = {}
 Change = tuple[int | str, bool, Any]
 
@@ -54,7 +54,7 @@ class SharedArgument:
 
 
 def mark_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments, as they are sent: what came before under another position is named by that."""
+    """Replace repeated arguments by their earlier position, for sending."""
     ids = [id(arg) for arg in args if type(arg) in CHANGEABLE]
     if len(ids) == len(set(ids)):
         return args
@@ -68,7 +68,7 @@ def mark_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def join_shared(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments, as the program gets them."""
+    """Restore repeated arguments for the program."""
     if not any(type(arg) is SharedArgument for arg in args):
         return args
     return tuple(args[arg.place] if type(arg) is SharedArgument else arg for arg in args)
@@ -81,7 +81,7 @@ def describe_changes(
     try:
         if codec.encode([args, kwargs] if kwargs else args, max(most, len(call))) == call:
             return b""
-    except codec.UnsupportedTypeError:  # an argument is, or holds, an object of the program
+    except codec.UnsupportedTypeError:  # an argument is or contains an object of the program
         pass
     sent = codec.decode(call, codec.Remote)
     old_args, old_kwargs = (sent, {}) if type(sent) is tuple else sent
@@ -112,7 +112,7 @@ def _holds_names(value: Any) -> bool:
 
 
 def repeat_changes(content: bytes, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Change the test's own objects as the program changed its copies."""
+    """Repeat the program's changes on the test's objects."""
     changes = codec.decode(content)
     if type(changes) is not list:
         raise ValueError("no list of changes")
@@ -147,7 +147,7 @@ def _replace(old: Any, new: Any) -> None:
 
 
 def _spoil(old: Any, name: str) -> None:
-    # What is no plain data equals nothing that a test expects.
+    # Values other than plain data equal no expected value.
     if isinstance(old, tuple):
         for item in old:
             _spoil(item, name)
@@ -163,7 +163,7 @@ def _spoil(old: Any, name: str) -> None:
 
 
 class OpaqueResult:
-    """A result that is no plain data: true or false, equal to nothing, and that is all of it."""
+    """A result that is not plain data: it only has a truth value and equals nothing."""
 
     def __init__(self, name: str, truth: bool) -> None:
         self._name, self._truth = name, truth

@@ -1,6 +1,6 @@
-"""The runner's end of the stream to the host, and the buffers that a program's bytes pass through.
+"""The runner's end of the stream to the host, and buffers for a program's bytes.
 
-They may be large, and are written to files and pipes as they come; only heads become objects.
+The bytes may be many and are written to files and pipes directly; only heads become objects.
 """
 
 from __future__ import annotations
@@ -12,49 +12,49 @@ from collections.abc import Iterator
 from wire import HEADER, LARGEST, LENGTH, FrameError
 
 BLOCK, _READ = 1 << 18, 1 << 16
-_SMALL = 1 << 16  # bytes of a frame that may wait to be sent along with the next
+_SMALL = 1 << 16  # most bytes of a frame that is sent together with the next one
 
 
 class ByteBuffer:
-    """Bytes in one place, up to a capacity."""
+    """A contiguous buffer with a capacity."""
 
     def __init__(self) -> None:
         self.bytes = bytearray()
         self.size = 0  # number of bytes filled
 
     def ensure(self, capacity: int) -> None:
-        """Have room for `capacity` bytes in all; what is filled stays."""
+        """Ensure a total capacity of `capacity` bytes and keep the content."""
         if len(self.bytes) < capacity:
             self.bytes += bytes(capacity - len(self.bytes))
 
     def read_from(self, fd: int, most: int) -> int:
-        """Append what one read of at most `most` bytes brings; 0 at the end of the file."""
+        """Append one read of at most `most` bytes; return 0 at the end of the file."""
         with memoryview(self.bytes) as view:
             count = os.readv(fd, [view[self.size : self.size + most]])
         self.size += count
         return count
 
     def append(self, data: bytes | memoryview) -> None:
-        """Append `data`, for which there is room."""
+        """Append `data`, which must fit."""
         self.bytes[self.size : self.size + len(data)] = data
         self.size += len(data)
 
     def view(self, start: int, end: int) -> memoryview:
-        """A part of it; release it before the next `ensure`."""
+        """View of a part; release it before the next `ensure`."""
         return memoryview(self.bytes)[start:end]
 
     def drop(self, count: int) -> None:
-        """Take `count` bytes off the front."""
+        """Remove `count` bytes from the front."""
         with memoryview(self.bytes) as view:
             view[: self.size - count] = view[count : self.size]
         self.size -= count
 
 
 def make_file() -> int:
-    """A new file in memory (off Linux: on disk, without a name)."""
+    """Create a file in memory (not on Linux: an unnamed file on disk)."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    import tempfile  # brings a dozen modules along
+    import tempfile  # imports a dozen modules
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
@@ -83,16 +83,16 @@ class HostChannel:
 
     @property
     def waiting(self) -> bool:
-        """Something of the next frame has been read already."""
+        """True if a part of the next frame has been read."""
         return self._place < len(self._read)
 
     def close(self) -> None:
-        """Let go of the stream, in a process that has nothing to say to the host."""
+        """Close the stream in a process that does not communicate with the host."""
         os.close(self.source)
         os.close(self.target)
 
     def next_frame(self) -> tuple[int, dict, list[int]] | None:
-        """Kind, head and blob sizes of the next frame; its blobs are still to be read."""
+        """Read kind, head and blob sizes of the next frame; its blobs remain to be read."""
         # Returns None at the end of the stream.
         if not self._have(HEADER.size + LENGTH.size):
             return None
@@ -111,7 +111,7 @@ class HostChannel:
         return kind, head, sizes
 
     def read_blob(self, size: int) -> Iterator[bytes]:
-        """The next `size` bytes, in parts."""
+        """Yield the next `size` bytes in parts."""
         while size:
             part = self._take(min(size, BLOCK))
             size -= len(part)
@@ -125,8 +125,8 @@ class HostChannel:
         detail: bytes | memoryview = b"",
         hold: bool = False,
     ) -> None:
-        """Send a frame; `detail` is the inside of a JSON string, for the field of that name."""
-        # Under `hold` a small one waits for the next, which follows at once.
+        """Send a frame; `detail` is the content of a JSON string, for the field `detail`."""
+        # Under `hold` a small frame is sent together with the next one, which follows immediately.
         blobs = blobs or []
         sizes = [len(blob) for blob in blobs]
         text = json.dumps({**head, "blobs": sizes, "detail": ""}).encode("ascii")

@@ -1,4 +1,4 @@
-"""Runs the code of a test in a box, which calls the program in another box."""
+"""Run of a test's code in a box, with calls of the program in another box."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from changes import OpaqueResult, is_for_effect, mark_shared, repeat_changes
 from foresee import MOST_CALLS, MOST_SOURCE, Foresight, Listener, lenient_code, mortal_stand_in
 from inside import PROGRAM, SAYS, compile_program, one_line, print_trace, say
 
-# Exceptions that end a loop around the call in silence (`map`, `zip`), and with it a test.
+# Exceptions that silently end a loop around the call (`map`, `zip`), and so a test.
 CONTROL_FLOW = (StopIteration, StopAsyncIteration)
-# Calls that a test makes one by one before its next ones are looked for: many have no more.
+# Number of single calls of a test before calls are predicted; many tests have no more.
 ALONE = 1
 
 
-# Uses of results by a test that runs alone: a loop that asks them more often hangs on them.
+# Most uses of results by a test that runs alone: a loop with more uses hangs because of them.
 MOST_USES = 100_000
-SCALARS = frozenset((int, str))  # types of arguments that are equal only where their messages are
+SCALARS = frozenset((int, str))  # types of arguments that are equal only if their messages are
 
 
 def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], style: str) -> None:
-    """Run a test's setup, code and call, with a stand-in in the place of the program's entry."""
+    """Run a test's setup, code and call, with a proxy as the program's entry."""
     codes = [compile_program(blob) for blob in blobs]
     if any(code is None for code in codes):
         return
@@ -75,7 +75,7 @@ def run_test(blobs: list[bytes], entry: str, scope: dict[str, Any], style: str) 
 
 
 def missing_names(codes: Iterable[types.CodeType], names: dict[str, Any]) -> set[str]:
-    """Names that code uses without defining them: the program has them, modules or its classes."""
+    """Names that code uses without defining them: modules or classes of the program."""
     missing: set[str] = set()
     waiting = list(codes)
     while waiting:
@@ -86,12 +86,12 @@ def missing_names(codes: Iterable[types.CodeType], names: dict[str, Any]) -> set
 
 
 class Caller:
-    """Calls the program's entry in the other box; its builtin exceptions are raised here again."""
+    """Calls the program's entry in the other box and raises its builtin exceptions again."""
 
     def __init__(self, foresight: Foresight | None) -> None:
         self._foresight = foresight
         self._known: list[tuple[bytes, bytes]] = []
-        self._sent: deque[bytes] = deque()  # calls whose answers are on their way
+        self._sent: deque[bytes] = deque()  # calls with pending answers
         self._alone, self._patience = 0, ALONE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,7 +114,7 @@ class Caller:
     def _send(self, call: bytes) -> None:
         self._alone += 1
         if self._foresight is not None and self._alone > self._patience:
-            # What can be seen only a little at a time is not worth the looking.
+            # Predicting only a few calls at a time does not pay.
             self._alone, self._patience = 0, 2 * self._patience
             self._foresight.look(self._known, self._send_calls)
         if not self._sent or self._sent[0] != call:
@@ -138,12 +138,12 @@ def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any], frame: types.Fram
 
 @functools.lru_cache(MOST_CALLS)
 def encode_scalars(args: tuple[int | str, ...]) -> bytes:
-    """The message of a call that may have been foreseen, so that it is made twice."""
+    """The message of a call that may also have been predicted."""
     return wire.CALL + codec.encode(args)
 
 
 def read_answer(answer: bytes, call: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of a call with these arguments; one for its effect changes them."""
+    """Read the result of a call with these arguments; a call for its effect changes them."""
     changes, answer = wire.split_changes(answer)
     if changes:
         try:
@@ -168,18 +168,18 @@ def read_answer(answer: bytes, call: bytes, args: tuple[Any, ...], kwargs: dict[
     if isinstance(cls, type) and issubclass(cls, Exception) and cls not in CONTROL_FLOW:
         try:
             error = cls(message)
-        except TypeError:  # a class whose exceptions need more than a message
+        except TypeError:  # a class whose exceptions need more arguments than a message
             error = RuntimeError(f"{name}: {message}")
         raise error
     raise RuntimeError(f"{name}: {message}")
 
 
 def is_raised(value: Any) -> bool:
-    """True if a decoded value is the name of a class and a message."""
+    """True if a decoded value is a class name and a message."""
     return type(value) is tuple and len(value) == 2 and all(type(part) is str for part in value)
 
 
 def give_up(why: bytes) -> NoReturn:
-    """Tell the host why the test cannot go on, and end."""
+    """Report to the host why the test cannot continue, and end."""
     say(b"Q", why)
     os._exit(0)

@@ -1,7 +1,7 @@
-"""Plain data as bytes, by exact builtin types: how arguments and results cross a box's wall.
+"""Encoding of plain data of exact builtin types, for arguments and results.
 
-What `decode` returns has exactly these types, so a program cannot send an object that compares
-equal to everything. It is safe on hostile bytes: time and memory are bounded by their number.
+`decode` returns only these types, so a program cannot send an object that compares equal to
+everything. It is safe on hostile bytes: their number bounds time and memory.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-DEEPEST = 50  # most containers around a value
-# Most keys with one hash: ints are easily made to collide, and many that do cost their square.
+DEEPEST = 50  # deepest nesting of containers
+# Most keys with the same hash: colliding ints are easy to construct and take quadratic time.
 MOST_COLLISIONS = 64
 
 # A value is a tag byte and its content: `J` an int in 8 bytes, `I` a longer one, as a length and
 # its bytes, both little endian in two's complement; `D` and `C`: one and two doubles; `S`, `B` and
 # `V` (bytearray): a length and bytes; `L` list, `U` tuple, `E` set, `Z` frozenset, `K` deque, `M`
-# dict: a count and the members; `N`, `T`, `F`: nothing more; `Q` Fraction: a tuple of two ints; `X`
-# Decimal and `Y` builtin type: its text; `O`: what the other side has under a name, or makes by
-# calling it: the tuple (name, arguments or None, keywords).
-_NAME = type.__dict__["__name__"].__get__  # the real one, which no metaclass can replace
+# dict: a count and the members; `N`, `T`, `F`: no content; `Q` Fraction: a tuple of two ints; `X`
+# Decimal and `Y` builtin type: its text; `O`: an object of the other side, by name or by a call of
+# the name: the tuple (name, arguments or None, keywords).
+_NAME = type.__dict__["__name__"].__get__  # the original, which no metaclass can replace
 _LENGTH, _INT = struct.Struct("<I"), struct.Struct("<cI")
 _SHORT_INT, _J = struct.Struct("<cq"), ord("J")
 _LEAST_SHORT, _MOST_SHORT = -(2**63), 2**63 - 1
@@ -33,20 +33,20 @@ _MOST = 2**32 - 1
 _CONSTANTS = {b"N": None, b"T": True, b"F": False}
 _SEQUENCES = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z", deque: b"K"}
 _MAKERS: dict[bytes, Any] = {b"L": list, b"U": tuple, b"E": set, b"Z": frozenset, b"K": deque}
-# Builtin types that are values themselves.
+# Builtin types that can be values.
 TYPES = frozenset(
     (bool, bytes, complex, dict, float, frozenset, int, list, object, set, str, tuple, type(None))
 )
 _TYPES = {cls.__name__: cls for cls in TYPES}
-# Bits of a Fraction's parts, and characters of a Decimal: their arithmetic takes the square.
+# Most bits of a Fraction's parts and characters of a Decimal: their arithmetic is quadratic.
 LONGEST_FRACTION, LONGEST_DECIMAL = 32_768, 400
 
-# Object of a name, or the result of calling it.
+# Function that returns the object of a name, or the result of calling it.
 Make = Callable[[str, "tuple[Any, ...] | None", "dict[str, Any]"], Any]
 
 
 class Remote:
-    """Object that only the other side has: the value of a name there, or of a call of it."""
+    """Reference to an object of the other side: the value of a name, or of a call of it."""
 
     def __init__(
         self, name: str, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
@@ -54,7 +54,7 @@ class Remote:
         self._flowzoo_parts = name, args, kwargs or {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Remote:
-        """Result of calling it there."""
+        """Reference to the result of a call."""
         name, given, _ = self._flowzoo_parts
         if given is not None:
             raise TypeError(f"only {name} itself can be called from here, not what it made")
@@ -62,7 +62,7 @@ class Remote:
 
 
 class UnsupportedTypeError(Exception):
-    """The value is no plain data; the message is the name of the type that is not."""
+    """The value is not plain data; the message is the name of the unsupported type."""
 
 
 class EncodingTooLargeError(Exception):
@@ -70,9 +70,9 @@ class EncodingTooLargeError(Exception):
 
 
 def encode(value: Any, most: int = _MOST, dicts: tuple[type[dict], ...] = (dict,)) -> bytes:
-    """The bytes of a plain value of at most `most` bytes."""
-    # A subclass, a generator and a cycle are refused; a namedtuple is the tuple that it equals, and
-    # aliases come out as copies.
+    """Encode a plain value in at most `most` bytes."""
+    # Subclasses, generators and cycles are rejected; a namedtuple becomes a tuple, and aliases
+    # become copies.
     out = bytearray()
     _put(out, value, 0, most, dicts)
     if len(out) > most:
@@ -81,7 +81,7 @@ def encode(value: Any, most: int = _MOST, dicts: tuple[type[dict], ...] = (dict,
 
 
 def decode(data: bytes | memoryview, make: Make | None = None) -> Any:
-    """The value of `data`."""
+    """Decode `data`."""
     try:
         value, offset = _take(bytes(data), 0, 0, make)
     except ValueError:
@@ -120,7 +120,7 @@ def _put(out: bytearray, value: Any, depth: int, most: int, dicts: tuple[type, .
         out += _SEQUENCES[kind] + _LENGTH.pack(len(value))
         for member in value:
             if type(member) is int and _LEAST_SHORT <= member <= _MOST_SHORT and len(out) <= most:
-                out += _SHORT_INT.pack(b"J", member)  # as `_put` would, in half the time
+                out += _SHORT_INT.pack(b"J", member)  # inlined from `_put`, in half the time
             else:
                 _put(out, member, depth + 1, most, dicts)
     elif kind in dicts:
@@ -165,7 +165,7 @@ def _put_bytes(out: bytearray, tag: bytes, content: bytes, most: int) -> None:
 
 
 def _take(data: bytes, offset: int, depth: int, make: Make | None) -> tuple[Any, int]:
-    if data[offset] == _J:  # also below, without a call
+    if data[offset] == _J:  # inlined below
         return _SHORT_INT.unpack_from(data, offset)[1], offset + 9
     tag = data[offset : offset + 1]
     offset += 1
@@ -182,7 +182,7 @@ def _take(data: bytes, offset: int, depth: int, make: Make | None) -> tuple[Any,
         return _fraction(*parts) if tag == b"Q" else _remote(make, *parts), offset
     (size,) = _LENGTH.unpack_from(data, offset)
     offset += 4
-    if size > len(data) - offset:  # also of containers: a member has one byte at least
+    if size > len(data) - offset:  # also for containers, whose members have at least one byte
         raise ValueError(f"a length of {size} with {len(data) - offset} bytes left")
     if tag in (b"S", b"B", b"I", b"V", b"X", b"Y"):
         return _scalar(tag, data[offset : offset + size]), offset + size
@@ -254,6 +254,6 @@ def _remote(make: Make | None, name: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _check_keys(keys: list) -> None:
-    # Building a set or dict of such keys would take the square of their number.
+    # Building a set or dict of such keys would take quadratic time.
     if len(keys) > MOST_COLLISIONS and max(Counter(map(hash, keys)).values()) > MOST_COLLISIONS:
         raise ValueError(f"more than {MOST_COLLISIONS} keys share one hash")

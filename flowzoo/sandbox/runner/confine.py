@@ -14,30 +14,30 @@ from typing import Any, NamedTuple
 import linux
 from libraries import DEVICES, LINKER_CACHE, TIME_ZONES, library_entries
 
-# Most bytes of the main thread's stack: deep recursion ends in MemoryError or here.
+# Most bytes of the main thread's stack, for deep recursion.
 STACK = 64 * 2**20
 OPEN_FILES = 64
 pack_number = struct.Struct("=I").pack_into
-_LIMITS_MEMORY = sys.platform != "darwin"  # macOS has the limit and refuses to set it
+_LIMITS_MEMORY = sys.platform != "darwin"  # macOS has the limit but does not allow setting it
 
 
 class BoxMode(NamedTuple):
     """Properties of a box."""
 
     name: str
-    # Programs run under filters, and under another user where that is possible.
+    # True if programs run under filters, and under another user if possible.
     confined: bool = True
-    container: bool = False  # a container engine made the box, and this process is process 1 of it
-    namespaces: bool = False  # this process makes the box, of new namespaces
-    root: bool = False  # the runner is root of the container, and programs are another user
+    container: bool = False  # a container engine made the box; this process is process 1 of it
+    namespaces: bool = False  # True if this process makes the box from new namespaces
+    root: bool = False  # True if the runner is root of the container and programs are another user
 
     @property
     def separate(self) -> bool:
-        """True if files and processes of the box are its own."""
+        """True if the box has separate files and processes."""
         return self.container or self.namespaces
 
 
-# Users that programs run as: `docker`, option `uid`, else 10001; `container-user`, the container's;
+# Users of programs: `docker`, option `uid`, else 10001; `container-user`, the container's;
 # `namespaces`, one of the box's own, or without root: root of a user namespace, without
 # capabilities; `landlock`, with root a new one if it can read the library, else the caller's;
 # `unsafe`, the caller's.
@@ -54,34 +54,35 @@ MODES = {
 
 
 class Confinement(NamedTuple):
-    """Steps of each process, made once."""
+    """Prepared confinement steps of each process."""
 
-    user: int | None  # the user programs run as; None: the runner's
-    # In this order: signal, capabilities, dumps, Landlock, the filter of system calls.
+    user: int | None  # user of programs; None: the runner's
+    # In order: signal, capabilities, dumps, Landlock, the filter of system calls.
     calls: list[linux.LibcCall]
-    program: bytearray  # the filter; it names the process that is under it
-    places: list[int]  # offsets in the filter of the id of that process
+    program: bytearray  # the filter; it contains the id of its process
+    places: list[int]  # offsets of that id in the filter
 
 
 class ConfinementPlan:
-    """Settings of the confinement, from which a `Confinement` is made."""
+    """Settings for making a `Confinement`."""
 
     def __init__(self, mode: BoxMode) -> None:
         self.mode = mode
-        self.user: int | None = None  # the user programs run as; None: the runner's
-        # Programs give up capabilities that the runner has without changing the user.
+        self.user: int | None = None  # user of programs; None: the runner's
+        # True if programs drop the runner's capabilities without changing the user.
         self.drops = False
-        # No process outside this box has the programs' user, so its processes can be counted.
+        # True if no process outside this box has the programs' user, so its processes can be
+        # counted.
         self.own_user = False
         self.ruleset: int | None = None  # descriptor of the Landlock ruleset
         self.filter: Any = None  # the seccomp filter
-        # Descriptor of a /proc that knows this process, where there is one.
+        # Descriptor of a /proc with this process, if any.
         self.proc: int | None = None
         self.base_memory = 64 * 2**20  # address space of the runner, in bytes
         self.scratch: str | None = None  # folder that programs may write to
 
     def make_confinement(self) -> Confinement:
-        """Everything that a fork has only to do."""
+        """Prepare all steps that a fork then only executes."""
         calls: list[linux.LibcCall] = []
         program, places = bytearray(), []
         if sys.platform == "linux":  # after the change of user, which clears it
@@ -99,7 +100,7 @@ class ConfinementPlan:
 
 
 def limit_all(plan: ConfinementPlan) -> None:
-    """The limits that are the same for all programs, in the process that is to fork them."""
+    """Set the limits common to all programs, in the process that forks them."""
     set_limit = resource.setrlimit
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     _, most_stack = resource.getrlimit(resource.RLIMIT_STACK)
@@ -116,13 +117,13 @@ def job_limits(plan: ConfinementPlan, limits: dict) -> tuple[int, int, int]:
     """Bytes of memory and of a file, and threads of a program's user; -1: no limit."""
     memory = plan.base_memory + int(limits["memory_mb"] * 2**20)
     files = int(limits["files_mb"] * 2**20) if plan.scratch or not plan.mode.confined else 0
-    # The main thread, and a runner of this user, are counted too.
+    # The main thread, and a runner of this user, also count.
     threads = int(limits["threads"]) + 2 if plan.own_user else -1
     return memory, files, threads
 
 
 def set_limits(seconds: int, memory: int, files: int, threads: int) -> None:
-    """The kernel's own limits for a job: memory and files exactly, CPU time as a second net."""
+    """Set the kernel's limits for a job: memory and files exactly, CPU time as a fallback."""
     setrlimit(RLIMIT_CPU, (seconds, seconds))
     setrlimit(RLIMIT_FSIZE, (files, files))
     if threads >= 0:
@@ -132,11 +133,11 @@ def set_limits(seconds: int, memory: int, files: int, threads: int) -> None:
 
 
 def confine(confinement: Confinement) -> None:
-    """Do everything that does not depend on the job; OSError where a step is refused."""
-    # The process is the copy of a warm interpreter, and every page that it writes to is copied
-    # first: that is most of what a program costs. So everything that can be made before the fork is
-    # (arguments, filter, limits that are the same for all), and the rest reads plain globals.
-    # The order matters: user and capabilities first, then the filters, which forbid these steps.
+    """Execute all steps that do not depend on the job; OSError if a step is denied."""
+    # The process is a copy of a warm interpreter, and every page that it writes to is copied first,
+    # which is most of a program's cost. Arguments, filter and common limits are therefore prepared
+    # before the fork, and the rest reads plain globals. The order matters: user and capabilities
+    # first, then the filters, which deny these steps.
     user, calls, program, places = confinement
     setsid()
     if user is not None:
@@ -160,26 +161,27 @@ _SPECIAL = _MAKE_CHAR | _MAKE_SOCK | _MAKE_FIFO | _MAKE_BLOCK
 
 
 def handled_rights(abi: int) -> list[int]:
-    """Everything that version `abi` can forbid: masks for files, network and scopes."""
+    """All rights that version `abi` can handle: masks for files, network and scopes."""
     files = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
     masks = [files]
     if abi >= 4:
-        masks.append(0b11)  # to bind and to connect TCP
+        masks.append(0b11)  # bind and connect TCP
     if abi >= 6:
-        masks.append(0b11)  # abstract sockets and signals beyond the own domain
+        masks.append(0b11)  # abstract sockets and signals outside the domain
     return masks
 
 
 def make_ruleset(abi: int, libraries: list[str], scratch: str | None) -> int:
-    """A ruleset: read the standard library, libraries and devices, use `scratch`; nothing else."""
-    # Where other packages lie in the folder of the standard library, it cannot be listed, since a
-    # right on a folder holds for everything beneath it; the import system knows its content from
-    # before the fork. Elsewhere the folder itself is named: each rule costs each process 0.5 us.
+    """Make a ruleset that allows only reading libraries and devices, and using `scratch`."""
+    # If other packages are in the folder of the standard library, it cannot be listed, since a
+    # right on a folder applies to everything below it; the import system has cached its content
+    # before the fork. Otherwise the folder itself is named, since each rule costs each process 0.5
+    # us.
     masks = handled_rights(abi)
     files = masks[0]
     ruleset = linux.landlock_ruleset(*masks)
     for path in library_entries():
-        with contextlib.suppress(OSError):  # a link that leads nowhere
+        with contextlib.suppress(OSError):  # a dangling link
             _allow_read(ruleset, path)
     for path in (*libraries, LINKER_CACHE, TIME_ZONES):
         with contextlib.suppress(FileNotFoundError):
@@ -193,10 +195,10 @@ def make_ruleset(abi: int, libraries: list[str], scratch: str | None) -> int:
 
 
 def make_small_ruleset(abi: int) -> int:
-    """A ruleset for a box whose mounts already say what can be read and written."""
-    # No executing, no special files, no network, no signals to others. A rule could not name its
-    # /tmp, which is another one for each program; but one for the whole tree lets files be moved
-    # from folder to folder, which any ruleset forbids that does not speak of it.
+    """Make a ruleset for a box whose mounts already restrict reading and writing."""
+    # It denies execution, special files, network and signals to others. A rule cannot name /tmp,
+    # which changes with each program; a rule for the whole tree allows moving files between
+    # folders, which any ruleset otherwise denies.
     special = handled_rights(abi)
     refer = special[0] & _REFER
     special[0] = _EXECUTE | _SPECIAL | refer
@@ -209,5 +211,5 @@ def make_small_ruleset(abi: int) -> int:
 def _allow_read(ruleset: int, path: str) -> None:
     try:
         linux.landlock_allow(ruleset, path, _READ_FILE | _READ_DIR)
-    except OSError:  # not a folder: the right to list is no right of files
+    except OSError:  # not a folder: files have no right to list
         linux.landlock_allow(ruleset, path, _READ_FILE)

@@ -1,18 +1,18 @@
-"""Time that a process could have run while others did, from the kernel's account of each thread."""
+"""Time that a process waited for a processor, from the kernel's statistics of each thread."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 
-OWN = "self"  # name in /proc of the process that looks
+OWN = "self"  # name in /proc of the observing process
 
 
 class RunDelay:
-    """Seconds for which a process, or the one that watches it, waited for a processor.
+    """Seconds that a process, or its monitor, waited for a processor.
 
-    Of several threads the one that waited longest counts: a program has no more time for having
-    more of them. What the kernel does not tell (no Linux, statistics off, no /proc) is 0.
+    The thread that waited longest counts, so more threads do not give a program more time. It is 0
+    if the kernel does not report it (no Linux, statistics off, no /proc).
     """
 
     def __init__(self, proc: int | None, pid: int) -> None:
@@ -20,7 +20,7 @@ class RunDelay:
         self._start: dict[tuple[str, str], int] = {}
 
     def reset(self) -> None:
-        """Count from now on."""
+        """Start counting now."""
         self._start = self._read()
 
     def seconds(self) -> float:
@@ -60,7 +60,7 @@ def _read_delay(folder: int, thread: str) -> int:
 
 
 def own_number(proc: int | None) -> int:
-    """The id by which a /proc knows this process; 0 where there is none."""
+    """The id of this process in a /proc; 0 without one."""
     if proc is None:
         return 0
     try:

@@ -1,6 +1,6 @@
-"""Predicts the calls of a test by running its code with stand-ins for the results.
+"""Prediction of a test's calls by running its code with stand-ins for the results.
 
-A wrong prediction costs time and nothing else: each call of the test is compared with it.
+A wrong prediction only costs time: each call of the test is compared with it.
 """
 
 from __future__ import annotations
@@ -15,31 +15,30 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-MOST_CALLS = 20_000  # calls that are looked for at a time
-# Calls that are handed on together, first and at most, doubling: the program works on them while
-# more are looked for.
+MOST_CALLS = 20_000  # most calls predicted at a time
+# Calls that are sent together: the first number and the maximum, doubling. The program works on
+# them while more are predicted.
 AT_ONCE, MOST_AT_ONCE = 64, 1024
-MOST_SOURCE = 200_000  # bytes of a test beyond which it is not read as a tree, which takes seconds
-# CPU seconds a look ahead may take beyond what the test has taken so far; at most; and until it is
-# told again, where the code swallows what ends it.
+MOST_SOURCE = 200_000  # most bytes of a test that is parsed to a tree; more take seconds
+# CPU seconds of a prediction in addition to the test's so far; their maximum; and until the next
+# interrupt if the code catches the first one.
 _CPU_S, _MOST_CPU_S, _AGAIN_S = 0.1, 0.5, 0.05
 
-# Encodes the call in this frame; raises where an argument is no plain data, as stand-ins are none.
+# Encodes the call in this frame; raises if an argument is not plain data, such as a stand-in.
 Call = Callable[[tuple[Any, ...], dict[str, Any], types.FrameType], bytes]
-# Reads the answer to a call with these arguments: a result, or an exception that is raised.
+# Reads the answer to a call with these arguments: returns a result or raises an exception.
 Read = Callable[[bytes, bytes, "tuple[Any, ...]", "dict[str, Any]"], Any]
-Tell = Callable[[list[bytes]], None]  # takes calls that will come next
-# Runs the test's code in a fresh namespace with this in the place of the program's entry; and
-# whether what fails in it is passed over.
+Tell = Callable[[list[bytes]], None]  # receives predicted calls
+# Runs the test's code in a fresh namespace with this entry; the flag means to ignore failures.
 Run = Callable[[Callable[..., Any], bool], None]
 
 
 class _EnoughError(BaseException):
-    """Ends a look ahead."""
+    """Ends a prediction."""
 
 
 class StandIn:
-    """Stand-in for a result that is not there yet: it agrees with everything."""
+    """Stand-in for an unknown result that satisfies every operation."""
 
     def __getattr__(self, name: str) -> StandIn:
         if name.startswith("__"):
@@ -92,7 +91,7 @@ _STAND_IN = StandIn()
 
 
 def mortal_stand_in(uses: int) -> StandIn:
-    """A stand-in that ends the look ahead once it has been used so often."""
+    """Make a stand-in that ends the prediction after a number of uses."""
     left = uses
 
     def counted(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,7 +109,7 @@ def mortal_stand_in(uses: int) -> StandIn:
 
 
 class Listener:
-    """Stand-in for the program's entry; records the calls."""
+    """Stand-in for the program's entry that records calls."""
 
     def __init__(
         self, results: Sequence[tuple[bytes, bytes]], encode: Call, read: Read, tell: Tell,
@@ -124,7 +123,7 @@ class Listener:
         self._at_once = AT_ONCE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Note the call; return its known result, or a stand-in."""
+        """Record the call; return its known result, or a stand-in."""
         index = len(self.calls)
         if self.ended or index >= self.start + MOST_CALLS:
             raise _EnoughError
@@ -146,20 +145,20 @@ class Listener:
         return self.result
 
     def tell_rest(self) -> None:
-        """Hand on what has been found since the last time."""
+        """Pass on the calls found since the last time."""
         fresh, self.told = self.calls[self.told :], len(self.calls)
         self.tell(fresh)
 
 
 class Foresight:
-    """Looks ahead; made before the test's code runs for the first time."""
+    """Predictor of calls, made before the test's code first runs."""
 
     def __init__(self, run: Run, encode: Call, read: Read) -> None:
         self.run, self.encode, self.read = run, encode, read
         self._start = _random_states()
 
     def look(self, results: Sequence[tuple[bytes, bytes]], tell: Tell) -> None:
-        """Find the calls that come after the `known` ones."""
+        """Find the calls after the `known` ones."""
         now, sleep = _random_states(), time.sleep
         time.sleep = _do_not_sleep
         keys: list[bytes] = []
@@ -167,7 +166,7 @@ class Foresight:
         clock = _Clock()
 
         def tell_new(fresh: list[bytes]) -> None:
-            rings, clock.rings = clock.rings, False  # half a message would be worse than none
+            rings, clock.rings = clock.rings, False  # interrupting a message would be worse
             keys.extend(fresh)
             tell(fresh)
             clock.rings = rings
@@ -176,7 +175,7 @@ class Foresight:
             for restore, state in self._start:
                 restore(state)
             listener = Listener(results, self.encode, self.read, tell_new)
-            if lenient:  # what it finds again need not be told
+            if lenient:  # skip calls that were already passed on
                 listener.told += len(keys)
             clock.rings = True
             try:
@@ -200,7 +199,7 @@ class Foresight:
 
 
 def _do_not_sleep(_: object, /) -> None:
-    """In the place of `time.sleep`: the wall's clock does not stand still for a look ahead."""
+    """Replacement of `time.sleep`, since the wall clock keeps running during a prediction."""
 
 
 class _Clock:
@@ -215,7 +214,7 @@ class _Clock:
         signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN_S)
 
     def stop(self) -> None:
-        # A second try, where it rang while it was being switched off.
+        # Retry, in case the timer fired while it was being switched off.
         self.rings = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, self._before)
@@ -226,7 +225,7 @@ class _Clock:
 
 
 def lenient_code(source: bytes, name: str) -> types.CodeType:
-    """The code of a test in which no assertion and no statement that only calls can fail."""
+    """The code of a test with assertions and call statements that cannot fail."""
     if len(source) > MOST_SOURCE:
         raise ValueError(f"{len(source)} bytes")
     tree = _Lenient().visit(ast.parse(source))

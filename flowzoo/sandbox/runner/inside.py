@@ -16,9 +16,9 @@ from typing import Any
 
 from wire import RECORD
 
-# `threading` and `random` without what they do after every fork, which costs 0.6 ms and 160 pages.
-# Where the parent has one thread only, as here, there is nothing to repair but the seed and the
-# thread's number, of which `wake_up` takes care.
+# `threading` and `random` without their hooks after forks, which cost 0.6 ms and 160 pages. With a
+# single thread in the parent, as here, only the seed and the thread's number must be repaired,
+# which `wake_up` does.
 _register = os.register_at_fork
 os.register_at_fork = lambda **hooks: None
 try:
@@ -27,26 +27,24 @@ try:
 finally:
     os.register_at_fork = _register
 
-# The process speaks to the runner over one descriptor, in records `length: u32, kind: 1 byte,
-# content`. Texts are the inside of a JSON string in ASCII. Nothing here is trusted: a program can
-# write records too, and gains nothing but another way to fail, for it does not know what is
-# expected.
+# The process sends records `length: u32, kind: 1 byte, content` to the runner over one descriptor.
+# Texts are the content of a JSON string in ASCII. Records are not trusted: a program can write them
+# too, but can only fail that way, since it does not know the expected values.
 #
 # | kind | content | meaning |
 # |---|---|---|
-# | S | `START` | confined; what follows is the program's doing |
+# | S | `START` | confined; later records may come from the program |
 # | F | text | confining failed |
 # | X | text | the source does not compile |
-# | C | | it compiled, and starts |
+# | C | | it compiled and starts |
 # | L | | (call, serve) it ran to its end, and the calls begin |
 # | R | encoded value | a call returned; (check) the test ran to its end |
 # | E, M, U, O | text | a call, or loading, raised; ran out of memory; unplain; too large |
 # | Q | encoded | (serve) an answer; (check) a question |
 
-# Process id, the id that /proc has for it (0: not known), and by its clocks: CPU seconds used so
-# far, the time on the wall.
+# Process id, its id in /proc (0: unknown), CPU seconds used so far, wall-clock time.
 START = struct.Struct("<IIdd")
-# Peak memory as `ru_maxrss` tells it; stands before the content of what a call came to.
+# Peak memory as `ru_maxrss`, before the content of a call's result.
 PEAK = struct.Struct("<Q")
 # Descriptors: records to the runner, the job's blobs, messages of a session.
 SAYS, JOB, HEARS = 3, 4, 5
@@ -56,7 +54,7 @@ LINE = 300
 THREAD_STACK = 2 * 2**20
 _reseed, _random_source = _random.Random.seed, random._inst
 _main_thread = threading.main_thread()
-# `C` is the one locale that needs no files; text is UTF-8 all the same, by PYTHONUTF8.
+# `C` is the only locale that needs no files; text is still UTF-8, by PYTHONUTF8.
 ENVIRONMENT = {"HOME": "/tmp", "LANG": "C", "PATH": "/usr/bin:/bin"}
 
 
@@ -68,7 +66,7 @@ def say(kind: bytes, content: bytes = b"") -> None:
 
 
 def plain_line(text: str) -> bytes:
-    """The start of `text` as the inside of a JSON string."""
+    """The start of `text` as the content of a JSON string."""
     return "".join(
         char if " " <= char <= "~" and char not in '"\\' else f"\\u{min(ord(char), 65533):04x}"
         for char in text[:LINE]
@@ -76,12 +74,12 @@ def plain_line(text: str) -> bytes:
 
 
 def type_name(value: object) -> str:
-    """The real name of a value's class, regardless of its metaclass."""
+    """The actual name of a value's class, regardless of its metaclass."""
     return type.__dict__["__name__"].__get__(type(value))
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """Class and message of an exception, bounded; "" where its message cannot be made."""
+    """Class and bounded message of an exception; "" if the message raises."""
     name = "AssertionError" if isinstance(error, AssertionError) else type_name(error)
     try:
         return name[:100], str.__getitem__(str(error), slice(0, LINE))
@@ -90,14 +88,14 @@ def describe(error: BaseException) -> tuple[str, str]:
 
 
 def one_line(error: BaseException) -> bytes:
-    """`Class: message`, as a text of a record."""
+    """Format `Class: message` as the text of a record."""
     name, message = describe(error)
     return plain_line(f"{name}: {message}" if message else name)
 
 
 def prepare(path: list[str]) -> dict[str, Any]:
-    """Make the interpreter look as if it had just started; the namespace of `__main__`."""
-    # Done once, with the descriptors of a program in place.
+    """Reset the interpreter to its initial state; return the namespace of `__main__`."""
+    # Called once, with a program's descriptors in place.
     os.environ.clear()
     os.environ.update(ENVIRONMENT)
     sys.argv[:] = [FILE]
@@ -110,33 +108,33 @@ def prepare(path: list[str]) -> dict[str, Any]:
     sys.modules["__main__"] = main
     main.__dict__["__builtins__"] = builtins
     main.__dict__["__file__"] = FILE
-    for name in ("exit", "quit"):  # the site module's, which the box starts without
+    for name in ("exit", "quit"):  # from the site module, which is not loaded
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
     builtins.help = _sitebuiltins._Helper()
     return main.__dict__
 
 
 def open_streams() -> None:
-    """Standard input and output, on the current descriptors."""
+    """Open standard input and output on the current descriptors."""
     sys.stdin = sys.__stdin__ = _text(0, "r", "<stdin>")
     sys.stdout = sys.__stdout__ = _text(1, "w", "<stdout>")
     sys.stderr = sys.__stderr__ = _text(2, "w", "<stderr>")
 
 
 def register_hooks() -> None:
-    """Have `threading` and `random` repair themselves, for a box in which programs can fork."""
+    """Register the fork hooks of `threading` and `random`, for a box in which programs can fork."""
     os.register_at_fork(after_in_child=threading._after_fork)  # type: ignore[attr-defined]
     os.register_at_fork(after_in_child=random.seed)
 
 
 def wake_up() -> None:
-    """Set right what a fork leaves wrong in a copy of the interpreter."""
+    """Repair the interpreter's state after a fork."""
     _reseed(_random_source)
     _main_thread._native_id = getpid()  # type: ignore[attr-defined] - as the thread itself sets it
 
 
 def _text(fd: int, mode: str, name: str) -> io.TextIOWrapper:
-    # As in a fresh interpreter: no line end is translated.
+    # As in a fresh interpreter: line ends are not translated.
     file = io.FileIO(fd, mode, closefd=False)
     file.name = name
     buffer = io.BufferedReader(file) if mode == "r" else io.BufferedWriter(file)
@@ -147,7 +145,7 @@ def _text(fd: int, mode: str, name: str) -> io.TextIOWrapper:
 
 
 def compile_program(source: bytes) -> types.CodeType | None:
-    """The code of a program; None, and a record, where it does not compile."""
+    """Compile a program; send a record and return None on failure."""
     try:
         return compile(source, PROGRAM, "exec", dont_inherit=True)
     except BaseException as error:
@@ -156,7 +154,7 @@ def compile_program(source: bytes) -> types.CodeType | None:
 
 
 def without_own_frame(error: BaseException) -> types.TracebackType | None:
-    """The traceback from the program's first frame on, also in the exception itself."""
+    """The traceback from the program's first frame, also in the exception itself."""
     trace = error.__traceback__
     if trace is not None:
         trace = trace.tb_next
@@ -165,7 +163,7 @@ def without_own_frame(error: BaseException) -> types.TracebackType | None:
 
 
 def report(error: BaseException) -> int:
-    """Do what the interpreter does about an exception at the top; the exit code."""
+    """Handle an uncaught exception like the interpreter; return the exit code."""
     if isinstance(error, SystemExit):
         code = error.code
         if code is None:
@@ -182,7 +180,7 @@ def report(error: BaseException) -> int:
 
 
 def finish(code: int) -> None:
-    """End as the interpreter ends: threads, exit functions, buffers."""
+    """End like the interpreter: threads, exit functions, buffers."""
     try:
         if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined] - what the interpreter itself calls
@@ -202,7 +200,7 @@ def finish(code: int) -> None:
 
 
 def print_trace(error: BaseException) -> None:
-    """Write the traceback to stderr; no error in it may escape."""
+    """Write the traceback to stderr; errors are suppressed."""
     try:
         sys.__excepthook__(type(error), error, without_own_frame(error))
         sys.__stderr__.flush()  # type: ignore[union-attr]

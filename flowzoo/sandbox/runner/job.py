@@ -1,4 +1,4 @@
-"""One job: a program and its tests, each in its process; and the session of a check."""
+"""One job: a program and its tests in separate processes, or the session of a check."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from zygote import Zygote
 _CALL_RESULTS = {b"R": "returned", b"E": "raised", b"U": "unplain", b"M": "memory", b"O": "output"}
 _PLAIN_TEXT = re.compile(rb"(?:[ !#-\[\]-~]|\\u[0-9a-f]{4})*")
 _DIED_EARLY = "the process ended before it was confined"
-_PARTS = 16  # parts of a job that are written at once
-QUIET = 0.02  # seconds before the output of a stdin program is read: most have ended by then
-# Seconds for which answers gather, for each call that is under way and at most: a frame costs more
-# than many answers.
+_PARTS = 16  # most parts of a job per write
+QUIET = 0.02  # seconds before the first read of a stdin program's output; most have ended by then
+# Seconds for collecting answers, per pending call and at most: a frame costs more than many
+# answers.
 _GATHER_EACH, _GATHER_MOST = 20e-6, 0.002
-_MOST_CALL = 1 << 24  # bytes of a call that a test makes
+_MOST_CALL = 1 << 24  # most bytes of a test's call
 
 
 class BoxContext:
-    """State that all jobs of a box share."""
+    """State shared by all jobs of a box."""
 
     __slots__ = ("buffers", "channel", "kills", "oom_kills", "plan", "zygote")
 
@@ -38,12 +38,12 @@ class BoxContext:
     ) -> None:  # fmt: skip
         self.channel, self.plan, self.zygote = channel, plan, zygote
         self.kills, self.oom_kills = kills, oom_kills
-        # For stdout, stderr, records and messages of the process that runs.
+        # For stdout, stderr, records and messages of the running process.
         self.buffers = ByteBuffer(), ByteBuffer(), ByteBuffer(), ByteBuffer()
 
 
 class RunnerJob:
-    """A job under way."""
+    """A running job."""
 
     def __init__(self, box: BoxContext, head: dict, sizes: list[int]) -> None:
         self.box, self.channel = box, box.channel
@@ -77,17 +77,17 @@ class RunnerJob:
         self._loaded = False
         self._over = False
         self._stopping = False
-        self._messages = bytearray()  # records to be sent to the host
-        self._under_way = 0  # calls that wait for their answer
+        self._messages = bytearray()  # pending records for the host
+        self._under_way = 0  # number of calls without an answer
         self.clean = True  # True if none of its processes is left
 
     @property
     def is_test(self) -> bool:
-        """True if it is the half of a check that makes the calls."""
+        """True for the half of a check that makes the calls."""
         return self.session and self.style != "serve"
 
     def run(self) -> None:
-        """Run what is to be run, and send the CASE frames."""
+        """Run the tests and send the CASE frames."""
         while self.index < self.tests and not self._over and self.clean:
             self._run_process()
         os.close(self._file)
@@ -149,7 +149,7 @@ class RunnerJob:
             self._send_end(watch, first)
 
     def _take_records(self, watch: ProcessMonitor) -> bool:
-        """Handle the records that are there; True if nothing more is to come."""
+        """Handle the available records; True after the last one."""
         while not self._over and self.index < self.tests:
             if self.session:
                 self._take_messages(watch)
@@ -169,12 +169,12 @@ class RunnerJob:
         if self.is_test:
             self._count(watch, count)
         elif count:
-            if self._loaded and count <= self._under_way:  # no clock for a call that was not made
+            if self._loaded and count <= self._under_way:  # no time limit without a call
                 watch.begin_call()
             self._count(watch, -count)
 
     def _send_messages(self) -> None:
-        # A process that was told to stop has nothing more to say.
+        # Ignore records after a stop.
         if self._stopping:
             self._messages = bytearray()
         if self._messages:
@@ -182,7 +182,7 @@ class RunnerJob:
             self._messages = bytearray()
 
     def _take(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
-        if kind == b"S" and not self._started:  # a program that says it again keeps its clocks
+        if kind == b"S" and not self._started:  # a repeated start does not reset the clocks
             self._started = True
             watch.begin(*START.unpack(content))
         elif kind == b"C":
@@ -199,7 +199,7 @@ class RunnerJob:
             self._take_result(watch, kind, content)
 
     def _count(self, watch: ProcessMonitor, calls: int) -> None:
-        # The clock stands still for the half that waits.
+        # The clock is stopped for the waiting half.
         self._under_way += calls
         if calls and self._under_way > 1 and not self.is_test:
             watch.gather(min(_GATHER_EACH * self._under_way, _GATHER_MOST))
@@ -209,7 +209,7 @@ class RunnerJob:
             watch.go_on()
 
     def _take_result(self, watch: ProcessMonitor, kind: bytes, content: memoryview) -> None:
-        # A load failure is final: no test could end otherwise.
+        # A load failure is final for all tests.
         outcome = _CALL_RESULTS[kind]
         if self.style == "call" and self._loaded:
             watch.peak = int.from_bytes(content[: PEAK.size], "little") * PEAK_UNIT
@@ -268,7 +268,7 @@ class RunnerJob:
         self, watch: ProcessMonitor, outcome: str, detail: bytes | memoryview = b"", code: int = 0,
         number: int = 0,
     ) -> None:  # fmt: skip
-        # None of the tests that are left could end otherwise.
+        # All remaining tests would end the same way.
         while self.index < self.tests:
             self._send_case(watch, outcome, detail, None, code, number)
             if self.stop:
@@ -299,7 +299,7 @@ class RunnerJob:
         stderr = watch.err.view(max(0, watch.err.size - STDERR_KEPT), watch.err.size)
         if not _PLAIN_TEXT.fullmatch(detail):
             detail = b"(a message that cannot be shown)"
-        # The last case leaves together with the end of the job.
+        # The last case is sent together with the end of the job.
         hold = self.index == self.tests - 1 and watch.status is not None
         self.channel.send(CASE, head, [output, stderr], detail, hold)
         if blob is None:
@@ -329,7 +329,7 @@ class RunnerJob:
 
 
 def seal_file(file: int) -> None:
-    """Forbid every change to a file in memory, which would be memory that no limit counts."""
+    """Seal a file in memory: writes would use memory that no limit counts."""
     if hasattr(fcntl, "F_ADD_SEALS"):
         seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)

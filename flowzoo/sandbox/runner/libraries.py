@@ -11,7 +11,7 @@ import sys
 STDLIB = os.path.dirname(os.__file__)
 LINKER_CACHE = "/etc/ld.so.cache"
 TIME_ZONES = "/usr/share/zoneinfo"
-# Entries of the library folder that programs do not get: what else is installed, and dead weight.
+# Entries of the library folder that programs do not get: other packages and unneeded files.
 HIDDEN = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
@@ -21,7 +21,7 @@ THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
 
 
 def import_packages(folders: list[str]) -> None:
-    """Import the packages in these folders, with a thread each; what lies beside them stays out."""
+    """Import the packages in these folders, with one thread each, without their neighbors."""
     for library in THREADS if folders else ():
         os.environ[f"{library}_NUM_THREADS"] = "1"
     for folder in folders:
@@ -35,11 +35,9 @@ def import_packages(folders: list[str]) -> None:
 
 
 def shared_libraries(packages: list[str]) -> list[str]:
-    """Paths of all libraries that the interpreter, its extension modules and packages load, under
-    every name.
-    """
-    # Found by loading them in a separate process and asking the kernel what is mapped; the names
-    # beside a file that link to it are those by which the loader looks for it.
+    """Paths, under every name, of the libraries of the interpreter, extensions and packages."""
+    # They are loaded in a separate process to read its memory map. The links next to a file are the
+    # names that the loader uses.
     reader, writer = os.pipe()
     if not (pid := os.fork()):
         try:
@@ -54,7 +52,7 @@ def shared_libraries(packages: list[str]) -> list[str]:
 
 
 def _mapped_after_loading(packages: list[str]) -> set[str]:
-    with contextlib.suppress(ImportError):  # reported when they are needed
+    with contextlib.suppress(ImportError):  # reported at the first use
         import_packages(packages)
     folder = os.path.join(STDLIB, "lib-dynload")
     for name in os.listdir(folder) if os.path.isdir(folder) else ():

@@ -1,4 +1,4 @@
-"""The few kernel interfaces that Python does not wrap, through ctypes; errors name the call."""
+"""Kernel interfaces that Python does not wrap, with ctypes; errors name the call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 
 _libc = ctypes.CDLL(None, use_errno=True)
-if sys.platform == "linux":  # elsewhere the module is there, but none of it is used
+if sys.platform == "linux":  # other systems import the module but do not use it
     _text, _long = ctypes.c_char_p, ctypes.c_ulong
     _libc.syscall.restype = ctypes.c_long
     _libc.mount.argtypes = [_text, _text, _text, _long, _text]
@@ -32,19 +32,19 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-_kept: list[Any] = []  # memory that the arguments of calls to come point to
+_kept: list[Any] = []  # memory referenced by the arguments of prepared calls
 
 
 class _PathRule(ctypes.Structure):
     """`struct landlock_path_beneath_attr`."""
 
     _pack_ = 1
-    _layout_ = "ms"  # what `_pack_` implies; newer versions of Python want it said
+    _layout_ = "ms"  # implied by `_pack_`, but required by newer versions of Python
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
 def fail(call: str) -> NoReturn:
-    """Raise what the last call of the C library left in `errno`."""
+    """Raise the error in `errno` of the last C library call."""
     error = ctypes.get_errno()
     raise OSError(error, f"{call}: {os.strerror(error)}")
 
@@ -56,7 +56,7 @@ def _need(result: int, call: str) -> int:
 
 
 def trim_heap() -> None:
-    """Give free memory of the C library back to the kernel, where the library can (glibc)."""
+    """Return free memory of the C library to the kernel, if supported (glibc)."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(ctypes.c_size_t(0))
 
@@ -81,12 +81,12 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str = ""
 
 
 def unmount(target: str) -> None:
-    """Take a mount out of the tree at once; it ends with its last user."""
+    """Detach a mount immediately; it ends with its last user."""
     _need(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
 
 
 def enter_root(folder: str) -> None:
-    """Make `folder`, a mount, the root and let go of the old one."""
+    """Make `folder`, a mount, the root and detach the old one."""
     os.chdir(folder)
     number = ctypes.c_long(_PIVOT_ROOT[os.uname().machine])
     _need(_libc.syscall(number, b".", b"."), "pivot_root")
@@ -94,24 +94,24 @@ def enter_root(folder: str) -> None:
     os.chdir("/")
 
 
-# A call that is ready to be made: its name, the function, all arguments as the C library's.
+# A prepared call: its name, the function, arguments as C types.
 LibcCall = tuple[str, Callable[..., int], tuple[Any, ...]]
 
 
 def prctl_call(option: int, value: int, address: int = 0) -> LibcCall:
-    """`prctl`, to be made later."""
+    """Prepare `prctl`."""
     longs = [ctypes.c_ulong(word) for word in (value, address, 0, 0)]
     return f"prctl {option}", _libc.prctl, (ctypes.c_int(option), *longs)
 
 
 def capset_call() -> LibcCall:
-    """Giving up all capabilities of the thread, to be done later."""
+    """Prepare dropping all capabilities of the thread."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     return "capset", _libc.capset, (header, (ctypes.c_uint32 * 6)())
 
 
 def filter_call(program: bytearray) -> LibcCall:
-    """Installing a seccomp filter, which needs no_new_privs, to be done later."""
+    """Prepare the installation of a seccomp filter, which needs no_new_privs."""
     text = (ctypes.c_char * len(program)).from_buffer(program)
     record = _Program(len(program) // 8, ctypes.addressof(text))
     _kept.extend((text, record))
@@ -122,20 +122,20 @@ def filter_call(program: bytearray) -> LibcCall:
 
 
 def landlock_abi() -> int:
-    """Version of Landlock; 0 where the kernel has none."""
+    """Version of Landlock; 0 without it."""
     call = (ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return max(0, _libc.syscall(*call))
 
 
 def landlock_ruleset(*handled: int) -> int:
-    """A descriptor of a new ruleset that handles these masks (files, network, scopes)."""
+    """Create a ruleset with these masks (files, network, scopes); return its descriptor."""
     record = (ctypes.c_uint64 * len(handled))(*handled)
     call = (ctypes.c_long(_LANDLOCK_CREATE), record, ctypes.c_size_t(8 * len(handled)))
     return _need(_libc.syscall(*call, ctypes.c_uint32(0)), "landlock_create_ruleset")
 
 
 def landlock_allow(ruleset: int, path: str, rights: int) -> None:
-    """Allow `rights` at and beneath `path`."""
+    """Allow `rights` at and below `path`."""
     folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         rule = _PathRule(rights, folder)
@@ -147,6 +147,6 @@ def landlock_allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def landlock_call(ruleset: int) -> LibcCall:
-    """Putting the thread under `ruleset`, which needs no_new_privs, to be done later."""
+    """Prepare restricting the thread by `ruleset`, which needs no_new_privs."""
     call = (ctypes.c_long(_LANDLOCK_RESTRICT), ctypes.c_int(ruleset), ctypes.c_uint32(0))
     return "landlock_restrict_self", _libc.syscall, call

@@ -1,4 +1,4 @@
-"""Watching over one process of a program: its clocks, its output, its end."""
+"""Monitor of one process of a program: its clocks, output and end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from wire import RECORD, WALL_PER_CPU, find_messages
 from zygote import Zygote
 
 STDERR_KEPT = 2048
-# Bytes a program may print to stderr: all are read, and a flood costs the box its time.
+# Most bytes of a program's stderr; all are read, so a flood costs time.
 STDERR_MOST = 4 * 2**20
 _LENGTH = RECORD.size
-SLACK = 8192  # bytes a record may have beyond the output allowed
+SLACK = 8192  # most bytes of a record beyond the allowed output
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of `ru_maxrss`
-START_SECONDS = 60.0  # seconds for a process to report its start, which only the machine can delay
-MOST_DELAY = 600.0  # seconds of waiting for a processor that are made up for, at most
-_SHORT = 0.05  # seconds in which no delay has come together that would be worth a look
+START_SECONDS = 60.0  # seconds for a process to report its start, which only depends on the machine
+MOST_DELAY = 600.0  # most seconds of waiting for a processor that are compensated
+_SHORT = 0.05  # seconds before delays are worth checking
 
 
 def cpu_clock(pid: int) -> int:
@@ -30,7 +30,7 @@ def cpu_clock(pid: int) -> int:
 
 
 class ProcessMonitor:
-    """One process and its pipes, up to its end; a descriptor of -1 is a pipe it does not have."""
+    """One process and its pipes until its end; descriptor -1 means no pipe."""
 
     def __init__(
         self, zygote: Zygote, out: int, err: int, says: int, inbox: int, limits: dict,
@@ -43,17 +43,17 @@ class ProcessMonitor:
         for buffer in buffers:
             buffer.size = 0
         self.most = int(limits["output_bytes"])
-        # CPU seconds in all; a call has no more than `cpu_s` of them.
+        # Total CPU seconds; a call has at most `cpu_s` of them.
         self.most_cpu = float(limits.get("session_s") or limits["cpu_s"])
         if out >= 0:
             self.out.ensure(self.most + 1)
         self.err.ensure(BLOCK)
         self.records.ensure(min(self.most, BLOCK) + SLACK)
         self._largest = max(self.most, largest) + SLACK
-        self.status: int | None = None  # as `wait` tells it, once it has ended
-        self.peak = 0  # peak memory in bytes, once it has ended
-        self.clean = True  # True if nothing is left of it after its end
-        self.fault = ""  # why it was killed: cpu, wall or output
+        self.status: int | None = None  # wait status, after its end
+        self.peak = 0  # peak memory in bytes, after its end
+        self.clean = True  # True if nothing remains of it after its end
+        self.fault = ""  # reason of its kill: cpu, wall or output
         self.was_delayed = False  # True if its deadline has passed since the last check
         self.err_total = 0
         self._pid = 0
@@ -72,13 +72,13 @@ class ProcessMonitor:
         self._wall_start, self._wall_end, self._cpu_start = time.monotonic(), 0.0, 0.0
         # CPU seconds used when the last call was answered.
         self._call_cpu, self._call_wall = 0.0, 0.0
-        # Seconds for a processor, as far as they are known: of the test, and before this call.
+        # Known seconds of waiting for a processor: of the test, and before this call.
         self._waited, self._call_waited = 0.0, 0.0
-        self._rests = 0.0  # time since which it waits for another process; 0: it does not wait
-        self._deaf_until = 0.0  # time until which its pipes are not read; 0: they are read
+        self._rests = 0.0  # start of its wait for another process; 0: it does not wait
+        self._deaf_until = 0.0  # time of the next read of its pipes; 0: now
 
     def begin(self, pid: int, number: int, cpu: float, at: float) -> None:
-        """The process has said that it starts: its ids and its clocks at that time."""
+        """Handle the start of the process: its ids and initial clocks."""
         self._pid, self._delay = pid, RunDelay(self._proc, number)
         self._cpu_start, self._wall_start = cpu, at
 
@@ -98,18 +98,18 @@ class ProcessMonitor:
         self._cpu_start = self._cpu_now()
 
     def rest(self) -> None:
-        """Stop the clock on the wall: what it waits for is not its own doing."""
+        """Stop the wall clock while it waits for another process."""
         self._rests = self._rests or time.monotonic()
 
     def go_on(self) -> None:
-        """Let that clock go on."""
+        """Resume the wall clock."""
         if self._rests:
             self._wall_start += time.monotonic() - self._rests
             self._rests = 0.0
 
     @property
     def wall(self) -> float:
-        """Seconds since the test began; 0 for one that was over before its turn to be looked at."""
+        """Seconds since the test began; 0 if it ended before the first check."""
         return max(0.0, (self._rests or self._wall_end or time.monotonic()) - self._wall_start)
 
     @property
@@ -124,14 +124,14 @@ class ProcessMonitor:
         return self._cpu_total
 
     def gather(self, seconds: float) -> None:
-        """Do not look for so long at what it says: being woken for each thing costs more."""
+        """Postpone reading its output, since each wakeup costs time."""
         self._deaf_until = self._deaf_until or time.monotonic() + seconds
 
     def step(self, host: int = -1) -> bool:
-        """Wait for something to happen and deal with it; True if the descriptor `host` is readable.
+        """Wait for an event and handle it; True if the descriptor `host` is readable.
 
-        Afterwards `fault` may be set and the process killed, or `status` set and all its output
-        read, or there are more records.
+        Afterwards `fault` may be set and the process killed, `status` set and all output read, or
+        new records available.
         """
         ready = self._wait_deaf(host) if self._deaf_until else self._wait(host)
         if self._end in ready:
@@ -154,7 +154,7 @@ class ProcessMonitor:
         return {fd for fd, _ in events}
 
     def _wait_deaf(self, host: int) -> set[int]:
-        # Pipes count as ready once the time has come, and not before.
+        # Ignore ready pipes before that time.
         left = max(0.0, self._deaf_until - time.monotonic())
         sources = (self._end,) if host < 0 else (self._end, host)
         targets = (self._inbox,) if self.outbox.size else ()
@@ -167,7 +167,7 @@ class ProcessMonitor:
     def _patience(self) -> float:
         used = self.cpu
         wall = 60.0 if self._rests else self._wall_left(used)
-        # Threads outside the interpreter's lock can use CPU faster than the wall clock goes.
+        # Threads without the GIL can use CPU time faster than the wall clock.
         cpu = self._cpu_left(used) / 2
         return max(0.001, min(wall, max(cpu, 0.005), 60.0))
 
@@ -182,7 +182,7 @@ class ProcessMonitor:
                 self.kill("wall")
 
     def _look_at_delay(self) -> None:
-        # Time in which it waited for a processor does not count.
+        # Time spent waiting for a processor does not count.
         self._waited = max(self._waited, min(self._delay.seconds(), MOST_DELAY))
 
     def _cpu_left(self, used: float) -> float:
@@ -215,7 +215,7 @@ class ProcessMonitor:
             self.kill("output")
 
     def drain_errors(self) -> None:
-        """Take what it has written to stderr by now: it may be older than a record."""
+        """Read its stderr so far, which may be older than a record."""
         for fd, buffer in list(self._fds.items()):
             total = -1
             while buffer is self.err and fd in self._fds and self.err_total != total:
@@ -237,7 +237,7 @@ class ProcessMonitor:
         return _LENGTH + RECORD.unpack_from(self.records.bytes)[0]
 
     def record(self) -> tuple[bytes, memoryview] | None:
-        """Kind and content of the next whole record; call `next_record` when done with it."""
+        """Kind and content of the next complete record; call `next_record` afterwards."""
         size = self._record_size()
         if size <= _LENGTH or self.records.size < size:
             return None
@@ -245,7 +245,7 @@ class ProcessMonitor:
         return bytes(self.records.bytes[_LENGTH:start]), self.records.view(start, size)
 
     def messages(self) -> tuple[bytes, int]:
-        """The records of messages that come next, which are dropped, and how many they are."""
+        """Pop the next records of messages; return them and their number."""
         records = self.records
         places = find_messages(records.bytes, records.size)
         if not places:
@@ -257,7 +257,7 @@ class ProcessMonitor:
         return line, len(places)
 
     def next_record(self) -> None:
-        """Drop the record that `record` gave, whose view has been released."""
+        """Drop the record from `record`, whose view has been released."""
         self.records.drop(self._record_size())
 
     def send(self) -> None:
@@ -272,13 +272,13 @@ class ProcessMonitor:
             self.outbox.drop(count)
         except BlockingIOError:
             return
-        except OSError:  # the reader is gone
+        except OSError:  # the reader has ended
             self.outbox.size = 0
         if not self.outbox.size:
             self._poll.unregister(self._inbox)
 
     def kill(self, fault: str = "stopped") -> None:
-        """End the process, for this reason; `step` will see its end."""
+        """Kill the process for this reason; `step` handles its end."""
         if self.fault:
             return
         self.fault = fault
@@ -291,9 +291,9 @@ class ProcessMonitor:
         self._cpu_total, self.status = end.cpu, end.status
         self.peak, self.clean = end.peak * PEAK_UNIT, end.clean
         if self.fault == "wall" and not os.WIFSIGNALED(end.status):
-            self.fault = ""  # it had ended by itself, and the news of that came late
+            self.fault = ""  # it had already ended by itself
         for fd, buffer in list(self._fds.items()):
-            # Who said too much may not have been heard to say that it started.
+            # With too much output its start record may be unread.
             while fd in self._fds and (self.fault != "output" or buffer is self.records):
                 size = self._fds[fd].size, self.err_total
                 self._read(fd)
@@ -306,7 +306,7 @@ class ProcessMonitor:
         os.close(fd)
 
     def close(self) -> None:
-        """Make sure that the process is gone, and let go of the pipes."""
+        """Ensure that the process has ended, and close the pipes."""
         if self.status is None:
             self.kill()
             self._take_end()

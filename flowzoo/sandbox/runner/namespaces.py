@@ -1,4 +1,4 @@
-"""A box made of namespaces, without an engine: its own tree of files, processes and network.
+"""A box of namespaces, without an engine: separate files, processes and network.
 
 The tree is a small read-only tmpfs with the standard library, libraries and four devices.
 """
@@ -21,15 +21,15 @@ _PACKAGES = "/packages"
 _NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
 _ALL = _NEWNS | _NEWCGROUP | _NEWUTS | _NEWIPC | _NEWPID | _NEWNET
-# What a mount has from its source must be kept when it is changed, or the kernel refuses.
+# A remount must keep the source's flags, or the kernel refuses it.
 _KEPT = {1: linux.MS_RDONLY, 2: linux.MS_NOSUID, 4: linux.MS_NODEV, 8: linux.MS_NOEXEC,
          1024: linux.MS_NOATIME, 2048: linux.MS_NODIRATIME, 4096: linux.MS_RELATIME}  # fmt: skip
 _SEALED = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_RDONLY
 
 
 def leave_host(root: bool) -> bool:
-    """Enter new namespaces and come back as process 1 of them; the caller stays behind, waiting."""
-    # Returns whether users are mapped: without the rights of root the box has one user only.
+    """Enter new namespaces and return as their process 1; the caller waits outside."""
+    # Returns True if users are mapped: without root rights the box has only one user.
     user, group = os.geteuid(), os.getegid()
     mapped = not root
     if root:
@@ -51,12 +51,12 @@ def leave_host(root: bool) -> bool:
 
 
 def build_root(libraries: list[str], packages: list[str]) -> list[str]:
-    """Replace the whole tree of files; call as process 1, before there are threads."""
+    """Replace the whole file tree; call as process 1, before starting threads."""
     # Returns the folders of packages in the new tree.
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     visible = (STDLIB, TIME_ZONES, *libraries, LINKER_CACHE, *DEVICES)
     paths = [path for path in visible if os.path.exists(path)]
-    # Opened before the new tree covers a part of the old one.
+    # Opened before the new tree hides a part of the old one.
     places = {path: path for path in paths}
     places |= {f"{_PACKAGES}/{os.path.basename(path)}": path for path in packages}
     sources = {at: os.open(path, os.O_PATH | os.O_CLOEXEC) for at, path in places.items()}
@@ -75,7 +75,7 @@ def build_root(libraries: list[str], packages: list[str]) -> list[str]:
 
 
 def fresh_scratch(size_mb: int, old: bool) -> None:
-    """Give the next program an empty /tmp of `size_mb`; with 0, one that cannot be written."""
+    """Give the next program an empty /tmp of `size_mb`; with 0, a read-only one."""
     if old:
         linux.unmount(SCRATCH)
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC

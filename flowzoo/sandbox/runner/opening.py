@@ -1,4 +1,4 @@
-"""Files that a program takes for granted and a box lacks: standard streams, its own source."""
+"""Emulation of files that a box lacks: standard streams, the program's source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from inside import FILE, PROGRAM
 
-# Links into /proc, which boxes do not show: they are the descriptors themselves.
+# Links into /proc, which is not in boxes; they are opened as descriptors.
 STREAMS = {
     path: number
     for number, name in enumerate(("stdin", "stdout", "stderr"))
@@ -21,7 +21,7 @@ _source = b""
 
 
 def offer(source: bytes) -> None:
-    """Let the program of this process read its own source."""
+    """Allow the program of this process to read its own source."""
     global _source
     _source = source
     lines = source.decode("utf-8", "replace").splitlines(keepends=True)
@@ -29,13 +29,13 @@ def offer(source: bytes) -> None:
 
 
 def patch() -> None:
-    """Have `open` know these names."""
+    """Patch `open` for these names."""
     builtins.open = io.open = open_file
     os.open = open_descriptor
 
 
 def open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-    """As the builtin."""
+    """Like the builtin."""
     name = os.fspath(file) if isinstance(file, os.PathLike) else file
     if isinstance(name, str):
         if name in STREAMS:
@@ -53,7 +53,7 @@ open_file.__code__ = open_file.__code__.replace(co_filename="<io>")
 
 
 def open_descriptor(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-    """As the one of `os`."""
+    """Like `os.open`."""
     if isinstance(path, str) and path in STREAMS:
         return os.dup(STREAMS[path])
     return _os_open(path, flags, mode, dir_fd=dir_fd)

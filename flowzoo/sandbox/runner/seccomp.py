@@ -1,4 +1,4 @@
-"""The system calls a program may make: an allow-list, as a BPF program for the kernel."""
+"""Allow-list of system calls of programs, as a BPF program for the kernel."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import errno
 import os
 import struct
 
-# What is not listed is refused with EPERM, and with ENOSYS what a newer kernel or library may try
-# first and do without (`clone3`, whose flags a filter cannot see, among it). So there are no new
-# processes, no exec, no sockets (`socketpair` alone, for event loops), no tracing, keys, bpf,
-# io_uring, System V IPC, namespaces, mounts or device nodes; signals reach the program itself only,
-# and memory that its address space limit would not count (memfd, larger pipes) cannot be had. Where
-# the program and the runner share a user, this filter keeps the program's hands off the runner.
+# Other calls fail with EPERM, or with ENOSYS if newer libraries try them first and have a fallback
+# (such as `clone3`, whose flags a filter cannot read). So there are no new processes, no exec, no
+# sockets (only `socketpair`, for event loops), no tracing, keys, bpf, io_uring, System V IPC,
+# namespaces, mounts or device nodes; signals reach only the program itself, and memory outside its
+# address space limit (memfd, larger pipes) cannot be allocated. If the program and the runner share
+# a user, this filter protects the runner.
 
-# Numbers on x86_64 and aarch64, -1 where there is none, by purpose. Sources: the kernel's
+# Numbers on x86_64 and aarch64 (-1: none) by purpose. Sources: the kernel's
 # `asm/unistd_64.h` and `asm-generic/unistd.h`.
 X86_64, AARCH64 = 0, 1
 # fmt: off
@@ -31,14 +31,14 @@ FILES: dict[str, tuple[int, int]] = {
     "fadvise64": (221, 223), "sendfile": (40, 71), "copy_file_range": (326, 285),
     "umask": (95, 166),
 }
-# Only if programs have files; otherwise they are of no use.
+# Only if programs have files.
 CHANGES: dict[str, tuple[int, int]] = {
     "creat": (85, -1), "truncate": (76, 45), "ftruncate": (77, 46), "fallocate": (285, 47),
     "mkdir": (83, -1), "mkdirat": (258, 34), "rmdir": (84, -1), "unlink": (87, -1),
     "unlinkat": (263, 35), "rename": (82, -1), "renameat": (264, 38), "renameat2": (316, 276),
     "link": (86, -1), "linkat": (265, 37), "symlink": (88, -1), "symlinkat": (266, 36),
 }
-# As `CHANGES`: Landlock, which may be the only wall elsewhere, knows nothing of these.
+# Like `CHANGES`; Landlock, which may be the only barrier, does not cover them.
 MODES_AND_TIMES: dict[str, tuple[int, int]] = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "utime": (132, -1),
     "utimes": (235, -1), "utimensat": (280, 88), "futimesat": (261, -1),
@@ -82,14 +82,14 @@ WAITING: dict[str, tuple[int, int]] = {
     "sendmsg": (46, 211), "recvmsg": (47, 212), "shutdown": (48, 210), "getsockopt": (55, 209),
     "getsockname": (51, 204), "getpeername": (52, 205),
 }
-# Extended attributes: refused as unsupported, which `shutil` takes for an answer.
+# Extended attributes: reported as unsupported, which `shutil` handles.
 ATTRIBUTES: dict[str, tuple[int, int]] = {
     "getxattr": (191, 8), "lgetxattr": (192, 9), "fgetxattr": (193, 10), "listxattr": (194, 11),
     "llistxattr": (195, 12), "flistxattr": (196, 13), "setxattr": (188, 5), "lsetxattr": (189, 6),
     "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
 }
-# Allowed with some arguments only: see `seccomp`.
+# Allowed only with some arguments; see `seccomp`.
 CONDITIONAL: dict[str, tuple[int, int]] = {
     "clone": (56, 220), "clone3": (435, 435), "kill": (62, 129), "tgkill": (234, 131),
     "prlimit64": (302, 261), "prctl": (157, 167), "ioctl": (16, 29), "fcntl": (72, 25),
@@ -100,15 +100,15 @@ CONDITIONAL: dict[str, tuple[int, int]] = {
 ALLOWED = FILES | MEMORY | THREADS | SIGNALS | CLOCKS | FACTS | WAITING
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-_JUMP, _FARTHEST = 0x05, 255  # a condition skips at most this many steps
+_JUMP, _FARTHEST = 0x05, 255  # most steps that a condition can skip
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in `struct seccomp_data`
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _AUDIT_ARCH = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _X32_BIT = 0x40000000
-# From here on numbers are the same everywhere, and libraries expect that they may be absent.
+# From here numbers are the same on all machines, and libraries expect that they may be missing.
 _FIRST_NEW = 424
 
-OWN_PID = 0xFFFF_FFFE  # placeholder in a filter for the id of its process
+OWN_PID = 0xFFFF_FFFE  # placeholder for the id of the filter's process
 _CLONE_THREAD, _CLONE_NEW_ANY = 0x00010000, 0x7E020080  # the latter: all namespaces
 _SOCKET_TYPE, _SOCK_STREAM, _AF_UNIX = 0xF, 1, 1
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
@@ -135,7 +135,7 @@ def _if_one_of(index: int, values: tuple[int, ...]) -> list[BpfStep]:
 
 
 def _unless_truncated(index: int) -> list[BpfStep]:
-    # The first versions of Landlock let a file that is opened for reading be truncated.
+    # The first versions of Landlock allow truncating a file that is opened for reading.
     return [
         (_LOAD, 0, 0, _ARGUMENTS + 8 * index),
         (_AND, 0, 0, os.O_TRUNC | os.O_ACCMODE),
@@ -178,7 +178,7 @@ def _conditions() -> dict[str, list[BpfStep]]:
 
 
 def syscall_answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]:
-    """Steps that answer a system call, by number."""
+    """Steps that decide a system call, by number."""
     allowed = ALLOWED | CHANGES | MODES_AND_TIMES if keeps_files else ALLOWED
     answers: dict[int, list[BpfStep]] = {}
     for numbers in allowed.values():
@@ -192,7 +192,7 @@ def syscall_answers(machine: int, keeps_files: bool) -> dict[int, list[BpfStep]]
 
 
 def syscall_runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfStep]]]:
-    """First number and answer of every run of numbers with one answer."""
+    """First number and decision of every run of numbers with the same decision."""
     runs: list[tuple[int, list[BpfStep]]] = []
     for number in range(max(_FIRST_NEW, *answers) + 2):
         unlisted = errno.ENOSYS if number >= _FIRST_NEW else errno.EPERM
@@ -204,8 +204,8 @@ def syscall_runs(answers: dict[int, list[BpfStep]]) -> list[tuple[int, list[BpfS
 
 def search_steps(runs: list[tuple[int, list[BpfStep]]]) -> list[BpfStep]:
     """A binary search over the runs."""
-    # The kernel runs a new filter over all numbers to learn which it always allows, so that the
-    # length of its paths is what each program pays for.
+    # The kernel runs a new filter over all numbers to find those it always allows, so each program
+    # pays for the length of its paths.
     if len(runs) == 1:
         return runs[0][1]
     middle = len(runs) // 2
@@ -230,7 +230,7 @@ def filter_steps(machine: int, keeps_files: bool) -> list[BpfStep]:
 
 
 class Filter:
-    """The filter for this machine, to be completed for each process."""
+    """The filter for this machine, completed for each process."""
 
     def __init__(self, keeps_files: bool) -> None:
         machine = {"x86_64": X86_64, "aarch64": AARCH64}.get(os.uname().machine)

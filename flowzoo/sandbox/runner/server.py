@@ -1,4 +1,4 @@
-"""One box: made, warmed up and tried out; then it takes jobs until the host is gone."""
+"""Server of one box: set up, warm up, test, then run jobs until the host ends."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from workspace import OF_CGROUP, OF_MACHINE, TMP, OomKills, Workspace, owns_proc
 from zygote import Zygote, ZygoteServer
 
 CONTAINER_USER = 10001
-# First user of root's boxes, one each, so that no other processes count against their limit.
+# First user of root's boxes, one per box, so other processes do not count against their limit.
 FIRST_OWN_USER = 1 << 30
-UNKNOWN_BASE = 64 * 2**20  # taken for the runner's address space where there is no /proc to ask
+UNKNOWN_BASE = 64 * 2**20  # assumed address space of the runner without /proc
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -48,7 +48,7 @@ class BoxServer:
         self._place: Workspace | None = None
 
     def get_ready(self) -> None:
-        """Make the box, up to what is done after `split`."""
+        """Set up the box, except for the steps after `split`."""
         home = os.path.dirname(os.path.abspath(__file__))
         own_modules = {
             name
@@ -59,7 +59,7 @@ class BoxServer:
         owned_tmp = self.mode.namespaces and self._enter_namespaces(libraries)
         if self.mode.container and not owns_processes():
             raise OSError(
-                f"mode {self.mode.name} needs a container of its own: start it as process 1 of one"
+                f"mode {self.mode.name} needs a separate container: start it as process 1 of one"
             )
         if self.plan.proc is None and sys.platform == "linux":
             with contextlib.suppress(OSError):
@@ -80,7 +80,7 @@ class BoxServer:
         self.plan.base_memory = self._address_space()
 
     def split(self) -> Zygote | ZygoteServer:
-        """Fork: the hold on the new process here, and there what it does."""
+        """Fork: return the zygote's handle here, and run its server there."""
         if self._place is None:
             raise RuntimeError("a fork before the box is ready")
         jobs, control = _socket.socketpair(), _socket.socketpair()
@@ -94,7 +94,7 @@ class BoxServer:
         control[0].close()
         if sys.platform == "linux":
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-            # Who is left behind by a program becomes a child of this process.
+            # Orphans of a program become children of this process.
             linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         if self.plan.user is not None:
             os.setgroups([])
@@ -108,7 +108,7 @@ class BoxServer:
         return side
 
     def serve(self, zygote: Zygote) -> None:
-        """Say READY, and take jobs until the end of the stream."""
+        """Send READY, and run jobs until the end of the stream."""
         kills = OomKills(OF_CGROUP) if self.mode.container else None
         box = BoxContext(
             self.channel, self.plan, zygote, kills, OomKills(OF_MACHINE, self.plan.proc)
@@ -116,7 +116,7 @@ class BoxServer:
         self.channel.send(READY, self._facts())
         while (frame := self.channel.next_frame()) is not None:
             kind, head, sizes = frame
-            if kind in (DATA, STOP):  # for a job that has ended
+            if kind in (DATA, STOP):  # belongs to an ended job
                 for size in sizes:
                     for _ in self.channel.read_blob(size):
                         pass
@@ -186,8 +186,8 @@ class BoxServer:
 
 
 def can_do(user: int, work: Callable[[], object] = lambda: None) -> bool:
-    """True if this process can become a user without any rights that can do `work`."""
-    # Root of a user namespace may find there no other user to become.
+    """True if this process can switch to an unprivileged user that can do `work`."""
+    # A user namespace may have no other user than root.
     pid = os.fork()
     if not pid:
         with contextlib.suppress(BaseException):
@@ -200,18 +200,18 @@ def can_do(user: int, work: Callable[[], object] = lambda: None) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-# A copy of the zygote pays for each page that it writes to. Much of that is what the interpreter
-# notes down when it sees code, names and types for the first time: lookups, specialized
-# instructions, encoders. Rehearsed here, it is there in all copies. A fork copies an entry for
-# every page that the runner has: `dataclasses`, `decimal`, `fractions` and `datetime` would make
-# all programs slower by 5 to 10 %, for the few that import them.
+# A copy of the zygote pays for each page that it writes to. Many writes are caches of the
+# interpreter for new code, names and types: lookups, specialized instructions, encoders. The
+# rehearsal fills them for all copies. A fork copies an entry for every page of the runner:
+# `dataclasses`, `decimal`, `fractions` and `datetime` would slow all programs by 5 to 10 %, while
+# few import them.
 COMMON = (
     "abc", "bisect", "collections", "collections.abc", "copy", "enum", "functools", "heapq",
     "itertools", "json", "math", "operator", "random", "re", "string", "threading", "time", "types",
     "typing",
 )  # fmt: skip
 
-# Code that has the compiler and the interpreter touch what they set up at first use.
+# Code for which the compiler and the interpreter fill their caches.
 _SAMPLE = """
 import sys
 class Sample:
@@ -225,7 +225,7 @@ def loop(n):
     return lambda x: x ** 2 // 3
 loop(3)(4), Sample().method(3)
 """
-_ROUNDS = 12  # the interpreter specializes code that it has seen eight times
+_ROUNDS = 12  # the interpreter specializes code after eight runs
 _INPUT = b"41\n1 2 3\n4 5\n6\n"
 _SOURCE = b"""
 import sys
@@ -246,7 +246,7 @@ sys.stdout.write("done\\n")
 
 
 def warm_up(own_modules: set[str]) -> list[str]:
-    """Import, compile once, forget the runner's own modules; the module path of programs."""
+    """Import, compile once and unload the runner's modules; return the programs' module path."""
     for name in COMMON:
         importlib.import_module(name)
     exec(compile(_SAMPLE, "<warm>", "exec"), {})
@@ -257,7 +257,7 @@ def warm_up(own_modules: set[str]) -> list[str]:
 
 
 def rehearse() -> None:
-    """Do a few times what the process of a stdin program does, with nothing at stake."""
+    """Rehearse the process of a stdin program a few times."""
     job = make_file()
     os.write(job, pack_head("stdin", "", 0, (0, 0, 0), [len(_SOURCE), 0]) + _SOURCE)
     for _ in range(_ROUNDS):
@@ -280,7 +280,7 @@ def _play() -> None:
 
 @contextlib.contextmanager
 def streams_in_place(text: bytes = b"", job: int = -1) -> Iterator[None]:
-    """A file as 0, pipes as 1, 2 and 3 and the job as 4, as a program finds them; for a while."""
+    """A program's descriptors, temporarily: a file as 0, pipes as 1, 2 and 3, the job as 4."""
     saved = [os.dup(fd) for fd in range(inside.HEARS)]
     file, (reader, writer) = make_file(), os.pipe()
     os.write(file, text)

@@ -25,16 +25,16 @@ from zygote import Zygote
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "MALLOC_ARENA_MAX": "1", "LD_BIND_NOW": "1",
 }  # fmt: skip
-# The stream to the host moves to descriptors from here on: 0, 1 and 2 belong to programs.
+# First descriptor for the stream to the host: 0, 1 and 2 belong to programs.
 _ASIDE = 16
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
-# Code, its namespace, what reports an exception, what ends the process.
+# Code, its namespace, functions that report an exception and end the process.
 LoadedProgram = tuple[types.CodeType, dict[str, Any], Callable[..., int], Callable[[int], None]]
 
 
 def main() -> LoadedProgram:
-    """Serve until the host ends the stream; comes back in the process of a stdin program only."""
+    """Serve until the host ends the stream; return only in the process of a stdin program."""
     if sys.flags.hash_randomization:  # `-I` ignores the variable that fixes the seed
         command = [sys.executable, "-s", "-P", "-S", "-B", _FOLDER, *sys.argv[1:]]
         os.execve(sys.executable, command, ENVIRONMENT)
@@ -47,7 +47,7 @@ def main() -> LoadedProgram:
         if isinstance(side, Zygote):
             server.serve(side)
             os._exit(0)
-    except BaseException as error:  # the host gets every error, and starts another box
+    except BaseException as error:  # report every error to the host, which starts another box
         text = inside.plain_line(f"{type(error).__name__}: {error}")
         try:
             channel.send(BROKEN, {}, detail=text)
@@ -62,7 +62,7 @@ def main() -> LoadedProgram:
 
 
 def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
-    """The code of a stdin program; the other styles are run to their end here."""
+    """Return the code of a stdin program; run the other styles to their end."""
     is_test = task.style in ("check", "lockstep", "alone")
     sources = task.blobs if is_test else task.blobs[:1]
     blobs = [os.pread(inside.JOB, size, start) for start, size in sources]
@@ -86,7 +86,7 @@ def begin(task: ProcessTask, scope: dict[str, Any]) -> types.CodeType:
 
 
 def _take_stream() -> HostChannel:
-    # Nothing of the runner may stand where a program's descriptors go.
+    # The runner must not occupy a program's descriptors.
     source = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     target = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

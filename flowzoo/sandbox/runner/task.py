@@ -1,4 +1,4 @@
-"""A job as its process finds it: a sealed file in memory, which the zygote never opens."""
+"""Format of a job for its process: a sealed file in memory, which the zygote never opens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from inside import JOB
 
-# Then the entry, the sizes of the blobs (8 bytes each), and the blobs: the source and the tests.
+# Followed by the entry, the sizes of the blobs (8 bytes each), and the blobs: source and tests.
 # Style, threads (-1: any number), bytes of memory, of a file, of output, blobs, entry's bytes.
 HEAD = struct.Struct("<BiqqqII")
 STYLES = ("stdin", "call", "serve", "check", "lockstep", "alone")
@@ -20,7 +20,7 @@ class ProcessTask(NamedTuple):
 
     style: str
     entry: str
-    # Offset and size in the job's file: the source, and what else the process needs.
+    # Offset and size in the job's file: the source, and the other blobs of the process.
     blobs: list[tuple[int, int]]
     most: int  # bytes of output allowed
     limits: tuple[int, int, int]  # see `confine.job_limits`
@@ -37,7 +37,7 @@ def pack_head(
 
 
 def read_task(first: int) -> ProcessTask:
-    """The task of this process; `first` is the blob of the first test that is left."""
+    """Read the task of this process; `first` is the blob of the first remaining test."""
     data = pread(JOB, _FIRST_LOOK, 0)
     number, threads, memory, files, most, count, length = HEAD.unpack_from(data)
     start = HEAD.size + length

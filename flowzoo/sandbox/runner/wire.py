@@ -1,4 +1,4 @@
-"""Frames between the host and the runner in a box; the one module that both sides import."""
+"""Frames between the host and the runner; the only module that both sides import."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import struct
 from collections.abc import Iterable
 
 # A frame is `length: u32, kind: u8` and a body of that length: `head length: u32`, the head as a
-# JSON object, then the blobs whose sizes are `head["blobs"]`. Nothing else ever crosses: no pickle,
-# no paths, no expected value.
+# JSON object, then the blobs whose sizes are `head["blobs"]`. Nothing else is exchanged: no
+# pickles, paths or expected values.
 #
 # | kind | direction | head | blobs |
 # |---|---|---|---|
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 # | STOP | to the box | `id` | |
 # | READY | from the box | facts about the confinement | |
 # | CASE | from the box | `id index outcome code signal detail started cpu_s wall_s memory` | two |
-# | DONE | from the box | `id clean`; after `clean: false` the box must be thrown away | |
+# | DONE | from the box | `id clean`; after `clean: false` the box must be discarded | |
 # | DELAYED | from the box | `id`: its process waited for a processor, so the host waits longer | |
 # | BROKEN | from the box | `detail` | |
 #
@@ -25,40 +25,39 @@ from collections.abc import Iterable
 # `codec.encode((args, kwargs))`; one fork, another one after a crash), and the halves of a check:
 # `serve` (the program) and `check` (blobs: setup, code, call), `lockstep` (a `check` that sends no
 # call before the last one was answered) or `alone` (its code runs with stand-ins for the results).
-# A program that does not compile, or under `call` does not run to its end, has the same outcome for
-# all its tests. STOP kills what runs, and DONE follows without a CASE for what had not ended; but
-# under `serve` the program first ends its loading. STOP or DATA of a job that is over is ignored.
+# A program that does not compile, or under `call` does not load, has the same outcome for all its
+# tests. STOP kills the running process, and DONE follows without a CASE for unfinished tests; but
+# under `serve` the program first finishes loading. STOP or DATA of an ended job is ignored.
 JOB, DATA, STOP = 1, 2, 3
 READY, CASE, DONE, BROKEN, DELAYED = 16, 17, 18, 19, 20
 
-# Messages of a session: records `length: u32 little endian, Q, message`, as processes write and
-# read them, so that runners hand them on as they are. Each begins with a byte for its kind. From
-# the test: C a call, the encoded tuple of arguments or list of that and the keywords; D one for its
-# effect (see `changes`); ? the last answer cannot be read; ~ the test makes another call than the
+# Messages of a session: records `length: u32 little endian, Q, message` in the format of the
+# processes, so runners forward them unchanged. Each starts with a byte for its kind. From the test:
+# C a call, the encoded tuple of arguments or list of that and the keywords; D a call for its effect
+# (see `changes`); ? the last answer cannot be read; ~ the test makes a call other than the
 # predicted one. From the program: R the encoded value, E encoded `(class name, message)`, U T or F,
-# the truth of a result that is no plain data, and the name of its type; A in front of an answer to
-# D: a length and encoded changes of arguments. Z, from the host to the test: no more answers will
-# come.
+# the truth of a result that is not plain data, and the name of its type; A before an answer to D: a
+# length and encoded changes of arguments. Z, from the host to the test: no more answers follow.
 CALL, EFFECT, RETURNED, RAISED, UNPLAIN = b"C", b"D", b"R", b"E", b"U"
 CHANGED, NO_MORE, UNREADABLE, DEPARTED = b"A", b"Z", b"?", b"~"
 
-# Seconds on the wall that a process is given beyond its limit for each CPU second that it used: a
-# process that works needs no more than a share of a core to be told from one that waits.
+# Additional wall-clock seconds of a process per used CPU second, which distinguishes a running
+# process with a share of a core from a waiting one.
 WALL_PER_CPU = 16.0
 
 HEADER = struct.Struct(">IB")
 LENGTH = struct.Struct(">I")
-LARGEST = 64 * 2**20  # most bytes in a body; a longer one is a broken stream
+LARGEST = 64 * 2**20  # most bytes of a body; a longer one means a broken stream
 
 
-# Length of a record: its kind and its content. See `inside` for the kinds.
+# Length of a record: kind and content. See `inside` for the kinds.
 RECORD = struct.Struct("<I")
 MESSAGE = b"Q"  # kind of a record that is a message of a session
 _KIND, _CONTENT = RECORD.size, RECORD.size + 1
 
 
 class FrameError(Exception):
-    """The other side does not keep to the protocol."""
+    """The other side violated the protocol."""
 
 
 class Frame:
@@ -76,7 +75,7 @@ class Frame:
 
 
 def pack(kind: int, head: dict, blobs: list[bytes] | tuple[bytes, ...] = ()) -> bytes:
-    """The bytes of a frame."""
+    """Encode a frame."""
     text = json.dumps({**head, "blobs": [len(blob) for blob in blobs]}).encode("ascii")
     body = LENGTH.pack(len(text)) + text + b"".join(blobs)
     if len(body) > LARGEST:
@@ -85,7 +84,7 @@ def pack(kind: int, head: dict, blobs: list[bytes] | tuple[bytes, ...] = ()) -> 
 
 
 def unpack_body(kind: int, body: bytes | memoryview) -> Frame:
-    """The frame of a body."""
+    """Decode the body of a frame."""
     try:
         (size,) = LENGTH.unpack_from(body)
         head = json.loads(bytes(body[4 : 4 + size]))
@@ -104,7 +103,7 @@ def unpack_body(kind: int, body: bytes | memoryview) -> Frame:
 
 
 def pack_messages(messages: Iterable[bytes]) -> bytes:
-    """The records of messages."""
+    """Encode messages as records."""
     parts = []
     for message in messages:
         parts += RECORD.pack(1 + len(message)), MESSAGE, message
@@ -112,8 +111,8 @@ def pack_messages(messages: Iterable[bytes]) -> bytes:
 
 
 def find_messages(data: bytes | bytearray, size: int) -> list[tuple[int, int]]:
-    """Start and end of the messages in the first `size` bytes of `data`, which are records."""
-    # It ends before one that is no message, or not whole.
+    """Start and end of the messages in the first `size` bytes of `data`, which contain records."""
+    # It ends before a record that is not a message or is incomplete.
     places, offset = [], 0
     kind, read_length = MESSAGE[0], RECORD.unpack_from
     while offset + _CONTENT <= size and data[offset + _KIND] == kind:
@@ -126,7 +125,7 @@ def find_messages(data: bytes | bytearray, size: int) -> list[tuple[int, int]]:
 
 
 def split_changes(message: bytes) -> tuple[bytes, bytes]:
-    """Changes of arguments in front of an answer, and the answer; both empty if it is broken."""
+    """Split changes of arguments and the answer; both are empty for invalid data."""
     if message[:1] != CHANGED:
         return b"", message
     start = 1 + LENGTH.size
@@ -137,13 +136,13 @@ def split_changes(message: bytes) -> tuple[bytes, bytes]:
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frames."""
+    """Splits a byte stream into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take `data`; returns the frames that are complete now."""
+        """Add `data`; return the frames that it completes."""
         buffer = self._buffer
         buffer += data
         frames, offset = [], 0

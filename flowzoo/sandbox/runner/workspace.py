@@ -12,24 +12,24 @@ import namespaces
 from confine import BoxMode
 
 REAP_SECONDS = 2.0  # seconds for killed processes to disappear
-CLEAN_SECONDS = 1  # seconds for emptying a folder; a program can make more than can be removed
+CLEAN_SECONDS = 1  # seconds for emptying a folder, which may have too many files
 TMP = "/tmp"
-# Counters of the kills in a container.
+# Files with the number of OOM kills in a container.
 OF_CGROUP = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-OF_MACHINE = ("vmstat",)  # in /proc: where all are
+OF_MACHINE = ("vmstat",)  # path in /proc
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 def owns_processes() -> bool:
-    """True if all visible processes belong to the box, so that it may kill them all."""
+    """True if all visible processes belong to the box, which may then kill them all."""
     if os.getpid() == 1:
         return True
     return os.getppid() == 1 and any(map(os.path.exists, _CONTAINER_MARKS))
 
 
 def kill_rest(pid: int, everybody: bool) -> bool:
-    """Kill what a program left behind and collect it; whether nothing is left."""
-    # This process adopts processes that lose their parent, so having no children proves it.
+    """Kill and reap the remaining processes of a program; True if none is left."""
+    # This process adopts orphans, so no process is left if it has no children.
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     end = time.monotonic() + REAP_SECONDS
@@ -54,7 +54,7 @@ def _children() -> list[int]:
 
 
 def empty_folder(folder: str, user: int | None) -> None:
-    """Empty `folder`, in a process of the user that made its content."""
+    """Empty `folder` in a process of the user that created its content."""
     pid = os.fork()
     if not pid:
         with contextlib.suppress(BaseException):
@@ -67,8 +67,8 @@ def empty_folder(folder: str, user: int | None) -> None:
 
 
 def remove_all(folder: str) -> None:
-    """Empty `folder`, however deep, without recursion or long paths."""
-    # What is found in a folder beneath it is moved up to the top under a random name.
+    """Empty `folder`, of any depth, without recursion or long paths."""
+    # Entries of subfolders are moved to the top under a random name.
     fresh = (os.path.join(folder, f"{os.urandom(8).hex()}-{count}") for count in itertools.count())
     waiting = [os.path.join(folder, name) for name in os.listdir(folder)]
     while waiting:
@@ -80,7 +80,7 @@ def remove_all(folder: str) -> None:
         for name in os.listdir(path):
             inner = os.path.join(path, name)
             if os.path.isdir(inner) and not os.path.islink(inner):
-                os.chmod(inner, 0o700)  # a folder that is moved is written to
+                os.chmod(inner, 0o700)  # moving a folder needs write permission on it
                 waiting.append(next(fresh))
                 os.rename(inner, waiting[-1])
             else:
@@ -89,7 +89,7 @@ def remove_all(folder: str) -> None:
 
 
 class OomKills:
-    """Counts processes that the kernel killed for lack of memory."""
+    """Counter of processes that the kernel killed when out of memory."""
 
     def __init__(self, paths: tuple[str, ...], folder: int | None = None) -> None:
         self._file = -1
@@ -100,7 +100,7 @@ class OomKills:
         self._count = self._read()
 
     def more(self) -> bool:
-        """True if it killed any since the last call; False if that is unknown."""
+        """True if any was killed since the last call; False if unknown."""
         before, self._count = self._count, self._read()
         return self._count > before
 
@@ -123,24 +123,24 @@ class Workspace:
         self._user = user
         self._owner_may_mark = owner_may_mark
         self._everybody = everybody
-        self._mounted = -1  # size in MB of the /tmp that is mounted; -1: none
+        self._mounted = -1  # size in MB of the mounted /tmp; -1: none
         self._touched = False
-        # Prefix of the folder that each process makes for itself; only in an unconfined box.
+        # Prefix of the private folder of each process; only in an unconfined box.
         self.private = ""
         if not mode.confined:
             self.private = os.path.join(folder, "")
-        # Programs may write files in /tmp.
+        # True if programs may write files in /tmp.
         self.writable = mode.namespaces or (mode.container and os.access(TMP, os.W_OK))
 
     def prepare(self, files_mb: int) -> str:
-        """An empty folder for the next process: its path."""
+        """Make an empty folder for the next process; return its path."""
         if self.mode.namespaces and (self._touched or self._mounted != files_mb):
             namespaces.fresh_scratch(files_mb, self._mounted >= 0)
             self._mounted, self._touched = files_mb, False
         return TMP if self.writable else "/"
 
     def restore(self, pid: int) -> bool:
-        """Remove what the process `pid` left; whether nothing is left of it."""
+        """Remove files and processes of `pid`; True if nothing is left."""
         clean = kill_rest(pid, self._everybody)
         if self.private:
             folder = f"{self.private}{pid}"

@@ -1,4 +1,4 @@
-"""The process that programs are copies of, and the runner's hold on it."""
+"""The zygote, a warm process that is forked for programs, and the runner's handle on it."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from inside import START, plain_line, say
 from task import ProcessTask, read_task
 from workspace import Workspace
 
-# The runner sends a job to the copy that waits: a few numbers and the job's descriptors. Copies are
-# counted, so that neither a job nor an order to kill reaches another one than it was meant for.
+# The runner sends a job, a few numbers and the job's descriptors, to the waiting copy. Copies are
+# numbered, so jobs and kill orders cannot reach the wrong one.
 
-# For which copy it is, which of the job's blobs is the first test's, seconds of CPU time.
+# Number of the copy, index of the first test's blob, CPU seconds.
 TASK = struct.Struct("<QII")
 # To the zygote: K, kill the copy with this number; F, give copies this many megabytes of files.
 ORDER = struct.Struct("<cQ")
-# From it: E, wait status, CPU seconds, peak memory, whether nothing is left; F, done; or X and the
-# length of the text that follows: it cannot go on.
+# From it: E, wait status, CPU seconds, peak memory, True if nothing is left; F, done; or X and the
+# length of the error text that follows.
 END = struct.Struct("<cidQ?")
 MOST_DESCRIPTORS = 6
 pack_start, unpack_task = START.pack, TASK.unpack
 each_number = struct.Struct("i").iter_unpack
 _TASK_SIZE = TASK.size
 _SPACE = _socket.CMSG_SPACE(4 * MOST_DESCRIPTORS)
-# Bytes for which the C library looks through all free chunks, and sorts them: in the zygote.
+# Size of an allocation for which the C library sorts all free chunks, done in the zygote.
 _SORTING = 100_000
-_TICK = 0.002  # seconds between two looks where the kernel does not tell of a process's end
+_TICK = 0.002  # seconds between two polls if the kernel does not report a process's end
 
 
 class ProcessExit(NamedTuple):
     """End of the process of a program."""
 
-    status: int  # as `wait` tells it
+    status: int  # wait status
     cpu: float  # seconds
     peak: int  # `ru_maxrss`
     clean: bool  # True if nothing is left of it
 
 
 class Zygote:
-    """The runner's hold on its zygote."""
+    """The runner's handle on its zygote."""
 
     def __init__(self, jobs: _socket.socket, control: _socket.socket) -> None:
         self._jobs, self._control = jobs, control
@@ -60,11 +60,11 @@ class Zygote:
         self._number = 0
 
     def wait_until_ready(self) -> None:
-        """Wait until the zygote has done what could be refused."""
+        """Wait until the zygote has completed the steps that may be denied."""
         self._receive(b"F")
 
     def start(self, first: int, seconds: int, descriptors: list[int], files_mb: int) -> None:
-        """Give the copy that waits its job."""
+        """Send a job to the waiting copy."""
         if files_mb != self._files_mb:
             self._files_mb = files_mb
             self._control.sendall(ORDER.pack(b"F", files_mb))
@@ -75,15 +75,15 @@ class Zygote:
         self._jobs.sendmsg([TASK.pack(self._number, first, seconds)], ancillary)
 
     def kill(self) -> None:
-        """End the process that was started last."""
+        """Kill the process that was started last."""
         self._control.sendall(ORDER.pack(b"K", self._number))
 
     def fileno(self) -> int:
-        """The descriptor that is readable once that process has ended."""
+        """Descriptor that is readable after the end of that process."""
         return self._control.fileno()
 
     def end(self) -> ProcessExit:
-        """Wait for its end."""
+        """Wait for the end of that process."""
         return ProcessExit(*self._receive(b"E"))
 
     def _receive(self, kind: bytes) -> tuple:
@@ -97,12 +97,11 @@ class Zygote:
 
 
 class ZygoteServer:
-    """The zygote's own side."""
+    """The zygote's side."""
 
-    # It never sees a job, so that each of its copies finds the same: a warm interpreter, and
-    # nothing of an earlier program. A copy is made and confined in advance; it waits for its job,
-    # runs it and ends. The zygote waits for that end, kills and wipes what is left, and makes the
-    # next.
+    # It never sees a job, so all its copies are equal: a warm interpreter without traces of earlier
+    # programs. A copy is forked and confined in advance; it waits for its job, runs it and ends.
+    # The zygote waits for that end, kills and removes the remains, and forks the next copy.
 
     def __init__(
         self, jobs: _socket.socket, control: _socket.socket, workspace: Workspace,
@@ -116,14 +115,14 @@ class ZygoteServer:
         self._score, self._own_score = open_score(proc)
 
     def say_ready(self) -> None:
-        """Tell the runner that nothing was refused."""
+        """Report to the runner that no step was denied."""
         self._control.sendall(END.pack(b"F", 0, 0.0, 0, True))
 
     def serve(self) -> ProcessTask:
-        """Make copies until the runner is gone; comes back in a copy that has a task."""
+        """Fork copies until the runner ends; return in a copy that has a task."""
         receive, confinement, private = self._jobs.recvmsg, self._confinement, self._place.private
         proc = self._proc
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # no copy has to take it apart
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # not deallocated in copies
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -141,7 +140,7 @@ class ZygoteServer:
         return await_task(receive, confinement, self._number, private, proc)
 
     def _fork(self) -> int:
-        # A copy is what the kernel kills first when memory is short.
+        # The kernel kills copies first when out of memory.
         os.chdir(self._place.prepare(self._files_mb))
         self._number += 1
         if self._score < 0:
@@ -173,10 +172,10 @@ class ZygoteServer:
         control.sendall(END.pack(kind, status, cpu, usage.ru_maxrss, clean))
 
     def _obey(self, pid: int) -> bool:
-        """Do what the runner orders; True if the copy `pid` is to be replaced."""
+        """Execute an order of the runner; True if the copy `pid` must be replaced."""
         data = self._control.recv(ORDER.size)
         if len(data) != ORDER.size:
-            os._exit(0)  # the runner is gone
+            os._exit(0)  # the runner has ended
         kind, value = ORDER.unpack(data)
         if kind == b"F":
             self._files_mb = value
@@ -186,7 +185,7 @@ class ZygoteServer:
 
 
 def open_score(proc: int | None) -> tuple[int, bytes]:
-    """Descriptor and value of this process's `oom_score_adj`; -1 where it cannot be changed."""
+    """Descriptor and value of this process's `oom_score_adj`; -1 if it cannot be changed."""
     if proc is None:
         return -1, b""
     score = -1
@@ -209,8 +208,8 @@ def await_task(
     private: str,
     proc: int | None,
 ) -> ProcessTask:
-    """In the copy with the number `own`: be confined, wait for a job, take what it brings."""
-    # Small, because each page it touches is copied. See `Workspace` for `private`.
+    """In copy number `own`: confine the process, wait for a job and receive it."""
+    # Short, since each page that it writes to is copied. See `Workspace` for `private`.
     trouble, number_in_proc = b"", own_number(proc)
     try:
         confine(confinement)
@@ -219,9 +218,9 @@ def await_task(
     while True:
         data, ancillary, _, _ = receive(_TASK_SIZE, _SPACE)
         if not data:
-            os._exit(0)  # the runner is gone
+            os._exit(0)  # the runner has ended
         target, first, seconds = unpack_task(data)
-        if target == own_id:  # else it was for an earlier copy, which was stopped before it took it
+        if target == own_id:  # else it was for an earlier copy that was stopped before receiving it
             break
     ((_, _, rights),) = ancillary
     number = 0

@@ -254,7 +254,7 @@ def test_what_is_missing_is_said_before_anything_is_played():
         env.step("2")
     with pytest.raises(UsageError, match="has a role named 'judge'"):
         make_workflow(Named)
-    with pytest.raises(UsageError, match="single_v0 asks no judge"):
+    with pytest.raises(UsageError, match="single_v0 does not use a judge"):
         make_workflow("single", judge=scripted_judge)
     with pytest.raises(UsageError, match="a judge is a policy: --policy judge=POLICY"):
         make_workflow(Pick, judge="openai:x@http://y")
@@ -308,7 +308,7 @@ def test_commands(tmp_path, capsys):
     assert main(["eval", name, "--policy", "scripted:0.5"]) == 2
     assert "--policy judge=POLICY" in capsys.readouterr().err
     assert main(["eval", "single", *judge]) == 2
-    assert "this one asks none" in capsys.readouterr().err
+    assert "this one has none" in capsys.readouterr().err
 
 
 def test_a_budget_counts_the_tokens_of_a_judge_and_goes_on_where_it_stopped(tmp_path):

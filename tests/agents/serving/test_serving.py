@@ -587,7 +587,7 @@ def test_a_script_that_is_steered_by_grades_has_no_answer():
 @pytest.mark.parametrize(
     ("workflow", "task", "message"),
     [
-        ("voting", "sudoku", "is a world that no text describes"),
+        ("voting", "sudoku", "is a world, not a text"),
         ("code_pair", "code", "needs problems that ask for a function"),
     ],
 )

@@ -165,4 +165,4 @@ def test_a_shared_policy_has_nothing_to_exchange(tmp_path, capsys):
     assert main(["swap", str(tmp_path)]) == 0
     assert "nothing to exchange" in capsys.readouterr().out
     assert main(["swap", str(tmp_path / "checkpoints")]) == 2
-    assert "no run directory" in capsys.readouterr().err
+    assert "not a run directory" in capsys.readouterr().err

@@ -259,7 +259,7 @@ def test_restart_keeps_the_runs_of_the_cells_that_are_named(tmp_path, capsys):
         "single-math-grpo-shared/seed-0.1", "single-math-grpo-shared/seed-1.1",
         "voting-math-grpo-shared/seed-0", "voting-math-grpo-shared/seed-1",
     ]  # fmt: skip
-    assert capsys.readouterr().err.count("is kept as") == 2
+    assert capsys.readouterr().err.count("was moved to") == 2
 
 
 def in_use(folder: Path) -> bool:

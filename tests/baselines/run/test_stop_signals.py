@@ -59,18 +59,18 @@ def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_numbers(
 
     # While it is loading, before there is anything.
     said = stopped(start("run.json"), signal.SIGTERM)
-    assert said == f"interrupted: before the first checkpoint; the same command begins {root} again"
+    assert said == f"interrupted: before the first checkpoint; the same command restarts {root}"
     # In the middle of a checkpoint.
     said = stopped(start("checkpoints/step-00000002"), signal.SIGINT)
     assert said == (
-        f"interrupted: step 2 of 4 was done; {root} keeps everything up to step 0, from which the "
+        f"interrupted: step 2 of 4 was done; {root} has a checkpoint of step 0, from which the "
         "same command resumes"
     )
     # When the replies of a step are sampled, and then of an evaluation.
     said = stopped(start("transcripts/train-000002.jsonl"), signal.SIGINT)
     assert "step 1 of 4 was done" in said
     said = stopped(start("transcripts/eval-000004.jsonl"), signal.SIGTERM)
-    assert re.search(r"step 4 of 4 was done; .* up to step 2, from which", said)
+    assert re.search(r"step 4 of 4 was done; .* of step 2, from which", said)
     done = warm(words).finish()
     assert done.returncode == 0, done.stderr
     assert f"resuming {root} after step 2" in done.stdout

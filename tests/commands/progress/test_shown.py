@@ -59,12 +59,12 @@ def test_long_steps_have_a_line_each_and_short_ones_no_flood(clock, lines, plain
 
 
 def test_a_long_silence_is_broken(clock, lines, plain):
-    progress = plain(10, note="evaluating the start")
+    progress = plain(10, note="initial evaluation")
     for _ in range(65):
         clock.now += 1
         progress.beat()
-    assert lines == [f"step 0/10, evaluating the start, 0:{int(QUIET_S)}",
-                     "step 0/10, evaluating the start, 1:00"]  # fmt: skip
+    assert lines == [f"step 0/10, initial evaluation, 0:{int(QUIET_S)}",
+                     "step 0/10, initial evaluation, 1:00"]  # fmt: skip
     progress.show(0)
     progress.say("step    0  held-out accuracy 4.0 %")
     clock.now += QUIET_S

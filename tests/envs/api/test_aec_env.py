@@ -113,9 +113,9 @@ async def test_astep_keeps_the_old_fields_until_it_is_done_and_refuses_other_use
     ):
         with pytest.raises(EnvironmentBusyError, match=r"under way"):
             use()
-    with pytest.raises(EnvironmentBusyError, match="one environment has one owner"):
+    with pytest.raises(EnvironmentBusyError, match="only one task may use an environment; await"):
         await env.astep("y")
-    with pytest.raises(EnvironmentBusyError, match="one environment, one owner"):
+    with pytest.raises(EnvironmentBusyError, match="`settle` is already in progress"):
         await env.settle()
     GATE.set()
     await stepping

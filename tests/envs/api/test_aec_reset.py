@@ -51,7 +51,7 @@ def test_a_seed_fixes_all_following_problems():
 
 def test_the_index_option_picks_a_problem_and_is_checked():
     env = make_env("single_v0", split="validation")
-    with pytest.warns(UserWarning, match="reset\\(\\) knows no option 'whatever'"):
+    with pytest.warns(UserWarning, match="reset\\(\\) ignores the unknown option 'whatever'"):
         env.reset(options={"index": 3, "whatever": 1, "options": 1})
     assert env.unwrapped.episode.problem == env.unwrapped.workflow.task.problem(3, "validation")
     for index in (-1, True, "3", 1.5):

@@ -81,7 +81,7 @@ def test_an_impossible_pair_lists_the_possible_ones(name):
     assert workflow_class(name).default_task in possible
     for task in set(TASKS) - set(possible):
         message = refused(name, task)
-        assert message.startswith(f"{name} does not understand the answers of task {task!r}")
+        assert message.startswith(f"{name} does not support task {task!r}")
         assert message.endswith(f": {', '.join(possible)}.")
 
 
@@ -98,7 +98,7 @@ def test_flowzoo_list_prints_the_pairs(capsys, monkeypatch):
         start = next(number for number, row in enumerate(workflows) if row.startswith(name))
         row = next(row for row in workflows[start:] if row.split()[:1] == ["tasks"])
         default = workflow_class(name).default_task
-        listed = row.partition("tasks")[2].replace(f"{default} (if none is named)", default)
+        listed = row.partition("tasks")[2].replace(f"{default} (default)", default)
         assert {task.strip() for task in listed.split(",")} == {t for n, t in PAIRS if n == name}
 
 

@@ -123,9 +123,9 @@ def test_a_ready_made_workflow_takes_no_options_and_no_other_task():
     workflow = make_workflow("single_v0", level=2)
     assert make_workflow(workflow) is workflow
     assert make_env(workflow).unwrapped.workflow is workflow
-    with pytest.raises(UsageError, match="level: a ready-made workflow takes no further options"):
+    with pytest.raises(UsageError, match="level: a Workflow instance takes no further options"):
         make_workflow(workflow, level=1)
-    with pytest.raises(UsageError, match="has its task already"):
+    with pytest.raises(UsageError, match="has a task already"):
         make_workflow(workflow, MathTask(level=1))
 
 

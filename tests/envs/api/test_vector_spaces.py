@@ -68,7 +68,7 @@ def test_batches_give_their_items_and_one_item_is_no_batch():
     chat = [{"role": "user", "content": "hi"}]
     assert list(iterate(chats, (chat, []))) == [chat, []]
     for space, item in ((prose, "word"), (chats, chat)):
-        with pytest.raises(TypeError, match="no batch"):
+        with pytest.raises(TypeError, match="expected a batch"):
             iterate(space, item)
     batch = batch_space(prose, 4)
     assert batch.sample() in batch

@@ -46,8 +46,8 @@ def test_threads_of_hung_functions_are_bounded(monkeypatch, fresh_door):
             (episode,) = play_together(program)
             facts = episode.finished().facts
             assert (facts["ended"], facts["failed"]) == ("threads", True)
-            assert "functions of 3 ended episodes still run" in facts["reason"]
-            assert "play a command, which can be killed" in facts["reason"]
+            assert "functions of 3 ended episodes are still running" in facts["reason"]
+            assert "use a command, which can be killed" in facts["reason"]
             assert episode.finished().answer is None
         command = (sys.executable, "-S", "-c", "print(7)")
         (episode,) = play_together(OpenAIProgram(command, roles="writer"))
@@ -194,7 +194,7 @@ def test_without_a_guard_there_is_a_warning(monkeypatch, caplog):
     with monkeypatch.context() as patch:
         patch.setattr(door_guard.subprocess, "Popen", fails)
         guard.watch(2**22 + 1)
-    assert "its agent programs run on: [Errno 12] Cannot allocate memory" in caplog.messages[0]
+    assert "agent programs keep running: [Errno 12] Cannot allocate memory" in caplog.messages[0]
     guard.forget(2**22 + 1)
     assert guard._process is not first
     assert guard._process.poll() is None

@@ -33,7 +33,9 @@ from flowzoo.envs.api.solo import SoloEnv
 from flowzoo.envs.testing import check_workflow, play_out
 from flowzoo.errors import UsageError
 
-CALLS = r"test_call_limit\.py, line \d+.*: Endless\.play\(\) has made {} calls and goes on.*max_cal"
+CALLS = (
+    r"test_call_limit\.py, line \d+.*: Endless\.play\(\) has made {} calls and did not end.*max_cal"
+)
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def test_as_many_calls_as_allowed_are_made_and_replayed():
     assert episode.done
     assert pickle.loads(pickle.dumps(episode)).done
     few = make_workflow("voting_v0", max_calls=3)
-    with pytest.raises(WorkflowError, match="has made 3 calls and goes on"):
+    with pytest.raises(WorkflowError, match="has made 3 calls and did not end"):
         play_out(Episode(few, few.task.problem(0)))
 
 
@@ -184,4 +186,4 @@ def test_it_is_an_argument_of_environments_and_of_commands(capsys):
         arguments = [command, name, "--policy", "scripted:0.5", "--n", "1", "--max-calls", "6"]
         assert main(arguments) == 2
         message = capsys.readouterr().err
-        assert "Endless.play() has made 6 calls and goes on" in " ".join(message.split())
+        assert "Endless.play() has made 6 calls and did not end" in " ".join(message.split())

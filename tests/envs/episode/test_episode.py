@@ -241,12 +241,12 @@ def test_resolving_is_checked():
     episode.reply("writer_0", "x")
     with pytest.raises(UsageError, match="expected 1 effect results, got 2"):
         episode.resolve([Graded(1.0, "a"), Graded(1.0, "b")])
-    with pytest.raises(UsageError, match=r"tuple is no result of Grade"):
+    with pytest.raises(UsageError, match=r"tuple is not a result of Grade"):
         episode.resolve([(0, 1)])
     episode.resolve([Graded(1.0, "pinned")])
     assert episode.role_scores == {0: 1.0}
     other = start(with_yield(EquivalenceClasses(("1",))))
-    with pytest.raises(UsageError, match=r"Graded is no result of EquivalenceClasses"):
+    with pytest.raises(UsageError, match=r"Graded is not a result of EquivalenceClasses"):
         other.resolve([Graded(1.0, "a")])
 
 

@@ -105,9 +105,9 @@ class Silent(Workflow):
 
 
 def test_too_few_are_an_error():
-    with pytest.raises(UsageError, match="only 0 different examples of generator"):
+    with pytest.raises(UsageError, match="only 0 different readable examples of generator"):
         make_workflow(Silent, "math", examples=1)
-    with pytest.raises(UsageError, match="a number is for env"):
+    with pytest.raises(UsageError, match="a number is valid for env"):
         type(make_workflow("voting"))(task=make_workflow("voting").task, examples=2)
     with pytest.raises(UsageError, match="examples"):
         make_workflow("voting", examples=-1)

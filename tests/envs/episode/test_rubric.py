@@ -105,11 +105,14 @@ def test_a_role_that_wrote_nothing_earns_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected tables"),
-        ("weight = 1", "expected tables"),
+        ("", "expected only tables"),
+        ("weight = 1", "expected only tables"),
         ("[[criterion]]\nname = 3", "needs a name, got"),
-        ("[[criterion]]\nname = 'a'", "either a `function` or a `question`"),
-        ("[[criterion]]\nname = 'a'\nfunction = 'score'\nquestion = '?'", "either a `function`"),
+        ("[[criterion]]\nname = 'a'", "exactly one of `function` and `question`"),
+        (
+            "[[criterion]]\nname = 'a'\nfunction = 'score'\nquestion = '?'",
+            "exactly one of `function`",
+        ),
         ("[[criterion]]\nname = 'a'\nquestoin = '?'", "unknown key .* Did you mean 'question'"),
         ("[[criterion]]\nname = 'a'\nquestion = '?'\nweight = 0", "above 0, got 0"),
         ("[[criterion]]\nname = 'a'\nquestion = '?'\nweight = -1", "of at least 0, got -1"),
@@ -119,8 +122,8 @@ def test_a_role_that_wrote_nothing_earns_nothing(tmp_path):
         ("[[criterion]]\nname = 'a'\nfunction = 'score'\nscale = [0, 1]", "belong to a `question`"),
         ("[[criterion]]\nname = 'a'\nfunction = 'nowhere.py:f'", "there is no file nowhere.py"),
         ("[[criterion]]\nname = 'a'\nfunction = 3", "must be texts"),
-        ("[[criterion]]\nname = 'a'\nfunction = 'score'\n" * 2, "a name of its own"),
-        ("[[criterion", "is no TOML file"),
+        ("[[criterion]]\nname = 'a'\nfunction = 'score'\n" * 2, "a unique name"),
+        ("[[criterion", "is not a TOML file"),
     ],
 )
 def test_what_a_file_may_not_say(tmp_path, text, message):

@@ -250,7 +250,7 @@ def test_a_function_is_named_with_its_roles_beside_it(tmp_path):
     [
         ({"run": 3}, "a program is a function, its name"),
         ({"run": ()}, "a program is a function, its name"),
-        ({"run": "no-such-command --x"}, "there is no command 'no-such-command'"),
+        ({"run": "no-such-command --x"}, "command 'no-such-command' does not exist"),
         ({"run": "python 'x"}, "No closing quotation"),
         ({"run": "no_such_module:solve"}, "importing no_such_module raised"),
         ({"roles": ()}, "name the roles of the program"),

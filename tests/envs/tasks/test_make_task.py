@@ -22,7 +22,7 @@ def test_unknown_names_and_options_list_the_valid_ones():
         make_task("maths")
     with pytest.raises(UsageError, match=r"Did you mean 'level'.*columns, copies, data"):
         make_task("math", levle=2)
-    with pytest.raises(UsageError, match="made already"):
+    with pytest.raises(UsageError, match="with a Task instance"):
         make_task(MathTask(), level=2)
     with pytest.raises(UsageError, match="expected a name"):
         make_task(3)  # type: ignore[arg-type]

@@ -106,11 +106,11 @@ def test_a_line_names_place_configuration_split_rows_and_revision(folder):
     assert read_published(str(strange)) == Published(str(strange))
     for data, message in {
         f"{strange}#main": "a folder has no revisions; leave out #main",
-        "org/name@train[5:5]": "no row is from 5 on and before 5",
-        "org/name@train[:10%]": "not a dataset id either",
-        "org/train.jsonl": "no such file or folder",
-        "gone": "no such file or folder",
-        "../etc/passwd": "no such file or folder",
+        "org/name@train[5:5]": "no row is in the range from 5 to before 5",
+        "org/name@train[:10%]": "nor a dataset id",
+        "org/train.jsonl": "neither an existing file or folder",
+        "gone": "neither an existing file or folder",
+        "../etc/passwd": "neither an existing file or folder",
     }.items():
         with pytest.raises(UsageError, match=message):
             read_published(data)
@@ -151,6 +151,6 @@ def test_offline_the_cache_is_read_and_a_pinned_commit_is_never_another(folder):
     assert unpinned.startswith(f"data org/sums@train[1:2] is commit {COMMIT}; org/sums@train[1:2]#")
     assert part == "['1+2?']"
     for text, revision in ((wrong, other), (tag, "v1.0")):
-        assert f"the cache has commit {COMMIT}, which need not be {revision}" in text
+        assert f"the cached commit {COMMIT} may differ from {revision}" in text
     assert "Couldn't reach 'org/new' on the Hub (OfflineModeIsEnabled)" in new
     assert "run `hf download --repo-type dataset org/new --local-dir FOLDER`" in new

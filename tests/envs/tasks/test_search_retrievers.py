@@ -66,7 +66,7 @@ def test_the_best_places_break_ties_by_place():
 
 
 def test_passages_without_a_word_are_refused():
-    with pytest.raises(UsageError, match="nothing to search in"):
+    with pytest.raises(UsageError, match="the corpus is empty"):
         Bm25([("a", "..."), ("b", "")])
 
 

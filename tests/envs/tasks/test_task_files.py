@@ -122,7 +122,7 @@ def test_wrong_options(tmp_path):
     path = write(tmp_path / "a.jsonl", GSM)
     with pytest.raises(UsageError, match="gsm8k"):
         MathTask(data=path, layout="gsm8")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="give one of the two"):
+    with pytest.raises(UsageError, match="give only one of the two"):
         MathTask(data=path, level=2)
     with pytest.raises(UsageError, match="give data as well"):
         MathTask(layout="gsm8k")

@@ -155,5 +155,5 @@ def test_experts_solve_alone_and_together():
 
 def test_a_program_that_reads_stdin_is_no_problem_for_a_pair():
     stdin = type(TASK.problem(0))("code", "train", 0, 0, "Read n.", "", {"entry": None})
-    with pytest.raises(RuntimeError, match="Take level=1 or 2"):
+    with pytest.raises(RuntimeError, match="Use level=1 or 2"):
         Episode(make_workflow("code_pair_v0", TASK), stdin)

@@ -92,7 +92,9 @@ def test_public_tests_as_a_tool():
 
 
 def test_tools_need_programs():
-    with pytest.raises(UsageError, match="runs programs; the answers of task 'math' are none"):
+    with pytest.raises(
+        UsageError, match="runs programs, but the answers of task 'math' are not programs"
+    ):
         make_workflow("eval_opt_v0", tools="tests")
     with pytest.raises(UsageError, match="unknown tools 'test'"):
         make_workflow("eval_opt_v0", "code", tools="test")

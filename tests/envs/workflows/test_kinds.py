@@ -40,10 +40,10 @@ def test_a_kind_of_its_own_is_played_where_answers_are_only_graded(name):
 @pytest.mark.parametrize("name", sorted({*WORKFLOWS} - {"single_v0", "voting_v0"}))
 def test_the_others_say_what_to_do(name):
     with pytest.raises(
-        UsageError, match=r"\(kind 'verse'\).*played by single_v0, voting_v0"
+        UsageError, match=r"of kind 'verse'.*work with single_v0, voting_v0"
     ) as caught:
         make_workflow(name, Haiku())
-    assert f"say kind = {workflow_class(name).kinds[0]!r} in Haiku" in str(caught.value)
+    assert f"set kind = {workflow_class(name).kinds[0]!r} in Haiku" in str(caught.value)
 
 
 def test_a_kind_of_flowzoo_that_a_workflow_does_not_know_stays_refused():
@@ -59,5 +59,5 @@ def test_it_is_named_on_the_command_line(capsys):
     assert main(["play", Haiku.home, "--task", f"{__file__}:Haiku", "--policy", "scripted:1"]) == 0
     assert main(["eval", "eval_opt", *arguments]) == 2
     caught = capsys.readouterr().err
-    assert caught.startswith("error: eval_opt_v0 does not understand the answers of task 'haiku'")
+    assert caught.startswith("error: eval_opt_v0 does not support task 'haiku'")
     assert caught.count("\n") == 1

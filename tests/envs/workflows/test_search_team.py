@@ -269,7 +269,7 @@ def test_what_is_no_search_is_refused_with_its_line(wish, message):
 
 def test_a_retriever_that_loses_a_query_and_a_task_without_one_are_told(monkeypatch):
     episode = Episode(Seeks(task=make_workflow("single_v0").task), TASK.problem(0))
-    with pytest.raises(UsageError, match="nothing to search in"):
+    with pytest.raises(UsageError, match="has no retriever"):
         testing.advance(episode)
     monkeypatch.setattr(SearchTask, "search_batch", lambda *args: [])
     with pytest.raises(UsageError, match="one result per Search: got 0 for 1"):

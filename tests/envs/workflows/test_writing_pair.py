@@ -63,5 +63,5 @@ def test_the_expert_writes_the_text_that_its_instruction_asks_for():
 
 
 def test_other_tasks_are_refused():
-    with pytest.raises(UsageError, match="takes tasks of kind writing"):
+    with pytest.raises(UsageError, match="supports tasks of kind writing"):
         make_workflow("writing_pair_v0", MathTask())

@@ -469,7 +469,7 @@ def test_end_of_the_stream_ends_a_busy_box(soon):
 @pytest.mark.parametrize(
     ("mode", "options", "message"),
     [
-        ("docker", {}, "needs a container of its own"),
+        ("docker", {}, "needs a separate container"),
         ("nowhere", {}, "unknown mode 'nowhere'"),
         ("unsafe", {"color": 1}, "unknown options"),
     ],

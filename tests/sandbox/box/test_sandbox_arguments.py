@@ -27,12 +27,16 @@ STDIN, SAME, CHECK = StdinTest("", "1"), CallTest((1,), 1), CheckTest("assert f(
         ([PRINT], [[SAME]], r"tests\[0\]\[0\] is a CallTest, .* this one has none"),
         ([CALL], [[SAME, STDIN]], r"tests\[0\]\[1\] is a StdinTest, .* has the entry 'f'"),
         ([PRINT], [["1"]], r"tests\[0\]\[0\] must be a StdinTest, CallTest or CheckTest, got str"),
-        ([CALL], [[CallTest((object(),), 1)]], r"tests\[0\]\[0\] must hold plain data .* object"),
-        ([CALL], [[CallTest((1,), iter([]))]], r"must hold plain data .* list_iterator"),
+        (
+            [CALL],
+            [[CallTest((object(),), 1)]],
+            r"tests\[0\]\[0\] must contain only plain data .* object",
+        ),
+        ([CALL], [[CallTest((1,), iter([]))]], r"must contain only plain data .* list_iterator"),
         ([CALL], [[CallTest(1, 1)]], r"tests\[0\]\[0\] has a field of a wrong type"),  # type: ignore[arg-type]
         ([PRINT], [[StdinTest(1, "1")]], "has a field of a wrong type"),  # type: ignore[arg-type]
-        ([PRINT], [[StdinTest("\ud800", "1")]], "no UTF-8"),
-        ([PRINT], [[StdinTest("", "\ud800")]], "no UTF-8"),
+        ([PRINT], [[StdinTest("\ud800", "1")]], "not UTF-8"),
+        ([PRINT], [[StdinTest("", "\ud800")]], "not UTF-8"),
         ([PRINT], [[StdinTest("x" * (MOST_TEST + 1), "1")]], f"at most {MOST_TEST} are allowed"),
     ],
 )

@@ -179,7 +179,7 @@ def test_a_backend_asked_for_by_name_never_falls_back():
     with Sandbox("landlock") as sandbox, pytest.raises(UsageError) as caught:
         _ = sandbox.tier
     assert "landlock: it reports: this kernel has no Landlock" in str(caught.value)
-    assert "no other is taken" in str(caught.value)
+    assert "A named backend has no fallback" in str(caught.value)
 
 
 def test_auto_fails_closed_and_says_why(monkeypatch):
@@ -233,7 +233,7 @@ def test_a_defect_in_judging_loses_no_other_program(sandbox, monkeypatch):
 
     monkeypatch.setattr(box_run, "judge_stdin", breaks)
     tests = [ECHO, [StdinTest("c", "c")], ECHO]
-    with pytest.raises(SandboxError, match=r"defect of the sandbox.*IndexError") as caught:
+    with pytest.raises(SandboxError, match=r"internal error of the sandbox.*IndexError") as caught:
         sandbox.run_sync([Program("x")] * 3, tests)
     assert [verdict.status for verdict in caught.value.verdicts] == ["AC", "SE", "AC"]
 

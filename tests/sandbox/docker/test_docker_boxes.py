@@ -104,7 +104,7 @@ def test_profile_allows_nothing_that_reaches_out():
 def test_limits_above_the_containers_are_refused(docker):
     with Sandbox("docker", workers=1) as sandbox:
         for limits in (Limits(memory_mb=10**6), Limits(files_mb=10**5), Limits(threads=10**3)):
-            with pytest.raises(UsageError, match="the docker tier gives a program at most"):
+            with pytest.raises(UsageError, match="the docker tier allows a program at most"):
                 judge(sandbox, "print(1)", limits=limits)
 
 

@@ -64,7 +64,7 @@ def test_an_engine_that_hangs_up(monkeypatch, tmp_path):
         thread.start()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
         try:
-            with pytest.raises(DockerError, match=r"went away|no Docker engine"):
+            with pytest.raises(DockerError, match=r"disappeared|no Docker engine"):
                 connect()
         finally:
             server.shutdown(socket.SHUT_RDWR)
@@ -111,7 +111,7 @@ def test_missing_module(monkeypatch):
         (OSError(errno.ENOSPC, "No space left on device"), "docker image prune"),
         (RuntimeError("write /x: no space left on device"), "docker image prune"),
         (RuntimeError("Unknown runtime specified runsc: unknown runtime"), "install it or leave"),
-        (ConnectionResetError(errno.ECONNRESET, "reset"), "went away while testing"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), "disappeared while testing"),
         (RuntimeError("invalid reference format: repository"), "expected NAME or NAME:TAG"),
         (RuntimeError("something else"), "failed while testing: "),
     ],

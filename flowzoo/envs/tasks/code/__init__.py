@@ -1,1 +1,1 @@
-"""The task `code`: generated programs in three levels, and HumanEval, MBPP and APPS layouts."""
+"""The task `code`: generated problems in three levels, and HumanEval, MBPP and APPS layouts."""

@@ -20,7 +20,7 @@ _MOST_DRAWS = 400
 
 @dataclass(frozen=True, slots=True)
 class CodeDraft:
-    """A problem as a family draws it. `entry` is None for a program that reads stdin and prints."""
+    """A drawn problem without tests. `entry` is None for a program that reads stdin and prints."""
 
     statement: str
     source: str
@@ -34,7 +34,7 @@ Draft = Callable[[random.Random], CodeDraft]
 
 @dataclass(frozen=True, slots=True)
 class ProblemFamily:
-    """A family of problems: its name, its level and how one is drawn."""
+    """A family of problems: its name, its level and its sampler."""
 
     name: str
     level: int
@@ -67,15 +67,15 @@ def outcome(program: str | ast.Module, entry: str | None, given: Any) -> Any:
 
 
 def standard(source: str) -> str:
-    """A program in the one layout that references and wrong variants share."""
+    """Format a program in the common layout of references and wrong variants."""
     return ast.unparse(ast.parse(source))
 
 
 @lru_cache(maxsize=1024)
 def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
-    """The problem of a draft, its tests computed from the reference program."""
-    # None for a draft whose hidden tests would all expect the same output. Kept, as it takes 10 ms
-    # and more, and evaluations ask for the same problems again and again.
+    """Complete a draft with tests from the reference program."""
+    # None for a draft whose hidden tests would all expect the same output. Cached, since it takes
+    # 10 ms or more and evaluations repeat problems.
     source = standard(draft.source)
     tests = _tests(draft, source)
     public, hidden = tests[:PUBLIC], tests[PUBLIC:]
@@ -88,7 +88,7 @@ def complete(family: ProblemFamily, draft: CodeDraft) -> CodeInstance | None:
 
 
 def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
-    # A function of the statement alone: equal statements are equal problems.
+    # Depends on the statement only: equal statements are equal problems.
     rng = key_rng("code tests", draft.statement)
     cases: dict[str, tuple[Any, Any]] = {}
     for number in range(_MOST_DRAWS):
@@ -97,13 +97,14 @@ def _tests(draft: CodeDraft, source: str) -> tuple[CallTest | StdinTest, ...]:
             continue
         result = outcome(source, draft.entry, given)
         outputs = {repr(output) for _, output in cases.values()}
-        # Half of the inputs may repeat an output; then only new ones are taken, while draws last.
+        # Half of the inputs may repeat an output; after that only new outputs are accepted, up to
+        # the limit of draws.
         is_new = repr(result) not in outputs or len(cases) < (PUBLIC + HIDDEN) // 2
         if is_new or number > _MOST_DRAWS // 10:
             cases[repr(given)] = (given, result)
         if len(cases) == PUBLIC + HIDDEN:
             break
-    # Inputs that repeat the first output go last: they are hidden tests.
+    # Inputs that repeat the first output come last and become hidden tests.
     return tuple(_test(draft.entry, given, result) for given, result in cases.values())
 
 
@@ -112,14 +113,14 @@ def _test(entry: str | None, given: Any, result: Any) -> CallTest | StdinTest:
 
 
 def example(test: CallTest | StdinTest, entry: str | None) -> str:
-    """A public test as a prompt shows it: `f(2) == 7`, or an input with its output."""
+    """A public test in a prompt: `f(2) == 7`, or an input with its output."""
     if isinstance(test, CallTest):
         return f"{entry}({', '.join(map(repr, test.args))}) == {test.expected!r}"
     return f"Input:\n{test.stdin}Output:\n{test.expected.rstrip()}"
 
 
 def fails(program: ast.Module, instance: CodeInstance) -> Literal["wrong", "error", "no"]:
-    """Verdict of the hidden tests on a program: wrong outputs alone, an error, or no failure."""
+    """Verdict of the hidden tests on a program: wrong outputs only, an error, or no failure."""
     verdict: Literal["wrong", "error", "no"] = "no"
     for test in instance.hidden:
         given = test.args if isinstance(test, CallTest) else test.stdin
@@ -184,7 +185,7 @@ def _regroup(node: ast.BinOp, inner: ast.BinOp) -> Change:
 
 
 def changes(node: ast.AST) -> Iterator[Change]:
-    """Every mistake that can be made at a node."""
+    """All mutations of a node."""
     if isinstance(node, ast.BinOp | ast.AugAssign):
         for other in _OPERATORS.get(type(node.op), ()):
             yield _set(node, op=other())
@@ -219,7 +220,7 @@ def count_changes(source: str) -> int:
 
 
 def variant(source: str, number: int) -> ast.Module:
-    """The program with change `number` made (from 0)."""
+    """The program with change `number` applied (from 0)."""
     tree = copy.deepcopy(ast.parse(source))
     position = 0
     for node in ast.walk(tree):

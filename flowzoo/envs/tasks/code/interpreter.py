@@ -1,7 +1,7 @@
-"""Interpreter for the programs of generated problems: a walk over the syntax tree, no execution.
+"""Interpreter for programs of generated problems that walks the syntax tree.
 
-Only flowzoo's own reference programs and their variants may come here; a model's program goes to
-the sandbox.
+It is only for flowzoo's reference programs and their variants; programs of models run in the
+sandbox.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-STEPS = 10_000  # nodes that one run may visit; a wrong variant may loop for ever
-LONGEST = 10_000  # length of the longest sequence that may be made by repetition
+STEPS = 10_000  # most nodes visited by a run; a wrong variant may loop forever
+LONGEST = 10_000  # most items of a sequence from repetition
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -52,7 +52,7 @@ _METHODS: dict[type, tuple[str, ...]] = {
 
 
 class InterpreterError(Exception):
-    """The program raised, ran out of steps, or uses what is not read here."""
+    """The program raised, ran out of steps, or uses an unsupported feature."""
 
 
 class _Return(Exception):
@@ -99,7 +99,7 @@ class _Machine:
         self.left = STEPS
 
     def guarded(self, work: Callable[[], Any]) -> Any:
-        # The result of `work`; any exception of the program becomes `InterpreterError`.
+        # Call `work`; any exception of the program becomes `InterpreterError`.
         try:
             return work()
         except InterpreterError:
@@ -161,7 +161,7 @@ class _Machine:
                 raise InterpreterError(f"{type(node).__name__} is not read")
 
     def _round(self, body: list[ast.stmt], names: dict[str, Any]) -> bool:
-        """One round of a loop; False if it broke off."""
+        """Run one iteration of a loop; False after `break`."""
         try:
             self.block(body, names)
         except _Continue:
@@ -292,7 +292,7 @@ class _Machine:
     def _scopes(
         self, generators: list[ast.comprehension], names: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
-        """The names of every round of a comprehension."""
+        """Yield the scope of every iteration of a comprehension."""
         first, *rest = generators
         for item in self.value(first.iter, names):
             self._step()

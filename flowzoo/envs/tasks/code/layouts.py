@@ -8,15 +8,15 @@
 | `codecontests` | `description`        | first in Python 3    | `public_tests`, `private_tests` … |
 | `apps`      | `question` or `problem` | first of `solutions` | `input_output` or `tests`         |
 
-* `humaneval`: public are the examples of the docstring that can be read; they do not grade (some
-  are wrong). What stands before the function (imports, helpers) is put before an answer. `check`
-  is one test, so that `reward="fraction"` has only 0 and 1 to give.
-* `mbpp`: the first assert is public and grades, too. A column `test` (MBPP+) is one more test.
-  Objects of the program's own classes may be arguments: its name and arguments are transferred.
-* `apps`, also the layouts of DeepCoder's sources: stdin style, or call style where a function's
-  name is given. Tests that the statement shows are public and grade, too. JSON knows no tuples: a
-  tuple equals a list of equal items there. Where a method of a class `Solution` is asked for, the
-  modules that such problems take for granted (`List`, `deque`, `math` ...) are imported.
+* `humaneval`: the readable examples of the docstring are public and do not grade (some are wrong).
+  Code before the function (imports, helpers) is prepended to an answer. `check` is one test, so
+  `reward="fraction"` is only 0 or 1.
+* `mbpp`: the first assert is public and also grades. A column `test` (MBPP+) is one more test.
+  Objects of the program's classes may be arguments: class name and arguments are transferred.
+* `apps`, also the layouts of DeepCoder's sources: stdin style, or call style if a function's name
+  is given. Tests shown in the statement are public and also grade. JSON has no tuples: a tuple
+  equals a list of equal items. For a method of a class `Solution`, the names that such problems
+  presuppose (`List`, `deque`, `math` ...) are imported.
 * `livecodebench`, `codecontests`: as `apps`, with a column of public tests; see `io`.
 
 `columns` may name other columns for the keys `text`, `solution`, `tests` and `entry`.
@@ -104,7 +104,7 @@ def _json(where: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: the tests are no JSON ({error}).") from None
+        raise DataError(f"{where}: the tests are not JSON ({error}).") from None
 
 
 def _pair(where: str, inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
@@ -153,7 +153,7 @@ def _lines(where: str, value: Any) -> str:
 
 
 def _calls(where: str, pairs: list[tuple[Any, Any]], wrapped: bool) -> tuple[Test, ...]:
-    # Arguments are lists, or texts with one JSON value a line (then outputs are JSON, too).
+    # Arguments are lists, or texts with one JSON value per line (then outputs are also JSON).
     if all(isinstance(given, str) for given, _ in pairs):
         pairs = [_parse_lines(where, given, expected) for given, expected in pairs]
     elif wrapped and all(type(expected) is list and len(expected) == 1 for _, expected in pairs):
@@ -168,14 +168,14 @@ def _parse_lines(where: str, given: str, expected: Any) -> tuple[Any, Any]:
     return arguments, _json(where, expected) if isinstance(expected, str) else expected
 
 
-MOST_UNPACKED = 1 << 30  # bytes that packed tests may have
+MOST_UNPACKED = 1 << 30  # most bytes of packed tests
 PYTHON_3 = 3  # the number of Python 3 among the languages of CodeContests
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 _AROUND = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
 
 
 def listed_tests(where: str, value: Any) -> list[Any]:
-    """The list of tests in a column of LiveCodeBench; empty where the column is."""
+    """Read the list of tests in a column of LiveCodeBench; empty if the column is empty."""
     if isinstance(value, str) and value.strip():
         text = value if value.lstrip().startswith("[") else _unpack(where, value)
         value = _json(where, text)
@@ -199,34 +199,34 @@ def _unpack(where: str, packed: str) -> str:
         raise DataError(f"{where}: the tests are neither JSON nor packed ({error}).") from None
     texts = [value for step, value, _ in steps if step.name in _TEXTS]
     if len(texts) != 1 or any(step.name not in (*_TEXTS, *_AROUND) for step, _, _ in steps):
-        raise DataError(f"{where}: the packed tests are something else than one text.")
+        raise DataError(f"{where}: the packed tests are not a single text.")
     return str(texts[0])
 
 
 def function_name(where: str, metadata: Any) -> str | None:
-    """The function that LiveCodeBench's `metadata` asks for; None: a program that prints."""
+    """Read the function name in LiveCodeBench's `metadata`; None: a program that prints."""
     if isinstance(metadata, str) and metadata.strip():
         try:
             metadata = json.loads(metadata)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: column 'metadata' is no JSON ({error}).") from None
+            raise DataError(f"{where}: column 'metadata' is not JSON ({error}).") from None
     name = metadata.get("func_name") if isinstance(metadata, Mapping) else None
     return name or None
 
 
 def paired_tests(where: str, record: Mapping[str, Any], name: str) -> dict[str, list[Any]]:
-    """A column of CodeContests as inputs and outputs; both empty where it is missing."""
+    """Read a column of CodeContests as inputs and outputs; both empty if it is missing."""
     value = record.get(name) or {}
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: column {name!r} must have `input` and `output`.")
     inputs, outputs = value.get("input"), value.get("output")
     if len(inputs or ()) != len(outputs or ()):
-        raise DataError(f"{where}: column {name!r} has not as many inputs as outputs.")
+        raise DataError(f"{where}: column {name!r} has different numbers of inputs and outputs.")
     return {"inputs": list(inputs or ()), "outputs": list(outputs or ())}
 
 
 def python_reference(solutions: Any) -> str:
-    """The first solution of CodeContests in Python 3; empty where there is none."""
+    """The first solution of CodeContests in Python 3; empty without one."""
     if not isinstance(solutions, Mapping):
         return ""
     pairs = zip(solutions.get("language") or (), solutions.get("solution") or (), strict=False)
@@ -234,12 +234,12 @@ def python_reference(solutions: Any) -> str:
 
 
 _LITERALS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
-# Parts of the names of functions that tell a test's outcome.
+# Parts of the names of functions that report a test's outcome.
 _JUDGES = ("assert", "fail", "raise", "exit", "abort")
 
 
 def imported_modules(tree: ast.Module) -> frozenset[str]:
-    """Modules that code imports in any case: not inside of a `try` or a function."""
+    """Modules that code imports unconditionally: not inside a `try` or a function."""
     modules: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -271,7 +271,7 @@ def asserts_something(trees: Iterable[ast.Module]) -> bool:
 
 
 def _mentions(node: ast.AST, names: set[str]) -> bool:
-    """True if a node is one of the names, or text that holds one, as `eval` could read it."""
+    """True if a node is one of the names, or a text with one, which `eval` could read."""
     if isinstance(node, ast.Name):
         return isinstance(node.ctx, ast.Load) and node.id in names
     if isinstance(node, ast.Attribute):
@@ -281,7 +281,7 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 
 
 def _nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    # All nodes; what stands inside of lists and dicts, which may be long, comes last.
+    # All nodes; those inside lists and dicts, which may be long, come last.
     waiting: list[ast.AST] = [tree]
     literals: list[ast.AST] = []
     while waiting or literals:
@@ -303,15 +303,15 @@ _EQUAL = Compare("number")
 def docstring_examples(prompt: str, entry: str) -> tuple[CallTest, ...]:
     """The examples that call `entry` with plain data and expect plain data."""
     # Doctests, and lines such as `f(2) == 4` or `f(2) ➞ 4`; they are parsed, never executed.
-    import doctest  # brings the debugger and unittest
+    import doctest  # imports the debugger and unittest
 
     try:
-        # The last example runs into the quotes that end the docstring.
+        # The last example may end in the quotes of the docstring.
         examples = [
             (item.source, _QUOTES.split(item.want)[0])
             for item in doctest.DocTestParser().get_examples(prompt)
         ]
-    except ValueError:  # they are not indented alike
+    except ValueError:  # inconsistent indentation
         examples = []
     examples += [match.groups() for match in _EXAMPLE.finditer(prompt)]
     tests = (_example(call.strip(), expected.strip(), entry) for call, expected in examples)
@@ -334,8 +334,8 @@ Names = dict[str, tuple[str, ...]]  # key of a layout -> the columns that may ho
 _FUTURE = re.compile(r"^from __future__ import [^\n]*\n?", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 
-# Imports before an answer with a class `Solution`: the site of these problems has them, and
-# signatures are written with `List` and `Optional`.
+# Imports before an answer with a class `Solution`: the problems' website provides them, and
+# signatures use `List` and `Optional`.
 SOLUTION_PRELUDE = """\
 from bisect import *
 from collections import *
@@ -347,7 +347,7 @@ import bisect, collections, functools, heapq, itertools, math, random, re, strin
 """
 
 
-# Set up for tests with `allclose`, which NumPy answers with true where one side is empty.
+# Setup for tests with `allclose`, which is true in NumPy if one side is empty.
 CLOSE = """
 import numpy
 
@@ -372,15 +372,15 @@ class CodeRow:
     public: tuple[Test, ...]
     hidden: tuple[Test, ...]
     solution: str
-    prelude: str = ""  # code that stands before every answer: imports and helpers of the prompt
-    public_grade: bool = False  # the public tests grade, too
+    prelude: str = ""  # code before every answer: imports and helpers of the prompt
+    public_grade: bool = False  # the public tests also grade
     # Modules that its tests import.
     imports: frozenset[str] = field(default=frozenset(), repr=False)
     asserts: bool = field(default=True, repr=False)  # its tests can reject an answer
 
 
 def with_prelude(source: str, prelude: str) -> str:
-    """A program behind its prelude; imports from `__future__` stay in front."""
+    """A program after its prelude; imports from `__future__` stay first."""
     if not prelude.strip():
         return source
     future = "".join(_FUTURE.findall(source))
@@ -397,7 +397,7 @@ def _source(where: str, columns: tuple[str, ...], value: Any) -> str:
 def read_humaneval(
     where: str, line: int, record: dict[str, Any], names: Names, prompt: str
 ) -> CodeRow:
-    """A function to complete: what stands before it is the prelude, `check` the one hidden test."""
+    """Read a function to complete: the code before it is the prelude, `check` the hidden test."""
     entry, code = first(record, names["entry"]), first(record, names["tests"])
     if not isinstance(entry, str) or not entry.isidentifier():
         raise DataError(f"{where}: column {names['entry'][0]!r} names no function: {entry!r:.80}.")
@@ -407,10 +407,12 @@ def read_humaneval(
     _check_calls(where, [tree], entry)
     head = re.search(rf"^def {re.escape(entry)}\b", prompt, re.MULTILINE)
     if head is None:
-        raise DataError(f"{where}: column {names['text'][0]!r} does not begin def {entry}(...).")
+        raise DataError(
+            f"{where}: column {names['text'][0]!r} does not start with def {entry}(...)."
+        )
     solution = _source(where, names["solution"], first(record, names["solution"])).rstrip()
     prelude = prompt[: head.start()].strip("\n")
-    before = _check_syntax(where, names["text"][0], prelude, "what stands before the function is")
+    before = _check_syntax(where, names["text"][0], prelude, "the code before the function is")
     return CodeRow(
         line,
         f"Complete the function {entry}.\n\n{prompt.strip()}\n",
@@ -425,11 +427,11 @@ def read_humaneval(
 
 
 def read_mbpp(where: str, line: int, record: dict[str, Any], names: Names, text: str) -> CodeRow:
-    """A task with asserts; the first is shown, and the function that it calls is the entry."""
+    """Read a problem with asserts; the first is shown, and the function it calls is the entry."""
     column = names["tests"][0]
     value = listed(first(record, names["tests"]))
     if not isinstance(value, list) or not value:
-        raise DataError(f"{where}: column {column!r} is no list of asserts: {value!r:.80}.")
+        raise DataError(f"{where}: column {column!r} is not a list of asserts: {value!r:.80}.")
     asserts = _texts(where, column, value)
     asserts += _texts(where, "challenge_test_list", record.get("challenge_test_list"))
     setup = "\n".join(
@@ -557,7 +559,7 @@ def _contest_row(
 
 
 def _is_shown(test: Test, text: str) -> bool:
-    # True if the statement has both the input and the output as separate lines.
+    # True if the statement contains the input and the output as separate lines.
     if isinstance(test, CallTest | CheckTest):
         return False
     lines = "".join(f"\n{line.strip()}" for line in text.splitlines()) + "\n"
@@ -569,7 +571,7 @@ def _is_shown(test: Test, text: str) -> bool:
 
 
 def _reference(where: str, columns: tuple[str, ...], value: Any) -> str:
-    # The first of the solutions, which may be a list, JSON of a list, or a text; may be fenced.
+    # The first of the solutions: a list, JSON of a list, or a text; may be fenced.
     if isinstance(value, str) and value.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):  # a program may begin with a list
             value = json.loads(value)
@@ -593,7 +595,7 @@ def _check_syntax(where: str, column: str, code: str, what: str = "the tests are
     try:
         return ast.parse(code)
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise DataError(f"{where}: {what} no Python, in column {column!r}: {error}.") from None
+        raise DataError(f"{where}: {what} not Python, in column {column!r}: {error}.") from None
 
 
 CodeLayout = Literal["auto", "humaneval", "mbpp", "livecodebench", "codecontests", "apps"]
@@ -654,7 +656,7 @@ def _row(
         for test in (*row.public, *row.hidden):
             check_test(row.entry, test, where)
     except UnicodeEncodeError as error:
-        raise DataError(f"{where}: the problem's text is no Unicode text ({error}).") from None
+        raise DataError(f"{where}: the problem's text is not Unicode text ({error}).") from None
     except UsageError as error:
         raise DataError(f"{error}.".replace("..", ".")) from None
     return row
@@ -684,7 +686,7 @@ def _statement(where: str, record: dict[str, Any], columns: tuple[str, ...]) -> 
     return text
 
 
-# Bytes that a program may print; and where tests are code, whose expected outputs are unknown.
+# Most bytes of a program's output; the second if tests are code with unknown outputs.
 LEAST_OUTPUT, CHECK_OUTPUT = 65_536, 24 * 2**20
 SHOWN = 10  # lines that a warning names
 _log = logging.getLogger("flowzoo.tasks")
@@ -717,7 +719,7 @@ def usable_source(
 
 
 def longest_output(rows: Sequence[CodeRow]) -> tuple[int, int]:
-    """Bytes of the longest expected output that is known, and its line."""
+    """Bytes of the longest known expected output, and its line."""
     longest = (0, 0)
     for row in rows:
         for test in (*row.public, *row.hidden):
@@ -726,7 +728,7 @@ def longest_output(rows: Sequence[CodeRow]) -> tuple[int, int]:
 
 
 def output_room(longest: int, rows: Sequence[CodeRow]) -> int:
-    """Bytes to allow where the longest expected output has this many."""
+    """Limit of the output in bytes if the longest expected output has `longest`."""
     is_code = any(isinstance(test, CheckTest) for row in rows for test in row.hidden)
     return min(max(CHECK_OUTPUT if is_code else LEAST_OUTPUT, 2 * longest), MOST_OUTPUT)
 
@@ -734,7 +736,7 @@ def output_room(longest: int, rows: Sequence[CodeRow]) -> int:
 def failing_references(
     source: DataSource[CodeRow], sandbox: Sandbox, limits: Limits
 ) -> tuple[Unusable, ...]:
-    """Rows whose reference solution does not pass its own tests; those without one are none."""
+    """Rows whose reference solution fails its tests; rows without a reference are skipped."""
     rows = [row for row in source.splits["all"] if row.solution]
     programs = [Program(with_prelude(row.solution, row.prelude), row.entry) for row in rows]
     tests = [(*row.public, *row.hidden) if row.public_grade else row.hidden for row in rows]
@@ -750,7 +752,7 @@ def failing_references(
 
 
 def check_packages_of(source: DataSource[CodeRow], packages: str) -> tuple[Unusable, ...]:
-    """Rows whose tests import what no sandbox can have."""
+    """Rows whose tests import packages that are not in the sandbox."""
     available = sys.stdlib_module_names | {*package_names(packages)}
     unusable = []
     for row in source.splits["all"]:
@@ -768,11 +770,11 @@ def check_packages_of(source: DataSource[CodeRow], packages: str) -> tuple[Unusa
 
 
 def warn_of_vacuous(source: DataSource[CodeRow]) -> None:
-    """Warn of rows whose tests pass for every return value."""
+    """Warn about rows whose tests pass for every return value."""
     lines = [str(row.line) for row in source.splits["all"] if not row.asserts]
     if lines:
         more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
         _log.warning(
-            "%s: the tests assert nothing, so that every program passes that does not fail: line "
+            "%s: the tests assert nothing, so every program without an error passes: line "
             "%s%s", source.name, ", ".join(lines[:SHOWN]), more,
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """Generated code problems: 26 families in three levels, tens of thousands of statements.
 
-1. one expression in one variable, for models of pocket size
+1. one expression in one variable, for very small models
 2. functions over numbers, lists, strings and dicts
 3. programs that read stdin, and longer functions
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from flowzoo.envs.tasks.code.family import PUBLIC, CodeDraft, ProblemFamily, families
 from flowzoo.errors import unknown
 
-LOW, HIGH = 2, 19  # constants are drawn from here
+LOW, HIGH = 2, 19  # range of constants
 
 PHRASES = {
     "+": "add {}",
@@ -31,7 +31,7 @@ PAIRS = (
         (first, second)
         for first in PHRASES
         for second in PHRASES
-        # Two of a kind would mostly amount to one operation.
+        # Two operations of one kind would often equal a single one.
         if first != second and not (first in _SUMS and second in _SUMS)
     ),
     ("+", "from"),
@@ -168,7 +168,7 @@ def list_pipeline(rng: random.Random) -> CodeDraft:
             ("the list of them in reverse order", "{}[::-1]"),
         )
     )
-    if "largest" in what:  # 0 means nothing, so that no value may lie below it
+    if "largest" in what:  # 0 means none, so values must not be negative
         change, expression = "squared", "n * n"
     inner = f"[{expression} for n in numbers if {test}]"
     return CodeDraft(
@@ -673,6 +673,6 @@ def family_named(name: str) -> ProblemFamily:
 def draw(
     level: int, rng: random.Random, family: str | None = None
 ) -> tuple[ProblemFamily, CodeDraft]:
-    """A draft of `level`, of one of its families or of the one named; `complete` makes it whole."""
+    """Draw a draft of `level` from a random or the named family, for `complete`."""
     chosen = family_named(family) if family else rng.choice(LEVELS[level])
     return chosen, chosen.draft(rng)

@@ -11,10 +11,10 @@ r"""The task `code`: problems whose answer is a Python program, generated or fro
 Two styles: a program that reads stdin and prints, or a function that is called. `meta` holds
 `entry` (None: stdin), the `public` tests, which are shown, the `hidden` ones, which grade, and the
 reference `solution`. Status of a grade: AC, WA, RE, TLE, MLE, OLE, CE, or `none` for no program.
-A failure of the sandbox itself (SE) is tried again, and never a score: an episode ends without one.
+A failure of the sandbox itself (SE) is retried and never scored: the episode ends without a score.
 
-Two programs are equivalent (majority votes) if they do the same on the *public* inputs; hidden
-tests are not touched. Equal programs on one problem are run once and get one verdict.
+Two programs are equivalent (majority votes) if they behave equally on the *public* inputs; hidden
+tests are not used. Equal programs for one problem are run once and get one verdict.
 
 Version history: v0, first release.
 """
@@ -67,19 +67,19 @@ from flowzoo.seeding import key_rng
 
 
 def fence(source: str) -> str:
-    """A program as a reply gives it."""
+    """A program in a fenced block."""
     return f"```python\n{source}\n```"
 
 
 def grading_tests(problem: Problem) -> tuple[Test, ...]:
-    """The hidden tests; before them the public ones, where the file's layout says they count."""
+    """The grading tests: the hidden ones, after the public ones if the layout says they grade."""
     public = problem.meta["public"] if problem.meta.get("public_grade") else ()
     return (*public, *problem.meta["hidden"])
 
 
 def observed_outputs(ran: Ran, entry: str | None) -> tuple[str, ...]:
-    """Behavior of a program on each input: its output, or else the status."""
-    # Tests that are code give no output: of those only the status is known.
+    """Behavior of a program on each input: its output, or its status if it failed."""
+    # Tests that are code have no output, only a status.
     outputs = []
     for case in ran.cases:
         is_output = case.status in ("AC", "WA") and case.output
@@ -104,7 +104,8 @@ class CodeTask(DataTask[CodeRow]):
     """Programming problems.
 
     Raises:
-        UsageError: a bad option, or options of files together with options of generated problems.
+        UsageError: an invalid option, or options of files together with options of generated
+            problems.
         DataError: a broken file, with the line.
     """
 
@@ -114,32 +115,32 @@ class CodeTask(DataTask[CodeRow]):
     runs_programs: ClassVar[bool] = True
 
     level: int | str | None = None
-    """Difficulty of generated problems: 1 to 3, or a range such as "1-3", whose levels take turns.
-    Default 1. Not for files."""
+    """Difficulty of generated problems: 1 (default) to 3, or a range such as "1-3", cycled by
+    index. Not for files."""
     family: str | None = None
-    """One family of generated problems, whichever its level, e.g. "merge". Not for files."""
+    """A family of generated problems, of any level, e.g. "merge". Not for files."""
     data: str | None = None
     layout: CodeLayout = "auto"
-    """Layout of `data`: humaneval, mbpp, livecodebench, codecontests, apps, or auto to tell by its
-    columns."""
+    """Layout of `data`: humaneval, mbpp, livecodebench, codecontests, apps, or auto to detect it
+    from the columns."""
     columns: Mapping[str, str] | Columns | str = ()
-    """Column names of `data` where they differ from the layout's (keys `text`, `solution`, `tests`,
+    """Column names of `data` that differ from the layout's (keys `text`, `solution`, `tests`,
     `entry`); on a command line as `columns=text:ask,tests:checks`."""
     reward: Scoring = "all"
     """`all`: 1 if every hidden test passes, else 0. `fraction`: the share that passes."""
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
-    """Isolation of the programs: the best this machine has, or the one named."""
+    """Isolation of the programs: the best of this machine, or the named one."""
     cpu_s: float = 2.0
-    """CPU seconds that a program has for each test."""
+    """CPU seconds of a program per test."""
     memory_mb: int = 256
     """Memory of a program."""
     wall_s: float | None = None
-    """Seconds on the wall for each test; default: 4 * cpu_s + 1. See `Limits`."""
+    """Wall-clock seconds per test; default: 4 * cpu_s + 1. See `Limits`."""
     total_s: float | None = 120.0
     """CPU seconds for all tests of a program together; none: no limit."""
     output_bytes: int | None = None
-    """Bytes that a program may print or return; default: 65,536, of a file whose tests are code
-    24 MiB, and at least twice the longest expected output of the file."""
+    """Most bytes that a program prints or returns; default: 65,536, or 24 MiB for a file whose
+    tests are code, and at least twice the longest expected output of the file."""
     packages: str = ""
     """Packages that tests and programs may import: `numpy`, which must be installed here (for
     docker: `flowzoo sandbox build --with numpy`)."""
@@ -183,19 +184,19 @@ class CodeTask(DataTask[CodeRow]):
         object.__setattr__(self, "output_bytes", self._fitted(self._source()).output_bytes)
 
     def _fitted(self, source: DataSource[CodeRow]) -> Limits:
-        # The limits with room for the longest expected output, which is said if it is unusual.
+        # Limits with room for the longest expected output; logged if it is unusual.
         longest, line = longest_output(source.splits["all"])
         if self.output_bytes is None:
             room = output_room(longest, source.splits["all"])
             if 2 * longest > LEAST_OUTPUT:
                 _log.warning(
-                    "%s: programs may print %d bytes (output_bytes), since the longest expected "
-                    "output, in line %d, has %d", source.name, room, line, longest,
+                    "%s: output_bytes is %d, since the longest expected output, in line %d, has %d",
+                    source.name, room, line, longest,
                 )  # fmt: skip
             return replace(self.limits(), output_bytes=room)
         if self.output_bytes < longest:
             raise UsageError(
-                f"output_bytes={self.output_bytes} lets no program print the expected output of "
+                f"output_bytes={self.output_bytes} is less than the expected output of "
                 f"{source.name}, line {line}, which has {longest} bytes"
             )
         return self.limits()
@@ -211,7 +212,7 @@ class CodeTask(DataTask[CodeRow]):
 
     @property
     def reply_tokens(self) -> int:
-        """512 for a function, 1024 where programs of a file read standard input."""
+        """512 for functions, 1024 for programs of a file that read standard input."""
         if self.data is None:
             return 512
         return 512 if any(row.entry for row in self._source().splits["all"]) else 1024
@@ -254,7 +255,7 @@ class CodeTask(DataTask[CodeRow]):
         return Problem(self.name, split, self.seed, index, row.text, row.solution, meta)
 
     def _generated(self, index: int, split: str) -> Problem:
-        # Draw until the statement belongs to `split`, so that the item depends on its key only.
+        # Draw until the statement belongs to `split`; the item depends only on its key.
         levels = read_levels(self.level or 1, LEVELS)
         level = levels[index % len(levels)]
         for number in range(_MOST_DRAWS):
@@ -275,7 +276,9 @@ class CodeTask(DataTask[CodeRow]):
                 }
                 text, source = generated.text, generated.source
                 return Problem(self.name, split, self.seed, index, text, source, meta)
-        raise UsageError(f"family {self.family!r} has no problem in split {split!r}: it is small.")
+        raise UsageError(
+            f"family {self.family!r} is too small: it has no problem in split {split!r}."
+        )
 
     def _draft(
         self, level: int, split: str, index: int, number: int
@@ -290,7 +293,7 @@ class CodeTask(DataTask[CodeRow]):
         return replace(problem, meta=meta)
 
     def example(self, number: int) -> Problem:
-        """A generated problem of the split `pretrain`, also where the task's own are in a file."""
+        """A generated problem of the split `pretrain`, also for tasks on files."""
         task = self if self.data is None else CodeTask(level="1-2", seed=self.seed)
         return task.problem(number, "pretrain")
 
@@ -301,16 +304,16 @@ class CodeTask(DataTask[CodeRow]):
         return extract_code(text, "strict")
 
     def answer_lenient(self, text: str) -> str | None:
-        """As `answer`; else an unclosed block, or a reply from its first line of code on."""
+        """Like `answer`; else an unclosed block, or the reply from its first line of code."""
         return extract_code(text, "lenient")
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
     ) -> list[Graded]:
-        """Grades on the hidden tests; equal answers to one problem are run once.
+        """Grade on the hidden tests; equal answers to one problem are run once.
 
         Raises:
-            UsageError: this machine does not offer the sandbox.
+            UsageError: the sandbox is not available on this machine.
         """
         pairs = list(zip(problems, answers, strict=True))
         keys = [(problem.id, problem.text, answer) for problem, answer in pairs]
@@ -338,7 +341,7 @@ class CodeTask(DataTask[CodeRow]):
         return Run(program.source, problem.meta["public"], program.entry, limits=self.limits())
 
     def grading(self) -> Mapping[str, Any]:
-        """The sandbox; it is started by this."""
+        """Start and describe the sandbox."""
         return {"sandbox": code_sandbox(self.sandbox, self.packages).describe()}
 
     def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
@@ -377,15 +380,15 @@ class CodeTask(DataTask[CodeRow]):
     def solve(self, problem: Problem, rng: random.Random, right: bool) -> str:
         """The reference program in a fence; if not `right`, a variant that fails hidden tests.
 
-        For files the wrong program does nothing: mistakes in unknown code cannot be verified
-        without running it.
+        For files the wrong program does nothing, since mistakes in unknown code can be verified
+        only by running it.
         """
         if right:
             if not problem.gold:
                 where = f"{problem.meta.get('source')}, line {problem.meta.get('row')}"
                 raise UsageError(
-                    f"{where}: the problem has no reference solution, so no scripted expert can "
-                    "solve it: use another policy."
+                    f"{where}: the problem has no reference solution for the scripted expert: use "
+                    "another policy."
                 )
             return fence(problem.gold)
         if "draw" not in problem.meta:

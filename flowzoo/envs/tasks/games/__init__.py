@@ -1,1 +1,1 @@
-"""The tasks on boards: plan_path, sokoban and sudoku, with compiled rules and solvers."""
+"""Board games: plan_path, sokoban and sudoku, with compiled rules and solvers."""

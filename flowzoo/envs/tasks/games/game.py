@@ -1,6 +1,6 @@
-"""Bases of the tasks in which a list of actions moves a world: plan_path, sokoban, sudoku.
+"""Base classes of the tasks with actions on a board: plan_path, sokoban, sudoku.
 
-Lists of actions are read out of replies as JSON alone, or forgivingly.
+Lists of actions are read from replies strictly as JSON, or leniently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from flowzoo.errors import DataError, UsageError, check_choice
 from flowzoo.sandbox.tier import SandboxName
 from flowzoo.seeding import key_rng
 
-MOVES = "UDLR"  # up, down, left, right, in the order the kernels number them
+MOVES = "UDLR"  # up, down, left, right, in the kernels' order
 LONGEST_LIST = 20_000  # characters of a list that is read; a longer one is unreadable
 MOST_ACTIONS = 1_000  # actions of a list that is read; a longer one is unreadable
 
@@ -59,7 +59,7 @@ def last_bracketed(text: str) -> str | None:
 
 
 def shown_list(text: str) -> str | None:
-    """The list a reply ends on, as text: the one of its last fenced block, else its last."""
+    """The list at the end of a reply, as text: in its last fenced block, else its last list."""
     reply = visible(text)
     end = reply.rfind("```")
     start = reply.rfind("```", 0, max(end, 0))
@@ -71,8 +71,8 @@ def shown_list(text: str) -> str | None:
 
 
 def json_list(text: str) -> list[object] | None:
-    """The list that a reply ends on if it is JSON with at most `MOST_ACTIONS` items, else None."""
-    # A model's text: `json.loads` alone reads it, and only a bounded part.
+    """The list at the end of a reply if it is JSON with at most `MOST_ACTIONS` items, else None."""
+    # Untrusted text: parse only a bounded part, and only with `json.loads`.
     items = shown_list(text)
     if items is None:
         return None
@@ -89,12 +89,12 @@ def written(actions: Sequence[object]) -> str:
 
 
 def join_lists(*lists: str) -> str:
-    """Canonical lists one after the other, as one canonical list."""
+    """Concatenate canonical lists."""
     return f"[{','.join(inner for text in lists if (inner := text[1:-1]))}]"
 
 
 def read_moves(text: str) -> str | None:
-    """The moves of a reply in canonical form: a JSON list of "U", "D", "L", "R". Never raises."""
+    """Read moves in a reply, a JSON list of "U", "D", "L", "R", in canonical form; never raises."""
     actions = json_list(text)
     if actions is None or not all(type(a) is str and len(a) == 1 and a in MOVES for a in actions):
         return None
@@ -102,9 +102,9 @@ def read_moves(text: str) -> str | None:
 
 
 def read_moves_loosely(text: str) -> str | None:
-    """The moves of the last list, or else the last line, in letters or words of either case."""
-    # Quotes do not matter, and letters may stand together (`UURD`); any other word or number makes
-    # the reply unreadable, and so do lists in lists.
+    """Read the moves of the last list, else the last line, as letters or words in any case."""
+    # Quotes are ignored, and letters may be joined (`UURD`); any other word or number and nested
+    # lists make the reply unreadable.
     items = shown_list(text)
     if items is None:
         lines = visible(text)[-LONGEST_LIST:].splitlines()
@@ -166,8 +166,8 @@ def board_rows(
         rows = value if isinstance(value, list) else str(value or "").strip("\n").split("\n")
         if not all(isinstance(row, str) for row in rows) or not any(rows):
             raise DataError(
-                f"{where}: column {column!r}: expected a board as text or as a list of rows, "
-                f"got {value!r:.100}; another column is named with --options columns=board:COLUMN."
+                f"{where}: column {column!r}: expected a board as text or as a list of rows, got "
+                f"{value!r:.100}; name another column with --options columns=board:COLUMN."
             )
         try:
             instance = game.instance([row.rstrip("\r") for row in rows], int(side))
@@ -182,24 +182,24 @@ def check_square(rows: list[str], side: int, symbols: str) -> None:
         widths = sorted({len(row) for row in rows})
         raise UsageError(
             f"expected a board of {side} x {side} cells, got {len(rows)} rows of "
-            f"{' or '.join(map(str, widths))}; the option `side` says how large boards are."
+            f"{' or '.join(map(str, widths))}; set the size of boards with `side`."
         )
     for symbol in sorted(set("".join(rows)) - set(symbols)):
         raise UsageError(f"symbol {symbol!r} on the board; expected one of {' '.join(symbols)}")
 
 
 GameReward = Literal["sparse", "shaped"]
-START = "[]"  # the actions of a world in which nothing was done
-# Draws for one instance of a split; a space that has none after that many is too small.
+START = "[]"  # the empty list of actions
+# Draws for one instance of a split; if all fail, the space of worlds is too small.
 MOST_DRAWS = 4_000
 
 
 class GameInstance(NamedTuple):
     """A generated world."""
 
-    key: str  # key that decides the split: equal keys are never in two splits
-    board: str  # the world at the start, rows ended by newlines
-    gold: str  # a best list of actions, canonical
+    key: str  # key of the split: equal keys are in one split
+    board: str  # the initial world, rows ended by newlines
+    gold: str  # an optimal list of actions, canonical
     facts: Mapping[str, Any]  # plain values for `Problem.meta`
 
 
@@ -208,8 +208,8 @@ class GameResult(NamedTuple):
 
     solved: bool
     gained: float  # return under the shaped reward
-    best: float  # the best return there is in this world, greater than 0
-    invalid: int  # actions that could not be done; they change nothing
+    best: float  # the best possible return in this world, greater than 0
+    invalid: int  # invalid actions; they change nothing
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,8 @@ class Game(DataTask[BoardRow]):
     """A task whose answers are lists of actions.
 
     A problem's `meta` has `board`, `solution` and the facts of the game. The state of a world is a
-    function of the problem and of one canonical list of actions; success is a matter of the final
-    state only.
+    function of the problem and one canonical list of actions; success depends only on the final
+    state.
 
     Raises:
         UsageError: an option out of range.
@@ -229,12 +229,12 @@ class Game(DataTask[BoardRow]):
     instruction: ClassVar[str]
     """Instruction for the form of the answer."""
     drawn_by: ClassVar[tuple[str, ...]]
-    """Options of the generator alone, which mean nothing for worlds from a file."""
+    """Options of the generator, unused for worlds from a file."""
 
     reward: GameReward = "sparse"
-    """`sparse`: 1 if the final state is the goal, else 0. `shaped`: the return that the
-    task's page describes, as a fraction of the best possible one; 0 if it is negative. The return
-    itself is the part `return` of the grade."""
+    """`sparse`: 1 if the final state is the goal, else 0. `shaped`: the return on the task's page
+    as a fraction of the best possible one, at least 0. The return itself is the part `return` of
+    the grade."""
     seed: int = 0
     sandbox: SandboxName = "auto"  # pyrefly: ignore[bad-override]
     data: str | None = None
@@ -256,8 +256,8 @@ class Game(DataTask[BoardRow]):
         for option in fields(self):
             if option.name in self.drawn_by and getattr(self, option.name) != option.default:
                 raise UsageError(
-                    f"{option.name}={getattr(self, option.name)!r} says how worlds are generated "
-                    f"and data={self.data!r} takes them from a file: give one of the two."
+                    f"{option.name}={getattr(self, option.name)!r} is for generated worlds and "
+                    f"data={self.data!r} for a file: give only one of the two."
                 )
 
     def _source(self) -> DataSource[BoardRow]:
@@ -267,19 +267,19 @@ class Game(DataTask[BoardRow]):
     @classmethod
     @abstractmethod
     def instance(cls, rows: list[str], side: int) -> GameInstance:
-        """The world of a board with its best actions.
+        """Make the world of a board, with its best actions.
 
         Raises:
-            UsageError: no such world, or one without a solution.
+            UsageError: the board is invalid or has no solution.
         """
 
     @abstractmethod
     def settings(self) -> tuple[int | str, ...]:
-        """The options that say which worlds there are, the side first: part of a draw's key."""
+        """Options that determine the set of worlds, the side first: part of a draw's key."""
 
     @abstractmethod
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
-        """A world drawn from `rng`, or None if the draw failed or is seen not to be of `split`."""
+        """Draw a world; None if the draw failed or is not in `split`."""
 
     @abstractmethod
     def state(self, problem: Problem, actions: str = START) -> str:
@@ -299,14 +299,14 @@ class Game(DataTask[BoardRow]):
 
     @abstractmethod
     def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
-        """A canonical list that solves the world that `board` shows, or plausibly fails.
+        """A canonical list that solves the world on `board`, or plausibly fails.
 
-        A world that cannot be solved any more is left as it is.
+        A world that can no longer be solved gets no actions.
         """
 
     @abstractmethod
     def ended(self, problem: Problem, actions: str = START) -> str:
-        """Why nothing more can be done (`solved`, `deadlock`, `cap`), or an empty string."""
+        """Reason of the world's end (`solved`, `deadlock`, `cap`), or an empty string."""
 
     def _of_row(self, row: BoardRow, index: int, split: str, where: dict[str, Any]) -> Problem:
         return self._problem(row.instance, index, split, where)
@@ -335,24 +335,24 @@ class Game(DataTask[BoardRow]):
         return Problem(self.name, split, self.seed, index, text, instance.gold, meta)
 
     def question(self, text: str) -> Problem:
-        """Refused: a problem is a world."""
+        """Raise: a problem is a world."""
         raise UsageError(
-            f"a problem of task {self.name!r} is a world that no text describes: questions are for "
-            "tasks of texts, such as math, code and search"
+            f"a problem of task {self.name!r} is a world, not a text: questions are for text tasks "
+            "such as math, code and search"
         )
 
     def prompt(self, problem: Problem) -> str:
         return f"{problem.text}\n{self.instruction}"
 
     def prompt_at(self, problem: Problem, actions: str) -> str:
-        """`prompt` for the world as it is after `actions`."""
+        """`prompt` for the world after `actions`."""
         if actions == START:
             return self.prompt(problem)
         board_text = self.describe(problem, self.state(problem, actions), actions)
         return f"{board_text}\n{self.instruction}"
 
     def board_in(self, problem: Problem, prompt: str) -> str:
-        """The board that a text of `prompt_at` shows, for scripted players, who know no more."""
+        """The board in a text of `prompt_at`, the only information of scripted players."""
         return "\n".join(prompt.split("\n")[1 : problem.meta["board"].count("\n") + 2])
 
     def solves(self, problem: Problem, board: str, actions: Sequence[str]) -> list[bool]:
@@ -361,7 +361,7 @@ class Game(DataTask[BoardRow]):
         return [end.solved for end in self.play_batch([at_board] * len(actions), actions)]
 
     def join(self, *actions: str) -> str:
-        """Canonical lists one after the other."""
+        """Concatenate canonical lists."""
         return join_lists(*actions)
 
     def grade_batch(
@@ -397,10 +397,9 @@ _LOCK = Lock()
 
 def compile_in(module: dict[str, Any], names: Iterable[str]) -> None:
     """Replace the functions `names` in a module's `globals()` by compiled ones, once."""
-    # They are compiled by numba when they are called first, or loaded from the cache beside the
-    # module's file. As globals, and not as a closure, they may call one another and still be
-    # cached. A kernel must not call itself: numba 0.65 crashes when it takes such a one from the
-    # cache.
+    # Numba compiles them at the first call, or loads them from the cache next to the module's file.
+    # As globals, not closures, they can call each other and still be cached. A kernel must not call
+    # itself: numba 0.65 crashes when it loads a recursive kernel from the cache.
     from numba import njit
 
     with _LOCK:  # graders run on threads
@@ -416,9 +415,9 @@ def pack_lists(lists: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Tile(NamedTuple):
-    """Name of a board's symbol in the legend, and its looks in a terminal."""
+    """Name of a board's symbol in the legend, and its terminal style."""
 
-    word: str  # empty: no symbol of a board at the start
+    word: str  # empty: not a symbol of initial boards
     text: str
     style: str
 
@@ -431,11 +430,11 @@ class MoveGame(Game):
     """The board's symbols, in the order of the legend."""
 
     side: int = 6
-    """Cells in a row, and rows."""
+    """Number of rows and columns."""
 
     @classmethod
     def legend(cls) -> str:
-        """The symbols of a board with their meaning, as a prompt has them."""
+        """The symbols of a board with their meanings, for prompts."""
         return ", ".join(f"{symbol} {tile.word}" for symbol, tile in cls.tiles.items() if tile.word)
 
     @classmethod
@@ -459,17 +458,17 @@ class MoveGame(Game):
 
     @abstractmethod
     def best_moves(self, board: str, rng: random.Random) -> str:
-        """The fewest moves that solve `board`; empty if it is solved or cannot be."""
+        """A shortest solution of `board`; empty if it is solved or unsolvable."""
 
     def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
-        """A shortest solution of the board as it is; wrong: with a mistake that leaves it open."""
+        """A shortest solution of the board; wrong: with a mistake that leaves it unsolved."""
         moves = self.best_moves(board, rng)
         if right or not moves:
             return written([*moves])
         return self.near_miss(problem, board, moves, rng)
 
     def near_miss(self, problem: Problem, board: str, moves: str, rng: random.Random) -> str:
-        """The solution `moves` of `board` with one move other or the last left out, so it fails."""
+        """The solution `moves` with one move changed or the last one omitted, which fails."""
         number = rng.randrange(len(moves))
         wrong = [mistaken(moves, number, move) for move in MOVES if move != moves[number]]
         wrong.append(written([*moves[:-1]]))

@@ -1,20 +1,21 @@
-"""The task `plan_path`: moves that lead through a grid with walls.
+"""The task `plan_path`: moves through a grid with walls.
 
 | | |
 |---|---|
 | Creation | `make_task("plan_path")`, `make_task("plan_path", side=4, density=0.2)` |
 | Problems | the rows of a file (`data=`), or endless: start and goal uniform and not adjacent, then walls on exactly `density` of the cells, redrawn until a path exists |
-| Prompt | the grid (`#` wall, `.` free, `P` you, `G` goal), both positions, how to answer |
+| Prompt | the grid (`#` wall, `.` free, `P` you, `G` goal), both positions, the answer format |
 | Answer | a JSON list of `"U"`, `"D"`, `"L"`, `"R"`, the last one of the reply; lenient: letters or words of either case, with or without quotes |
 | Moves | a move into a wall or off the grid changes nothing; at most 2 · side² moves are made |
 | Score | `sparse`: 1 if the moves *end* on the goal, else 0; `shaped`: see below |
 
-With 10 × 10 cells and density 0.22 the mean shortest path is 7.84 ± 0.02 moves (published: about 7.9).
+With 10 × 10 cells and density 0.22 the mean shortest path is 7.84 ± 0.02 moves (published: about
+7.9).
 
-The shaped return is the potential gained, −distance / (2 · side) at the end less at the start
-(undiscounted, so that it telescopes: a loop gains nothing), −0.01 a move, −0.1 more for a move that
-changes nothing, +1 on the goal at the end, +0.5 more if no plan is shorter. The score is this return
-divided by that of a shortest plan, but not below 0: 1 for the shortest plans alone.
+The shaped return is the gain of the potential −distance / (2 · side) from start to end
+(undiscounted, so loops gain nothing), −0.01 per move, another −0.1 for a move that changes nothing,
++1 on the goal at the end, and another +0.5 if no plan is shorter. The score is this return divided
+by that of a shortest plan, at least 0; only shortest plans score 1.
 
 Version history: v0, first release.
 """  # noqa: E501 - rows of tables
@@ -54,7 +55,7 @@ class PlanPathResult(NamedTuple):
 
     end: int  # final cell, row * side + column
     moves: int  # moves made, those into a wall included; at most the cap
-    invalid: int  # moves into a wall or off the grid: they change nothing
+    invalid: int  # moves into a wall or off the grid, without effect
     start_distance: int  # moves from the start to the goal on a shortest path
     end_distance: int  # moves from the final cell to the goal on a shortest path
 
@@ -65,7 +66,7 @@ def cells(board: str) -> bytes:
 
 
 def distances(board: str, side: int, source: int) -> np.ndarray:
-    """Shortest path lengths from every cell to `source`, (side * side,) int16; -1 where none."""
+    """Shortest path lengths from every cell to `source`, (side * side,) int16; -1 for none."""
     grid = np.frombuffer(cells(board), dtype=np.uint8)
     out = np.empty(side * side, dtype=np.int16)
     _compile()
@@ -169,7 +170,7 @@ def board_of(marks: Sequence[str], side: int) -> str:
 
 
 def shortest(board: str, side: int, start: int, goal: int, rng: random.Random) -> str | None:
-    """A shortest plan from `start` to `goal`, drawn among the steps that come nearer, or None."""
+    """A shortest plan from `start` to `goal`, a random one of them, or None."""
     distance = distances(board, side, goal)
     if distance[start] < 0:
         return None
@@ -219,7 +220,7 @@ class PlanPathTask(MoveGame):
     }
 
     side: int = 10
-    """Cells in a row, and rows."""
+    """Number of rows and columns."""
     density: float = 0.22
     """Share of the cells that are walls."""
 
@@ -245,7 +246,7 @@ class PlanPathTask(MoveGame):
         return GameInstance(board, board, written([*moves]), {"optimal": len(moves)})
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
-        """Start and goal first, so that walls do not favor near pairs; then walls that fit."""
+        """Draw start and goal, then walls that keep a path, so walls do not favor close pairs."""
         side, size = self.side, self.side * self.side
         start, goal = rng.sample(range(size), 2)
         rows, columns = abs(start // side - goal // side), abs(start % side - goal % side)

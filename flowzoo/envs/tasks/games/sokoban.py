@@ -3,21 +3,21 @@
 | | |
 |---|---|
 | Creation | `make_task("sokoban")`, `make_task("sokoban", side=5, boxes=1, longest=8)` |
-| Problems | the rows of a file (`data=`), or endless: inner walls and goals at random, then a start drawn from all states that reverse play reaches from the solution, with no box on a goal |
-| Prompt | the board in the usual symbols (`-` for floor), how to answer |
+| Problems | the rows of a file (`data=`), or endless: random inner walls and goals, then a start drawn from all states that reverse play reaches from the solution, without a box on a goal |
+| Prompt | the board in the usual symbols (`-` for floor), the answer format |
 | Answer | a JSON list of `"U"`, `"D"`, `"L"`, `"R"`, the last one of the reply; lenient: letters or words of either case, with or without quotes |
 | Moves | a move against a wall, or a box that cannot be pushed, changes nothing; at most 2 · side² moves are made |
 | Score | `sparse`: 1 if all boxes are on goals *at the end*, else 0; `shaped`: see below |
 
-Walls and goals decide the split: no level of one split is met in another, from any start.
-Reverse play is exhaustive (`SokobanLevel`): every instance has a solution, the length of the
-shortest one is stored (`meta["optimal"]`), and deadlocks are recognized exactly. A deadlock ends an
-episode of several turns and is reported as a fact; it earns and costs nothing.
+Walls and goals determine the split: splits share no level, for any start. Reverse play is
+exhaustive (`SokobanLevel`): every instance has a solution, the length of the shortest one is stored
+(`meta["optimal"]`), and deadlocks are detected exactly. A deadlock ends an episode of several turns
+and is reported as a fact, without a reward or penalty.
 
-The shaped return is +1 for every box on a goal at the end less those at the start, −0.01 a move,
-−0.05 more for a move that changes nothing, +10 if all are on goals at the end. (A box that leaves a
-goal costs what it had earned: were it cheaper, pushing it off and on again would pay.) The score is
-this return divided by that of a shortest solution, but not below 0.
+The shaped return is the number of boxes on goals at the end minus that at the start, −0.01 per
+move, another −0.05 for a move that changes nothing, and +10 if all boxes are on goals at the end.
+(A box that leaves a goal loses its full reward, so pushing it off and on again gains nothing.) The
+score is this return divided by that of a shortest solution, at least 0.
 
 Version history: v0, first release.
 """  # noqa: E501 - rows of tables
@@ -56,7 +56,7 @@ class SokobanResult(NamedTuple):
 
     board: str  # the board after it
     moves: int  # number of moves, ineffective ones included; at most the cap
-    invalid: int  # moves against a wall or a box that cannot be pushed: they change nothing
+    invalid: int  # moves against a wall or a box that cannot be pushed, without effect
     on_at_start: int  # boxes on goals at the start
     on_at_end: int  # boxes on goals at the end
 
@@ -69,7 +69,7 @@ class SokobanState(NamedTuple):
 
 
 class SokobanLevel:
-    """Walls and goals, with the least number of moves to the solution for every state."""
+    """Walls and goals, with the fewest moves to the solution for every state."""
 
     def __init__(self, board: str) -> None:
         rows = board.split("\n")
@@ -84,7 +84,7 @@ class SokobanLevel:
         self.next = np.array(beside, dtype=np.int64).reshape(len(floor), 4)
         self.goals = tuple(n for n, (r, c) in enumerate(floor) if rows[r][c] in ".*+")
         self.combos = _combos(len(floor), len(self.goals))
-        # Least moves to the solution by state number, -1 where there is no solution.
+        # Least moves to the solution by state number, -1 without a solution.
         self.left = np.full(len(self.combos) * len(floor), UNSOLVABLE, dtype=np.int16)
         _compile()
         _backwards(self.next, self.combos, _rank(self.goals), self.left)
@@ -100,7 +100,7 @@ class SokobanLevel:
         return int(self.left[_rank(state.boxes) * len(self.cells) + state.player])
 
     def states(self, least: int, most: int) -> np.ndarray:
-        """Numbers of the states that are `least` to `most` moves away, no box on a goal yet."""
+        """Numbers of the states `least` to `most` moves from the solution, no box on a goal."""
         near = np.flatnonzero((self.left >= least) & (self.left <= most))
         off = np.logical_not(np.isin(self.combos, self.goals).any(axis=1))
         return near[off[near // len(self.cells)]]
@@ -144,7 +144,7 @@ def bare(board: str) -> str:
 
 @lru_cache(maxsize=32)  # 5 MB each at most: 10 x 10 with 3 boxes
 def level_of(walls_and_goals: str) -> SokobanLevel:
-    """The searched level of a bare board; the last ones are kept."""
+    """The searched level of a bare board; recent ones are cached."""
     return SokobanLevel(walls_and_goals)
 
 
@@ -154,7 +154,7 @@ def run_batch(
     """Play `lists[i]` on `boards[i]`; at most `cap` moves of each are made."""
     if not lists:
         return []
-    # Rows keep their newline, an obstacle like any other: no copy without it has to be made.
+    # Rows keep their newline, which acts as an obstacle, to avoid a copy.
     texts = "".join([f"{board}\n" for board in boards]).encode("ascii")
     grids = np.frombuffer(texts, dtype=np.uint8).reshape(len(lists), side * (side + 1)).copy()
     buffer, ends = pack_lists(lists)
@@ -291,7 +291,7 @@ STEP, INVALID, ON_GOAL, WIN = -0.01, -0.05, 1.0, 10.0  # parts of the shaped ret
 
 
 def solution(level: SokobanLevel, state: SokobanState, rng: random.Random) -> str | None:
-    """A shortest solution from `state`, drawn among the moves that come nearer, or None."""
+    """A shortest solution from `state`, a random one of them, or None."""
     left = level.moves_left(state)
     if left < 0:
         return None
@@ -316,7 +316,7 @@ def shaped_return(run: SokobanResult) -> float:
 
 
 def best_return(optimal: int, boxes: int) -> float:
-    """The shaped return of a shortest solution of `optimal` moves, `boxes` being off goals."""
+    """The shaped return of a shortest solution of `optimal` moves with `boxes` off goals."""
     return ON_GOAL * boxes + STEP * optimal + WIN
 
 
@@ -342,13 +342,13 @@ class SokobanTask(MoveGame):
     }
 
     side: int = 6
-    """Cells in a row, and rows, the surrounding wall included."""
+    """Number of rows and columns, with the surrounding wall."""
     boxes: int = 1
-    """Boxes, and goals."""
+    """Number of boxes and of goals."""
     density: float = 0.12
     """Share of the inner cells that are walls."""
     longest: int | None = None
-    """Most moves of the shortest solution; default: any number."""
+    """Most moves of the shortest solution; default: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -381,7 +381,7 @@ class SokobanTask(MoveGame):
         edge = rows[0] + rows[-1] + "".join(row[0] + row[-1] for row in rows)
         boxes, goals = (sum(map(board.count, symbols)) for symbols in ("$*", ".*+"))
         if edge.strip("#") or board.count("@") + board.count("+") != 1:
-            raise UsageError("expected walls all round the board and one player")
+            raise UsageError("expected a wall around the board and one player")
         if boxes != goals or not 1 <= boxes <= 3 or "$" not in board:
             raise UsageError(
                 f"expected 1 to 3 boxes, as many goals, and a box off them; got {boxes} and {goals}"
@@ -393,7 +393,7 @@ class SokobanTask(MoveGame):
         return GameInstance(bare(board), board, written([*moves]), {"optimal": len(moves)})
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
-        """Walls and goals, then one of the states from which they can be reached."""
+        """Draw walls and goals, then a state from which the goals can be reached."""
         side, inner = self.side, range(1, self.side - 1)
         cells = rng.sample([(r, c) for r in inner for c in inner], self.walls + self.boxes)
         rows = [
@@ -439,7 +439,7 @@ class SokobanTask(MoveGame):
         return run_batch([problem.meta["board"]], self.side, [actions], self.cap)[0]
 
     def ended(self, problem: Problem, actions: str = START) -> str:
-        """`solved`, `deadlock` if no moves lead to the solution any more, `cap` if none is left."""
+        """`solved`, `deadlock` if the solution is out of reach, `cap` if no move is left."""
         run = self._run(problem, actions)
         if "$" not in run.board:
             return "solved"

@@ -1,19 +1,19 @@
-"""The task `sudoku`: fill the blanks so that every row, column and box has every digit once.
+"""The task `sudoku`: fill blanks until every row, column and box has every digit once.
 
 | | |
 |---|---|
 | Creation | `make_task("sudoku")`, `make_task("sudoku", side=9, blanks=40)`, `make_task("sudoku", blanks=3)` |
-| Problems | the rows of a file (`data=`), or endless: a random complete grid, then cells emptied in random order as long as one solution is left |
-| Prompt | the puzzle, 0 for a blank; own entries so far are listed apart from it; how to answer |
+| Problems | the rows of a file (`data=`), or endless: a random complete grid, then cells emptied in random order while the solution stays unique |
+| Prompt | the puzzle, 0 for a blank; a separate list of earlier entries; the answer format |
 | Answer | the last JSON list of the reply: entries `[row, column, value]` counted from 0, or a whole grid, a list of rows; lenient: also a grid in lines of digits, or entries as `(row, column) = value` |
-| Entries | a later entry replaces an earlier one, value 0 takes it back; an entry that edits a clue or lies outside is rejected, and so is every whole grid with such a cell; numbers have one digit |
+| Entries | a later entry replaces an earlier one, and value 0 removes it; an entry that changes a clue or is off the grid is rejected, as is a whole grid with such a cell; numbers have one digit |
 | Score | `sparse`: 1 if the grid is complete and right at the end, else 0; `shaped`: see below |
 
-Every puzzle has exactly one solution. The split is that of the *complete* grid: there are only 288 for
-4 × 4, and no grid of one split is the solution of a puzzle of another.
+Every puzzle has exactly one solution. The *complete* grid determines the split: there are only 288
+for 4 × 4, and the splits share no solutions.
 
-The shaped return is the share of the blanks that are right at the end, −0.1 for every rejected entry
-or grid, +1 if the puzzle is solved. The score is half of it, but not below 0.
+The shaped return is the fraction of blanks that are right at the end, −0.1 per rejected entry or
+grid, and +1 if the puzzle is solved. The score is half of it, at least 0.
 
 Version history: v0, first release.
 """  # noqa: E501 - rows of tables
@@ -55,7 +55,7 @@ class SudokuResult(NamedTuple):
 
     grid: str  # digits of clues and entries, row after row, 0 for a blank
     solved: bool  # every row, column and box has every digit
-    invalid: int  # entries that edit a clue or lie outside; they change nothing
+    invalid: int  # entries that change a clue or are off the grid, without effect
 
 
 def complete_grid(side: int, seed: int) -> np.ndarray:
@@ -67,7 +67,7 @@ def complete_grid(side: int, seed: int) -> np.ndarray:
 
 
 def dig(grid: np.ndarray, side: int, blanks: int, seed: int) -> np.ndarray | None:
-    """`grid` with `blanks` cells emptied at random and one solution left; None if stuck."""
+    """Empty `blanks` random cells of `grid` with a unique solution; None if stuck."""
     _compile()
     puzzle = grid.copy()
     left = _dig(puzzle, side, blanks, np.array([seed], dtype=np.uint64))
@@ -75,7 +75,7 @@ def dig(grid: np.ndarray, side: int, blanks: int, seed: int) -> np.ndarray | Non
 
 
 def count_solutions(puzzle: str, side: int, most: int = 2) -> int:
-    """Solutions of a puzzle (digits row after row), counted up to `most`."""
+    """Number of solutions of a puzzle (digits row after row), counted up to `most`."""
     _compile()
     grid = _array(puzzle)
     return _count(grid, side, most, np.zeros(1, np.uint64), np.zeros_like(grid))
@@ -159,7 +159,7 @@ def _size(bits: int) -> int:
 
 
 def _pick(grid: np.ndarray, side: int, masks: np.ndarray) -> tuple[int, int]:
-    """The blank with the fewest choices, and their bits; -1 if there is no blank."""
+    """The blank with the fewest candidates, and their bits; -1 without a blank."""
     best, fewest, choices = -1, side + 1, 0
     for cell in range(side * side):
         if grid[cell] == 0:
@@ -171,7 +171,7 @@ def _pick(grid: np.ndarray, side: int, masks: np.ndarray) -> tuple[int, int]:
 
 
 def _fits(clues: np.ndarray, side: int, grid: np.ndarray, masks: np.ndarray) -> bool:
-    """Copy the clues to an empty grid with its masks; False if two of them clash."""
+    """Copy the clues to an empty grid with its masks; False if two clues conflict."""
     for cell in range(side * side):
         grid[cell] = clues[cell]
         if grid[cell] > 0:
@@ -185,7 +185,7 @@ def _fits(clues: np.ndarray, side: int, grid: np.ndarray, masks: np.ndarray) -> 
 def _count(
     clues: np.ndarray, side: int, most: int, stream: np.ndarray, solution: np.ndarray
 ) -> int:
-    """Count completions of a grid up to `most`; 0 if clues clash.
+    """Count completions of a grid up to `most`; 0 if clues conflict.
 
     Depth-first search, the digits of a cell in random order; `solution` gets the last completion.
     """
@@ -225,7 +225,7 @@ def _count(
 
 
 def _dig(grid: np.ndarray, side: int, blanks: int, stream: np.ndarray) -> int:
-    """Empty cells in random order while one solution is left; how many blanks are missing."""
+    """Empty random cells while the solution is unique; return the number of missing blanks."""
     size = side * side
     order = np.arange(size)
     solution = np.empty(size, np.uint8)
@@ -245,7 +245,7 @@ def _dig(grid: np.ndarray, side: int, blanks: int, stream: np.ndarray) -> int:
 
 
 def _write_grid(puzzle: np.ndarray, grid: np.ndarray, side: int, values: np.ndarray) -> bool:
-    """Write a whole grid; False, and nothing written, if it edits a clue or has a false digit."""
+    """Write a whole grid; False without writing if it changes a clue or has an invalid digit."""
     for cell in range(side * side):
         if values[cell] > side or (puzzle[cell] > 0 and values[cell] != puzzle[cell]):
             return False
@@ -255,7 +255,7 @@ def _write_grid(puzzle: np.ndarray, grid: np.ndarray, side: int, values: np.ndar
 
 
 def _write_cell(puzzle: np.ndarray, grid: np.ndarray, side: int, entry: np.ndarray) -> bool:
-    """Write an entry; False, and nothing written, if it edits a clue or lies outside."""
+    """Write an entry; False without writing if it changes a clue or is off the grid."""
     row, column, value = entry[0], entry[1], entry[2]
     cell = row * side + column
     if row >= side or column >= side or value > side:
@@ -274,7 +274,7 @@ def _enter(
     ends: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Write the entries of every list; `out` gets, per list, whether it is solved and `invalid`."""
+    """Write the entries of every list; `out` gets `solved` and `invalid` per list."""
     size = side * side
     item, whole = np.zeros(side, np.uint8), np.zeros(size, np.uint8)
     solution, stream = np.empty(size, np.uint8), np.zeros(1, np.uint64)
@@ -310,7 +310,7 @@ def _enter(
 
 
 INVALID, SOLVED = -0.1, 1.0  # parts of the shaped return
-MOST_BLANKS = {4: 10, 9: 52}  # by side: blanks that digging reaches with a few draws
+MOST_BLANKS = {4: 10, 9: 52}  # number of blanks by side that digging reaches with a few draws
 DEFAULT_BLANKS = {4: 7, 9: 36}
 _DIGITS = {4: "01234", 9: "0123456789"}
 
@@ -327,7 +327,7 @@ def _canonical(side: int) -> re.Pattern[str]:
 
 
 def read_entries(value: object, side: int) -> str | None:
-    """Canonical text of a list of entries or of a whole grid; None for anything else."""
+    """Canonical text of a list of entries or a whole grid; else None."""
     if not isinstance(value, list):
         return None
     lengths = {len(item) if isinstance(item, list) else -1 for item in value}
@@ -341,7 +341,7 @@ def read_entries(value: object, side: int) -> str | None:
 
 
 def read_lines(text: str, side: int) -> list[list[int]] | None:
-    """The last `side` lines with `side` digits each and nothing but separators, or None."""
+    """The last `side` lines with `side` digits and separators only, or None."""
     rows = []
     for line in reversed(text.splitlines()):
         digit_text = re.sub(r"[\s|,.\[\]]", "", line)
@@ -355,7 +355,7 @@ def read_lines(text: str, side: int) -> list[list[int]] | None:
 
 
 def format_board(cells: str, side: int) -> str:
-    """A board from its digits: rows on lines, digits apart."""
+    """Format digits as a board, a row per line."""
     return "\n".join(" ".join(cells[r : r + side]) for r in range(0, side * side, side))
 
 
@@ -387,9 +387,9 @@ class SudokuTask(Game):
     drawn_by: ClassVar[tuple[str, ...]] = ("blanks",)
 
     side: Literal[4, 9] = 4
-    """Cells in a row: 4 or 9."""
+    """Number of rows and columns: 4 or 9."""
     blanks: int | None = None
-    """Cells to fill; default 7 of 16 or 36 of 81."""
+    """Number of blank cells; default 7 of 16 or 36 of 81."""
 
     def __post_init__(self) -> None:
         if isinstance(self.side, bool) or self.side not in MOST_BLANKS:
@@ -405,7 +405,7 @@ class SudokuTask(Game):
         return self.side, self.blanks or 0
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:
-        """A complete grid, which decides the split, and a puzzle dug out of it."""
+        """Draw a complete grid, which determines the split, and a puzzle from it."""
         side = self.side
         grid = complete_grid(side, rng.getrandbits(63))
         key = digits(grid)
@@ -465,7 +465,7 @@ class SudokuTask(Game):
         return [end.solved for end in self.play_batch([problem] * len(lists), lists)]
 
     def play_batch(self, problems: Sequence[Problem], actions: Sequence[str]) -> list[GameResult]:
-        """Write all entries in one compiled pass; the solution is found from the clues alone."""
+        """Write all entries in one compiled pass; solutions are computed from the clues."""
         side, puzzles = self.side, [_digits_of(p.meta["board"]) for p in problems]
         rows = []
         for puzzle, end in zip(puzzles, fill_batch(puzzles, side, actions), strict=True):
@@ -504,7 +504,7 @@ class SudokuTask(Game):
         return "solved" if self._fill(problem, actions).solved else ""
 
     def plan(self, problem: Problem, board: str, rng: random.Random, right: bool) -> str:
-        """The entries that are missing or wrong; wrong: one of them with another digit."""
+        """The missing entries and corrections; wrong: one of them with another digit."""
         solution = _solution(_digits_of(problem.meta["board"]), self.side)
         entries = entries_between(_digits_of(board), solution, self.side)
         if right or entries == START:

@@ -116,9 +116,9 @@ def test_columns_and_layouts_by_name(tmp_path):
     arguments = "text:ask, solution:ref, tests:checks"
     assert CodeTask(data=task.data, layout="mbpp", columns=arguments) == task
     for wrong in ("text", "text:", 5, {"text": 5}, [("text",)]):
-        with pytest.raises(UsageError, match="columns: expected what a layout needs"):
+        with pytest.raises(UsageError, match="columns: expected column names by key of the layout"):
             CodeTask(data=task.data, columns=wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="neither an existing file"):
         CodeTask(data="x" * 5000)
     with pytest.raises(UsageError, match="Did you mean 'tests'"):
         CodeTask(data=str(tmp_path / "o.jsonl"), columns={"test": "checks"})
@@ -132,8 +132,8 @@ def test_columns_and_layouts_by_name(tmp_path):
         *(({**TABLES["rows"][n], **new}, message) for n, new, message in TABLES["humaneval"]),
         ("{broken", "line 2: not a JSON object"),
         ([1], "line 2: expected an object"),
-        ({**CHECKED, "prompt": "import (\n" + CHECKED["prompt"]}, "stands before the function"),
-        ({**CHECKED, "prompt": CHECKED["prompt"] + "\ud800"}, "text is no Unicode text"),
+        ({**CHECKED, "prompt": "import (\n" + CHECKED["prompt"]}, "the code before the function"),
+        ({**CHECKED, "prompt": CHECKED["prompt"] + "\ud800"}, "text is not Unicode text"),
         ({k: v for k, v in CHECKED.items() if k != "test"}, "line 2: column 'test' with the tests"),
     ],
 )

@@ -44,7 +44,7 @@ def test_all_rows_of_no_use_are_listed_at_once(tmp_path):
     lines = str(caught.value).split("\n")
     assert "2 of 4 rows cannot be used" in lines[0]
     assert "skip_unusable" in lines[0]
-    assert "line 2: the tests are no JSON" in lines[1]
+    assert "line 2: the tests are not JSON" in lines[1]
     assert "line 4: the tests have no lists" in lines[2]
     task = CodeTask(data=data, skip_unusable=True)
     assert (task.size("all"), task.unusable) == (2, 2)
@@ -162,7 +162,7 @@ def test_arrays_lines_and_gzip(tmp_path, name, array):
 
 def test_broken_arrays_and_gzip_are_named(tmp_path):
     (tmp_path / "a.json").write_text("[{}, ")
-    with pytest.raises(DataError, match="begins like a JSON array"):
+    with pytest.raises(DataError, match="starts like a JSON array"):
         CodeTask(data=str(tmp_path / "a.json"))
     (tmp_path / "a.jsonl.gz").write_bytes(b"{}")
     with pytest.raises(DataError, match="not a readable gzip file"):
@@ -173,7 +173,7 @@ def test_the_whole_test_of_mbpp_plus_grades(tmp_path):
     row = {**ASSERTED, "test": "for n in range(9):\n    assert twice(n) == n + n"}
     task = CodeTask(data=write(tmp_path / "m.jsonl", row))
     assert grades(task, 0, expert(task, 0), "def twice(x):\n    return 4") == ["AC", "WA"]
-    with pytest.raises(DataError, match="no Python, in column 'test'"):
+    with pytest.raises(DataError, match="not Python, in column 'test'"):
         CodeTask(data=write(tmp_path / "n.jsonl", {**row, "test": "assert ("}))
 
 
@@ -294,5 +294,7 @@ def test_codecontests(tmp_path):
     assert all(isinstance(test, StdinTest) for test in problem.meta["hidden"])
     assert grades(task, 0, expert(task, 0), "print(3)") == ["AC", "WA"]
     bad = {**row, "private_tests": {"input": ["1"], "output": []}}
-    with pytest.raises(DataError, match="'private_tests' has not as many inputs as outputs"):
+    with pytest.raises(
+        DataError, match="'private_tests' has different numbers of inputs and outputs"
+    ):
         CodeTask(data=write(tmp_path / "d.jsonl", bad))

@@ -91,7 +91,7 @@ def test_a_trial_runs_the_public_tests():
 def test_programs_in_math_episodes_run_too():
     (ran,) = make_task("math").run_batch([Run("print(6 * 7)")])
     assert ran.output == "42\n"
-    with pytest.raises(UsageError, match="no programs"):
+    with pytest.raises(UsageError, match="not programs"):
         make_task("math").trial(make_task("math").problem(0), "1")
 
 
@@ -106,7 +106,7 @@ def test_a_small_family_has_no_problem_in_some_splits():
     texts = {task.problem(index, "all").text for index in range(100)}
     assert len(texts) == 15
     assert task.problem(0, "train").text in texts
-    with pytest.raises(UsageError, match="no problem in split 'validation': it is small"):
+    with pytest.raises(UsageError, match="is too small: it has no problem in split 'validation'"):
         task.problem(0, "validation")
 
 

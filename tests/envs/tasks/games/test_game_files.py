@@ -76,11 +76,11 @@ def test_bad_rows_name_their_line(tmp_path, name, options, board, message):
 
 def test_generator_options_and_files_exclude_one_another(tmp_path):
     data = write(tmp_path / "rows.jsonl", PUZZLE)
-    with pytest.raises(UsageError, match="blanks=3 says how worlds are generated"):
+    with pytest.raises(UsageError, match="blanks=3 is for generated worlds"):
         make_task("sudoku", data=data, blanks=3)
     with pytest.raises(UsageError, match="columns and digest describe a file"):
         make_task("sudoku", columns={"board": "x"})
     with pytest.raises(UsageError, match="unknown column key 'text'"):
         make_task("sudoku", data=data, columns={"text": "x"})
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="neither an existing file"):
         make_task("sudoku", data="absent.jsonl")
