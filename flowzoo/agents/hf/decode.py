@@ -10,9 +10,9 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,7 +123,7 @@ _PADS = 16
 """Pads are left out in multiples of this, which keeps every token in its vector lane: with one
 thread, sums over keys have the same floats; with several, matrices are cut by their height."""
 _SHARED_LEAST = 16
-"""Fewest tokens of a prefix that is worth a pass of its own."""
+"""Fewest tokens of a prefix that is worth a separate pass."""
 _CLOSE, _CLOSE_LOWER = 1e-3, 0.3
 """Most that log-probs may differ by for rounding: in float32, and in lower precision."""
 _decodable: set[Hashable] = set()
@@ -197,8 +197,8 @@ class _DecodeBatch:
     def _shared_prefix(self, prompts: Sequence[tuple[int, ...]]) -> int:
         # Length of the prefix of all prompts that is read once; every prompt has tokens after it.
         # Suffixes are padded after it, so windows of attention that count positions would be wrong.
-        shared = len(os.path.commonprefix(prompts))
-        shared = min(shared, min(map(len, prompts)) - 1)
+        columns = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*prompts, strict=False))
+        shared = min(sum(1 for _ in columns), min(map(len, prompts)) - 1)
         width = max(map(len, prompts)) - shared
         fits = len(prompts) * width <= _READ_AT_ONCE * torch.get_num_threads()
         several = len(prompts) > 1 and shared >= _SHARED_LEAST

@@ -170,21 +170,18 @@ def _hadamard(width: int) -> torch.Tensor:
 
 
 class _AdaptedLinear(nn.Module):
-    """PEFT's layer of a linear layer with adapters, on a kept copy: y + s B A x in two calls.
+    """PEFT's layer of a linear layer with adapters: y + s B A x in two calls, not three modules."""
 
-    PEFT calls three modules an adapter, which takes a fifth of a decoding step.
-    """
-
-    def __init__(self, source: Any, layer: nn.Module) -> None:
+    def __init__(self, source: Any) -> None:
         super().__init__()
-        self._source, self._layer = [source], layer  # in a list: not a part of this module
+        self.source = source
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Result of the source, (..., in_features) -> (..., out_features)."""
-        source = self._source[0]
+        source = self.source
         if hidden.dtype != torch.float32:
             return cast(torch.Tensor, source(hidden))
-        out: torch.Tensor = self._layer(hidden)
+        out: torch.Tensor = source.base_layer(hidden)
         if source.disable_adapters:
             return out
         for name in source.active_adapters:
@@ -284,7 +281,7 @@ class KeptLinears:
         for slot in self._slots:
             slot.parent._modules[slot.child] = slot.layer
         for parent, child, source in self._adapted:
-            parent._modules[child] = _AdaptedLinear(source, source.base_layer)
+            parent._modules[child] = _AdaptedLinear(source)
 
     def _distinct(self) -> list[_Slot]:
         return list({id(slot.source): slot for slot in self._slots}.values())

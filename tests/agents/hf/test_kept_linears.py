@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from flowzoo.agents.hf import kept_linears
 from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
 from flowzoo.agents.hf.kept_linears import Int8Linear, KeptLinears
 from flowzoo.agents.pocket import load
 from flowzoo.agents.policy import Sampling
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.errors import UsageError
 
 ROWS = [
@@ -187,3 +189,51 @@ def test_layers_follow_the_weights_when_refreshed(dtype):
 def test_int8_needs_a_cpu():
     with pytest.raises(UsageError, match="int8 is for models on a CPU, and this one is on meta"):
         KeptLinears(layer().to("meta"), "int8")
+
+
+PREFIX = tuple(range(3, 23))
+
+
+@pytest.mark.parametrize(
+    ("prompts", "read"),
+    [
+        ([(*PREFIX, 30), (*PREFIX, 31, 32, 33), (*PREFIX, 31, 32), (*PREFIX, 30)], 20 + 1 + 3 + 2),
+        ([PREFIX, (*PREFIX, 40), (*PREFIX[:-1], 50, 51)], 19 + 1 + 2 + 2),
+        ([PREFIX, PREFIX], 20),
+        ([(*PREFIX[:10], 60), (*PREFIX[:10], 61)], 22),
+        ([(2, *PREFIX), PREFIX], 41),
+    ],
+)
+def test_a_prefix_that_all_prompts_have_is_read_once(model, prompts, read):
+    rows = [DecodeRequest(prompt, key, 6) for key, prompt in enumerate(prompts)]
+    shared, tokens = decode(model, rows, Sampling(), frozenset(), lambda: False, True)
+    assert tokens == read
+    for output, expected in zip(shared, sample(model, rows), strict=True):
+        assert output.tokens == expected.tokens
+        assert output.logps == pytest.approx(expected.logps, abs=1e-4)
+
+
+@torch.no_grad()
+def test_adapters_on_int8_layers_add_what_peft_adds(monkeypatch):
+    base = LoraBase(load("math", "xs").model, "", LoraSettings(rank=2))
+    torch.manual_seed(0)
+    for weights in (base.add("one", 0), base.add("two", 1)):
+        for parameter in weights.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    mlp = base.model.base_model.layers[0].mlp
+    inputs = torch.randn(2, 3, mlp.up_proj.in_features)
+
+    def outputs() -> list[torch.Tensor]:
+        with KeptLinears(base.model, "int8").active():
+            with base.plain():
+                results = [mlp.up_proj(inputs)]
+            for label in ("p0", "p1"):
+                with base.use(label):
+                    results.append(mlp.up_proj(inputs))
+        return results
+
+    with_calls_of_two = outputs()
+    monkeypatch.setattr(kept_linears, "_has_plain_adapters", lambda module: False)
+    for got, expected in zip(with_calls_of_two, outputs(), strict=True):
+        torch.testing.assert_close(got, expected)
+    assert len({float(result.sum()) for result in with_calls_of_two}) == 3

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.forward import ForwardPass
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.optimizers import (
     StochasticAdamW,
@@ -244,6 +245,20 @@ def test_in_bfloat16_a_learner_goes_where_float32_goes(tiny_model, role_rows):
     assert ends[1][-1] < ends[1][0]
     drop = [found[0] - found[-1] for found in ends]
     assert drop[1] == pytest.approx(drop[0], rel=0.2)
+
+
+def test_rounded_copies_of_frozen_layers_change_no_bit(tiny_model, role_rows, monkeypatch):
+    rows, results = role_rows(4), []
+    for copied in (True, False):
+        monkeypatch.setattr(ForwardPass, "casts_weights", copied)
+        config = LearnerConfig(compute="bfloat16", lr=1e-2)
+        learner = Learner(LoraBase(tiny_model(), "", LoraSettings(2)).add("one", 0), config)
+        metrics = [learner.update(rows, [1.0, -1.0, 0.5, -0.5]) for _ in range(2)]
+        assert type(learner.model.get_output_embeddings()) is nn.Linear
+        assert (learner._rounded_layers is not None) is copied
+        results.append((metrics, learner.weights.state()))
+    assert results[0][0] == results[1][0]
+    assert all(value.equal(results[1][1][name]) for name, value in results[0][1].items())
 
 
 def test_a_frozen_base_in_bfloat16_holds_adapters_in_float32(tiny_model, role_rows):

@@ -1,9 +1,12 @@
 """Packing rows by their common prefixes."""
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowzoo.baselines.learner import packing as packing_module
 from flowzoo.baselines.learner.packing import Packing, grow, lay_out, sorted_rows
 
 rows_of_few_tokens = st.lists(
@@ -91,3 +94,24 @@ def test_moving_keeps_everything():
         assert after.bias.shape == (segments, 1, 2 * width, keys)
         assert after.bias.dtype == torch.bfloat16
         assert torch.equal(after.bias.float(), before.bias.repeat(1, 1, 2, 1))
+
+
+@pytest.mark.parametrize("at_once", [1, 300, 2**18])
+def test_attention_in_blocks_and_its_gradient_are_those_of_torch(at_once, monkeypatch):
+    monkeypatch.setattr(packing_module, "_SCORES_AT_ONCE", at_once)
+    torch.manual_seed(0)
+    segments, groups, queries, keys = 5, 2, 6, 9
+    shapes = (queries, 4), (keys, 4), (keys, 4)
+    inputs = [torch.randn(segments, groups, *shape, requires_grad=True) for shape in shapes]
+    bias = torch.zeros(segments, 1, queries, keys)
+    for segment in range(segments):
+        bias[segment, :, :, keys - segment :] = float("-inf")
+    grad = torch.randn(segments, groups, queries, 4)
+    blocks = packing_module._BlockAttention.apply(*inputs, bias, 0.3)
+    plain = torch.nn.functional.scaled_dot_product_attention(*inputs, bias, scale=0.3)
+    torch.testing.assert_close(blocks, plain)
+    for got, expected in zip(
+        torch.autograd.grad(blocks, inputs, grad), torch.autograd.grad(plain, inputs, grad),
+        strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(got, expected)
