@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from flowzoo.aliases import Floats, T
 from flowzoo.baselines.learner.hidden_states import layers_of
-from flowzoo.baselines.learner.learner_group import ENTRY, SingleProcess, add_entry
+from flowzoo.baselines.learner.learner_group import ENTRY, LearnerGroup, add_entry
 from flowzoo.errors import FlowzooError
 
 WAIT = timedelta(hours=2)  # time limit for a rank that neither answers nor dies
@@ -30,7 +30,7 @@ class RankError(FlowzooError, RuntimeError):
     reported_elsewhere = True
 
 
-class DataParallel(SingleProcess):
+class DataParallel(LearnerGroup):
     """Every rank has the whole model; rows and gradients are shared."""
 
     # Right for adapters, whose gradients are small, and for models that fit.

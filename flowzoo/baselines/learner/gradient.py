@@ -22,7 +22,7 @@ from flowzoo.baselines.learner.forward import (
 )
 from flowzoo.baselines.learner.gradient_stats import RoleGradients, RoleGramMatrix
 from flowzoo.baselines.learner.hidden_states import prepare
-from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
+from flowzoo.baselines.learner.learner_group import LearnerGroup
 from flowzoo.baselines.learner.loss import LossNormalizer, NonFiniteError, policy_loss
 from flowzoo.baselines.learner.metrics import TokenSums, token_sums
 from flowzoo.baselines.learner.update_effect import UpdateEffect
@@ -43,7 +43,7 @@ class LossGradient:
     ) -> None:
         self.config, self._layout, self._model = config, layout, weights.model
         self.forward = ForwardPass(config, layout, weights.model.device)
-        self.learner_group: LearnerGroup = SingleProcess()
+        self.learner_group = LearnerGroup()
         self._reference = None
         if config.needs_reference and reference is None:
             self._reference = weights.start()

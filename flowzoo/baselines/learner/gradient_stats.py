@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
+from flowzoo.baselines.learner.learner_group import LearnerGroup
 from flowzoo.errors import UsageError
 
 
@@ -38,7 +38,7 @@ class RoleGradients:
         self, parameters: Sequence[nn.Parameter], learner_group: LearnerGroup | None = None
     ) -> None:
         self._parameters = list(parameters)
-        self._learner_group = learner_group or SingleProcess()
+        self._learner_group = learner_group or LearnerGroup()
         self._roles: list[str] = []
         self._calls: list[int] = []
         self._parts: list[list[Tensor]] = []
@@ -112,7 +112,7 @@ class Coherence:
 
     def __init__(self, strength: float, window: int) -> None:
         self.strength, self.window = strength, window
-        self.learner_group: LearnerGroup = SingleProcess()
+        self.learner_group = LearnerGroup()
         """Over which the gradients are spread."""
         self.count = 0
         self.mean: list[Tensor] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -14,16 +14,18 @@ from flowzoo.aliases import Floats, T
 ENTRY = "flowzoo_entry"  # name of the method that `add_entry` gives a model
 
 
-class LearnerGroup(Protocol):
-    """Ranks that train a policy together; all methods but `local` are collective."""
+class LearnerGroup:
+    """Ranks that train a policy together, here a single process; all methods but `local` are
+    collective.
+    """
 
     # Every rank has all rows and cuts the same microbatches. All that decides about a step (counts,
     # norms, errors) is the same on every rank, so that none waits for a collective operation that
     # another never begins.
 
-    alone: bool
+    alone = True
     """True if there are no other ranks."""
-    writes: bool
+    writes = True
     """True if this rank writes files."""
 
     def shard(self, model: PreTrainedModel) -> None:
@@ -34,9 +36,11 @@ class LearnerGroup(Protocol):
 
     def local_parts(self, parts: Sequence[T], turn: int) -> list[T]:
         """Parts that this rank computes, beginning with another rank at every `turn`."""
+        return list(parts)
 
     def num_forward_passes(self, parts: int) -> int:
         """Number of passes of this rank with `parts`, stand-ins included."""
+        return parts
 
     def set_gradient_sync(self, model: PreTrainedModel, now: bool) -> None:
         """Choose whether the next backward pass adds up gradients over ranks."""
@@ -46,50 +50,14 @@ class LearnerGroup(Protocol):
 
     def gather(self, value: T) -> list[T]:
         """Values of all ranks, by rank; they are pickled, so they are small and trusted."""
-
-    def all_reduce(self, products: Floats) -> Floats:
-        """Inner products of whole vectors from the products of their local parts."""
-
-    def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The part of each tensor that this rank has, as a plain tensor that shares its memory."""
-
-
-class SingleProcess:
-    """The learner group of a single process."""
-
-    alone = True
-    writes = True
-
-    def shard(self, model: PreTrainedModel) -> None:
-        """No-op: a single process has nothing to shard."""
-
-    def reshard(self, model: PreTrainedModel) -> None:
-        """No-op."""
-
-    def local_parts(self, parts: Sequence[T], turn: int) -> list[T]:
-        """Return all `parts`."""
-        return list(parts)
-
-    def num_forward_passes(self, parts: int) -> int:
-        """Return `parts` unchanged."""
-        return parts
-
-    def set_gradient_sync(self, model: PreTrainedModel, now: bool) -> None:
-        """No-op."""
-
-    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """No-op."""
-
-    def gather(self, value: T) -> list[T]:
-        """Return the value of the only rank."""
         return [value]
 
     def all_reduce(self, products: Floats) -> Floats:
-        """Return `products` unchanged."""
+        """Inner products of whole vectors from the products of their local parts."""
         return products
 
     def local(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tensors themselves."""
+        """The part of each tensor that this rank has, as a plain tensor that shares its memory."""
         return list(tensors)
 
 

@@ -28,7 +28,7 @@ from flowzoo.baselines.learner.forward import OldLogps
 from flowzoo.baselines.learner.gradient import LossGradient
 from flowzoo.baselines.learner.gradient_stats import Coherence
 from flowzoo.baselines.learner.hidden_states import fitting_layout, prepare
-from flowzoo.baselines.learner.learner_group import LearnerGroup, SingleProcess
+from flowzoo.baselines.learner.learner_group import LearnerGroup
 from flowzoo.baselines.learner.loss import LossNormalizer
 from flowzoo.baselines.learner.metrics import (
     OptimizerStep,
@@ -82,7 +82,7 @@ class Learner:
         """Factor on the scheduled learning rate."""
         self.parameters = self.weights.parameters()
         self.optimizer = make_optimizer(self.weights, config)
-        self.learner_group: LearnerGroup = SingleProcess()
+        self.learner_group = LearnerGroup()
         """The ranks that train this policy together."""
         self._coherence = (
             Coherence(config.coherence, config.coherence_window) if config.coherence else None
