@@ -358,7 +358,7 @@ class LossOptions(RowOptions):
     """Estimator of `kl` from sampled tokens: `corrected` weighs k3 by the probability ratio to
     the sampler, `plain` does not."""
     dual_clip: float | None = None
-    """Dual-clip PPO: the loss of a token with a negative advantage A is at most dual_clip * |A|;
+    """Dual-clip PPO: the loss of a token with a negative advantage A is at most -A times this;
     tokens above it have no gradient. 0: no bound; None: the algorithm's."""
     advantage_function: str = ""
     """Function that computes the final advantages, as module:function or file.py:function."""
