@@ -149,6 +149,6 @@ def test_a_task_of_another_kind_is_refused():
         kind = "search"
 
     with pytest.raises(
-        UsageError, match=r"voting_v0 does not understand.*kind 'search'.*kind math, code"
+        UsageError, match=r"voting_v0 does not support.*kind 'search'.*kind math, code"
     ):
         Voting(task=Searched())

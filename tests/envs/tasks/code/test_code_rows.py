@@ -178,7 +178,7 @@ def test_the_whole_test_of_mbpp_plus_grades(tmp_path):
 
 
 def test_modules_that_a_box_does_not_have_are_named_before_anything_runs(tmp_path):
-    for module, remedy in (("numpy", "packages=numpy"), ("pandas", "nothing else")):
+    for module, remedy in (("numpy", "packages=numpy"), ("pandas", "only have numpy")):
         row = {**ASSERTED, "test_imports": [f"import {module} as x"]}
         data = write(tmp_path / f"{module}.jsonl", GOOD_ASSERTED, row)
         error = UsageError if module == "numpy" else DataError
