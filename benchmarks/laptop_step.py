@@ -40,7 +40,7 @@ OURS: dict[str, dict[str, Any]] = {
     "before": {},
     "exact": {"engine_dtype": "float32", "compute": "float32"},
     "default": {},
-    "int8": {"engine_dtype": "int8"},
+    "int8": {"engine_dtype": "int8", "sync_tolerance": 1.0},
     "vllm": {"engine": "vllm", "engine_memory": 0.5},
 }
 """Settings of the sides of this project."""
