@@ -204,13 +204,12 @@ def _has_plain_adapters(module: Any) -> bool:
     )
 
 
-class _Slot(NamedTuple):
-    # The module that calls a layer, and the name it does so by; tied layers have several.
+class _Swap(NamedTuple):
+    # The module that calls another, its name there, and its replacement.
     parent: nn.Module
     child: str
-    name: str
-    source: nn.Linear
-    layer: Any
+    source: nn.Module
+    replacement: Any
 
 
 class KeptLinears:
@@ -230,38 +229,38 @@ class KeptLinears:
                 f"`engine_dtype` int8 is for models on a CPU, and this one is on {device}: use "
                 "bfloat16, or --device cpu."
             )
-        layers: dict[nn.Linear, KeptLayer] = {}
         self._last_input = _LastInput()
-        self._slots: list[_Slot] = []
-        self._adapted: list[tuple[nn.Module, str, Any]] = []
-        """Layers with adapters: the module that calls one, its name there, and PEFT's layer."""
+        self._layers: dict[nn.Linear, KeptLayer] = {}
+        self._names: dict[nn.Linear, str] = {}
+        """Name of each layer; of a tied one the last."""
+        self._swaps: list[_Swap] = []
         for path, parent in model.named_modules():
             for child, source in parent._modules.items():
                 name = f"{path}.{child}".removeprefix(".")
+                if source is None:
+                    continue
                 if dtype == "int8" and _has_plain_adapters(source):
-                    self._adapted.append((parent, child, source))
+                    self._swaps.append(_Swap(parent, child, source, _AdaptedLinear(source)))
                 if type(source) is not nn.Linear or ".lora_" in name:
                     continue
                 if frozen_only and source.weight.requires_grad:
                     continue
-                if source in layers:
-                    pass
-                elif dtype == "int8":
-                    layers[source] = Int8Linear(source, self._last_input)
-                    layers[source].take(source)
-                else:
-                    layers[source] = rounded_layer(source, getattr(torch, dtype))
-                self._slots.append(_Slot(parent, child, name, source, layers[source]))
+                if source not in self._layers:
+                    self._layers[source] = self._kept_layer(source, dtype)
+                self._names[source] = name
+                self._swaps.append(_Swap(parent, child, source, self._layers[source]))
 
     def refresh(self) -> None:
         """Take the model's weights over again; frozen ones never change."""
-        for slot in self._distinct():
-            if slot.source.weight.requires_grad:
-                slot.layer.take(slot.source)
+        for source, layer in self._layers.items():
+            if source.weight.requires_grad:
+                layer.take(source)
 
     def differing(self) -> list[str]:
         """Names of the layers that do not hold the model's weights."""
-        return [slot.name for slot in self._distinct() if not slot.layer.holds(slot.source)]
+        return [
+            self._names[source] for source, layer in self._layers.items() if not layer.holds(source)
+        ]
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -271,17 +270,17 @@ class KeptLinears:
             yield
         finally:
             self._last_input.value = None
-            for slot in self._slots:
-                slot.parent._modules[slot.child] = slot.source
-            for parent, child, source in self._adapted:
-                parent._modules[child] = source
+            for swap in self._swaps:
+                swap.parent._modules[swap.child] = swap.source
 
     def install(self) -> None:
         """Put the kept layers into the model."""
-        for slot in self._slots:
-            slot.parent._modules[slot.child] = slot.layer
-        for parent, child, source in self._adapted:
-            parent._modules[child] = _AdaptedLinear(source)
+        for swap in self._swaps:
+            swap.parent._modules[swap.child] = swap.replacement
 
-    def _distinct(self) -> list[_Slot]:
-        return list({id(slot.source): slot for slot in self._slots}.values())
+    def _kept_layer(self, source: nn.Linear, dtype: EngineDType) -> KeptLayer:
+        if dtype != "int8":
+            return rounded_layer(source, getattr(torch, dtype))
+        layer = Int8Linear(source, self._last_input)
+        layer.take(source)
+        return layer

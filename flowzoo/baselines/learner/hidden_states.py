@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from flowzoo.agents.hf.attention import LEARNING, text_config
+from flowzoo.agents.hf.attention import LEARNING, product_dtype, text_config
 from flowzoo.agents.hf.decode import model_fingerprint
 from flowzoo.baselines.learner.batch import Microbatch
 from flowzoo.baselines.learner.config import LayoutChoice, RowLayout
@@ -178,9 +178,7 @@ def _packed_hidden(model: PreTrainedModel, ids: Tensor, packing: Packing) -> Ten
     config = text_config(model)
     if not _reads_packed_rows(model):
         raise UsageError("packed rows need a model that went through `prepare`.")
-    kind = model.device.type
-    lower = torch.is_autocast_enabled(kind)
-    dtype = torch.get_autocast_dtype(kind) if lower else model.dtype
+    dtype = product_dtype(model.device, model.dtype)
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads
     return body_of(model)(

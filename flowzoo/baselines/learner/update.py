@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -198,12 +198,9 @@ class Learner:
     def _active(self) -> Iterator[None]:
         # The model computes with the policy's weights. Autocast would round frozen ones in every
         # pass, so they are replaced by rounded copies.
-        with self.weights.active():
-            if self._rounded_layers is None:
-                yield
-                return
-            with self._rounded_layers.active():
-                yield
+        layers = self._rounded_layers
+        with self.weights.active(), layers.active() if layers else nullcontext():
+            yield
 
     @cached_property
     def _rounded_layers(self) -> KeptLinears | None:

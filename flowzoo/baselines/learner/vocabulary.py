@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from flowzoo.agents.hf.attention import product_dtype
 from flowzoo.agents.hf.decode import model_fingerprint
 from flowzoo.errors import UsageError
 
@@ -181,8 +182,7 @@ def target_logps(
     chunk: int,
 ) -> TargetLogps:
     """Log-probs of `targets` (tokens,), each predicted by its state in `sources`; float32."""
-    lower = torch.is_autocast_enabled(states.device.type)
-    dtype = torch.get_autocast_dtype(states.device.type) if lower else states.dtype
+    dtype = product_dtype(states.device, states.dtype)
     weight, bias = head.linear.weight, head.linear.bias
     order = torch.argsort(sources, stable=True)
     logps, entropies = _TargetLogps.apply(
