@@ -32,6 +32,9 @@ from flowzoo.errors import UsageError
 _SHARE = 0.8
 """Share of a GPU without a learner; the rest is left to graphs, buffers and the allocator."""
 
+EnginePolicies = Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel]
+"""Policies by name, loaded or not: engines need their path, adapter and whether they are frozen."""
+
 
 class BundleShare(NamedTuple):
     """Share of one engine in the GPUs of a worker."""
@@ -101,7 +104,7 @@ class PolicyEngines:
     def __init__(
         self,
         config: TrainConfig,
-        policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel],
+        policies: EnginePolicies,
         training: Sampling,
         evaluating: Sampling,
     ) -> None:
@@ -280,9 +283,7 @@ class VLLMEngines(PolicyEngines):
                 error = again
 
 
-def engine_keys(
-    policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel],
-) -> dict[str, str]:
+def engine_keys(policies: EnginePolicies) -> dict[str, str]:
     """Key of each policy's engine: a policy's name or the path of a base."""
     # Adapters share the engine of their base; frozen policies too, with one another if need be.
     return {
@@ -291,9 +292,7 @@ def engine_keys(
     }
 
 
-def open_engines(
-    config: TrainConfig, policies: Mapping[str, LoadedPolicy] | Mapping[str, PolicyModel]
-) -> dict[str, VLLMEngine]:
+def open_engines(config: TrainConfig, policies: EnginePolicies) -> dict[str, VLLMEngine]:
     """Engines by the names that `engine_keys` gives them."""
     bases: dict[str, list[str]] = {}
     for name, key in engine_keys(policies).items():
