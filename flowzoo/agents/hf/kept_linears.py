@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 from flowzoo.agents.traits import EngineDType
 from flowzoo.errors import UsageError
@@ -25,7 +26,7 @@ _LEAST = 1e-30
 _BLOCK = 32
 """Most features that are rotated together."""
 _AT_ONCE = 2**18
-"""Most weights that are quantized at once: 1 MiB in float32."""
+"""Most weights that are rounded or quantized at once: 1 MiB in float32."""
 _ROUNDING = 1e-3
 """Share of a level by which float32 arithmetic moves a number that lies between two levels."""
 
@@ -41,7 +42,10 @@ class KeptLayer(Protocol):
 
 
 class LowerLinear(nn.Linear):
-    """A linear layer in bfloat16 or float16; under autocast it computes what its source does."""
+    """A linear layer in bfloat16 or float16; under autocast it computes what its source does.
+
+    Gradients go to the source's weights, and are rounded as autocast rounds them.
+    """
 
     def __init__(self, source: nn.Linear, dtype: torch.dtype) -> None:
         super().__init__(
@@ -49,6 +53,23 @@ class LowerLinear(nn.Linear):
             source.weight.device, dtype,
         )  # fmt: skip
         self.requires_grad_(False)
+        self._source = weakref.ref(source)
+
+    @property
+    def source(self) -> nn.Linear:
+        """The layer whose weights these are."""
+        return cast(nn.Linear, self._source())
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Multiply (..., in_features)."""
+        source = self.source
+        if not torch.is_grad_enabled() or not source.weight.requires_grad:
+            return super().forward(input)
+        low = input.to(self.weight.dtype)
+        product: torch.Tensor = _RoundedProduct.apply(
+            low, source.weight, source.bias, self.weight, self.bias
+        )
+        return product
 
     @torch.no_grad()
     def take(self, source: nn.Linear) -> None:
@@ -59,22 +80,52 @@ class LowerLinear(nn.Linear):
     def holds(self, source: nn.Linear) -> bool:
         """Return True if the weights are the rounded ones of `source`."""
         pairs = zip(self.parameters(), source.parameters(), strict=True)
-        return all(torch.equal(target, other.to(target.dtype)) for target, other in pairs)
+        return all(
+            torch.equal(target[part], other[part].to(target.dtype))
+            for target, other in pairs
+            for part in _parts(target)
+        )
+
+
+class _RoundedProduct(torch.autograd.Function):
+    """x Wᵀ + b with rounded W and b, in place of W and b in the backward pass too."""
+
+    # Autocast rounds weights in every forward pass, into memory that is new each time.
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
+        rounded_weight: torch.Tensor, rounded_bias: torch.Tensor | None,
+    ) -> torch.Tensor:  # fmt: skip
+        ctx.save_for_backward(hidden, rounded_weight)
+        ctx.dtype = weight.dtype
+        return nn.functional.linear(hidden, rounded_weight, rounded_bias)
+
+    @staticmethod
+    @once_differentiable  # which forgets the name of `ctx`
+    def backward(  # pyrefly: ignore[bad-override]
+        ctx: Any, *grad_outputs: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        hidden, weight = ctx.saved_tensors
+        wants, rows = ctx.needs_input_grad, grad_outputs[0].flatten(0, -2)
+        grad_hidden = (rows @ weight).view(hidden.shape) if wants[0] else None
+        grad_weight = (rows.t() @ hidden.flatten(0, -2)).to(ctx.dtype) if wants[1] else None
+        grad_bias = rows.sum(0).to(ctx.dtype) if wants[2] else None
+        return grad_hidden, grad_weight, grad_bias, None, None
 
 
 _rounded: weakref.WeakKeyDictionary[nn.Linear, dict[torch.dtype, LowerLinear]] = (
     weakref.WeakKeyDictionary()
 )
-"""Frozen layer -> its rounded copies, which sampling and learning share."""
+"""Layer -> its rounded copies, which sampling and learning share."""
 
 
 def rounded_layer(source: nn.Linear, dtype: torch.dtype) -> LowerLinear:
-    """Rounded copy of `source`; a frozen layer has one."""
-    copies = {} if source.weight.requires_grad else _rounded.setdefault(source, {})
+    """Rounded copy of `source`, of which there is one."""
+    copies = _rounded.setdefault(source, {})
     if dtype not in copies:
-        layer = LowerLinear(source, dtype)
-        layer.take(source)
-        copies[dtype] = layer
+        copies[dtype] = LowerLinear(source, dtype)
+        copies[dtype].take(source)
     return copies[dtype]
 
 
@@ -111,7 +162,7 @@ class Int8Linear(nn.Module):
     @torch.no_grad()
     def take(self, source: nn.Linear) -> None:
         """Quantize the weights of `source`; a bias stays in float32."""
-        for part in self._parts():
+        for part in _parts(self.levels):
             weight = self._rotate(source.weight[part])
             scales = _scales(weight)
             self.levels[part] = weight.div_(scales).round_()
@@ -123,7 +174,7 @@ class Int8Linear(nn.Module):
         """Return True if every weight is within half a level of the one of `source`."""
         if source.bias is not None and not torch.equal(cast(Any, self.bias), source.bias.float()):
             return False
-        for part in self._parts():
+        for part in _parts(self.levels):
             weight = self._rotate(source.weight[part])
             bound = _scales(weight).mul_(0.5 + _ROUNDING)
             weight.addcmul_(self.levels[part], self.scales[part, None], value=-1)
@@ -146,14 +197,15 @@ class Int8Linear(nn.Module):
             out += self.bias
         return out.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
 
-    def _parts(self) -> Iterator[slice]:
-        # Rows of the weights that fit into a CPU's cache, with what is computed from them.
-        rows = max(1, _AT_ONCE // self.levels.shape[1])
-        return (slice(first, first + rows) for first in range(0, self.out_features, rows))
-
     def _rotate(self, rows: torch.Tensor) -> torch.Tensor:
         blocks = rows.reshape(-1, len(self.rotation)).float() @ self.rotation
         return blocks.view(-1, rows.shape[-1])
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[slice]:
+    # Rows that fit into a CPU's cache, with what is computed from them.
+    rows = max(1, _AT_ONCE // tensor[0].numel())
+    return (slice(first, first + rows) for first in range(0, len(tensor), rows))
 
 
 def _scales(rows: torch.Tensor) -> torch.Tensor:
@@ -215,14 +267,13 @@ class _Swap(NamedTuple):
 class KeptLinears:
     """The linear layers of a model, output head included, in another number format.
 
-    Adapters stay as they are, as do experts that are no linear layers, and with `frozen_only`
-    layers whose weights are trained.
+    Adapters stay as they are, as do experts that are no linear layers.
 
     Raises:
         UsageError: int8 on a device other than a CPU.
     """
 
-    def __init__(self, model: nn.Module, dtype: EngineDType, *, frozen_only: bool = False) -> None:
+    def __init__(self, model: nn.Module, dtype: EngineDType) -> None:
         device = next(model.parameters()).device.type
         if dtype == "int8" and device != "cpu":
             raise UsageError(
@@ -242,8 +293,6 @@ class KeptLinears:
                 if dtype == "int8" and _has_plain_adapters(source):
                     self._swaps.append(_Swap(parent, child, source, _AdaptedLinear(source)))
                 if type(source) is not nn.Linear or ".lora_" in name:
-                    continue
-                if frozen_only and source.weight.requires_grad:
                     continue
                 if source not in self._layers:
                     self._layers[source] = self._kept_layer(source, dtype)

@@ -196,9 +196,11 @@ class Learner:
 
     @contextmanager
     def _active(self) -> Iterator[None]:
-        # The model computes with the policy's weights. Autocast would round frozen ones in every
-        # pass, so they are replaced by rounded copies.
+        # The model computes with the policy's weights. Autocast would round them in every pass, so
+        # rounded copies replace them, which are renewed here and after every optimizer step.
         layers = self._rounded_layers
+        if layers:
+            layers.refresh()
         with self.weights.active(), layers.active() if layers else nullcontext():
             yield
 
@@ -206,8 +208,8 @@ class Learner:
     def _rounded_layers(self) -> KeptLinears | None:
         # Asked for after `join`: sharded weights have no copies.
         sharded = any(hasattr(weight, "full_tensor") for weight in self.model.parameters())
-        if self.weights.is_adapter and self.gradient.forward.casts_weights and not sharded:
-            return KeptLinears(self.model, "bfloat16", frozen_only=True)
+        if self.gradient.forward.casts_weights and not sharded:
+            return KeptLinears(self.model, "bfloat16")
         return None
 
     def _tick(self) -> int:
@@ -241,14 +243,16 @@ class Learner:
         rows = weigh_roles(rows, self.config)
         with self.gradient.nothing_left():
             by_role, gram = self.gradient.of_step(rows, totals, before, effect)
-            norm = float(
-                whole_tensor(
-                    nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm or math.inf)
-                )
-            )
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            total = nn.utils.get_total_norm(gradients)
+            norm, bound = float(whole_tensor(total)), self.config.clip_norm
             if not math.isfinite(norm):
                 raise self.gradient.blame(rows, totals, before, norm)
+            if bound and norm > bound:  # torch would multiply by 1 else, which takes time
+                nn.utils.clip_grads_with_norm_(self.parameters, bound, total)
             coherence = self._coherence.apply(self.parameters) if self._coherence else None
             self.optimizer.step()
+            if self._rounded_layers:
+                self._rounded_layers.refresh()
         metric_sums = by_role if self.config.role_gradients else {}
         return OptimizerStep(sum(by_role.values(), TokenSums()), norm, gram, metric_sums, coherence)

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from flowzoo.agents.hf.attention import product_dtype
 from flowzoo.agents.hf.decode import model_fingerprint
+from flowzoo.agents.hf.kept_linears import LowerLinear
 from flowzoo.errors import UsageError
 
 if TYPE_CHECKING:
@@ -183,11 +184,14 @@ def target_logps(
 ) -> TargetLogps:
     """Log-probs of `targets` (tokens,), each predicted by its state in `sources`; float32."""
     dtype = product_dtype(states.device, states.dtype)
-    weight, bias = head.linear.weight, head.linear.bias
+    linear, rounded = head.linear, None
+    if isinstance(linear, LowerLinear):
+        linear, rounded = linear.source, (linear.weight, linear.bias)
     order = torch.argsort(sources, stable=True)
     logps, entropies = _TargetLogps.apply(
-        states.to(dtype), weight, bias, sources[order], targets[order],
-        LogitForm(temperature, head.scale, head.cap), entropy, chunk_of(weight.shape[0], chunk),
+        states.to(dtype), linear.weight, linear.bias, rounded, sources[order], targets[order],
+        LogitForm(temperature, head.scale, head.cap), entropy,
+        chunk_of(linear.out_features, chunk),
     )  # fmt: skip
     return TargetLogps(torch.empty_like(logps).index_copy(0, order, logps), entropies)
 
@@ -201,16 +205,17 @@ class _TargetLogps(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, sources: Tensor,
-        targets: Tensor, form: LogitForm, entropy: Entropy, chunk: int,
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None,
+        rounded: tuple[Tensor, Tensor | None] | None, sources: Tensor, targets: Tensor,
+        form: LogitForm, entropy: Entropy, chunk: int,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         count = states.shape[0]
         logps = torch.empty(len(targets), dtype=torch.float32, device=states.device)
         entropies = logps.new_empty(0 if entropy == "none" else count)
         totals = logps.new_empty(count)
         stored = None
-        edges, weight_now = _edges(count, sources, chunk), weight.to(states.dtype)
-        bias_now = None if bias is None else bias.to(states.dtype)
+        edges = _edges(count, sources, chunk)
+        weight_now, bias_now = rounded or _cast(weight, bias, states.dtype)
         for low, high, first, last in edges:
             products = nn.functional.linear(states[low:high], weight_now, bias_now)
             for top, end, start, stop in _blocks(low, high, first, last, sources, products):
@@ -222,7 +227,7 @@ class _TargetLogps(torch.autograd.Function):
                     entropies[top:end] = -torch.linalg.vecdot(scores.exp(), scores)
             stored = products if len(edges) == 1 else None
         ctx.save_for_backward(states, weight, bias, sources, targets, totals, entropies, stored)
-        ctx.form, ctx.chunk, ctx.bonus = form, chunk, entropy == "grad"
+        ctx.form, ctx.chunk, ctx.bonus, ctx.rounded = form, chunk, entropy == "grad", rounded
         if not ctx.bonus:
             ctx.mark_non_differentiable(entropies)
         return logps, entropies
@@ -236,10 +241,9 @@ class _TargetLogps(torch.autograd.Function):
         states, weight, bias, sources, targets, totals, entropies, stored = ctx.saved_tensors
         wants, form = ctx.needs_input_grad, ctx.form
         grad_states = torch.empty_like(states) if wants[0] else None
-        grad_weight = torch.zeros_like(weight) if wants[1] else None
+        grad_weight: Tensor | None = None
         grad_bias = torch.zeros_like(bias) if wants[2] else None
-        weight_now = weight.to(states.dtype)
-        bias_now = None if bias is None else bias.to(states.dtype)
+        weight_now, bias_now = ctx.rounded or _cast(weight, bias, states.dtype)
         mass = grad_logps.new_zeros(len(states)).index_add_(0, sources, grad_logps)
         for low, high, first, last in _edges(len(states), sources, ctx.chunk):
             part = states[low:high]
@@ -268,13 +272,19 @@ class _TargetLogps(torch.autograd.Function):
                 grad[top - low : end - low] = block if slope is None else block.mul_(slope)
             if grad_states is not None:
                 grad_states[low:high] = grad @ weight_now
-            if grad_weight is not None and grad.dtype == grad_weight.dtype:
+            if wants[1] and grad_weight is None:
+                grad_weight = (grad.T @ part).to(weight.dtype)
+            elif grad_weight is not None and grad.dtype == grad_weight.dtype:
                 grad_weight.addmm_(grad.T, part)
             elif grad_weight is not None:
                 grad_weight += grad.T @ part
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
-        return grad_states, grad_weight, grad_bias, None, None, None, None, None
+        return grad_states, grad_weight, grad_bias, None, None, None, None, None, None
+
+
+def _cast(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    return weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
 def _softmax_gradient(scores: Tensor, mass: Tensor, bonus: tuple[Tensor, Tensor] | None) -> Tensor:

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 
-import torch
-
 from flowzoo.agents import PolicyMap
+from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.config import ComputeOptions, LearnerConfig, LossConfig
@@ -58,8 +57,7 @@ class SupervisedTrainer:
     """
 
     def __init__(self, config: SftConfig, *, restart: bool = False) -> None:
-        if config.threads:
-            torch.set_num_threads(config.threads)
+        prepare_process(config.threads)
         settings = replace(config.run_settings(), examples=config.examples or 0)
         outline = outline_run(settings, warm_start=True)
         self.workflow, self.roles = outline.workflow, outline.roles

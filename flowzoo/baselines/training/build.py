@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-import torch
-
+from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.problems import ProblemStream, distinct_problems
 from flowzoo.baselines.backends.backend import RunBackend
 from flowzoo.baselines.engines.hf import Engines, load_policies
@@ -54,8 +53,7 @@ class RunParts:
 
 def open_run(settings: TrainConfig, *, restart: bool) -> RunParts:
     """Load the models, open the run directory, continue the run in it, start the engines."""
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    prepare_process(settings.threads)
     earlier = None if restart else earlier_run(settings.directory)
     before = earlier.settings if earlier else None
     plan = resolve(settings.settled(before), before)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from flowzoo.agents import PolicyMap
 from flowzoo.agents.evaluation.summary import mean, problem_scores
+from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.swap import swap_probe
 from flowzoo.baselines.engines.hf import Engines, load_policies
@@ -68,8 +67,7 @@ def open_finished(folder: Path) -> Iterator[FinishedRun]:
             f"step {data.steps[-1]}: they are not of the same policies; repeat the command that "
             "trains it, which does again what is missing"
         )
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    prepare_process(config.threads)
     plan = resolve(config)
     config = plan.config
     workflow = plan.workflow

@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
+from flowzoo.agents.hf.process import prepare_process
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.settings.config import TrainConfig
@@ -19,7 +18,7 @@ def open_learners(config: TrainConfig, policies: Sequence[str]) -> dict[str, Lea
     """Learners of a group's `policies` at the start of a run with these settings, by policy."""
     # `device` is the driver's, which does not learn.
     config = replace(config, device="cuda" if config.learner_gpus else "cpu")
-    torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+    prepare_process(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
     # From plain values, so that every rank of a learner group builds the same learners.
     plan = resolve(config)
     loaded = load_policies(config, plan.names, plan.workflow.task.name, policies)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from flowzoo.agents import Policy, PolicyMap
+from flowzoo.agents.hf.process import prepare_process
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.engine import Resolver, resolve_here
@@ -34,7 +33,7 @@ class RunPlayer:
     ) -> None:
         # `device` is the learner's, which may differ.
         config = replace(config, device="cuda" if config.rollout_gpus else "cpu")
-        torch.set_num_threads(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+        prepare_process(config.threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
         self._config, self._plan, self._graders = config, resolve(config), graders
         models = VLLMModels if config.engine_traits.own_weights else LearnerModels
         self._models = models(config, self._plan)

@@ -3,6 +3,7 @@
 import copy
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -247,18 +248,32 @@ def test_in_bfloat16_a_learner_goes_where_float32_goes(tiny_model, role_rows):
     assert drop[1] == pytest.approx(drop[0], rel=0.2)
 
 
-def test_rounded_copies_of_frozen_layers_change_no_bit(tiny_model, role_rows, monkeypatch):
+@pytest.mark.parametrize("rank", [0, 2])
+def test_rounded_copies_of_layers_change_no_bit(tiny_model, role_rows, monkeypatch, rank):
     rows, results = role_rows(4), []
+    make = partial(tiny_model, attention_bias=True)
     for copied in (True, False):
         monkeypatch.setattr(ForwardPass, "casts_weights", copied)
-        config = LearnerConfig(compute="bfloat16", lr=1e-2)
-        learner = Learner(LoraBase(tiny_model(), "", LoraSettings(2)).add("one", 0), config)
+        learner = learner_of(make, rank, compute="bfloat16")
         metrics = [learner.update(rows, [1.0, -1.0, 0.5, -0.5]) for _ in range(2)]
         assert type(learner.model.get_output_embeddings()) is nn.Linear
         assert (learner._rounded_layers is not None) is copied
         results.append((metrics, learner.weights.state()))
     assert results[0][0] == results[1][0]
     assert all(value.equal(results[1][1][name]) for name, value in results[0][1].items())
+
+
+def test_rounded_copies_follow_weights_that_change_between_updates(tiny_model, role_rows):
+    rows, learner = role_rows(4), learner_of(tiny_model, compute="bfloat16")
+    learner.update(rows, [1.0, -1.0, 0.5, -0.5])
+    layers = learner._rounded_layers
+    assert layers is not None
+    assert layers.differing() == []
+    for parameter in learner.parameters:
+        parameter.data.mul_(1.5)
+    assert layers.differing()
+    learner.plain_logps(rows)
+    assert layers.differing() == []
 
 
 def test_a_frozen_base_in_bfloat16_holds_adapters_in_float32(tiny_model, role_rows):

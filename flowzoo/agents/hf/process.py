@@ -1,0 +1,26 @@
+"""Settings of the whole process for computing with torch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import torch
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+"""Parameters of glibc's mallopt(3)."""
+
+
+def prepare_process(threads: int) -> None:
+    """Set the number of torch's threads, unless it is 0, and keep freed memory.
+
+    A step allocates what the step before it has freed. Memory from the system is cleared page by
+    page, which takes several times as long as what is computed on it. The C library's variables
+    (MALLOC_…) have precedence.
+    """
+    if threads:
+        torch.set_num_threads(threads)
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt") and not any(name.startswith("MALLOC_") for name in os.environ):
+        library.mallopt(_M_MMAP_MAX, 0)
+        library.mallopt(_M_TRIM_THRESHOLD, -1)
