@@ -1,15 +1,21 @@
-"""Cost of a training step of a small pretrained model: this tree, an earlier one, TRL and vLLM.
+"""Cost of a training step of a small pretrained model: this tree, earlier ones, TRL and vLLM.
 
-    python -m benchmarks.laptop_step --model MODEL --before CLONE --trl PYTHON --json out.json
+    python -m benchmarks.laptop_step --model MODEL --clones CLONE --trl PYTHON --json out.json
 
 A step samples generated problems of `math`, four replies each, grades them and updates the model by
 GRPO with AdamW. The reward is a reply's length, so that every group has something to learn from.
 Sides are processes that take a step each in turns, on one thread; a unit is a sampled token. Times
-of the learner and of all else, which is sampling but for grading, are apart. `before` is a clone of
-an earlier commit, run with its own defaults; `exact` is this tree in float32, `default` with what
-it chooses by itself, `int8` with `--engine-dtype int8`, `vllm` with vLLM as its sampler. TRL
-samples with transformers' `generate`, in bfloat16 mixed precision; its environment needs peft for
-adapters. Peak memory is of the whole process.
+of the learner and of all else, which is sampling but for grading, are apart. Clones of earlier
+commits run with their own defaults and must ask the same prompts; their missing packages may be on
+PYTHONPATH. `exact` is this tree in float32, `default` with what it chooses by itself, `int8` with
+`--engine-dtype int8`, `vllm` with vLLM as its sampler, whose engine is a process of its own and
+counts in seconds alone. TRL samples with transformers' `generate`, in bfloat16 mixed precision; its
+environment needs peft for adapters. Peak memory is of the whole process.
+
+The share of a limit is the arithmetic that no implementation can leave out, over what matrix
+products alone would do in the same time. A prompt is read once for all its replies: with N weights
+in layers and H in the output head, sampling takes 2 N for a token read and 2 (N + H) for a token
+sampled, learning three times as much, and two times with an adapter; attention is not counted.
 """
 
 from __future__ import annotations
@@ -17,33 +23,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
+import statistics
+import subprocess
 import sys
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 from benchmarks.harness.record import machine_facts, write_results
 from benchmarks.harness.timing import Lap, digits, in_turns, summary
-from benchmarks.speed.learner import LearnerSide, answer
+from benchmarks.laptop_worker import OURS, SAMPLES
+from benchmarks.speed.learner import LearnerSide
+from flowzoo.agents.hf.matmul_speed import matmul_speeds
 from flowzoo.agents.model_files import model_source
 from flowzoo.commands.arguments import read_arguments
 
-if TYPE_CHECKING:
-    from flowzoo.envs import FinishedEpisode
-
 HERE = Path(__file__).resolve().parent
-SAMPLES = 4
-OURS: dict[str, dict[str, Any]] = {
-    "before": {},
-    "exact": {"engine_dtype": "float32", "compute": "float32"},
-    "default": {},
-    "int8": {"engine_dtype": "int8", "sync_tolerance": 1.0},
-    "vllm": {"engine": "vllm", "engine_memory": 0.5},
-}
-"""Settings of the sides of this project."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +49,16 @@ class Options:
 
     model: str
     """Folder, GGUF file or name of the model."""
-    before: str = ""
-    """Clone of an earlier commit; empty: without that side."""
+    clones: tuple[Path, ...] = ()
+    """Clones of earlier commits; the first is the reference."""
     trl: str = ""
     """Python of an environment with TRL (`make env-trl`); empty: without that side."""
-    sides: tuple[str, ...] = ("before", "exact", "default", "int8", "vllm", "TRL")
-    """Sides, of which the first is the reference."""
+    sides: tuple[str, ...] = ("exact", "default", "int8", "vllm", "TRL")
+    """Sides beside the clones."""
     weights: tuple[str, ...] = ("all", "adapter")
     """Weights that are trained; an adapter has rank 16."""
+    stored: str = "float32"
+    """Number format of the weights."""
     rows: tuple[int, ...] = (16, 64)
     """Rows of a step."""
     tokens: int = 32
@@ -70,139 +69,140 @@ class Options:
     """File for the figures; rows of other models, weights and sizes stay."""
 
 
-def settings(job: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a run; every name was there before too."""
-    return {
-        "workflow": "single", "task": "math", "options": ("level=2",), "model": job["model"],
-        "prompts": "short", "examples": 0, "problems": job["rows"] // SAMPLES, "samples": SAMPLES,
-        "max_tokens": job["max_tokens"], "steps": 10_000, "eval_problems": 1, "lr": 1e-6,
-        "lora_rank": 16 if job["weights"] == "adapter" else 0, "truncated": "train",
-        "reward": f"{HERE / 'laptop_step.py'}:length",
-        "transcripts_every": 10_000, "threads": 1, **OURS[job["side"]], "out": job["folder"],
-    }  # fmt: skip
-
-
-def length(episode: FinishedEpisode) -> float:
-    """Kilobytes of the last reply, a reward that differs whatever the model can."""
-    return len(episode.replies[-1][1]) / 1000
-
-
-def serve(job_file: str) -> None:
-    """Be a side of this project: a step per line of input, a line of JSON for each."""
-    job = json.loads(Path(job_file).read_text())
-    from flowzoo.baselines.learner.update import Learner
-    from flowzoo.baselines.settings.config import TrainConfig
-    from flowzoo.baselines.training.trainer import Trainer
-
-    run = Trainer(TrainConfig(**settings(job)))
-    update, spent = Learner.update, {"learner": 0.0}
-
-    def timed(*args: Any) -> Any:
-        start = time.process_time()
-        result = update(*args)
-        spent["learner"] += time.process_time() - start
-        return result
-
-    Learner.update = timed  # type: ignore[method-assign]
-    for _ in sys.stdin:
-        spent["learner"], before = 0.0, run.state.tokens
-        wall, cpu = time.perf_counter(), time.process_time()
-        run.state.step += 1
-        run.iterate(run.state.step)
-        seconds, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        result = {"seconds": seconds, "cpu": cpu, "tokens": run.state.tokens - before, "peak": peak}
-        answer(json.dumps({**spent, **result}))
-
-
-def prompts(rows: int) -> list[list[dict[str, str]]]:
+def messages(rows: int) -> list[list[dict[str, str]]]:
     """Messages of as many problems as a step has, as the sides of this project ask them."""
     from flowzoo.envs import make_env
 
     env = make_env("single", "math", level=2, texts="short")
-    messages = []
+    chats = []
     for index in range(rows // SAMPLES):
         env.reset(seed=index)
-        messages.append(list(env.unwrapped.observe(env.agent_selection)["messages"]))
-    return messages
+        chats.append(list(env.unwrapped.observe(env.agent_selection)["messages"]))
+    return chats
 
 
 class Side(LearnerSide):
     """A process that does one step per command, with the learner's share of each."""
 
-    def __init__(self, options: Options, name: str, weights: str, rows: int) -> None:
-        model = str(model_source(options.model))
-        self.learner: list[float] = []
-        """CPU seconds of the learner of each timed step."""
-        tree = options.before if name == "before" else str(HERE.parent)
+    def __init__(self, options: Options, name: str, tree: Path, weights: str, rows: int) -> None:
+        self.results: list[Mapping[str, Any]] = []
+        """Results of the steps."""
         job = {
-            "side": name, "mode": "whole", "model": model, "weights": weights, "rows": rows,
-            "samples": SAMPLES, "max_tokens": options.tokens, "microbatch": 16, "lr": 1e-6,
-            "bf16": True, "given": [], "prompts": [],
+            "side": name, "mode": "whole", "model": str(model_source(options.model)),
+            "weights": weights, "stored": options.stored, "rows": rows, "samples": SAMPLES,
+            "max_tokens": options.tokens, "microbatch": 16, "lr": 1e-6, "bf16": True, "given": [],
+            "prompts": [],
         }  # fmt: skip
-        command = [sys.executable, str(HERE / "laptop_step.py"), "--serve"]
+        command = [sys.executable, str(HERE / "laptop_worker.py")]
         if name == "TRL":
-            job["prompts"] = [{"messages": chat} for chat in prompts(rows)]
+            job["prompts"] = [{"messages": chat} for chat in messages(rows)]
             command = [options.trl, str(HERE / "speed" / "trl_worker.py")]
-        with patch.dict(os.environ, PYTHONPATH=tree):
+        path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")]))
+        with patch.dict(os.environ, PYTHONPATH=path):
             super().__init__(command, job)
 
     def step(self) -> dict[str, float]:
-        """Do one step, and keep the learner's time."""
+        """Do one step, and keep its result."""
         result = super().step()
-        self.learner.append(result.get("learner", 0.0))
+        self.results.append(result)
         return result
+
+
+def short_commit(clone: Path) -> str:
+    """Hash of a clone's commit, shortened."""
+    command = ["git", "-C", str(clone), "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def phases(laps: dict[str, list[Lap]], sides: dict[str, Side]) -> dict[str, Any]:
     """Laps of the learner and of all else, of the sides that tell them apart."""
     learner, rest = {}, {}
     for name, side in sides.items():
-        spent = side.learner[-len(laps[name]) :]
+        spent = [result.get("learner", 0.0) for result in side.results[-len(laps[name]) :]]
         if any(spent):
             pairs = list(zip(laps[name], spent, strict=True))
             learner[name] = [Lap(lap.units, cpu, cpu) for lap, cpu in pairs]
-            rest[name] = [Lap(lap.units, lap.cpu - cpu, lap.cpu - cpu) for lap, cpu in pairs]
+            rest[name] = [Lap(lap.units, lap.cpu - cpu, lap.wall - cpu) for lap, cpu in pairs]
     return {"learner": summary(learner), "rollout": summary(rest)}
 
 
-def compare(options: Options, names: list[str], weights: str, rows: int) -> dict[str, Any]:
+def layer_weights(model: str) -> tuple[int, int]:
+    """Weights of a model's linear layers and of its output head."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model_source(model)))
+    head = module.get_output_embeddings().weight.numel()
+    linears = (layer for layer in module.modules() if isinstance(layer, torch.nn.Linear))
+    return sum(layer.weight.numel() for layer in linears) - head, head
+
+
+def shares(
+    options: Options, weights: str, sides: dict[str, Side], cell: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Speed that each phase would need if it were products alone, in 10⁹ operations a second."""
+    layers, head = layer_weights(options.model)
+    passes = {"rollout": 2, "learner": 6 if weights == "all" else 4}
+    speeds: dict[str, Any] = {name: {} for name in sides}
+    for name, side in sides.items():
+        read = [r["read"] / r["tokens"] for r in side.results[-options.rounds :] if "read" in r]
+        for phase, factor in passes.items():
+            if name in cell[phase]:
+                work = factor * (layers * (1 + statistics.median(read)) + head)
+                speeds[name][phase] = work / cell[phase][name]["cpu_us"]["median"] / 1e3
+    return {name: speed for name, speed in speeds.items() if speed}
+
+
+def compare(options: Options, weights: str, rows: int) -> dict[str, Any]:
     """Steps of all sides in turns."""
+    trees = {short_commit(clone): clone.resolve() for clone in options.clones}
+    trees |= {name: HERE.parent for name in options.sides if name != "TRL" or options.trl}
+    limits = matmul_speeds()
     with contextlib.ExitStack() as stack:
         sides: dict[str, Side] = {}
-        for name in names:
-            side = Side(options, name, weights, rows)
+        for name, tree in trees.items():
+            side = Side(options, name, tree, weights, rows)
             sides[name] = stack.enter_context(contextlib.closing(side))
             side.step()
+        prompts = {name: side.results[0].get("prompts") for name, side in sides.items()}
+        if len({digest for digest in prompts.values() if digest}) > 1:
+            sys.exit(f"the sides ask different prompts: {prompts}")
         laps = in_turns(sides, options.rounds, LearnerSide.lap)
         peaks = {name: round(side.peak) for name, side in sides.items()}
-    return {"peak_mib": peaks, "step": summary(laps), **phases(laps, sides)}
+    limits = {name: max(speed, limits[name]) for name, speed in matmul_speeds().items()}
+    cell = {"peak_mib": peaks, "step": summary(laps), **phases(laps, sides)}
+    return {**cell, "limits": limits, "speeds": shares(options, weights, sides, cell)}
+
+
+def show(title: str, cell: Mapping[str, Any]) -> None:
+    """Print tokens per CPU second, ratios to the first side, speeds and memory."""
+    for phase in ("step", "rollout", "learner"):
+        for name, row in cell[phase].items():
+            ratio = row.get("cpu_ratio", {}).get("median")
+            speed = digits(1e6 / row["cpu_us"]["median"])
+            print(title, phase, name, speed, "tok/CPU-s", ratio, flush=True)
+    for part in ("limits", "speeds", "peak_mib"):
+        print(title, part, cell[part], flush=True)
 
 
 def main(options: Options) -> None:
-    """Take steps, and print tokens per CPU second and ratios to the first side."""
-    absent = {"before": not options.before, "TRL": not options.trl}
-    names = [name for name in options.sides if not absent.get(name)]
+    """Take steps, print the figures and write them."""
     results: dict[str, Any] = {"machine": machine_facts(), "models": {}}
     if options.json and options.json.exists():
         results["models"] = json.loads(options.json.read_text())["models"]
     cells = results["models"].setdefault(Path(options.model).name.split(".Q")[0], {})
     for weights in options.weights:
         for rows in options.rows:
-            cell = compare(options, names, weights, rows)
-            cells[f"{weights}, {rows} rows"] = cell
-            for phase in ("step", "rollout", "learner"):
-                for name, row in cell[phase].items():
-                    ratio = row.get("cpu_ratio", {}).get("median")
-                    speed = digits(1e6 / row["cpu_us"]["median"])
-                    print(weights, rows, phase, name, speed, "tok/CPU-s", ratio, flush=True)
-            print(weights, rows, "peak MiB", cell["peak_mib"], flush=True)
+            title = f"{weights}, {rows} rows"
+            cells[title] = compare(options, weights, rows)
+            show(title, cells[title])
             if options.json:
                 write_results(options.json, results)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--serve"]:
-        serve(sys.argv[2])
-    else:
-        main(read_arguments(Options))
+    unknown = set((options := read_arguments(Options)).sides) - {*OURS, "TRL"}
+    if unknown:
+        sys.exit(f"--sides: {', '.join(sorted(unknown))} is none of {', '.join(OURS)}, TRL")
+    main(options)

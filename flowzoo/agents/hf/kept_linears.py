@@ -6,7 +6,6 @@ small batch, so their lower-precision form is kept beside them and renewed after
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,19 +15,9 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from flowzoo.agents.hf.int8_linear import Int8Linear, LastInput, cached_parts
 from flowzoo.agents.traits import EngineDType
 from flowzoo.errors import UsageError
-
-_LEVELS = 127.0
-"""Largest magnitude of an int8 number; -128 is left out, so that ranges are symmetric."""
-_LEAST = 1e-30
-"""Smallest largest magnitude of a row, so that a row of zeros has a scale."""
-_BLOCK = 32
-"""Most features that are rotated together."""
-_AT_ONCE = 2**18
-"""Most weights that are rounded or quantized at once: 1 MiB in float32."""
-_ROUNDING = 1e-3
-"""Share of a level by which float32 arithmetic moves a number that lies between two levels."""
 
 
 class KeptLayer(Protocol):
@@ -83,7 +72,7 @@ class LowerLinear(nn.Linear):
         return all(
             torch.equal(target[part], other[part].to(target.dtype))
             for target, other in pairs
-            for part in _parts(target)
+            for part in cached_parts(target)
         )
 
 
@@ -127,98 +116,6 @@ def rounded_layer(source: nn.Linear, dtype: torch.dtype) -> LowerLinear:
         copies[dtype] = LowerLinear(source, dtype)
         copies[dtype].take(source)
     return copies[dtype]
-
-
-class _LastInput:
-    """The input that was quantized last: layers that read the same tensor do it once."""
-
-    # Only the last is kept, so that no more than one input lives longer than without this.
-    # `_version` is not asked: tensors of inference mode have none.
-
-    def __init__(self) -> None:
-        self.value: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-        """Input, its int8 levels and their scales."""
-
-
-class Int8Linear(nn.Module):
-    """A linear layer with int8 weights that quantizes its input, one scale per row of each.
-
-    Symmetric vector-wise quantization (LLM.int8(), arXiv:2208.07339, section 3): with
-    s = max|v| / 127 of a row v, q = round(v / s), and y = (q_x q_w) s_x s_w + b. Both sides are
-    rotated by blocks of a Hadamard matrix first, which leaves products as they are and spreads the
-    few large features of a row (QuaRot, arXiv:2404.00456, section 3). Sums of products are exact
-    integers and no row has another's scale, so rows of a batch do not change each other.
-    """
-
-    def __init__(self, source: nn.Linear, last_input: _LastInput | None = None) -> None:
-        super().__init__()
-        self._last_input = last_input or _LastInput()
-        self.out_features = source.out_features
-        self.rotation = _hadamard(math.gcd(source.in_features, _BLOCK))
-        self.levels = torch.empty(source.out_features, source.in_features, dtype=torch.int8)
-        self.scales = torch.empty(source.out_features)
-        self.bias: torch.Tensor | None = None
-
-    @torch.no_grad()
-    def take(self, source: nn.Linear) -> None:
-        """Quantize the weights of `source`; a bias stays in float32."""
-        for part in _parts(self.levels):
-            weight = self._rotate(source.weight[part])
-            scales = _scales(weight)
-            self.levels[part] = weight.div_(scales).round_()
-            self.scales[part] = scales[:, 0]
-        self.bias = None if source.bias is None else source.bias.detach().float().clone()
-
-    @torch.no_grad()
-    def holds(self, source: nn.Linear) -> bool:
-        """Return True if every weight is within half a level of the one of `source`."""
-        if source.bias is not None and not torch.equal(cast(Any, self.bias), source.bias.float()):
-            return False
-        for part in _parts(self.levels):
-            weight = self._rotate(source.weight[part])
-            bound = _scales(weight).mul_(0.5 + _ROUNDING)
-            weight.addcmul_(self.levels[part], self.scales[part, None], value=-1)
-            if not bool((weight.abs_() <= bound).all()):
-                return False
-        return True
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Multiply (..., in_features) in int8; the result has the input's number format."""
-        quantized = self._last_input.value
-        if quantized is None or quantized[0] is not hidden:
-            rows = self._rotate(hidden)
-            scales = _scales(rows)
-            levels = torch.div(rows, scales).round_().to(torch.int8)
-            quantized = self._last_input.value = hidden, levels, scales
-        _, levels, scales = quantized
-        # torch.ao's quantized layers are deprecated, and have one scale for all rows of a batch.
-        out = torch._int_mm(levels, self.levels.t()).mul(self.scales).mul_(scales)
-        if self.bias is not None:
-            out += self.bias
-        return out.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
-
-    def _rotate(self, rows: torch.Tensor) -> torch.Tensor:
-        blocks = rows.reshape(-1, len(self.rotation)).float() @ self.rotation
-        return blocks.view(-1, rows.shape[-1])
-
-
-def _parts(tensor: torch.Tensor) -> Iterator[slice]:
-    # Rows that fit into a CPU's cache, with what is computed from them.
-    rows = max(1, _AT_ONCE // tensor[0].numel())
-    return (slice(first, first + rows) for first in range(0, len(tensor), rows))
-
-
-def _scales(rows: torch.Tensor) -> torch.Tensor:
-    """Width of an int8 level of every row: (rows, columns) -> (rows, 1)."""
-    return rows.abs().amax(-1, keepdim=True).clamp_min_(_LEAST).div_(_LEVELS)
-
-
-def _hadamard(width: int) -> torch.Tensor:
-    """Sylvester's Hadamard matrix of a power of two, scaled to be orthogonal."""
-    matrix = torch.ones(1, 1)
-    while len(matrix) < width:
-        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
-    return matrix / math.sqrt(width)
 
 
 class _AdaptedLinear(nn.Module):
@@ -280,7 +177,7 @@ class KeptLinears:
                 f"`engine_dtype` int8 is for models on a CPU, and this one is on {device}: use "
                 "bfloat16, or --device cpu."
             )
-        self._last_input = _LastInput()
+        self._last_input = LastInput()
         self._layers: dict[nn.Linear, KeptLayer] = {}
         self._names: dict[nn.Linear, str] = {}
         """Name of each layer; of a tied one the last."""

@@ -9,7 +9,8 @@ from torch import nn
 
 from flowzoo.agents.hf import kept_linears
 from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
-from flowzoo.agents.hf.kept_linears import Int8Linear, KeptLinears
+from flowzoo.agents.hf.int8_linear import Int8Linear
+from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.pocket import load
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
@@ -47,14 +48,12 @@ def test_kept_bfloat16_layers_sample_what_autocast_does(model):
 
 
 def rotation(width: int, block: int) -> torch.Tensor:
-    """Walsh functions in natural order, in blocks on the diagonal."""
+    """Walsh functions in natural order, of features that are as far apart as possible."""
     signs = [
         [(-1.0) ** (row & column).bit_count() for column in range(block)] for row in range(block)
     ]
-    return (
-        torch.block_diag(*[torch.tensor(signs, dtype=torch.float64)] * (width // block))
-        / block**0.5
-    )
+    walsh = torch.tensor(signs, dtype=torch.float64) / block**0.5
+    return torch.kron(walsh, torch.eye(width // block, dtype=torch.float64))
 
 
 def rounded(rows: torch.Tensor) -> torch.Tensor:
@@ -127,10 +126,10 @@ def test_layers_that_read_one_tensor_quantize_it_once():
 
     def results() -> list[torch.Tensor]:
         with kept.active(), pytest.MonkeyPatch.context() as patch:
-            rotate = Int8Linear._rotate
+            quantize = Int8Linear.quantize
             patch.setattr(
-                Int8Linear, "_rotate",
-                lambda self, rows: calls.append(len(rows)) or rotate(self, rows),
+                Int8Linear, "quantize",
+                lambda self, rows: calls.append(len(rows)) or quantize(self, rows),
             )  # fmt: skip
             return [net(inputs), net(inputs.clone()), net(inputs[:2] * 2)]
 

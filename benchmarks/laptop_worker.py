@@ -1,0 +1,92 @@
+"""A side of `benchmarks.laptop_step`: a training step for each line of input.
+
+It imports what the tree on PYTHONPATH has, which may be an earlier one, and leaves out settings
+that are not there yet: `prompts` and `examples` ask for the only prompts of that time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SAMPLES = 4
+"""Replies to each problem."""
+OURS: Mapping[str, Mapping[str, Any]] = {
+    "exact": {"engine_dtype": "float32", "compute": "float32"},
+    "default": {},
+    "int8": {"engine_dtype": "int8", "sync_tolerance": 1.0},
+    "vllm": {"engine": "vllm", "engine_memory": 0.5},
+}
+"""Settings of the sides of this tree."""
+
+
+def settings(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a run."""
+    return {
+        "workflow": "single", "task": "math", "options": ("level=2",), "model": job["model"],
+        "prompts": "short", "examples": 0, "problems": job["rows"] // SAMPLES, "samples": SAMPLES,
+        "max_tokens": job["max_tokens"], "steps": 10_000, "eval_problems": 1, "lr": 1e-6,
+        "lora_rank": 16 if job["weights"] == "adapter" else 0, "truncated": "train",
+        "reward": f"{Path(__file__).resolve()}:length", "weights": job["stored"],
+        "transcripts_every": 10_000, "threads": 1, **OURS.get(job["side"], {}),
+        "out": job["folder"],
+    }  # fmt: skip
+
+
+def length(episode: Any) -> float:
+    """Kilobytes of the last reply, a reward that differs whatever the model can."""
+    return len(episode.replies[-1][1]) / 1000
+
+
+def work_of(calls: Sequence[Any]) -> dict[str, Any]:
+    """Tokens that are read once and those that are sampled, and a digest of the prompts."""
+    prompts = sorted({tuple(call.prompt_ids) for call in calls})
+    return {
+        "read": sum(map(len, prompts)),
+        "prompts": hashlib.sha256(repr(prompts).encode()).hexdigest(),
+    }
+
+
+def serve(job: Mapping[str, Any]) -> None:
+    """Take a step per line of input; print a line of JSON for each."""
+    from flowzoo.baselines.learner.update import Learner
+    from flowzoo.baselines.settings.config import TrainConfig
+
+    try:
+        from flowzoo.baselines.training.trainer import Trainer
+    except ImportError:
+        from flowzoo.baselines.trainer import Trainer  # pyrefly: ignore[missing-import]
+
+    fields = {field.name for field in dataclasses.fields(TrainConfig)}
+    run = Trainer(TrainConfig(**{k: v for k, v in settings(job).items() if k in fields}))
+    update, result = Learner.update, dict[str, Any]()
+
+    def timed(learner: Any, calls: Any, advantages: Any) -> Any:
+        start = time.process_time()
+        metrics = update(learner, calls, advantages)
+        result["learner"] = time.process_time() - start
+        result.update(work_of(calls))
+        return metrics
+
+    Learner.update = timed  # type: ignore[method-assign]
+    for _ in sys.stdin:
+        before = run.state.tokens
+        wall, cpu = time.perf_counter(), time.process_time()
+        run.state.step += 1
+        run.iterate(run.state.step)
+        result["seconds"], result["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
+        result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        result["tokens"] = run.state.tokens - before
+        sys.stdout.write(json.dumps(result) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    serve(json.loads(Path(sys.argv[1]).read_text()))
