@@ -126,10 +126,25 @@ def _use_packed_rows(model: PreTrainedModel) -> None:
     model.eval()
     kind = model_fingerprint(model)
     if kind not in _misfits:
-        _misfits[kind] = _compare(model)
+        with _in_float32(model):
+            _misfits[kind] = _compare(model)
     if _misfits[kind]:
         raise PackedRowsError(model, _misfits[kind])
     use_packed_attention(model)
+
+
+@contextmanager
+def _in_float32(model: PreTrainedModel) -> Iterator[None]:
+    # In bfloat16 equal computations of a real model differ by a third. A GPU may lack the memory.
+    stored = [parameter.data for parameter in model.parameters()]
+    if model.device.type == "cpu":
+        for parameter in model.parameters():
+            parameter.data = parameter.data.float()
+    try:
+        yield
+    finally:
+        for parameter, data in zip(model.parameters(), stored, strict=True):
+            parameter.data = data
 
 
 def _compare(model: PreTrainedModel) -> str:

@@ -1,12 +1,16 @@
 """Packing rows by their common prefixes."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowzoo.baselines.learner import hidden_states
 from flowzoo.baselines.learner import packing as packing_module
+from flowzoo.baselines.learner.hidden_states import fitting_layout
 from flowzoo.baselines.learner.packing import Packing, grow, lay_out, sorted_rows
 
 rows_of_few_tokens = st.lists(
@@ -132,3 +136,14 @@ def test_attention_in_blocks_keeps_small_differences_of_large_numbers_under_auto
     expected_grads = torch.autograd.grad(plain, exact, grad.double())
     for got, expected in zip((blocks, *grads), (plain, *expected_grads), strict=True):
         assert (got - expected).norm() < 0.01 * expected.norm()
+
+
+def test_rounded_weights_do_not_look_like_a_misfit(tiny_model, monkeypatch):
+    monkeypatch.setattr(hidden_states, "_misfits", {})
+    model = tiny_model().bfloat16()
+    model.model.norm.weight.data.fill_(300.0)  # hidden states as large as a pretrained model's
+    before = copy.deepcopy(model.state_dict())
+    assert fitting_layout(model, "auto") == ("packed", [])
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert value.dtype == before[name].dtype
