@@ -17,6 +17,7 @@ from flowzoo.baselines.learner.vocabulary import CHUNK_ELEMENTS
 from flowzoo.seeding import key_rng
 
 MOST_ROWS, FEWEST_ROWS, SHARE = 32, 4, 32  # the sample is one row of `SHARE`, within these numbers
+_MOST_SHARE = 16  # where rows cost more than one forward pass it is at most one row of these
 _AT_ONCE = 2**18  # elements of the vocabulary that are computed with in float64 at once: 2 MiB
 
 
@@ -29,7 +30,8 @@ def sample(
     """
     able = [row for row in rows if row.call.output_ids]
     count = min(len(able), MOST_ROWS, max(FEWEST_ROWS, math.ceil(len(able) / SHARE)))
-    count = math.ceil(count / passes)
+    if passes > 1:
+        count = math.ceil(min(count / passes, len(able) / _MOST_SHARE))
     chosen: list[TrainingRow] = []
     widest = 0
     for row in key_rng("update effect", iteration).sample(able, count):
