@@ -147,10 +147,12 @@ class Coherence:
 
 def dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     """Inner product of two gradients given tensor by tensor; the tensors' sums add in float64."""
-    parts = [
-        torch.dot(a.flatten().float(), b.flatten().float())
-        for a, b in zip(left, right, strict=True)
-    ]
+    parts: list[Tensor] = []
+    for a, b in zip(left, right, strict=True):
+        first = a.flatten().float()
+        # Lower precision is converted once for a gradient's own product.
+        second = first if b is a else b.flatten().float()
+        parts.append(torch.dot(first, second))
     return float(torch.stack(parts).double().sum()) if parts else 0.0
 
 

@@ -6,17 +6,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.gradient_stats import (
     Coherence,
     RoleGradients,
     RoleGramMatrix,
+    dot,
     gram_metrics,
 )
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.errors import UsageError
 from tests.baselines.learner.descent import ADVANTAGES, descend, moved
+
+
+class Conversions(TorchDispatchMode):
+    """Counts the tensors that are converted to another number format."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._to_copy.default
+        return func(*args, **(kwargs or {}))
 
 
 def settings(**changes: Any) -> LearnerConfig:
@@ -147,3 +159,13 @@ def test_coherence_acts_after_the_clip_and_goes_on_after_a_restart(tiny_model, r
     assert float(moved(clipped, rows, ADVANTAGES).norm()) < 0.09
     with pytest.raises(UsageError, match="coherence regularizer"):
         Learner(tiny_model(), settings()).load_state_dict(first.state_dict())
+
+
+def test_a_gradient_in_lower_precision_is_converted_once_for_its_own_product():
+    gradient = [torch.randn(70, 30).bfloat16(), torch.randn(30).bfloat16()]
+    copies = [part.clone() for part in gradient]
+    with Conversions() as conversions:
+        product = dot(gradient, gradient)
+    with Conversions() as others:
+        assert dot(gradient, copies) == product
+    assert others.count - conversions.count == len(gradient)
