@@ -9,22 +9,25 @@ from typing import Any
 from pages.figures import DATA, shown, span, table
 
 NAMES = {
-    "before": "flowzoo, earlier commit", "exact": "flowzoo, float32", "default": "flowzoo, default",
-    "int8": "flowzoo, int8 rollouts", "vllm": "flowzoo, vLLM rollouts", "TRL": "TRL",
+    "exact": "flowzoo, float32", "default": "flowzoo, default", "int8": "flowzoo, int8 rollouts",
+    "vllm": "flowzoo, vLLM rollouts", "TRL": "TRL",
 }  # fmt: skip
 PHASES = ("step", "rollout", "learner")
+SHARES = ("rollout, share", "learner, share")
 
 
 def laptop_page() -> str:
     """The page, in Markdown."""
     costs = json.loads((DATA / "laptop-step.json").read_text(encoding="utf-8"))
     learning = json.loads((DATA / "int8-learning.json").read_text(encoding="utf-8"))
-    columns = ["", *(name for phase in PHASES for name in (f"{phase}, ms", "ratio")), "GiB"]
+    columns = ["", *(name for phase in PHASES for name in (f"{phase}, ms", "ratio")), *SHARES]
+    columns.append("GiB")
     return (
         "# Steps of small models on a CPU\n"
         "CPU milliseconds a sampled token on one thread, medians over the rounds, with ratios to "
-        "the first row of each block (quartiles in parentheses). GiB: most memory of the process. "
-        f"{costs['note']}\n\n```shell\n{costs['command']}\n```\n\n"
+        "the first row of each block (quartiles in parentheses). Share: arithmetic that nobody can "
+        "leave out, against this CPU's float32 matrix products in the same time. GiB: most memory "
+        f"of the process. {costs['note']}\n\n```shell\n{costs['command']}\n```\n\n"
         + "\n\n".join(
             f"## {model}: {cell}\n{table(columns, list(_rows(figures)))}"
             for model, cells in costs["models"].items()
@@ -40,11 +43,14 @@ def laptop_page() -> str:
 
 def _rows(figures: Mapping[str, Any]) -> Iterator[list[str]]:
     for name, peak in figures["peak_mib"].items():
-        cells = [NAMES[name]]
+        cells = [NAMES.get(name, f"flowzoo, commit {name}")]
         for phase in PHASES:
             times = figures[phase].get(name)
             if times is None:
                 cells += ["", ""]
             else:
                 cells += [shown(times["cpu_us"]["median"] / 1000), span(times.get("cpu_ratio"))]
+        speeds, limit = figures["speeds"].get(name, {}), figures["limits"]["float32"]
+        shares = [speeds.get(phase) for phase in PHASES[1:]]
+        cells += ["" if speed is None else f"{speed / limit:.0%}" for speed in shares]
         yield [*cells, f"{peak / 1024:.1f}"]
