@@ -277,7 +277,7 @@ class _TargetLogps(torch.autograd.Function):
             elif grad_weight is not None and grad.dtype == grad_weight.dtype:
                 grad_weight.addmm_(grad.T, part)
             elif grad_weight is not None:
-                grad_weight += grad.T @ part
+                _add(grad_weight, grad.T @ part)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
         return grad_states, grad_weight, grad_bias, None, None, None, None, None, None
@@ -285,6 +285,13 @@ class _TargetLogps(torch.autograd.Function):
 
 def _cast(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     return weight.to(dtype), None if bias is None else bias.to(dtype)
+
+
+def _add(total: Tensor, part: Tensor) -> None:
+    # In place, some rows at a time: torch converts `part` to the number format of `total` first.
+    rows = max(1, _BLOCK_ELEMENTS // total.shape[1])
+    for sums, addends in zip(total.split(rows), part.split(rows), strict=True):
+        sums += addends
 
 
 def _softmax_gradient(scores: Tensor, mass: Tensor, bonus: tuple[Tensor, Tensor] | None) -> Tensor:

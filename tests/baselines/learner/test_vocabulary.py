@@ -142,3 +142,23 @@ def test_memory_is_that_of_a_chunk():
     chunked, plain = map(float, output.split())
     assert plain > 100
     assert chunked < 40, "a chunk of logits is 4 MiB"
+
+
+ROUNDED = (
+    PEAK.partition("states, head =")[0]
+    + """
+states, head = torch.randn(8, 512, requires_grad=True), torch.nn.Linear(512, 40_000, bias=False)
+which, targets = torch.arange(8), torch.randint(0, 40_000, (8,))
+before = peak_kib()
+with torch.autocast("cpu", torch.bfloat16):
+    logps = target_logps(states, OutputHead(head), which, targets, 1.0, "none", 4).logps
+logps.sum().backward()
+print((peak_kib() - before) / 1024)
+"""
+)
+
+
+@pytest.mark.full
+def test_a_gradient_in_bfloat16_is_added_without_a_copy_in_float32():
+    """MiB of a pass whose head has 78 MiB of weights: its gradient, and two parts in bfloat16."""
+    assert float(run_python(ROUNDED, MALLOC_MMAP_THRESHOLD_=str(2**20))) < 195
