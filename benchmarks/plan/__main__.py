@@ -1,4 +1,4 @@
-"""Estimate the GPU memory of a run, from the arguments of `flowzoo train`."""
+"""Estimate the memory of a run, from the arguments of `flowzoo train`."""
 
 from __future__ import annotations
 

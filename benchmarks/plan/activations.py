@@ -131,7 +131,7 @@ def _saved(model: Any, lora: LoraSettings | None, compute: Compute) -> list[list
         with torch.device("meta"):
             LoraBase(model, "", lora).add("one", 0)
     with FakeTensorMode(allow_non_fake_inputs=True), _GroupedProducts():
-        _leave_meta(model)
+        leave_meta(model)
         layout: RowLayout = "packed"
         # As the learner chooses with `layout` auto.
         try:
@@ -168,7 +168,7 @@ class _GroupedProducts(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _leave_meta(model: Any) -> None:
+def leave_meta(model: Any) -> None:
     """Replace tensors on the meta device, where autocast does nothing, by new ones on the CPU."""
     copies: dict[int, Any] = {}
     for module in model.modules():

@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.plan.hours import hours, read_rates, run_tokens
 from benchmarks.plan.layouts import SPARE, Layout, layout_fits
 from benchmarks.plan.memory import GIB
+from benchmarks.plan.process import process_memory
 from benchmarks.plan.sizes import RunSizes
 from flowzoo.agents.vllm.settings import BYTES
 from flowzoo.baselines.settings.config import TrainConfig
@@ -32,7 +33,7 @@ class Options:
     config: str = ""
     """Settings from a file, as for `flowzoo train`."""
     gpus: int = 1
-    """Number of GPUs."""
+    """Number of GPUs; 0: the memory of one process that samples and learns on this CPU."""
     gpu_gib: float = 80.0
     """Memory of each in GiB."""
     measured: tuple[Path, ...] = ()
@@ -50,7 +51,7 @@ def read_config(name: str) -> Options:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 0, or 2 after a user's mistake."""
     arguments = sys.argv[1:] if args is None else args
-    purpose = "Estimate the GPU memory of a run, from the arguments of `flowzoo train`."
+    purpose = "Estimate the memory of a run, from the arguments of `flowzoo train`."
     try:
         run(parse_command(COMMAND, purpose, Options, arguments, read_config).command)
     except FlowzooError as error:
@@ -65,16 +66,50 @@ def run(options: Options) -> None:
         raise UsageError(
             f"name a workflow, e.g. `{COMMAND} voting`, --env, or a file that does (--config)"
         )
-    if options.gpus < 1 or not options.gpu_gib > 0:
+    if options.gpus < 0 or not options.gpu_gib > 0:
         raise UsageError(
-            f"--gpus and --gpu-gib must be above 0, got {options.gpus} and {options.gpu_gib:g}"
+            "--gpus must be at least 0 and --gpu-gib above 0, got "
+            f"{options.gpus} and {options.gpu_gib:g}"
         )
     quiet_transformers()
-    plan = collect(RunSizes(options.settings), options)
+    if options.gpus:
+        plan = collect(RunSizes(options.settings), options)
+    else:
+        plan = collect_process(RunSizes(options.settings, cpu=True))
     if options.json:
         print(json.dumps(plan))
-    else:
+    elif options.gpus:
         show(plan)
+    else:
+        show_process(plan)
+
+
+def collect_process(sizes: RunSizes) -> dict[str, Any]:
+    """Bytes of one process on this CPU, by part."""
+    if sizes.config.engine_traits.training:
+        raise UsageError(
+            "--gpus 0 counts a process that samples with transformers: leave out `engine`"
+        )
+    memory = process_memory(sizes)
+    return {
+        "workflow": sizes.plan.workflow.name, "gpus": 0, "held": dict(memory.held),
+        "work": dict(memory.work), "peak": memory.peak,
+    }  # fmt: skip
+
+
+def show_process(plan: dict[str, Any]) -> None:
+    """Print the parts of the memory of a process."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("one process on this CPU", "GiB")
+    table.columns[1].justify = "right"
+    for group in ("held", "work"):
+        for name, size in plan[group].items():
+            table.add_row(name, f"{size / GIB:,.2f}")
+        table.add_section()
+    table.add_row("most at a time", f"{plan['peak'] / GIB:,.2f}", style="bold")
+    Console().print(table)
 
 
 def collect(sizes: RunSizes, options: Options) -> dict[str, Any]:

@@ -28,13 +28,17 @@ class PlacedRun:
     """Longest reply to a task on data, which is not read; None: by the task."""
 
 
-def place_run(config: TrainConfig, find_folder: Callable[[str, str], Path]) -> PlacedRun:
-    """Place a run on models that are on this machine, on generated problems, in one process.
+def place_run(
+    config: TrainConfig, find_folder: Callable[[str, str], Path], *, data: bool = False
+) -> PlacedRun:
+    """Place a run on models that are on this machine, in one process.
 
-    `find_folder` finds the folder of a model, by its name and that of the task.
+    `find_folder` finds the folder of a model, by its name and that of the task. Problems are
+    generated, or with `data` read from the run's files.
     """
-    # Memory is counted without data, workers and whole models.
-    alone = without_data(in_one_process(config))
+    # Memory is counted without workers and whole models.
+    alone = in_one_process(config)
+    alone = alone if data else without_data(alone)
     task = with_prompts(alone)[0].task.name
     named = {word.partition("=")[0]: word.partition("=")[2] for word in alone.models}
     models = sorted({alone.model, *named.values()})

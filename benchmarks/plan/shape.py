@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from flowzoo.agents.vllm.settings import cache_numbers
@@ -35,6 +36,8 @@ class ModelShape:
     """Most tokens of prompt and reply."""
     cache: int
     """Numbers in the KV cache for a token."""
+    linear: int
+    """Weights of the linear layers, the output head included."""
     tied: bool = False
     """True if the output head is the embedding."""
 
@@ -121,5 +124,6 @@ def shape_of(config: Any, targets: LoraTargets | None = None) -> ModelShape:
         hidden=text.hidden_size,
         context=getattr(text, "max_position_embeddings", None) or 0,
         cache=cache_numbers(config),
+        linear=sum(part.weight.numel() for part in model.modules() if type(part) is nn.Linear),
         tied=_weight(model.get_output_embeddings()) is _weight(model.get_input_embeddings()),
     )

@@ -1,4 +1,4 @@
-"""Memory of a run on GPUs, in every layout."""
+"""Memory of a run on GPUs, in every layout, and what it follows from on a CPU."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from benchmarks.plan.memory import (
     learner_memory,
     with_cache,
 )
-from benchmarks.plan.models import ModelFolders, files_bytes
+from benchmarks.plan.models import ModelFolders, files_bytes, has_tokenizer
 from benchmarks.plan.placed_run import place_run
 from benchmarks.plan.shape import ModelShape, read_config, shape_of
+from benchmarks.plan.step_rows import step_rows
 from flowzoo.agents.policy_map import agent_names
 from flowzoo.agents.vllm.settings import BYTES, cache_bytes
 from flowzoo.baselines.learner.lora import LoraSettings
@@ -30,6 +31,7 @@ from flowzoo.baselines.settings.options import Sharding
 from flowzoo.baselines.settings.policy_map import per_policy
 from flowzoo.baselines.settings.rules import check, sharding_rules
 from flowzoo.baselines.training.plan import RunPlan, resolve
+from flowzoo.envs.records import Call
 from flowzoo.errors import UsageError
 
 USUAL_RANK = 16
@@ -44,14 +46,15 @@ class RunSizes:
     Models may be shapes alone.
     """
 
-    def __init__(self, config: TrainConfig) -> None:
+    def __init__(self, config: TrainConfig, *, cpu: bool = False) -> None:
+        """Resolve the settings, for a GPU or one process on this CPU."""
         self.asked = config
         """The settings as they were given."""
         with tempfile.TemporaryDirectory() as room:
             folders = ModelFolders(Path(room))
-            placed = place_run(config, folders.find)
-            # Counted for GPUs, so with their number formats.
-            settled = replace(placed.config.settled(), device="cuda")
+            placed = place_run(config, folders.find, data=cpu)
+            # The device decides the number formats.
+            settled = replace(placed.config.settled(), device="cpu" if cpu else "cuda")
             self.plan: RunPlan = resolve(settled, reply_tokens=placed.reply_tokens)
             named = per_policy(config.models, self.plan.names, "models")
             self.models = {name: named.get(name, config.model) for name in self.plan.names}
@@ -63,6 +66,16 @@ class RunSizes:
                 model: files_bytes(folder) for model, folder in folders.paths.items()
             }
             """Bytes of the files of weights, by model."""
+            self.tokenizers = [str(path) for path in folders.paths.values() if has_tokenizer(path)]
+            """Folders of the tokenizers that are on this machine."""
+            self.rows: Sequence[Call] = ()
+            """Rows of the first step of a run on this CPU."""
+            if cpu:
+                self.rows = step_rows(
+                    self.plan,
+                    {name: str(placed.folders[model]) for name, model in self.models.items()},
+                    {name: self.configs[model] for name, model in self.models.items()},
+                )
         self.lent: set[str] = folders.lent if config.max_tokens is None else set()
         """Models without a tokenizer, which are taken not to think."""
         self.config = replace(
@@ -95,6 +108,14 @@ class RunSizes:
                 self._activations[key] = None
                 self.uncounted[key[0]] = str(error)
         return self._activations[key]
+
+    def separate_models(self, training: Training) -> list[str]:
+        """A policy of each model in memory: adapters and frozen policies share theirs."""
+        policies: dict[tuple[str, str], str] = {}
+        for name in self.plan.names:
+            alone = training == "full" and name in self.trained
+            policies.setdefault((self.models[name], name if alone else ""), name)
+        return list(policies.values())
 
     @property
     def trained(self) -> list[str]:

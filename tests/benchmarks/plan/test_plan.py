@@ -110,7 +110,8 @@ def test_a_plan_takes_a_file_of_settings(capsys):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--gpus", "0"], "must be above 0"),
+        (["--gpus", "-1"], "--gpus must be at least 0"),
+        (["--gpus", "0", "--engine", "vllm"], "leave out `engine`"),
         (["--gpu-gib", "inf"], "--gpu-gib must be a finite number, got inf"),
         (["--model", "nobody/nothing"], "or one of the shapes qwen3:0.6B, qwen3:1.7B"),
         (["--measured", "absent.json"], "absent.json cannot be read"),

@@ -1,0 +1,176 @@
+"""Memory of one process that samples and learns on a CPU, by part."""
+
+from __future__ import annotations
+
+import copy
+import io
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import AutoTokenizer, PreTrainedModel
+
+from benchmarks.harness.memory import status_bytes
+from benchmarks.plan.activations import UncountedError, leave_meta
+from benchmarks.plan.allocations import AllocatedTensors, Heap
+from benchmarks.plan.shape import bare_model
+from benchmarks.plan.sizes import RunSizes
+from flowzoo.agents.vllm.settings import BYTES
+from flowzoo.baselines.learner.batch import TrainingRow, make_rows, role_microbatches
+from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
+from flowzoo.baselines.learner.update import Learner
+from flowzoo.cli import main
+from flowzoo.envs.records import Call
+
+_SMALL = """
+    --options level=1 --steps 1 --problems 1 --samples 2 --max-tokens 8 --max-prompt 64
+    --eval-problems 1 --threads 1 --entropy 1e-9 --truncated train
+"""
+"""Options of a run with the smallest pocket model."""
+_PER_LOGIT = 22
+"""Bytes of a logit while a token is drawn: as computed, in float32 before and after the division by
+the temperature, its log-prob in float32, and its probability in float64."""
+_MICROBATCHES = 2
+"""Microbatches of each role in a traced update: the first makes gradients, others add to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """Bytes of a process: those held all the time, and those that each kind of work adds."""
+
+    held: Mapping[str, int]
+    work: Mapping[str, int]
+
+    @property
+    def peak(self) -> int:
+        """The most at any time."""
+        return sum(self.held.values()) + max(self.work.values())
+
+
+def process_memory(sizes: RunSizes) -> ProcessMemory:
+    """Count the memory of a run in one process like this, which must have done nothing before."""
+    config = sizes.config
+    size = 2 if config.weights == "bfloat16" else 4
+    held = dict.fromkeys(("libraries", "weights", "copies for sampling"), 0)
+    held["libraries"] = library_bytes(sizes)
+    mapped = 0
+    for name in sizes.separate_models(sizes.training):
+        shape = sizes.shape(name)
+        held["weights"] += shape.parameters * size
+        # Copies in the learner's own format are shared with it.
+        if config.module_dtype not in (config.weights, config.compute):
+            held["copies for sampling"] += BYTES[config.module_dtype] * shape.linear
+        if size == 2:  # a file in float32 is mapped while its weights are converted
+            mapped = max(mapped, sizes.files[sizes.models[name]])
+    work = {"loading": mapped, "sampling": sampling_bytes(sizes)}
+    return ProcessMemory(held, work | {"learning": learning_bytes(sizes)})
+
+
+def library_bytes(sizes: RunSizes) -> int:
+    """Resident set of this process after a run of almost no model, with the tokenizers of a run."""
+    config = sizes.config
+    options = ["train", "single", *_SMALL.split(), "--compute", config.compute or "float32"]
+    options += ["--engine-dtype", config.settled_dtype, "--weights", config.weights]
+    options += ["--lora-rank", str(config.lora_rank)] if config.lora_rank else []
+    output = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(output), redirect_stderr(output):
+        if main([*options, "--out", f"{folder}/run"]):
+            raise UncountedError(f"the libraries: {output.getvalue().strip()[-200:]}")
+    tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in sizes.tokenizers]
+    resident = status_bytes("VmRSS")
+    del tokenizers
+    return resident
+
+
+def learning_bytes(sizes: RunSizes) -> int:
+    """Bytes that learners take: copies of weights, gradients, optimizers, activations and gaps.
+
+    An update of every policy runs on tensors without memory.
+    """
+    names, configs = sizes.trained, sizes.plan.learners
+    calls: dict[str, list[Call]] = {}
+    for name in names:
+        own = [call for call in sizes.rows if call.policy == name]
+        calls[name] = _longest(make_rows(own, [1.0] * len(own), configs[name]), configs[name])
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            models = {name: _model(sizes, name) for name in sizes.separate_models(sizes.training)}
+            weights = [weight for model in models.values() for weight in model.parameters()]
+            heap = Heap()
+            with AllocatedTensors(heap, weights):
+                learners = _learners(sizes, models)
+                for learner in learners.values():
+                    _make_state(learner)
+                for name, learner in learners.items():
+                    learner.update(calls[name], [1.0] * len(calls[name]))
+    except Exception as error:  # a family that is built in another way raises any type
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise UncountedError(f"the updates of {sizes.config.model}: {reason}") from error
+    return heap.growth
+
+
+def _learners(sizes: RunSizes, models: Mapping[str, PreTrainedModel]) -> dict[str, Learner]:
+    config = sizes.config
+    settings = LoraSettings(sizes.rank, config.lora_alpha, config.lora_targets)
+    bases: dict[str, LoraBase] = {}
+    if sizes.training == "lora":
+        bases = {sizes.models[name]: LoraBase(models[name], "", settings) for name in models}
+    learners: dict[str, Learner] = {}
+    for name in sizes.trained:
+        choices = sizes.plan.learners[name]
+        if bases:
+            learners[name] = Learner(bases[sizes.models[name]].add(name, 0), choices)
+        else:
+            reference = copy.deepcopy(models[name]) if choices.needs_reference else None
+            learners[name] = Learner(models[name], choices, reference)
+    return learners
+
+
+def _make_state(learner: Learner) -> None:
+    # of the optimizer, as an earlier update leaves it
+    for parameter in learner.parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    learner.optimizer.step()
+    learner.gradient.clear()
+
+
+def _model(sizes: RunSizes, policy: str) -> PreTrainedModel:
+    config, dtype = sizes.configs[sizes.models[policy]], getattr(torch, sizes.config.weights)
+    with torch.device("meta"):
+        model = bare_model(copy.deepcopy(config), dtype=dtype)
+    leave_meta(model)
+    return model
+
+
+def _longest(rows: Sequence[TrainingRow], config: LearnerConfig) -> list[Call]:
+    """Calls of the longest microbatches of every role."""
+    calls: list[Call] = []
+    for parts in role_microbatches(rows, config, "packed").values():
+        parts.sort(key=lambda part: -sum(_length(row.call) for row in part))
+        calls += [row.call for part in parts[:_MICROBATCHES] for row in part]
+    return calls
+
+
+def _length(call: Call) -> int:
+    return len(call.prompt_ids) + len(call.output_ids)
+
+
+def sampling_bytes(sizes: RunSizes) -> int:
+    """Bytes of a cache and of logits, for the calls that are open at the same time."""
+
+    def moment(call: Call) -> tuple[str, int, int]:
+        return call.policy, call.turn, call.phase
+
+    most = 0
+    size = 2 if sizes.config.weights == "bfloat16" else 4
+    for (policy, *_), group in groupby(sorted(sizes.rows, key=moment), moment):
+        lengths = sorted(map(_length, group))[-sizes.config.max_batch :]
+        shape = sizes.shape(policy)
+        token = size * shape.cache
+        most = max(most, len(lengths) * (lengths[-1] * token + shape.vocabulary * _PER_LOGIT))
+    return most
