@@ -12,7 +12,7 @@ from itertools import groupby
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer
 
 from benchmarks.harness.memory import status_bytes
 from benchmarks.plan.activations import UncountedError, leave_meta
@@ -24,6 +24,7 @@ from flowzoo.baselines.learner.batch import TrainingRow, make_rows, role_microba
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.learner.weights import FullWeights, Weights
 from flowzoo.cli import main
 from flowzoo.envs.records import Call
 
@@ -35,8 +36,6 @@ _SMALL = """
 _PER_LOGIT = 22
 """Bytes of a logit while a token is drawn: as computed, in float32 before and after the division by
 the temperature, its log-prob in float32, and its probability in float64."""
-_MICROBATCHES = 2
-"""Microbatches of each role in a traced update: the first makes gradients, others add to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def process_memory(sizes: RunSizes) -> ProcessMemory:
     """Count the memory of a run in one process like this, which must have done nothing before."""
     config = sizes.config
     size = 2 if config.weights == "bfloat16" else 4
-    held = dict.fromkeys(("libraries", "weights", "copies for sampling"), 0)
+    held = dict.fromkeys(("libraries", "weights", "adapters", "copies for sampling"), 0)
     held["libraries"] = library_bytes(sizes)
     mapped = 0
     for name in sizes.separate_models(sizes.training):
@@ -67,6 +66,8 @@ def process_memory(sizes: RunSizes) -> ProcessMemory:
             held["copies for sampling"] += BYTES[config.module_dtype] * shape.linear
         if size == 2:  # a file in float32 is mapped while its weights are converted
             mapped = max(mapped, sizes.files[sizes.models[name]])
+    if sizes.training == "lora":
+        held["adapters"] = sum(4 * sizes.shape(name).adapter(sizes.rank) for name in sizes.trained)
     work = {"loading": mapped, "sampling": sampling_bytes(sizes)}
     return ProcessMemory(held, work | {"learning": learning_bytes(sizes)})
 
@@ -96,14 +97,17 @@ def learning_bytes(sizes: RunSizes) -> int:
     calls: dict[str, list[Call]] = {}
     for name in names:
         own = [call for call in sizes.rows if call.policy == name]
-        calls[name] = _longest(make_rows(own, [1.0] * len(own), configs[name]), configs[name])
+        rows = make_rows(own, [1.0] * len(own), configs[name])
+        # The first makes gradients, others add to them. Those of adapters are small.
+        calls[name] = _longest(rows, configs[name], 2 if sizes.training == "full" else 1)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            models = {name: _model(sizes, name) for name in sizes.separate_models(sizes.training)}
-            weights = [weight for model in models.values() for weight in model.parameters()]
+            weights = _weights(sizes)
+            models = [policy.model for policy in weights.values()]
+            outside = [weight for model in models for weight in model.parameters()]
             heap = Heap()
-            with AllocatedTensors(heap, weights):
-                learners = _learners(sizes, models)
+            with AllocatedTensors(heap, outside):
+                learners = {name: _learner(weights[name], configs[name]) for name in names}
                 for learner in learners.values():
                     _make_state(learner)
                 for name, learner in learners.items():
@@ -114,21 +118,30 @@ def learning_bytes(sizes: RunSizes) -> int:
     return heap.growth
 
 
-def _learners(sizes: RunSizes, models: Mapping[str, PreTrainedModel]) -> dict[str, Learner]:
+def _weights(sizes: RunSizes) -> dict[str, Weights]:
+    # Fake ones of the trained policies. PEFT adds no adapters to fake tensors.
     config = sizes.config
     settings = LoraSettings(sizes.rank, config.lora_alpha, config.lora_targets)
     bases: dict[str, LoraBase] = {}
-    if sizes.training == "lora":
-        bases = {sizes.models[name]: LoraBase(models[name], "", settings) for name in models}
-    learners: dict[str, Learner] = {}
-    for name in sizes.trained:
-        choices = sizes.plan.learners[name]
-        if bases:
-            learners[name] = Learner(bases[sizes.models[name]].add(name, 0), choices)
-        else:
-            reference = copy.deepcopy(models[name]) if choices.needs_reference else None
-            learners[name] = Learner(models[name], choices, reference)
-    return learners
+    weights: dict[str, Weights] = {}
+    with torch.device("meta"):
+        for name in sizes.trained:
+            source, dtype = sizes.models[name], getattr(torch, config.weights)
+            if source not in bases:
+                model = bare_model(copy.deepcopy(sizes.configs[source]), dtype=dtype)
+                if sizes.training == "full":
+                    weights[name] = FullWeights(model)
+                    continue
+                bases[source] = LoraBase(model, "", settings)
+            weights[name] = bases[source].add(name, 0)
+    for model in {id(policy.model): policy.model for policy in weights.values()}.values():
+        leave_meta(model)
+    return weights
+
+
+def _learner(weights: Weights, config: LearnerConfig) -> Learner:
+    separate = config.needs_reference and not weights.is_adapter
+    return Learner(weights, config, copy.deepcopy(weights.model) if separate else None)
 
 
 def _make_state(learner: Learner) -> None:
@@ -139,20 +152,12 @@ def _make_state(learner: Learner) -> None:
     learner.gradient.clear()
 
 
-def _model(sizes: RunSizes, policy: str) -> PreTrainedModel:
-    config, dtype = sizes.configs[sizes.models[policy]], getattr(torch, sizes.config.weights)
-    with torch.device("meta"):
-        model = bare_model(copy.deepcopy(config), dtype=dtype)
-    leave_meta(model)
-    return model
-
-
-def _longest(rows: Sequence[TrainingRow], config: LearnerConfig) -> list[Call]:
-    """Calls of the longest microbatches of every role."""
+def _longest(rows: Sequence[TrainingRow], config: LearnerConfig, count: int) -> list[Call]:
+    """Calls of the `count` longest microbatches of every role."""
     calls: list[Call] = []
     for parts in role_microbatches(rows, config, "packed").values():
         parts.sort(key=lambda part: -sum(_length(row.call) for row in part))
-        calls += [row.call for part in parts[:_MICROBATCHES] for row in part]
+        calls += [row.call for part in parts[:count] for row in part]
     return calls
 
 
