@@ -63,7 +63,8 @@ def process_memory(sizes: RunSizes) -> ProcessMemory:
         held["weights"] += shape.parameters * size
         # Copies in the learner's own format are shared with it.
         if config.module_dtype not in (config.weights, config.compute):
-            held["copies for sampling"] += BYTES[config.module_dtype] * shape.linear
+            number = 1 if config.module_dtype == "int8" else BYTES[config.module_dtype]
+            held["copies for sampling"] += number * shape.linear
         if size == 2:  # a file in float32 is mapped while its weights are converted
             mapped = max(mapped, sizes.files[sizes.models[name]])
     if sizes.training == "lora":
@@ -98,8 +99,7 @@ def learning_bytes(sizes: RunSizes) -> int:
     for name in names:
         own = [call for call in sizes.rows if call.policy == name]
         rows = make_rows(own, [1.0] * len(own), configs[name])
-        # The first makes gradients, others add to them. Those of adapters are small.
-        calls[name] = _longest(rows, configs[name], 2 if sizes.training == "full" else 1)
+        calls[name] = _longest(rows, configs[name])
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             weights = _weights(sizes)
@@ -152,12 +152,12 @@ def _make_state(learner: Learner) -> None:
     learner.gradient.clear()
 
 
-def _longest(rows: Sequence[TrainingRow], config: LearnerConfig, count: int) -> list[Call]:
-    """Calls of the `count` longest microbatches of every role."""
+def _longest(rows: Sequence[TrainingRow], config: LearnerConfig) -> list[Call]:
+    # of two microbatches of every role: the first makes gradients, the second adds to them
     calls: list[Call] = []
     for parts in role_microbatches(rows, config, "packed").values():
         parts.sort(key=lambda part: -sum(_length(row.call) for row in part))
-        calls += [row.call for part in parts[:count] for row in part]
+        calls += [row.call for part in parts[:2] for row in part]
     return calls
 
 
