@@ -50,7 +50,9 @@ def _rows(figures: Mapping[str, Any]) -> Iterator[list[str]]:
                 cells += ["", ""]
             else:
                 cells += [shown(times["cpu_us"]["median"] / 1000), span(times.get("cpu_ratio"))]
-        speeds, limit = figures["speeds"].get(name, {}), figures["limits"]["float32"]
-        shares = [speeds.get(phase) for phase in PHASES[1:]]
-        cells += ["" if speed is None else f"{speed / limit:.0%}" for speed in shares]
+        speeds = figures.get("speeds", {}).get(name, {})
+        cells += [
+            f"{speeds[phase] / figures['limits']['float32']:.0%}" if phase in speeds else ""
+            for phase in PHASES[1:]
+        ]
         yield [*cells, f"{peak / 1024:.1f}"]
