@@ -69,7 +69,7 @@ class Int8Linear(nn.Module):
         """Return True if every weight is within half a level of the one of `source`."""
         if source.bias is not None and not torch.equal(cast(Any, self.bias), source.bias.float()):
             return False
-        rotation = hadamard(self.block)
+        rotation = _hadamard(self.block)
         for part in cached_parts(self.levels):
             weight = source.weight[part].float().unflatten(1, (self.block, -1))
             weight = (rotation @ weight).flatten(1)
@@ -107,7 +107,7 @@ def cached_parts(tensor: torch.Tensor) -> Iterator[slice]:
     return (slice(first, first + rows) for first in range(0, len(tensor), rows))
 
 
-def hadamard(width: int) -> torch.Tensor:
+def _hadamard(width: int) -> torch.Tensor:
     """Sylvester's Hadamard matrix of a power of two, scaled to be orthogonal."""
     matrix = torch.ones(1, 1)
     while len(matrix) < width:
