@@ -8,9 +8,9 @@ Sides are processes that take a step each in turns, on one thread; a unit is a s
 of the learner and of all else, which is sampling but for grading, are apart. Clones of earlier
 commits run with their own defaults and must ask the same prompts; their missing packages may be on
 PYTHONPATH. `exact` is this tree in float32, `default` with what it chooses by itself, `int8` with
-`--engine-dtype int8`, `vllm` with vLLM as its sampler, whose engine is a process of its own and
-counts in seconds alone. TRL samples with transformers' `generate`, in bfloat16 mixed precision; its
-environment needs peft for adapters. Peak memory is of the whole process.
+`--engine-dtype int8`, `vllm` with vLLM as its sampler, in the same process. TRL samples with
+transformers' `generate`, in bfloat16 mixed precision; its environment needs peft for adapters. Peak
+memory is of the whole process.
 
 The share of a limit is the arithmetic that no implementation can leave out, over what matrix
 products alone would do in the same time. A prompt is read once for all its replies: with N weights
@@ -141,7 +141,7 @@ def layer_weights(model: str) -> tuple[int, int]:
 def shares(
     options: Options, weights: str, sides: dict[str, Side], cell: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Speed that each phase would need if it were products alone, in 10⁹ operations a second."""
+    """Arithmetic of each phase over the time it took, in 10⁹ operations a second, by side."""
     layers, head = layer_weights(options.model)
     passes = {"rollout": 2, "learner": 6 if weights == "all" else 4}
     speeds: dict[str, Any] = {name: {} for name in sides}

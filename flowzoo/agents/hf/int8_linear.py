@@ -127,6 +127,8 @@ def _quantize(rows: np.ndarray, block: int, levels: np.ndarray, scales: np.ndarr
     count, width = rows.shape
     row, shift = np.empty(width, np.float32), np.float32(_SHIFT)
     bits = row.view(np.int32)
+    maximum = np.empty(1, np.float32)
+    maximum_bits = maximum.view(np.int32)
     for i in range(count):
         row[:] = rows[i]
         step = width // block
@@ -142,9 +144,8 @@ def _quantize(rows: np.ndarray, block: int, levels: np.ndarray, scales: np.ndarr
         top = np.int32(0)
         for k in range(width):
             top = max(top, bits[k] & np.int32(0x7FFFFFFF))
-        bits_of_top = np.empty(1, np.int32)
-        bits_of_top[0] = top
-        largest = max(bits_of_top.view(np.float32)[0], np.float32(_LEAST))
+        maximum_bits[0] = top
+        largest = max(maximum[0], np.float32(_LEAST))
         inverse = np.float32(_LEVELS) / largest
         level = levels[i]
         for k in range(width):
