@@ -10,7 +10,8 @@ commits run with their own defaults and must ask the same prompts; their missing
 PYTHONPATH. `exact` is this tree in float32, `default` with what it chooses by itself, `int8` with
 `--engine-dtype int8`, `vllm` with vLLM as its sampler, in the same process. TRL samples with
 transformers' `generate`, in bfloat16 mixed precision; its environment needs peft for adapters. Peak
-memory is of the whole process.
+memory is of the whole process. On a GPU, all time is wall time, memory is the GPU's, and shares are
+of its rated bfloat16 products.
 
 The share of a limit is the arithmetic that no implementation can leave out, over what matrix
 products alone would do in the same time. A prompt is read once for all its replies: with N weights
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.gpu.common import card
 from benchmarks.harness.record import machine_facts, write_results
 from benchmarks.harness.timing import Lap, digits, in_turns, summary
 from benchmarks.laptop_worker import OURS, SAMPLES
@@ -154,11 +156,17 @@ def shares(
     return {name: speed for name, speed in speeds.items() if speed}
 
 
+def limits_here() -> dict[str, float]:
+    """Billions of operations a second of matrix products, by number format."""
+    gpu = card()
+    return {"bfloat16": gpu.flops / 1e9} if gpu else {**matmul_speeds()}
+
+
 def compare(options: Options, weights: str, rows: int) -> dict[str, Any]:
     """Steps of all sides in turns."""
     trees = {short_commit(clone): clone.resolve() for clone in options.clones}
     trees |= {name: HERE.parent for name in options.sides if name != "TRL" or options.trl}
-    limits = matmul_speeds()
+    limits = limits_here()
     with contextlib.ExitStack() as stack:
         sides: dict[str, Side] = {}
         for name, tree in trees.items():
@@ -170,7 +178,7 @@ def compare(options: Options, weights: str, rows: int) -> dict[str, Any]:
             sys.exit(f"the sides ask different prompts: {prompts}")
         laps = in_turns(sides, options.rounds, LearnerSide.lap)
         peaks = {name: round(side.peak) for name, side in sides.items()}
-    limits = {name: max(speed, limits[name]) for name, speed in matmul_speeds().items()}
+    limits = {name: max(speed, limits[name]) for name, speed in limits_here().items()}
     cell = {"peak_mib": peaks, "step": summary(laps), **phases(laps, sides)}
     return {**cell, "limits": limits, "speeds": shares(options, weights, sides, cell)}
 

@@ -1,7 +1,8 @@
 """A side of `benchmarks.laptop_step`: a training step for each line of input.
 
 It imports what the tree on PYTHONPATH has, which may be an earlier one, and leaves out settings
-that are not there yet: `prompts` and `examples` ask for the only prompts of that time.
+that are not there yet: `prompts` and `examples` ask for the only prompts of that time. On a GPU,
+all time is wall time and memory is the GPU's.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ def work_of(calls: Sequence[Any]) -> dict[str, Any]:
 
 def serve(job: Mapping[str, Any]) -> None:
     """Take a step per line of input; print a line of JSON for each."""
+    import torch
+
     from flowzoo.baselines.learner.update import Learner
     from flowzoo.baselines.settings.config import TrainConfig
 
@@ -67,22 +70,30 @@ def serve(job: Mapping[str, Any]) -> None:
     fields = {field.name for field in dataclasses.fields(TrainConfig)}
     run = Trainer(TrainConfig(**{k: v for k, v in settings(job).items() if k in fields}))
     update, result = Learner.update, dict[str, Any]()
+    gpu = torch.cuda.is_available()
+
+    def clock() -> float:
+        if gpu:
+            torch.cuda.synchronize()
+            return time.perf_counter()
+        return time.process_time()
 
     def timed(learner: Any, calls: Any, advantages: Any) -> Any:
-        start = time.process_time()
+        start = clock()
         metrics = update(learner, calls, advantages)
-        result["learner"] = time.process_time() - start
+        result["learner"] = clock() - start
         result.update(work_of(calls))
         return metrics
 
     Learner.update = timed  # type: ignore[method-assign]
     for _ in sys.stdin:
         before = run.state.tokens
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall, cpu = time.perf_counter(), clock()
         run.state.step += 1
         run.iterate(run.state.step)
-        result["seconds"], result["cpu"] = time.perf_counter() - wall, time.process_time() - cpu
-        result["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        result["seconds"], result["cpu"] = time.perf_counter() - wall, clock() - cpu
+        peak = torch.cuda.max_memory_allocated() / 1024 if gpu else 0
+        result["peak"] = (peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
         result["tokens"] = run.state.tokens - before
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()

@@ -3,13 +3,15 @@
     python -m benchmarks.gpu.all --out gpu-results                  # one GPU, about two hours
     python -m benchmarks.gpu.all --sizes tiny --out /tmp/results    # any CPU, as a test of itself
 
-A step that fails or takes too long is recorded with the end of what it said, and the next one
-begins. The same command goes on where an earlier one stopped: steps whose file is there are done.
-`summary.json` holds all of them, and the goals of docs/engines.md beside what was reached.
+A step that fails or takes too long is recorded with the end of its output, and the next one begins.
+The same command goes on where an earlier one stopped: steps whose file is there are done. Without
+vLLM its steps are left out, and transformers samples. `summary.json` holds all of them, and the
+first targets beside what was reached.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -28,7 +30,7 @@ GOALS: dict[str, dict[str, float]] = {
     "generated tokens/s": {"0.6B": 20e3, "1.7B": 12e3, "4B": 8e3},
     "model FLOP utilisation": {"0.6B": 0.25, "1.7B": 0.25, "4B": 0.25},
 }
-"""First targets of one H200, from docs/engines.md."""
+"""First targets of one H200."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Options:
     """Seconds that a step may take."""
     only: tuple[str, ...] = ()
     """Steps whose names begin so; none: all."""
+    models: tuple[str, ...] = ()
+    """Pretrained models, as `flowzoo train --model` takes them, whose steps are timed."""
+    trl: str = ""
+    """Python of an environment with TRL, to time beside those; empty: without it."""
     dry: bool = False
     """Print the steps instead of taking them."""
 
@@ -61,9 +67,16 @@ def steps(options: Options) -> Iterator[MeasuringStep]:
     few = ("--problems=1", "--samples=2", "--max-tokens=8") if tiny else ()
     gpu = has_gpu()
     lower = ("--engine-dtype=bfloat16", "--compute=bfloat16") if gpu else ()
-    yield from smoke(options.out, lower)
+    vllm = has_vllm()
+    engine = "--engine=" + ("vllm" if vllm else "transformers")
+    yield from smoke(options.out, lower, vllm=vllm)
+    short = ("--steps=2",) if tiny else ()
+    for dtype in ("float32", "bfloat16")[: 1 + gpu]:
+        yield script(
+            f"repeat-{dtype}", "repeat", f"--compute={dtype}", f"--engine-dtype={dtype}", *short
+        )
     for size in options.sizes:
-        one = (f"--size={size}", *few)
+        one = (f"--size={size}", engine, *few)
         steps_of = ("--steps=1",) if tiny else ()
         # The proof of every sync: log-probs of engine and learner, in both number formats.
         yield script(f"agreement-{size}-float32", "step", *one, *steps_of, "--lora-rank=16",
@@ -75,40 +88,56 @@ def steps(options: Options) -> Iterator[MeasuringStep]:
         rows = ("--rows=4", "--updates=1") if tiny else ()
         reads = ("--workflows=voting",) if tiny else ()
         learn = lower[1:]
-        yield script(f"rollout-{size}", "rollout", *one, *few, *reads)
+        if vllm:
+            yield script(f"rollout-{size}", "rollout", *one, *few, *reads)
+            yield script(f"rollout-{size}-lora", "rollout", *one, *few, *reads, "--lora")
         yield script(f"learner-{size}", "learner", *one, *rows, *learn)
         yield script(f"learner-{size}-lora", "learner", *one, *rows, *learn, "--lora")
-        yield script(f"rollout-{size}-lora", "rollout", *one, *few, *reads, "--lora")
         yield script(f"learner-{size}-again", "learner", *one, *rows, *learn,
                      "--gradient-checkpointing")  # fmt: skip
         once = ("--steps=1",) if tiny else ()
-        yield script(f"step-{size}-lora", "step", *one, *few, *once, "--lora-rank=16",
+        yield script(f"step-{size}-lora", "step", *one, engine, *few, *once, "--lora-rank=16",
                      "--sharing=isolated")  # fmt: skip
-        if gpu:
+        if gpu and vllm:
             yield script(f"sleep-{size}", "step", *one, "--lora-rank=16", "--sleep")
     lengths = ("--lengths", "128", "--rows=2", "--repeats=1") if tiny else ()
     yield script("attention", "attention", *lengths)
-    for size in options.sizes:
-        for way in ("file", "ipc", "nccl")[: 1 + min(2, gpus())]:
-            yield script(f"transfer-{size}-{way}", "transfer", f"--size={size}", f"--ways={way}")
+    for model in options.models:
+        sides = ("default", "TRL") if options.trl else ("default",)
+        yield MeasuringStep(
+            f"peers-{Path(model).name.partition('.')[0]}",
+            ("-m", "benchmarks.laptop_step", f"--model={model}", f"--trl={options.trl}",
+             "--sides", *sides),
+        )  # fmt: skip
+    if vllm:
+        for size in options.sizes:
+            for way in ("file", "ipc", "nccl")[: 1 + min(2, gpus())]:
+                yield script(
+                    f"transfer-{size}-{way}", "transfer", f"--size={size}", f"--ways={way}"
+                )
 
 
-def smoke(out: Path, lower: Sequence[str]) -> Iterator[MeasuringStep]:
+def smoke(out: Path, lower: Sequence[str], *, vllm: bool) -> Iterator[MeasuringStep]:
     """One step of training with every engine and layout, and a plan for a real size."""
     train = ("-m", "flowzoo.cli", "train", "voting", "--steps=1", "--problems=2", "--samples=2",
              "--eval-problems=2", "--max-tokens=16", "--restart", *lower)  # fmt: skip
     kinds = {
         "transformers": (),
-        "colocated": ("--engine=vllm",),
-        "colocated-lora": ("--engine=vllm", "--sharing=isolated", "--lora-rank=8"),
-        "split": ("--engine=vllm", "--placement=split"),
+        "lora": ("--sharing=isolated", "--lora-rank=8"),
+        "rounding": ("--weights=bfloat16", "--gradient-checkpointing"),
         "ranks": ("--backend=torchrun", "--ranks=1", "--shard-jobs=2"),
     }
+    if vllm:
+        kinds |= {
+            "colocated": ("--engine=vllm",),
+            "colocated-lora": ("--engine=vllm", "--sharing=isolated", "--lora-rank=8"),
+            "split": ("--engine=vllm", "--placement=split"),
+        }
     for name, words in kinds.items():
         folder = f"--out={out / 'runs' / name}"
         yield MeasuringStep(f"smoke-{name}", (*train, *words, folder), writes=False)
     yield MeasuringStep(
-        "smoke-plan", ("-m", "flowzoo.cli", "plan", "voting", "--model=qwen3:0.6B"), writes=False
+        "smoke-plan", ("-m", "benchmarks.plan", "voting", "--model=qwen3:0.6B"), writes=False
     )
 
 
@@ -120,6 +149,11 @@ def script(name: str, file: str, *words: str) -> MeasuringStep:
 def has_gpu() -> bool:
     """Whether there is a GPU; torch is not asked, so that this process holds none of it."""
     return any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/kfd"))
+
+
+def has_vllm() -> bool:
+    """Whether vLLM is installed."""
+    return importlib.util.find_spec("vllm") is not None
 
 
 def gpus() -> int:
@@ -199,7 +233,7 @@ def main(options: Options) -> int:
             write_results(file, done)
         found.append(done)
         print(f"{step.name}: {done['ended']}, {done['seconds']:.0f} s", flush=True)
-        summary = {"goals": goals(found), "steps": found}
+        summary = {"vllm": has_vllm(), "goals": goals(found), "steps": found}
         write_results(options.out / "summary.json", summary)
     for line in goals(found):
         if line["reached"] is not None:

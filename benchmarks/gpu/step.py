@@ -3,14 +3,15 @@
     python -m benchmarks.gpu.step --size 0.6B --sharing isolated --lora-rank 16 --json step.json
     python -m benchmarks.gpu.step --size tiny --problems 2 --samples 4       # any CPU
 
-Runs the trainer itself, colocated with a vLLM engine, from random weights. Rewards are noise; the
-sync proof is real and stops the run if the engine's log-probs are not the learner's. Memory is
-printed beside what `benchmarks.plan` counts for the same settings; on a CPU it is that of the
+Runs the trainer itself, colocated with its engine, from random weights. Rewards are noise; the sync
+proof is real and stops the run if the engine's log-probs are not the learner's. Memory is printed
+beside what `benchmarks.plan` counts for the same settings with vLLM; on a CPU it is that of the
 process, which has learner and engine.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +31,8 @@ class Options:
 
     size: str = "tiny"
     """tiny, 0.6B, 1.7B or 4B."""
+    engine: Literal["vllm", "transformers"] = "vllm"
+    """Engine that samples."""
     workflow: str = "voting"
     """Workflow that is trained."""
     prompt: int = 0
@@ -106,7 +109,8 @@ def main(options: Options) -> int:
                 tokens += row["tokens"]
         finally:
             trainer.close()
-        planned = estimate(config, gpu, max(row["together"] for row in gaps))
+        together = max(row["together"] for row in gaps)
+        planned = estimate(config, gpu, together) if options.engine == "vllm" else None
     report(
         {
             "benchmark": "step",
@@ -116,6 +120,8 @@ def main(options: Options) -> int:
             "tokens_per_second": tokens / sum(times.values()),
             "sampled_tokens_per_step": tokens / timed,
             "largest_sync_gap": max(row["gap"] for row in gaps),
+            "rows_gap_max": max(row["rows_gap_max"] for row in gaps),
+            "rows_gap_mean": statistics.fmean(row["rows_gap_mean"] for row in gaps),
             "peak_gib": peak_gib(),
             "memory": memory,
             "estimate": planned,
@@ -134,7 +140,7 @@ def settings(options: Options, folder: Path, gpu: bool) -> Any:
     dtype = options.engine_dtype or ("bfloat16" if gpu else "float32")
     return TrainConfig(
         workflow=options.workflow, model=str(folder / "model"), sharing=(options.sharing,),
-        lora_rank=options.lora_rank, engine="vllm", engine_dtype=dtype, sync_check_every=1,
+        lora_rank=options.lora_rank, engine=options.engine, engine_dtype=dtype, sync_check_every=1,
         engine_sleep=options.sleep, engine_memory=options.engine_memory,
         compute=options.compute or ("bfloat16" if gpu else "float32"), weights=options.weights,
         gradient_checkpointing=options.gradient_checkpointing, deterministic=False, lr=1e-5,
@@ -203,9 +209,11 @@ def one_step(
         calls = sample_jobs(trainer.engines, sampler, jobs).rows
     with stopwatch(times, "learn"), peak_memory(memory, "most in learn"):
         trainer.engines.before_learning()
+        metrics = []
         for name, learner in trainer.learners.items():
             mine = [call for call in calls if call.policy == name]
-            learner.update(mine, [1.0 if number % 2 else -1.0 for number in range(len(mine))])
+            signs = [1.0 if number % 2 else -1.0 for number in range(len(mine))]
+            metrics.append(learner.update(mine, signs))
     with stopwatch(times, "sync and proof"), peak_memory(memory, "most in sync and proof"):
         row = trainer.engines.sync()
     for name in ("rollout", "learn", "sync and proof"):
@@ -217,7 +225,9 @@ def one_step(
             for role in {call.role for call in calls}
         ),
         "longest": max(len(call.prompt_ids) + len(call.output_ids) for call in calls),
-        "gap": max(value for key, value in row.items() if key.startswith("sync/gap_max")),
+        "gap": max((row[key] for key in row if key.startswith("sync/gap_max")), default=0.0),
+        "rows_gap_max": max(row["learn/logp_gap_max"] for row in metrics),
+        "rows_gap_mean": statistics.fmean(row["learn/logp_gap_mean"] for row in metrics),
     }
 
 

@@ -4,7 +4,8 @@ Runs in an environment of its own (`make env-trl`) and knows nothing of this pro
 own loop does the steps; a callback waits for a line before each and answers with a line of JSON:
 seconds, CPU-seconds, completion tokens and the process's peak memory so far. `forced` steps train
 on the completions of a file, put where the trainer would put what it generated, already padded;
-`whole` steps generate with the trainer's own call of transformers.
+`whole` steps generate with the trainer's own call of transformers. On a GPU, all time is wall time
+and memory is the GPU's.
 """
 
 from __future__ import annotations
@@ -54,6 +55,17 @@ class ForcedTrainer(GRPOTrainer):
         }
 
 
+GPU = torch.cuda.is_available()
+
+
+def clock() -> float:
+    """Seconds of this process, or of the wall where a GPU computes."""
+    if GPU:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time()
+
+
 class StepsOnCommand(TrainerCallback):
     """Waits before each step; reports after it."""
 
@@ -67,17 +79,18 @@ class StepsOnCommand(TrainerCallback):
         """Wait for a line; the end of input ends the run."""
         if not sys.stdin.readline():
             raise SystemExit(0)
-        self._start = time.perf_counter(), time.process_time()
+        self._start = time.perf_counter(), clock()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report; the weights after the first step are kept for comparison."""
-        seconds, cpu = time.perf_counter() - self._start[0], time.process_time() - self._start[1]
+        seconds, cpu = time.perf_counter() - self._start[0], clock() - self._start[1]
         if self._done == 0:
             torch.save(
                 {k: v.detach() for k, v in kwargs["model"].state_dict().items()}, self._weights
             )
         self._done += 1
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = torch.cuda.max_memory_allocated() / 1024 if GPU else 0
+        peak = (peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
         line = {"seconds": seconds, "cpu": cpu, "tokens": self.tokens, "peak": peak}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
@@ -92,7 +105,7 @@ def settings(job: dict[str, Any], steps: int) -> GRPOConfig:
         gradient_accumulation_steps=job["rows"] // job["microbatch"],
         num_generations=job["samples"], max_completion_length=job["max_tokens"],
         temperature=1.0, beta=0.0, epsilon=0.2, epsilon_high=0.28, loss_type="dapo",
-        mask_truncated_completions=False, scale_rewards="group", use_cpu=True,
+        mask_truncated_completions=False, scale_rewards="group", use_cpu=not GPU,
         bf16=job.get("bf16", False), fp16=False, gradient_checkpointing=False,
         logging_strategy="no", save_strategy="no", report_to=[], disable_tqdm=True, seed=0,
         shuffle_dataset=False,
