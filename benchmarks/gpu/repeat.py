@@ -54,6 +54,7 @@ def run(options: Options, folder: Path, stop: int = 0) -> tuple[list[Metrics], l
         checkpoint_every=max(1, options.steps // 2), warmup=0, out=str(folder),
     )  # fmt: skip
     trainer, rows = Trainer(config), list[Metrics]()
+    learners: list[Any] = list(trainer.learners.values())
 
     def keep(row: dict[str, Any]) -> None:
         rows.append(
@@ -73,7 +74,7 @@ def run(options: Options, folder: Path, stop: int = 0) -> tuple[list[Metrics], l
     finally:
         weights = [
             weight.detach().cpu().clone()
-            for learner in trainer.learners.values()
+            for learner in learners
             for weight in learner.parameters
         ]
         trainer.close()

@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
+from flowzoo import __version__
 from flowzoo.agents.engines import engine_names, find_engine, plugin_engines
 from flowzoo.errors import UsageError
 from flowzoo.extras import EXTRAS, is_installed, remedy
@@ -56,9 +57,7 @@ def run(options: Options) -> int:
 def examine() -> list[DoctorRow]:
     """All rows in the order of the report."""
     return [
-        DoctorRow(
-            "flowzoo", True, f"{metadata.version('flowzoo')} on Python {sys.version.split()[0]}"
-        ),
+        DoctorRow("flowzoo", True, f"{__version__} on Python {sys.version.split()[0]}"),
         *(_core(name) for name in ("gymnasium", "pettingzoo", "sympy", "numba")),
         *(
             optional_row(module, extra)

@@ -200,7 +200,8 @@ class _DecodeBatch:
         columns = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*prompts, strict=False))
         shared = min(sum(1 for _ in columns), min(map(len, prompts)) - 1)
         width = max(map(len, prompts)) - shared
-        fits = len(prompts) * width <= _READ_AT_ONCE * torch.get_num_threads()
+        most = _READ_AT_ONCE * torch.get_num_threads() if self.device.type == "cpu" else math.inf
+        fits = len(prompts) * width <= most
         several = len(prompts) > 1 and shared >= _SHARED_LEAST
         return shared if several and fits and self._has_plain_cache() else 0
 

@@ -11,6 +11,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
+from flowzoo.baselines.learner.gradient import fixed_order
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
@@ -224,3 +225,29 @@ def test_a_family_that_caps_its_logits_is_refused():
 
     with pytest.raises(UsageError, match="Capped"):
         Learner(Capped(tiny_model().config), LearnerConfig())
+
+
+def test_gradients_on_a_gpu_are_added_up_in_a_fixed_order():
+    learner = descend(Learner(tiny_model(), LearnerConfig(lr=1.0)))
+    modes: list[bool] = []
+    learner.parameters[0].register_hook(
+        lambda _: modes.append(torch.are_deterministic_algorithms_enabled())
+    )
+    calls = make_calls()
+    learner.update(calls, advantages_for(calls))
+    assert not any(modes)
+    assert modes
+    learner.gradient._is_ordered = True  # as on a GPU
+    learner.update(calls, advantages_for(calls))
+    assert modes[-1]
+    assert torch.get_deterministic_debug_mode() == 0
+
+
+def test_an_operation_without_a_fixed_order_is_an_error():
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    with pytest.raises(UsageError, match="turn `deterministic` off"), fixed_order():
+        torch.zeros(2).put_(torch.tensor([0, 0]), torch.ones(2))
+    with pytest.raises(RuntimeError, match="shape"), fixed_order():
+        torch.zeros(2).view(3)
+    assert torch.get_deterministic_debug_mode() == 0
+    assert torch.utils.deterministic.fill_uninitialized_memory is filled
