@@ -34,6 +34,8 @@ class Options:
     """Longest reply; lengths are uniform from 1."""
     updates: int = 3
     """Timed updates, after one that is not."""
+    fixed_order: bool = True
+    """Add up in a fixed order, as deterministic runs do."""
     microbatch_tokens: int = 16384
     """Most positions of a forward pass."""
     compute: Literal["float32", "bfloat16"] = "float32"
@@ -103,20 +105,19 @@ def main(options: Options) -> int:
     lora = LoraBase(model, "", LoraSettings()).add("a", 0) if options.lora else None
     config = LearnerConfig(
         lr=1e-5, microbatch_tokens=options.microbatch_tokens, compute=options.compute,
-        gradient_checkpointing=options.gradient_checkpointing,
+        gradient_checkpointing=options.gradient_checkpointing, fixed_order=options.fixed_order,
     )  # fmt: skip
     learner = Learner(lora or model, config)
     calls = random_calls(options, model.config.vocab_size)
     advantages = [1.0 if number % 2 else -1.0 for number in range(len(calls))]
     before = held_bytes()
-    with peak_memory(memory, "most at a time"):
-        learner.update(calls, advantages)
+    learner.update(calls, advantages)
     memory["optimizer"] = held_bytes() - before
-    memory["most at a time"] -= empty
     times: dict[str, float] = {}
-    with stopwatch(times, "update"):
+    with peak_memory(memory, "most at a time"), stopwatch(times, "update"):
         for _ in range(options.updates):
             learner.update(calls, advantages)
+    memory["most at a time"] -= empty
     lengths = [len(call.prompt_ids) + len(call.output_ids) for call in calls]
     tokens, seconds = sum(lengths), times["update"] / options.updates
     flops = shape_of(options.size).train_flops(

@@ -64,7 +64,7 @@ def run(options: Options, folder: Path, stop: int = 0) -> tuple[list[Metrics], l
                 if isinstance(value, (int, float)) and not name.startswith(("time/", "perf/"))
             }
         )
-        if stop and len(rows) == stop:
+        if stop and row["step"] == stop:
             raise _StopError
 
     try:
@@ -73,9 +73,7 @@ def run(options: Options, folder: Path, stop: int = 0) -> tuple[list[Metrics], l
         pass
     finally:
         weights = [
-            weight.detach().cpu().clone()
-            for learner in learners
-            for weight in learner.parameters
+            weight.detach().cpu().clone() for learner in learners for weight in learner.parameters
         ]
         trainer.close()
     return rows, weights

@@ -67,7 +67,7 @@ def top_k_top_p(scores: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor,
         ordered, order = ordered[:, : sampling.top_k], order[:, : sampling.top_k]
     if sampling.top_p < 1.0:
         mass = ordered.softmax(-1)
-        before = mass.cumsum(-1) - mass  # the first token has 0 before it, so one always stays
+        before = _running_sums(mass) - mass  # the first token has 0 before it, so one always stays
         ordered = ordered.masked_fill(before >= sampling.top_p, float("-inf"))
     return ordered, order
 
@@ -106,12 +106,23 @@ def _invert(logps: torch.Tensor, noise: np.ndarray) -> torch.Tensor:
     # The first index (rows, 1) whose cumulative probability exceeds `noise`.
     # float64, because float32 sums over a large vocabulary lose its rare tokens
     heights = logps.double().exp_()
-    torch.cumsum(heights, -1, out=heights)
+    _running_sums(heights, out=heights)
     total = heights[:, -1:]
     target = torch.from_numpy(noise).to(logps.device)[:, None] * total
     # Rounding must not lift the target to the total: nothing exceeds that.
     target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(heights, target, right=True).clamp_max_(logps.shape[1] - 1)
+
+
+def _running_sums(values: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    # (rows, columns). A GPU adds up the rows of a matrix in a fixed order, but torch refuses where
+    # it is asked for one.
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("default")
+    try:
+        return torch.cumsum(values, -1, out=out)
+    finally:
+        torch.set_deterministic_debug_mode(mode)
 
 
 _READ_AT_ONCE = 4096

@@ -103,7 +103,7 @@ class Int8Linear(nn.Module):
 
 def cached_parts(tensor: torch.Tensor) -> Iterator[slice]:
     """Rows of `tensor` that stay in a CPU's cache with what is computed from them."""
-    rows = max(1, _AT_ONCE // tensor[0].numel())
+    rows = max(1, _AT_ONCE // tensor[0].numel()) if tensor.device.type == "cpu" else len(tensor)
     return (slice(first, first + rows) for first in range(0, len(tensor), rows))
 
 

@@ -225,9 +225,9 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     skip_idle_rows: bool = True
     """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
     and no KL or entropy term). They stay in the counts; `learn/` means are over trained rows."""
-    deterministic: bool = True
-    """On a GPU, add up gradients in a fixed order, so that equal updates have equal bits; an
-    operation without one is an error. A CPU has no other order."""
+    fixed_order: bool = True
+    """On a GPU, add up in a fixed order, so that equal updates have equal bits; an operation
+    without one is an error. A CPU has no other order."""
     # A learner without a run: no warm-up, no test of the layout, no further gradients.
     warmup: int = 0
     layout: LayoutChoice = "packed"

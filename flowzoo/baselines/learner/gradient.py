@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,32 +29,6 @@ from flowzoo.baselines.learner.update_effect import UpdateEffect
 from flowzoo.baselines.learner.vocabulary import Entropy
 from flowzoo.baselines.learner.weights import FrozenWeights, Weights
 from flowzoo.envs.records import Call
-from flowzoo.errors import UsageError
-
-# torch reads it at the first matrix product on a GPU.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-
-
-@contextmanager
-def fixed_order() -> Iterator[None]:
-    """Inside, torch adds up in a fixed order; `UsageError` for an operation without one."""
-    # Not for a whole run: sampling adds up probabilities, which torch refuses then.
-    memory: Any = torch.utils.deterministic
-    before, filled = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
-    memory.fill_uninitialized_memory = False
-    try:
-        yield
-    except RuntimeError as error:
-        if "deterministic" not in str(error):
-            raise
-        raise UsageError(
-            f"no gradient of this model has the same bits twice on this GPU "
-            f"({str(error).splitlines()[0][:300]}): turn `deterministic` off."
-        ) from error
-    finally:
-        torch.set_deterministic_debug_mode(before)
-        memory.fill_uninitialized_memory = filled
 
 
 class LossGradient:
@@ -72,7 +44,6 @@ class LossGradient:
         self.config, self._layout, self._model = config, layout, weights.model
         self.forward = ForwardPass(config, layout, weights.model.device)
         self.learner_group = LearnerGroup()
-        self._is_ordered = config.deterministic and weights.model.device.type != "cpu"
         self._reference = None
         if config.needs_reference and reference is None:
             self._reference = weights.start()
@@ -190,8 +161,7 @@ class LossGradient:
                 # other ranks wait for this pass; nothing is done with its gradient
                 scores.logps.sum().backward()
             raise
-        with fixed_order() if self._is_ordered else nullcontext():
-            loss.backward()
+        loss.backward()
         return sums
 
     def _loss(

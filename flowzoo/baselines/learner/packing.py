@@ -27,6 +27,8 @@ _SCORES_AT_ONCE = 2**18
 """Most attention scores that are computed at once: 1 MiB in float32."""
 _FEW_SCORES = 2**16
 """Most scores of a segment and group that are computed in blocks."""
+_ALIGNED = 16
+"""Keys of a bucket come in multiples of this on a GPU, as its attention reads them."""
 _LONG = 512  # whole rows longer than this go without a table of who sees whom, which would be large
 
 
@@ -59,7 +61,12 @@ class AttentionBucket:
         """The same for `rep` query heads a group, one after another: (segments, 1, rep * Q, K)."""
         if self.bias is None:
             return self
-        return replace(self, bias=self.bias.to(dtype).repeat(1, 1, rep, 1))
+        bias, keys = self.bias.to(dtype).repeat(1, 1, rep, 1), self.keys
+        short = -keys.shape[1] % _ALIGNED
+        if short and keys.device.type != "cpu":  # torch would pad the bias in every layer
+            bias = functional.pad(bias, (0, short), value=float("-inf"))
+            keys = functional.pad(keys, (0, short))
+        return replace(self, keys=keys, bias=bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +77,16 @@ class Packing:
     buckets: tuple[AttentionBucket, ...]
     places: Tensor
     """(N,): where the token stands among the queries of all buckets, one after another."""
+    queries: Tensor
+    """The queries of all buckets, one after another; (queries,) positions."""
+    fillers: Tensor
+    """True for those of them that are no token's; (queries, 1)."""
 
     def to(self, device: torch.device) -> Packing:
         """The same on `device`."""
         buckets = tuple(bucket.to(device) for bucket in self.buckets)
-        return Packing(self.positions.to(device), buckets, self.places.to(device))
+        others = (self.places.to(device), self.queries.to(device), self.fillers.to(device))
+        return Packing(self.positions.to(device), buckets, *others)
 
     def stacked(self, rep: int, dtype: torch.dtype) -> Packing:
         """The same with stacked buckets: done once, since every layer keeps the bias it used."""
@@ -142,7 +154,10 @@ def lay_out(tree: PrefixTree) -> Packing:
             places[start : start + length] = np.arange(first, first + length)
         base += bucket.queries.numel()
         buckets.append(bucket)
-    return Packing(torch.from_numpy(positions)[None], tuple(buckets), torch.from_numpy(places))
+    queries = torch.cat([bucket.queries.flatten() for bucket in buckets])
+    slots, fillers = torch.from_numpy(places), torch.ones(len(queries), 1, dtype=torch.bool)
+    fillers[slots] = False
+    return Packing(torch.from_numpy(positions)[None], tuple(buckets), slots, queries, fillers)
 
 
 def _alike(segments: Sequence[PackedSegment]) -> list[list[PackedSegment]]:
@@ -210,20 +225,57 @@ def packed_attention(
         kind
     )  # rotary embeddings leave float32, twice as much to move
     dtype = torch.get_autocast_dtype(kind) if lower else query.dtype
-    # (N, heads * head_dim): a gathered token is one contiguous piece of memory.
-    queries, keys, values = (
-        x.to(dtype).transpose(1, 2).reshape(count, -1) for x in (query, key, value)
-    )
+    # A gathered token is one contiguous piece of memory, and so are its keys and values.
+    query, key, value = (x[0].to(dtype).transpose(0, 1) for x in (query, key, value))
+    pairs = torch.cat((key, value), -1).flatten(1)
+    queries = _Queries.apply(query.reshape(count, -1), packing)
     shape = (groups, heads // groups, head_dim)
-    parts = [_attend(queries, keys, values, bucket, shape, scaling) for bucket in packing.buckets]
-    out = functional.embedding(packing.places, torch.cat(parts))
-    return out.view(1, count, heads, -1), None
+    sizes = [bucket.queries.numel() for bucket in packing.buckets]
+    parts = [
+        _attend(part, pairs, bucket, shape, scaling)
+        for part, bucket in zip(queries.split(sizes), packing.buckets, strict=True)
+    ]
+    return _Outputs.apply(torch.cat(parts), packing).view(1, count, heads, -1), None
+
+
+class _Queries(torch.autograd.Function):
+    """Queries of all buckets, (queries, width), of those of the tokens, (N, width)."""
+
+    # A token has one query: its gradient is looked up, while torch would add up those of fillers.
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, packing: Packing) -> Tensor:
+        ctx.packing = packing
+        return tokens.index_select(0, packing.queries)
+
+    @staticmethod
+    @once_differentiable  # which forgets the name of `ctx`
+    def backward(  # pyrefly: ignore[bad-override]
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        return grad_outputs[0].index_select(0, ctx.packing.places), None
+
+
+class _Outputs(torch.autograd.Function):
+    """Results of the tokens, (N, width), of those of all queries, (queries, width)."""
+
+    @staticmethod
+    def forward(ctx: Any, results: Tensor, packing: Packing) -> Tensor:
+        ctx.packing = packing
+        return results.index_select(0, packing.places)
+
+    @staticmethod
+    @once_differentiable  # which forgets the name of `ctx`
+    def backward(  # pyrefly: ignore[bad-override]
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        grad = grad_outputs[0].index_select(0, ctx.packing.queries)
+        return grad.masked_fill_(ctx.packing.fillers, 0), None
 
 
 def _attend(
     queries: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
+    pairs: torch.Tensor,
     bucket: AttentionBucket,
     shape: tuple[int, int, int],
     scaling: float | None,
@@ -231,13 +283,10 @@ def _attend(
     # (segments * Q, heads * head_dim)
     groups, rep, head_dim = shape
     count, width = bucket.queries.shape
+    query = queries.view(count, width, groups, rep, head_dim).permute(0, 2, 3, 1, 4)
     # `embedding` gathers as indexing does, and sums quickly what was gathered more than once.
-    query = functional.embedding(bucket.queries, queries)
-    query = query.view(count, width, groups, rep, head_dim).permute(0, 2, 3, 1, 4)
-    key, value = (
-        functional.embedding(bucket.keys, part).unflatten(-1, (groups, -1)).transpose(1, 2)
-        for part in (keys, values)
-    )
+    gathered = functional.embedding(bucket.keys, pairs).unflatten(-1, (groups, -1)).transpose(1, 2)
+    key, value = gathered[..., :head_dim], gathered[..., head_dim:]
     if bucket.bias is None:
         key, value = key.repeat_interleave(rep, 1), value.repeat_interleave(rep, 1)
         query = query.flatten(1, 2)

@@ -24,6 +24,7 @@ from flowzoo.baselines.learner.batch import (
     weigh_roles,
 )
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
+from flowzoo.baselines.learner.fixed_order import fixed_order
 from flowzoo.baselines.learner.forward import OldLogps
 from flowzoo.baselines.learner.gradient import LossGradient
 from flowzoo.baselines.learner.gradient_stats import Coherence
@@ -201,7 +202,12 @@ class Learner:
         layers = self._rounded_layers
         if layers:
             layers.refresh()
-        with self.weights.active(), layers.active() if layers else nullcontext():
+        ordered = self.config.fixed_order and self.model.device.type != "cpu"
+        with (
+            self.weights.active(),
+            layers.active() if layers else nullcontext(),
+            fixed_order() if ordered else nullcontext(),
+        ):
             yield
 
     @cached_property

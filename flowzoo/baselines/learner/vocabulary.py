@@ -288,8 +288,9 @@ def _cast(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> tuple[Tens
 
 
 def _add(total: Tensor, part: Tensor) -> None:
-    # In place, some rows at a time: torch converts `part` to the number format of `total` first.
-    rows = max(1, _BLOCK_ELEMENTS // total.shape[1])
+    # In place, on a CPU some rows at a time: torch converts `part` to the number format of `total`
+    # first.
+    rows = max(1, _BLOCK_ELEMENTS // total.shape[1]) if total.device.type == "cpu" else len(total)
     for sums, addends in zip(total.split(rows), part.split(rows), strict=True):
         sums += addends
 

@@ -244,6 +244,7 @@ def learner_config(
         ),
         iterations=0 if config.schedule == "constant" else config.schedule_steps or config.steps,
         updates_per_iteration=config.updates or "by_rows",
+        fixed_order=config.deterministic,
         role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
         role_kl=numbers_by_role(config.role_kl, roles, "role_kl"),
     )

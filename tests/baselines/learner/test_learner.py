@@ -3,6 +3,7 @@
 import copy
 import math
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
-from flowzoo.baselines.learner.gradient import fixed_order
+from flowzoo.baselines.learner.fixed_order import fixed_order
 from flowzoo.baselines.learner.loss import NonFiniteError
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.envs.records import Call
@@ -227,7 +228,7 @@ def test_a_family_that_caps_its_logits_is_refused():
         Learner(Capped(tiny_model().config), LearnerConfig())
 
 
-def test_gradients_on_a_gpu_are_added_up_in_a_fixed_order():
+def test_updates_on_a_cpu_take_the_usual_order():
     learner = descend(Learner(tiny_model(), LearnerConfig(lr=1.0)))
     modes: list[bool] = []
     learner.parameters[0].register_hook(
@@ -235,12 +236,20 @@ def test_gradients_on_a_gpu_are_added_up_in_a_fixed_order():
     )
     calls = make_calls()
     learner.update(calls, advantages_for(calls))
-    assert not any(modes)
     assert modes
-    learner.gradient._is_ordered = True  # as on a GPU
-    learner.update(calls, advantages_for(calls))
-    assert modes[-1]
-    assert torch.get_deterministic_debug_mode() == 0
+    assert not any(modes)
+
+
+def test_a_whole_update_can_be_in_a_fixed_order():
+    calls = make_calls()
+    changes: dict[str, Any] = {"temperature": 0.8, "top_p": 0.9, "correction": "renormalize"}
+    updated = []
+    for order in (nullcontext(), fixed_order()):
+        learner = descend(Learner(tiny_model(), LearnerConfig(lr=1.0, **changes)))
+        with order:
+            learner.update(calls, advantages_for(calls))
+        updated.append(flat(learner.parameters))
+    torch.testing.assert_close(*updated, atol=1e-6, rtol=0)
 
 
 def test_an_operation_without_a_fixed_order_is_an_error():

@@ -12,6 +12,7 @@ OF_RUN: dict[str, Field[Any]] = {one.name: one for one in fields(TrainConfig)}
 OF_LEARNER: dict[str, Field[Any]] = {one.name: one for one in fields(LearnerConfig)}
 DERIVED = {
     "loss", "iterations", "updates_per_iteration", "role_weights", "role_kl", "role_lr",
+    "fixed_order",
 }  # fmt: skip
 """Fields of a learner that follow from several settings, or from words."""
 UNSET = {"coherence_window", "microbatch_rows", "vocabulary_chunk", "skip_idle_rows"}
@@ -58,6 +59,8 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow():
     (learner,) = resolve(config).learners.values()
     assert all(getattr(learner, name) == getattr(config, name) for name in SHARED)
     assert (learner.iterations, learner.updates_per_iteration) == (9, "by_rows")
+    (unordered,) = resolve(replace(config, deterministic=False)).learners.values()
+    assert (learner.fixed_order, unordered.fixed_order) == (True, False)
     assert (learner.role_weights, learner.role_kl) == ({"generator": 2.0}, {"aggregator": 0.5})
     loss = learner.loss
     assert (loss.kl_coef, loss.entropy_coef, loss.aggregation) == (
