@@ -30,13 +30,14 @@ OURS: Mapping[str, Mapping[str, Any]] = {
 
 def settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a run."""
+    lower = {"compute": "bfloat16"} if job["stored"] == "bfloat16" else {}
     return {
         "workflow": "single", "task": "math", "options": ("level=2",), "model": job["model"],
         "prompts": "short", "examples": 0, "problems": job["rows"] // SAMPLES, "samples": SAMPLES,
         "max_tokens": job["max_tokens"], "steps": 10_000, "eval_problems": 1, "lr": 1e-6,
         "lora_rank": 16 if job["weights"] == "adapter" else 0, "truncated": "train",
         "reward": f"{Path(__file__).resolve()}:length", "weights": job["stored"],
-        "transcripts_every": 10_000, "threads": 1, **OURS.get(job["side"], {}),
+        "transcripts_every": 10_000, "threads": 1, **lower, **OURS.get(job["side"], {}),
         "out": job["folder"],
     }  # fmt: skip
 

@@ -17,7 +17,7 @@ APART: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "sharing": ("isolated",), "problems": 2,
     "samples": 4, "shard_jobs": 2, "backend": "ray", "ray_address": "local", "rollout_workers": 2,
     "learner_workers": ("generator=1", "aggregator=1"), "threads": 1, "schedule": "linear",
-    "schedule_clock": "update",
+    "schedule_clock": "update", "device": "cpu",
 }  # fmt: skip
 
 
