@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
 
 from flowzoo.baselines.learner.config import LearnerConfig
+from flowzoo.baselines.learner.stochastic_adamw import StochasticAdamW
 from flowzoo.baselines.learner.weights import Weights
 from flowzoo.errors import UsageError, missing_extra
-from flowzoo.seeding import key_int
 
 
 def make_optimizer(weights: Weights, config: LearnerConfig) -> torch.optim.Optimizer:
@@ -133,94 +132,6 @@ class MuonAdamW(torch.optim.Optimizer):
         for part in self._parts:
             part.step()
         return loss
-
-
-_AT_ONCE = 2**22
-"""Weights that are moved at a time: what is computed in float32 of an embedding of 152k words would
-else take more than all weights."""
-
-
-class StochasticAdamW(torch.optim.Optimizer):
-    """AdamW (arXiv 1711.05101) with weights and moments in bfloat16, rounded at random."""
-
-    # Rounded to the nearest, steps below 1/256 of a weight would be lost; at random the mean is
-    # exact (arXiv 2010.06192). The random numbers are a function of the count of steps, which is
-    # part of the state, so that a resumed run rounds as it would have.
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-    ) -> None:
-        defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "steps": 0
-        }  # fmt: skip
-        super().__init__(params, defaults)
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Move every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for number, group in enumerate(self.param_groups):
-            group["steps"] += 1
-            noise: dict[torch.device, torch.Generator] = {}
-            for parameter in group["params"]:
-                device = parameter.device
-                if device not in noise:
-                    seed = key_int("rounding", number, group["steps"]) >> 1
-                    noise[device] = torch.Generator(device).manual_seed(seed)
-                if parameter.grad is not None:
-                    self._move(parameter, parameter.grad, group, noise[device])
-        return loss
-
-    def _move(
-        self, parameter: nn.Parameter, grad: Tensor, group: dict[str, Any], noise: torch.Generator
-    ) -> None:
-        state = self.state[parameter]
-        if not state:
-            state["step"] = 0
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] += 1
-        all_of = [
-            torch.atleast_1d(tensor)
-            for tensor in (parameter, grad, state["exp_avg"], state["exp_avg_sq"])
-        ]
-        rows = max(1, _AT_ONCE * len(all_of[0]) // max(1, parameter.numel()))
-        for part in zip(*(tensor.split(rows) for tensor in all_of), strict=True):
-            _move_part(part, state["step"], group, noise)
-
-
-def _move_part(
-    part: Sequence[Tensor], step: int, group: dict[str, Any], noise: torch.Generator
-) -> None:
-    weight, grad, mean, square = part
-    (beta1, beta2), lr = group["betas"], group["lr"]
-    slope = grad.float()
-    first = mean.float().lerp_(slope, 1 - beta1)
-    second = square.float().mul_(beta2).addcmul_(slope, slope, value=1 - beta2)
-    size = (second / (1 - beta2**step)).sqrt_().add_(group["eps"])
-    moved = weight.float().mul_(1 - lr * group["weight_decay"])
-    moved.addcdiv_(first, size, value=-lr / (1 - beta1**step))
-    for stored, exact in ((weight, moved), (mean, first), (square, second)):
-        stored.copy_(stochastic_bfloat16(exact, noise))
-
-
-def stochastic_bfloat16(exact: Tensor, noise: torch.Generator) -> Tensor:
-    """Round float32 to bfloat16, up or down at random, so that the mean is `exact`."""
-    # A bfloat16 lacks the lower 16 bits: a random number of 16 bits is added to them, which carries
-    # with the odds of rounding away from zero, and the rest is cut off.
-    bits = exact.contiguous().view(torch.int32)
-    bits = bits + torch.randint(
-        0, 1 << 16, bits.shape, dtype=torch.int32, device=bits.device, generator=noise
-    )
-    return (bits & -(1 << 16)).view(torch.float32).bfloat16()
 
 
 class UpdateTurn(NamedTuple):

@@ -13,10 +13,10 @@ from torch import nn
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.forward import ForwardPass
 from flowzoo.baselines.learner.lora import LoraBase, LoraSettings
-from flowzoo.baselines.learner.optimizers import (
+from flowzoo.baselines.learner.optimizers import decay_groups, make_optimizer
+from flowzoo.baselines.learner.stochastic_adamw import (
     StochasticAdamW,
-    decay_groups,
-    make_optimizer,
+    step_in_parts,
     stochastic_bfloat16,
 )
 from flowzoo.baselines.learner.update import Learner
@@ -204,10 +204,21 @@ def test_small_steps_count_that_rounding_to_the_nearest_would_lose():
     assert seconds == pytest.approx(1 - 0.999**200, rel=0.02)
 
 
-@pytest.mark.parametrize("shape", [(24, 8), (8, 24), (192,), ()], ids=str)
-def test_large_weights_are_moved_in_parts(shape, monkeypatch):
+IN_PARTS = "flowzoo.baselines.learner.stochastic_adamw._compiled_step"
+
+
+def in_parts(weight, grad, mean, square, factors, key):
+    """The step of a GPU, on a CPU."""
+    step_in_parts((weight, grad, mean, square), factors, key)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("shape", [(24, 8), (8, 24), (1300,), ()], ids=str)
+def test_all_parts_of_weights_are_moved(shape, compiled, monkeypatch):
     """Each ends beside where AdamW in float32 puts it, whichever part it is in."""
-    monkeypatch.setattr("flowzoo.baselines.learner.optimizers._AT_ONCE", 48)
+    monkeypatch.setattr("flowzoo.baselines.learner.stochastic_adamw._AT_ONCE", 48)
+    if not compiled:
+        monkeypatch.setattr(IN_PARTS, in_parts)
     start, pull = torch.rand(shape).bfloat16() + 1, torch.randn(shape).bfloat16()
     weights = [torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.float())]
     choices: dict[str, Any] = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
@@ -226,6 +237,46 @@ def test_large_weights_are_moved_in_parts(shape, monkeypatch):
     for one, other in zip(own, exact, strict=True):
         assert torch.all((one.float() - other).abs() <= other.abs() / 128), "a neighbor"
         assert torch.any(other != 0)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_weights_and_moments_are_rounded_without_bias(compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(IN_PARTS, in_parts)
+    count = 200_000
+    weight = nn.Parameter(torch.full((count,), 1.5, dtype=torch.bfloat16))
+    weight.grad = torch.full_like(weight, 1.1875)
+    optimizer = StochasticAdamW([weight], lr=0.01, betas=(0.9, 0.99), eps=0.5, weight_decay=0.1)
+    optimizer.step()
+    state, slope = optimizer.state[weight], 1.1875
+    exact = 1.5 * (1 - 0.001) - 0.01 * slope / (slope + 0.5), 0.1 * slope, 0.01 * slope**2
+    stored = weight.detach(), state["exp_avg"], state["exp_avg_sq"]
+    drawn = [tensor.double() for tensor in stored]
+    for values, wanted in zip(drawn, exact, strict=True):
+        below, above = values.unique().tolist()
+        assert below < wanted < above, "both neighbors"
+        assert abs(values.mean().item() - wanted) < 4 * (above - below) / (2 * count**0.5)
+        ups = (values == above).double()
+        turns = (ups[1:] * ups[:-1]).mean() - ups.mean() ** 2
+        assert abs(turns) < 4 / count**0.5, "neighbors are independent"
+    pairs = torch.corrcoef(torch.stack(drawn))
+    assert (pairs - torch.eye(3)).abs().max() < 0.02
+
+
+def test_threads_do_not_change_a_step():
+    ends = []
+    for threads in (1, 3):
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(5000).bfloat16())
+        weight.grad = torch.randn(5000).bfloat16()
+        usual = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            StochasticAdamW([weight], 0.1, (0.9, 0.99), 1e-8, 0.1).step()
+        finally:
+            torch.set_num_threads(usual)
+        ends.append(weight.detach())
+    assert torch.equal(*ends)
 
 
 def test_in_bfloat16_a_learner_goes_where_float32_goes(tiny_model, role_rows):
