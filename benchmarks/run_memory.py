@@ -62,7 +62,7 @@ def write_problems(path: Path, model: str, tokens: int) -> None:
 
     from flowzoo.agents.model_files import model_source
 
-    tokenizer = AutoTokenizer.from_pretrained(model_source(model), trust_remote_code=False)
+    tokenizer: Any = AutoTokenizer.from_pretrained(model_source(model), trust_remote_code=False)
     with path.open("w", encoding="utf-8") as file:
         for number in range(64):
             line = f"Ann has {number} apples and buys 3 more. "

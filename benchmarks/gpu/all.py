@@ -14,8 +14,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.gpu.forked import run_forked
 from benchmarks.harness.record import write_results
 from flowzoo.commands.arguments import read_arguments
 
@@ -54,7 +53,7 @@ class Options:
 
 
 class MeasuringStep(NamedTuple):
-    """A command with a name; its result is what it writes to `--json FILE`, if it takes that."""
+    """A module with arguments, and a name; its result is in `--json FILE`, if it takes that."""
 
     name: str
     words: tuple[str, ...]
@@ -106,7 +105,7 @@ def steps(options: Options) -> Iterator[MeasuringStep]:
         sides = ("default", "TRL") if options.trl else ("default",)
         yield MeasuringStep(
             f"peers-{Path(model).name.partition('.')[0]}",
-            ("-m", "benchmarks.laptop_step", f"--model={model}", f"--trl={options.trl}",
+            ("benchmarks.laptop_step", f"--model={model}", f"--trl={options.trl}",
              "--sides", *sides),
         )  # fmt: skip
     if vllm:
@@ -119,7 +118,7 @@ def steps(options: Options) -> Iterator[MeasuringStep]:
 
 def smoke(out: Path, lower: Sequence[str], *, vllm: bool) -> Iterator[MeasuringStep]:
     """One step of training with every engine and layout, and a plan for a real size."""
-    train = ("-m", "flowzoo.cli", "train", "voting", "--steps=1", "--problems=2", "--samples=2",
+    train = ("flowzoo.cli", "train", "voting", "--steps=1", "--problems=2", "--samples=2",
              "--eval-problems=2", "--max-tokens=16", "--restart", *lower)  # fmt: skip
     kinds = {
         "transformers": (),
@@ -137,13 +136,13 @@ def smoke(out: Path, lower: Sequence[str], *, vllm: bool) -> Iterator[MeasuringS
         folder = f"--out={out / 'runs' / name}"
         yield MeasuringStep(f"smoke-{name}", (*train, *words, folder), writes=False)
     yield MeasuringStep(
-        "smoke-plan", ("-m", "benchmarks.plan", "voting", "--model=qwen3:0.6B"), writes=False
+        "smoke-plan", ("benchmarks.plan", "voting", "--model=qwen3:0.6B"), writes=False
     )
 
 
 def script(name: str, file: str, *words: str) -> MeasuringStep:
     """A script of this folder."""
-    return MeasuringStep(name, ("-m", f"benchmarks.gpu.{file}", *words))
+    return MeasuringStep(name, (f"benchmarks.gpu.{file}", *words))
 
 
 def has_gpu() -> bool:
@@ -163,37 +162,19 @@ def gpus() -> int:
 
 def take(step: MeasuringStep, options: Options) -> dict[str, Any]:
     """Run a step; what came of it."""
-    file = options.out / f"{step.name}.result.json"
-    words = [sys.executable, *step.words, *([f"--json={file}"] if step.writes else [])]
+    file, log = (options.out / f"{step.name}.{kind}" for kind in ("result.json", "log"))
+    words = [*step.words, *([f"--json={file}"] if step.writes else [])]
     began = time.perf_counter()
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        said, _ = process.communicate(timeout=options.limit)
-        ended: int | str = process.returncode
-    except subprocess.TimeoutExpired:
-        with_children(process, signal.SIGKILL)
-        said, _ = process.communicate()
-        ended = f"took more than {options.limit} s"
+    status = run_forked(words[0], words[1:], log, options.limit)
+    ended = f"took more than {options.limit} s" if status is None else status
     found: dict[str, Any] = {
-        "name": step.name, "command": words[1:], "seconds": time.perf_counter() - began,
-        "ended": ended,
+        "name": step.name, "command": words, "seconds": time.perf_counter() - began, "ended": ended,
     }  # fmt: skip
     if ended == 0 and step.writes and file.exists():
         found["result"] = json.loads(file.read_text(encoding="utf-8"))
     elif ended != 0:
-        found["said"] = said[-2000:]
+        found["said"] = log.read_text(encoding="utf-8", errors="replace")[-2000:]
     return found
-
-
-def with_children(process: subprocess.Popen[str], number: int) -> None:
-    """Send a signal to a step and to all that it has started, engines included."""
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        return
 
 
 def goals(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

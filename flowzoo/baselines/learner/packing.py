@@ -80,7 +80,7 @@ class Packing:
     queries: Tensor
     """The queries of all buckets, one after another; (queries,) positions."""
     fillers: Tensor
-    """True for those of them that are no token's; (queries, 1)."""
+    """True for queries that belong to no token; (queries, 1)."""
 
     def to(self, device: torch.device) -> Packing:
         """The same on `device`."""
@@ -239,9 +239,9 @@ def packed_attention(
 
 
 class _Queries(torch.autograd.Function):
-    """Queries of all buckets, (queries, width), of those of the tokens, (N, width)."""
+    """Queries of all buckets, (queries, width), gathered from tokens, (N, width)."""
 
-    # A token has one query: its gradient is looked up, while torch would add up those of fillers.
+    # A token has one query: its gradient is looked up, while torch would add up fillers too.
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, packing: Packing) -> Tensor:
@@ -257,7 +257,7 @@ class _Queries(torch.autograd.Function):
 
 
 class _Outputs(torch.autograd.Function):
-    """Results of the tokens, (N, width), of those of all queries, (queries, width)."""
+    """Results of tokens, (N, width), gathered from all queries, (queries, width)."""
 
     @staticmethod
     def forward(ctx: Any, results: Tensor, packing: Packing) -> Tensor:

@@ -88,14 +88,14 @@ def step_in_parts(tensors: Sequence[Tensor], factors: Sequence[float], key: int)
     weight = flat[0]
     noise = torch.Generator(weight.device).manual_seed(key >> 1)
     rows = max(1, _AT_ONCE * len(weight) // max(1, weight.numel()))
-    slope_share, square_share, kept, correction, epsilon, length = factors
+    slope_share, square_share, remaining, correction, epsilon, length = factors
     for part in zip(*(tensor.split(rows) for tensor in flat), strict=True):
         slope = part[1].float()
         first = part[2].float().lerp_(slope, slope_share)
         second = part[3].float().mul_(square_share)
         second.addcmul_(slope, slope, value=1 - square_share)
         size = (second * correction).sqrt_().add_(epsilon)
-        moved = part[0].float().mul_(kept).addcdiv_(first, size, value=length)
+        moved = part[0].float().mul_(remaining).addcdiv_(first, size, value=length)
         for stored, exact in ((part[0], moved), (part[2], first), (part[3], second)):
             stored.copy_(stochastic_bfloat16(exact, noise))
 
@@ -116,7 +116,7 @@ def _compiled_step(
     weight: Tensor, grad: Tensor, mean: Tensor, square: Tensor, factors: list[float], key: int
 ) -> None:
     # `step_in_parts` on a CPU, in one pass: torch's operations take eight times as long, most of it
-    # for random numbers. Noise is a function of key and place, so threads change nothing.
+    # for random numbers. Noise is a function of key and counter, so threads change nothing.
     arrays = [tensor.flatten().view(torch.int16).numpy() for tensor in (weight, grad, mean, square)]
     numbers = np.array(factors, np.float32)
     keys = np.array([key & 0xFFFFFFFF, key >> 32], np.uint32)
@@ -151,9 +151,9 @@ def _kernel() -> Callable[..., None]:
 
 def _step_kernel(
     weight: np.ndarray, grad: np.ndarray, mean: np.ndarray, square: np.ndarray,
-    factors: np.ndarray, keys: np.ndarray, first_place: int,
+    factors: np.ndarray, keys: np.ndarray, first_counter: int,
 ) -> None:  # fmt: skip
-    slope_share, square_share, kept = factors[0], factors[1], factors[2]
+    slope_share, square_share, remaining = factors[0], factors[1], factors[2]
     correction, epsilon, length = factors[3], factors[4], factors[5]
     new_share = np.float32(1.0) - square_share
     w, g = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
@@ -173,11 +173,11 @@ def _step_kernel(
             slope = g[k]
             m[k] += slope_share * (slope - m[k])
             v[k] = square_share * v[k] + new_share * slope * slope
-            w[k] = kept * w[k] + length * m[k] / (np.sqrt(correction * v[k]) + epsilon)
-        place = np.uint32(first_place + start)
+            w[k] = remaining * w[k] + length * m[k] / (np.sqrt(correction * v[k]) + epsilon)
+        counter = np.uint32(first_counter + start)
         for k in range(size):
             # An integer hash (lowbias32 of C. Wellons' hash prospector), keyed twice.
-            bits = np.uint32(np.uint32(place + np.uint32(k)) ^ keys[0])
+            bits = np.uint32(np.uint32(counter + np.uint32(k)) ^ keys[0])
             bits = np.uint32((bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D))
             bits = np.uint32((bits ^ (bits >> np.uint32(15))) + keys[1])
             bits = np.uint32(bits * np.uint32(0x846CA68B))

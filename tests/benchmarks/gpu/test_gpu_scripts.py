@@ -61,12 +61,23 @@ def test_the_learner_script_runs_here_at_tiny_size(tmp_path, monkeypatch):
 
 
 @pytest.mark.full
+def test_equal_runs_are_equal_here(tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="needs flowzoo[train]")
+    file = tmp_path / "out.json"
+    run_here(monkeypatch, "repeat", "--steps=2", f"--json={file}")
+    matches = json.loads(file.read_text())
+    assert matches["rows"] == 3
+    equal = {"first_difference": None, "largest_weight_gap": 0.0}
+    assert matches["twice"] == matches["resumed"] == equal
+
+
+@pytest.mark.full
 def test_all_gpu_measurements_go_on_after_one_that_takes_too_long(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch", reason="needs flowzoo[train]")
     args = ("--sizes", "tiny", "--out", str(tmp_path), "--only", "attention", "transfer")
-    run_here(monkeypatch, "all", *args, "--limit", "1", status=2)
+    run_here(monkeypatch, "all", *args, "--limit", "0", status=2)
     matches = json.loads((tmp_path / "summary.json").read_text())
-    assert [item["ended"] for item in matches["steps"]] == ["took more than 1 s"] * 2
+    assert [item["ended"] for item in matches["steps"]] == ["took more than 0 s"] * 2
     (tmp_path / "transfer-tiny-file.json").write_text(
         json.dumps({**matches["steps"][1], "ended": 0})
     )
