@@ -61,12 +61,18 @@ class AttentionBucket:
         """The same for `rep` query heads a group, one after another: (segments, 1, rep * Q, K)."""
         if self.bias is None:
             return self
-        bias, keys = self.bias.to(dtype).repeat(1, 1, rep, 1), self.keys
-        short = -keys.shape[1] % _ALIGNED
-        if short and keys.device.type != "cpu":  # torch would pad the bias in every layer
-            bias = functional.pad(bias, (0, short), value=float("-inf"))
-            keys = functional.pad(keys, (0, short))
-        return replace(self, keys=keys, bias=bias)
+        bucket = replace(self, bias=self.bias.to(dtype).repeat(1, 1, rep, 1))
+        # torch would pad the bias in every layer
+        return bucket if self.bias.device.type == "cpu" else aligned(bucket)
+
+
+def aligned(bucket: AttentionBucket) -> AttentionBucket:
+    """Bucket with as many keys as the attention of a GPU reads at once, the last of them unseen."""
+    short = -bucket.keys.shape[1] % _ALIGNED
+    if bucket.bias is None or not short:
+        return bucket
+    bias = functional.pad(bucket.bias, (0, short), value=float("-inf"))
+    return replace(bucket, keys=functional.pad(bucket.keys, (0, short)), bias=bias)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Packing rows by their common prefixes."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,6 +99,34 @@ def test_moving_keeps_everything():
         assert after.bias.shape == (segments, 1, 2 * width, keys)
         assert after.bias.dtype == torch.bfloat16
         assert torch.equal(after.bias.float(), before.bias.repeat(1, 1, 2, 1))
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_packed_attention_and_its_gradient_are_those_of_single_rows(aligned):
+    rows = [[1, 2, 3, 4, 5], [1, 2, 3, 6], [1, 7], [8, 9, 9], [3] * 30, [3] * 12 + [4] * 9]
+    tree = grow(rows)
+    torch.manual_seed(0)
+    heads, groups, count = 4, 2, len(tree.ids)
+    inputs = [
+        torch.randn(1, size, count, width, requires_grad=True)
+        for size, width in ((heads, 8), (groups, 8), (groups, 6))  # narrower values
+    ]
+    packing = lay_out(tree).stacked(heads // groups, torch.float32)
+    if aligned:  # as on a GPU
+        packing = replace(packing, buckets=tuple(map(packing_module.aligned, packing.buckets)))
+    out, _ = packing_module.packed_attention(torch.nn.Module(), *inputs, None, packing=packing)
+    assert out.shape == (1, count, heads, 6)
+    expected = torch.empty_like(out)
+    for path in tree.paths:
+        query, key, value = (tensor[:, :, path] for tensor in inputs)
+        key, value = (tensor.repeat_interleave(heads // groups, 1) for tensor in (key, value))
+        alone = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        expected = expected.index_copy(1, torch.from_numpy(path), alone.transpose(1, 2))
+    torch.testing.assert_close(out, expected)
+    grad = torch.randn_like(out)
+    matches = torch.autograd.grad(out, inputs, grad)
+    for got, wanted in zip(matches, torch.autograd.grad(expected, inputs, grad), strict=True):
+        torch.testing.assert_close(got, wanted)
 
 
 @pytest.mark.parametrize("at_once", [1, 300, 2**18])
