@@ -54,7 +54,7 @@ def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
     """Exit status and messages after a signal."""
     process.send_signal(number)
     _, messages = process.communicate(timeout=30)
-    return process.returncode, messages.strip().splitlines()[-1]
+    return process.returncode, messages.strip().rpartition("\n")[2]
 
 
 @pytest.mark.parametrize(
