@@ -111,6 +111,7 @@ def main(options: Options) -> int:
             trainer.close()
         together = max(row["together"] for row in gaps)
         planned = estimate(config, gpu, together) if options.engine == "vllm" else None
+    found = [row["gap"] for row in gaps if row["gap"] is not None]
     report(
         {
             "benchmark": "step",
@@ -119,7 +120,7 @@ def main(options: Options) -> int:
             "seconds_per_step": {key: value / timed for key, value in times.items()},
             "tokens_per_second": tokens / sum(times.values()),
             "sampled_tokens_per_step": tokens / timed,
-            "largest_sync_gap": max(row["gap"] for row in gaps),
+            "largest_sync_gap": max(found, default=None),
             "rows_gap_max": max(row["rows_gap_max"] for row in gaps),
             "rows_gap_mean": statistics.fmean(row["rows_gap_mean"] for row in gaps),
             "peak_gib": peak_gib(),
@@ -225,7 +226,7 @@ def one_step(
             for role in {call.role for call in calls}
         ),
         "longest": max(len(call.prompt_ids) + len(call.output_ids) for call in calls),
-        "gap": max((row[key] for key in row if key.startswith("sync/gap_max")), default=0.0),
+        "gap": max((row[key] for key in row if key.startswith("sync/gap_max")), default=None),
         "rows_gap_max": max(row["learn/logp_gap_max"] for row in metrics),
         "rows_gap_mean": statistics.fmean(row["learn/logp_gap_mean"] for row in metrics),
     }

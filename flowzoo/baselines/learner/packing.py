@@ -234,49 +234,38 @@ def packed_attention(
     # A gathered token is one contiguous piece of memory, and so are its keys and values.
     query, key, value = (x[0].to(dtype).transpose(0, 1) for x in (query, key, value))
     pairs = torch.cat((key, value), -1).flatten(1)
-    queries = _Queries.apply(query.reshape(count, -1), packing)
+    to_slots = packing.queries, packing.places
+    queries = _Rearranged.apply(query.reshape(count, -1), *to_slots, None)
     shape = (groups, heads // groups, head_dim)
     sizes = [bucket.queries.numel() for bucket in packing.buckets]
     parts = [
         _attend(part, pairs, bucket, shape, scaling)
         for part, bucket in zip(queries.split(sizes), packing.buckets, strict=True)
     ]
-    return _Outputs.apply(torch.cat(parts), packing).view(1, count, heads, -1), None
+    out = _Rearranged.apply(torch.cat(parts), *reversed(to_slots), packing.fillers)
+    return out.view(1, count, heads, -1), None
 
 
-class _Queries(torch.autograd.Function):
-    """Queries of all buckets, (queries, width), gathered from tokens, (N, width)."""
+class _Rearranged(torch.autograd.Function):
+    """Rows at `places`, whose gradient is looked up at `inverse`, and 0 where `fillers` is true."""
 
-    # A token has one query: its gradient is looked up, while torch would add up fillers too.
-
-    @staticmethod
-    def forward(ctx: Any, tokens: Tensor, packing: Packing) -> Tensor:
-        ctx.packing = packing
-        return tokens.index_select(0, packing.queries)
+    # Every row counts once: torch would sort the places, to add up rows that it gathers again.
 
     @staticmethod
-    @once_differentiable  # which forgets the name of `ctx`
-    def backward(  # pyrefly: ignore[bad-override]
-        ctx: Any, *grad_outputs: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        return grad_outputs[0].index_select(0, ctx.packing.places), None
-
-
-class _Outputs(torch.autograd.Function):
-    """Results of tokens, (N, width), gathered from all queries, (queries, width)."""
-
-    @staticmethod
-    def forward(ctx: Any, results: Tensor, packing: Packing) -> Tensor:
-        ctx.packing = packing
-        return results.index_select(0, packing.places)
+    def forward(
+        ctx: Any, rows: Tensor, places: Tensor, inverse: Tensor, fillers: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(inverse, fillers)
+        return rows.index_select(0, places)
 
     @staticmethod
     @once_differentiable  # which forgets the name of `ctx`
     def backward(  # pyrefly: ignore[bad-override]
         ctx: Any, *grad_outputs: Tensor
     ) -> tuple[Tensor | None, ...]:
-        grad = grad_outputs[0].index_select(0, ctx.packing.queries)
-        return grad.masked_fill_(ctx.packing.fillers, 0), None
+        inverse, fillers = ctx.saved_tensors
+        grad = grad_outputs[0].index_select(0, inverse)
+        return grad if fillers is None else grad.masked_fill_(fillers, 0), None, None, None
 
 
 def _attend(

@@ -18,6 +18,10 @@ _AT_ONCE = 2**22
 words would else take more than all weights."""
 _BLOCK = 512
 """Weights that a compiled step has in float32 at once."""
+_PER_THREAD = 2**18
+"""Fewest weights of a thread, which take as long as starting some."""
+_SEEDS = 2**63 - 1
+"""Seeds of torch's generators and integers of its operations have 63 bits."""
 
 
 class StochasticAdamW(torch.optim.Optimizer):
@@ -51,7 +55,7 @@ class StochasticAdamW(torch.optim.Optimizer):
             group["steps"] += 1
             for index, parameter in enumerate(group["params"]):
                 if parameter.grad is not None:
-                    key = key_int("rounding", number, group["steps"], index)
+                    key = key_int("rounding", number, group["steps"], index) & _SEEDS
                     self._move(parameter, parameter.grad, group, key)
         return loss
 
@@ -70,7 +74,7 @@ class StochasticAdamW(torch.optim.Optimizer):
         ]  # fmt: skip
         plain = not hasattr(parameter, "full_tensor")  # not sharded over ranks
         if parameter.device.type == "cpu" and plain and all(x.is_contiguous() for x in parts):
-            _compiled_step(*parts, factors, key & 0x7FFFFFFFFFFFFFFF)
+            _compiled_step(*parts, factors, key)
         else:
             step_in_parts(parts, factors, key)
 
@@ -86,7 +90,7 @@ def step_in_parts(tensors: Sequence[Tensor], factors: Sequence[float], key: int)
     """
     flat = [torch.atleast_1d(tensor) for tensor in tensors]
     weight = flat[0]
-    noise = torch.Generator(weight.device).manual_seed(key >> 1)
+    noise = torch.Generator(weight.device).manual_seed(key)
     rows = max(1, _AT_ONCE * len(weight) // max(1, weight.numel()))
     slope_share, square_share, remaining, correction, epsilon, length = factors
     for part in zip(*(tensor.split(rows) for tensor in flat), strict=True):
@@ -115,23 +119,22 @@ def stochastic_bfloat16(exact: Tensor, noise: torch.Generator) -> Tensor:
 def _compiled_step(
     weight: Tensor, grad: Tensor, mean: Tensor, square: Tensor, factors: list[float], key: int
 ) -> None:
-    # `step_in_parts` on a CPU, in one pass: torch's operations take eight times as long, most of it
-    # for random numbers. Noise is a function of key and counter, so threads change nothing.
+    # `step_in_parts` on a CPU, in one pass: torch's operations take fourteen times as long, most
+    # of it for random numbers. Noise is a function of key and counter, so threads change nothing.
     arrays = [tensor.flatten().view(torch.int16).numpy() for tensor in (weight, grad, mean, square)]
     numbers = np.array(factors, np.float32)
     keys = np.array([key & 0xFFFFFFFF, key >> 32], np.uint32)
-    count, threads = weight.numel(), torch.get_num_threads()
-    size = -(-count // threads)
+    count = weight.numel()
+    size = max(_PER_THREAD, -(-count // torch.get_num_threads()))
 
     def move(first: int) -> None:
         parts = [array[first : first + size] for array in arrays]
         _kernel()(*parts, numbers, keys, np.uint32(first & 0xFFFFFFFF))
 
-    if threads == 1 or count < _BLOCK * threads:
-        size = count
+    if count <= size:
         move(0)
         return
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         list(pool.map(move, range(0, count, size)))
 
 

@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from flowzoo.agents.hf.attention import product_dtype
 from flowzoo.agents.hf.decode import model_fingerprint
+from flowzoo.agents.hf.int8_linear import cached_parts
 from flowzoo.agents.hf.kept_linears import LowerLinear
 from flowzoo.errors import UsageError
 
@@ -288,11 +289,9 @@ def _cast(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> tuple[Tens
 
 
 def _add(total: Tensor, part: Tensor) -> None:
-    # In place, on a CPU some rows at a time: torch converts `part` to the number format of `total`
-    # first.
-    rows = max(1, _BLOCK_ELEMENTS // total.shape[1]) if total.device.type == "cpu" else len(total)
-    for sums, addends in zip(total.split(rows), part.split(rows), strict=True):
-        sums += addends
+    # In place, some rows at a time: torch converts `part` to the number format of `total` first.
+    for rows in cached_parts(total):
+        total[rows] += part[rows]
 
 
 def _softmax_gradient(scores: Tensor, mass: Tensor, bonus: tuple[Tensor, Tensor] | None) -> Tensor:

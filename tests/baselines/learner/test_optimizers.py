@@ -204,7 +204,7 @@ def test_small_steps_count_that_rounding_to_the_nearest_would_lose():
     assert seconds == pytest.approx(1 - 0.999**200, rel=0.02)
 
 
-IN_PARTS = "flowzoo.baselines.learner.stochastic_adamw._compiled_step"
+COMPILED = "flowzoo.baselines.learner.stochastic_adamw._compiled_step"
 
 
 def in_parts(weight, grad, mean, square, factors, key):
@@ -218,7 +218,7 @@ def test_all_parts_of_weights_are_moved(shape, compiled, monkeypatch):
     """Each ends beside where AdamW in float32 puts it, whichever part it is in."""
     monkeypatch.setattr("flowzoo.baselines.learner.stochastic_adamw._AT_ONCE", 48)
     if not compiled:
-        monkeypatch.setattr(IN_PARTS, in_parts)
+        monkeypatch.setattr(COMPILED, in_parts)
     start, pull = torch.rand(shape).bfloat16() + 1, torch.randn(shape).bfloat16()
     weights = [torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.float())]
     choices: dict[str, Any] = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
@@ -242,7 +242,7 @@ def test_all_parts_of_weights_are_moved(shape, compiled, monkeypatch):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_weights_and_moments_are_rounded_without_bias(compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(IN_PARTS, in_parts)
+        monkeypatch.setattr(COMPILED, in_parts)
     count = 200_000
     weight = nn.Parameter(torch.full((count,), 1.5, dtype=torch.bfloat16))
     weight.grad = torch.full_like(weight, 1.1875)
@@ -263,7 +263,8 @@ def test_weights_and_moments_are_rounded_without_bias(compiled, monkeypatch):
     assert (pairs - torch.eye(3)).abs().max() < 0.02
 
 
-def test_threads_do_not_change_a_step():
+def test_threads_do_not_change_a_step(monkeypatch):
+    monkeypatch.setattr("flowzoo.baselines.learner.stochastic_adamw._PER_THREAD", 512)
     ends = []
     for threads in (1, 3):
         torch.manual_seed(0)
