@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from flowzoo.agents.hf import kept_linears
+from flowzoo.agents.hf import int8_linear, kept_linears
 from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
+from flowzoo.agents.hf.int8_kernels import has_dot_products
+from flowzoo.agents.hf.int8_levels import PackedLevels, PlainLevels, levels_of, quantize
 from flowzoo.agents.hf.int8_linear import Int8Linear
 from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.pocket import load
@@ -79,6 +81,32 @@ def test_int8_products_are_those_of_rounded_rotated_rows(bias, dtype):
     )
 
 
+@pytest.mark.skipif(not has_dot_products(), reason="this CPU has no AVX-512 VNNI")
+@pytest.mark.parametrize(
+    ("width", "out_features"), [(24, 10), (30, 17), (64, 16), (7, 33), (1536, 576)]
+)
+def test_packed_levels_have_the_numbers_of_plain_ones(width, out_features):
+    torch.manual_seed(2)
+    weight = torch.randn(out_features, width)
+    plain, packed = PlainLevels(), PackedLevels(out_features, width)
+    plain.take(weight)
+    packed.take(weight)
+    assert torch.equal(packed.scales, plain.scales)
+    for part in (slice(0, out_features), slice(3, 9), slice(5, out_features + 20)):
+        assert torch.equal(packed.rows(part), plain.rows(part))
+    for rows in (1, 3, 4, 8, 12, 15, 16, 17, 29, 40):
+        levels = quantize(torch.randn(rows, width))
+        sums = torch.from_numpy(levels[0]).long() @ plain.rows(slice(0, out_features)).long().T
+        exact = sums.float() * plain.scales * torch.from_numpy(levels[1])[:, None]
+        assert torch.equal(packed.multiply(*levels), exact)
+        assert torch.equal(plain.multiply(*levels), exact)
+
+
+def test_several_threads_take_the_product_of_torch(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert type(levels_of(16, 16)) is PlainLevels
+
+
 def test_a_large_feature_does_not_drown_the_others():
     torch.manual_seed(1)
     source, inputs = nn.Linear(128, 64), torch.randn(50, 128)
@@ -126,11 +154,9 @@ def test_layers_that_read_one_tensor_quantize_it_once():
 
     def results() -> list[torch.Tensor]:
         with kept.active(), pytest.MonkeyPatch.context() as patch:
-            quantize = Int8Linear.quantize
             patch.setattr(
-                Int8Linear, "quantize",
-                lambda self, rows: calls.append(len(rows)) or quantize(self, rows),
-            )  # fmt: skip
+                int8_linear, "quantize", lambda rows: calls.append(len(rows)) or quantize(rows)
+            )
             return [net(inputs), net(inputs.clone()), net(inputs[:2] * 2)]
 
     shared = results()
@@ -148,22 +174,25 @@ def child_name(net: nn.Module, child: nn.Module) -> str:
 
 
 def double_scales(kept: Any) -> None:
-    kept.scales *= 2
+    kept.levels.scales *= 2
 
 
-def shift_levels(kept: Any) -> None:
-    kept.levels[3, 2] += 2
+def shift_weights(kept: Any) -> None:
+    other = layer()
+    with torch.no_grad():
+        other.weight[3, 2] += 6 * kept.levels.scales[3]
+    kept.take(other)
 
 
 def exchange_scales(kept: Any) -> None:
-    kept.scales[:2] = kept.scales[:2].flip(0)
+    kept.levels.scales[:2] = kept.levels.scales[:2].flip(0)
 
 
 def change_bias(kept: Any) -> None:
     kept.bias[0] += 1e-3
 
 
-@pytest.mark.parametrize("fault", [double_scales, shift_levels, exchange_scales, change_bias])
+@pytest.mark.parametrize("fault", [double_scales, shift_weights, exchange_scales, change_bias])
 def test_wrong_int8_weights_are_noticed(fault):
     source = layer()
     int8 = Int8Linear(source)
