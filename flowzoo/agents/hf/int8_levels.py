@@ -15,6 +15,8 @@ import torch
 
 _BLOCK = 32
 """Most features that are rotated together."""
+_AT_ONCE = 2**18
+"""Most weights that are converted to float32 at once."""
 
 
 class Levels(Protocol):
@@ -108,8 +110,13 @@ class PackedLevels:
 
     def take(self, weight: torch.Tensor) -> None:
         """Quantize weights."""
-        exact = weight.float().contiguous().numpy()
-        kernels().quantize_packed(exact, block_of(exact.shape[1]), self._packed, self._scales)
+        tile, block = kernels().TILE, block_of(weight.shape[1])
+        panels = max(1, _AT_ONCE // (tile * weight.shape[1]))
+        for first in range(0, len(self._packed), panels):
+            exact = weight[first * tile : (first + panels) * tile].float().contiguous()
+            scales = self._scales[first * tile : (first + panels) * tile]
+            packed = self._packed[first : first + panels]
+            kernels().quantize_packed(exact.numpy(), block, packed, scales)
 
     def rows(self, part: slice) -> torch.Tensor:
         """Levels of the rows `part`."""
