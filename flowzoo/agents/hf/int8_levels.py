@@ -22,8 +22,9 @@ _AT_ONCE = 2**18
 class Levels(Protocol):
     """Int8 weights of a linear layer."""
 
-    scales: torch.Tensor
-    """Scale of each row, (out_features,) float32."""
+    @property
+    def scales(self) -> torch.Tensor:
+        """Scale of each row, (out_features,) float32."""
 
     def take(self, weight: torch.Tensor) -> None:
         """Quantize weights (out_features, in_features)."""
@@ -73,11 +74,16 @@ class PlainLevels:
 
     def __init__(self) -> None:
         self._levels = torch.empty(0, 0, dtype=torch.int8)
-        self.scales = torch.empty(0)
+        self._scales = torch.empty(0)
+
+    @property
+    def scales(self) -> torch.Tensor:
+        """Scale of each row."""
+        return self._scales
 
     def take(self, weight: torch.Tensor) -> None:
         """Quantize weights."""
-        self._levels, self.scales = map(torch.from_numpy, quantize(weight))
+        self._levels, self._scales = map(torch.from_numpy, quantize(weight))
 
     def rows(self, part: slice) -> torch.Tensor:
         """Levels of the rows `part`."""
@@ -88,7 +94,7 @@ class PlainLevels:
         # torch.ao's quantized layers are deprecated, and have one scale for all rows of a batch.
         sums = torch._int_mm(torch.from_numpy(levels), self._levels.t())
         out = torch.empty(sums.shape)
-        kernels().dequantize(sums.numpy(), scales, self.scales.numpy(), out.numpy())
+        kernels().dequantize(sums.numpy(), scales, self._scales.numpy(), out.numpy())
         return out
 
 
@@ -106,7 +112,11 @@ class PackedLevels:
         # Of torch, because its memory is aligned to 64 bytes.
         self._packed = torch.empty(panels, quads, tile, dtype=torch.int32).numpy()
         self._scales = np.zeros(panels * tile, np.float32)
-        self.scales = torch.from_numpy(self._scales)[:out_features]
+
+    @property
+    def scales(self) -> torch.Tensor:
+        """Scale of each row."""
+        return torch.from_numpy(self._scales[: self._shape[0]])
 
     def take(self, weight: torch.Tensor) -> None:
         """Quantize weights."""

@@ -174,7 +174,7 @@ def child_name(net: nn.Module, child: nn.Module) -> str:
 
 
 def double_scales(kept: Any) -> None:
-    kept.levels.scales *= 2
+    kept.levels.scales.mul_(2)
 
 
 def shift_weights(kept: Any) -> None:

@@ -70,7 +70,7 @@ def test_a_layer_with_wrong_scales_stops_the_run(monkeypatch):
     def faulty(self: Int8Linear, source: torch.nn.Linear) -> None:
         take(self, source)
         if source is target:
-            self.levels.scales *= 1.05
+            self.levels.scales.mul_(1.05)
 
     monkeypatch.setattr(Int8Linear, "take", faulty)
     engines.sync(probe=False)
