@@ -18,6 +18,8 @@ LEAST = 1e-30
 """Smallest largest magnitude of a row, so that a row of zeros has a scale."""
 TILE = 16
 """Rows of weights that are multiplied together, one per lane of a register."""
+BLOCK = 32
+"""Most features that are rotated together."""
 _SHIFT = 1.5 * 2.0**23
 """Added to a small float32 number and subtracted again, it rounds to the nearest integer."""
 _OFFSET = 128
@@ -42,6 +44,63 @@ def has_dot_products() -> bool:
     return bool(features.get("avx512vnni")) and not features.get("amx-int8")
 
 
+def _pointer(builder: Any, base: Any, offset: Any, kind: Any) -> Any:
+    return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
+
+
+def _rotation() -> Any:
+    # Walsh-Hadamard transform, not scaled, of `BLOCK` numbers that lie `stride` bytes apart, of as
+    # many neighbors at once as a register has lanes, without a copy in memory between its stages.
+
+    @intrinsic
+    def rotate(_context: Any, source: Any, target: Any, stride: Any) -> Any:
+        return types.void(source, target, stride), generate
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        source, target, stride = arguments
+        kind = ir.VectorType(ir.FloatType(), TILE)
+        offsets = [builder.mul(stride, ir.IntType(64)(i)) for i in range(BLOCK)]
+        lanes = [
+            builder.load(_pointer(builder, source, offset, kind), align=4) for offset in offsets
+        ]
+        distance = 1
+        while distance < BLOCK:
+            for i in range(BLOCK):
+                if not i & distance:
+                    left, right = lanes[i], lanes[i + distance]
+                    lanes[i] = builder.fadd(left, right)
+                    lanes[i + distance] = builder.fsub(left, right)
+            distance *= 2
+        for offset, numbers in zip(offsets, lanes, strict=True):
+            builder.store(numbers, _pointer(builder, target, offset, kind), align=4)
+        return context.get_dummy_value()
+
+    return rotate
+
+
+_rotate_lanes = _rotation()
+
+
+@_compiled
+def _rotate(source: np.ndarray, block: int, target: np.ndarray) -> None:
+    width = len(source)
+    step = width // block
+    if block == BLOCK and step >= TILE:
+        for first in range(0, step, TILE):
+            offset = 4 * min(first, step - TILE)  # the last ones may be rotated twice
+            _rotate_lanes(source.ctypes.data + offset, target.ctypes.data + offset, 4 * step)
+        return
+    target[:] = source
+    while step < width:
+        for start in range(0, width, 2 * step):
+            left = target[start : start + step]
+            right = target[start + step : start + 2 * step]
+            for k in range(step):
+                a, b = left[k], right[k]
+                left[k], right[k] = a + b, a - b
+        step *= 2
+
+
 @_compiled
 def quantize(rows: np.ndarray, block: int, levels: np.ndarray, scales: np.ndarray) -> None:
     """Rotate and round rows of float32.
@@ -58,16 +117,7 @@ def quantize(rows: np.ndarray, block: int, levels: np.ndarray, scales: np.ndarra
     maximum = np.empty(1, np.float32)
     maximum_bits = maximum.view(np.int32)
     for i in range(count):
-        row[:] = rows[i]
-        step = width // block
-        while step < width:
-            for start in range(0, width, 2 * step):
-                left = row[start : start + step]
-                right = row[start + step : start + 2 * step]
-                for k in range(step):
-                    a, b = left[k], right[k]
-                    left[k], right[k] = a + b, a - b
-            step *= 2
+        _rotate(rows[i], block, row)
         # Magnitudes are in the order of their bits, and maxima of integers take several at a time.
         top = np.int32(0)
         for k in range(width):
@@ -144,11 +194,8 @@ def _tile(rows: int) -> Any:
             "llvm.prefetch.p0",
         )
 
-        def pointer(base: Any, offset: Any, kind: Any) -> Any:
-            return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
-
         def spread(kind: Any, base: Any, offset: Any) -> Any:
-            number = builder.load(pointer(base, offset, kind.element), align=4)
+            number = builder.load(_pointer(builder, base, offset, kind.element), align=4)
             lanes = builder.insert_element(kind(ir.Undefined), number, word(0))
             return builder.shuffle_vector(lanes, kind(ir.Undefined), integers(None))
 
@@ -157,8 +204,8 @@ def _tile(rows: int) -> Any:
         starts = [builder.mul(width, address(row)) for row in range(rows)]
         with cgutils.for_range(builder, quads, intp=address) as loop:
             offset = builder.mul(loop.index, address(4 * TILE))
-            column = builder.load(pointer(weights, offset, integers), align=4 * TILE)
-            later = pointer(weights, builder.add(offset, address(_AHEAD)), ir.IntType(8))
+            column = builder.load(_pointer(builder, weights, offset, integers), align=4 * TILE)
+            later = _pointer(builder, weights, builder.add(offset, address(_AHEAD)), ir.IntType(8))
             builder.call(prefetch, [later, word(0), word(2), word(1)])
             quad = builder.mul(loop.index, address(4))
             for start, total in zip(starts, sums, strict=True):
@@ -166,7 +213,7 @@ def _tile(rows: int) -> Any:
                 builder.store(
                     builder.call(multiply_add, [builder.load(total), column, four]), total
                 )
-        factors = builder.load(pointer(column_scales, address(0), reals), align=4)
+        factors = builder.load(_pointer(builder, column_scales, address(0), reals), align=4)
         for row, total in enumerate(sums):
             shift = spread(integers, shifts, address(4 * row))
             exact = builder.sitofp(builder.sub(builder.load(total), shift), reals)
@@ -174,7 +221,7 @@ def _tile(rows: int) -> Any:
                 builder.fmul(exact, factors), spread(reals, row_scales, address(4 * row))
             )
             start = builder.mul(columns, address(4 * row))
-            builder.store(scaled, pointer(out, start, reals), align=4)
+            builder.store(scaled, _pointer(builder, out, start, reals), align=4)
         return _context.get_dummy_value()
 
     return multiply

@@ -13,8 +13,6 @@ from typing import Protocol
 import numpy as np
 import torch
 
-_BLOCK = 32
-"""Most features that are rotated together."""
 _AT_ONCE = 2**18
 """Most weights that are converted to float32 at once."""
 
@@ -66,7 +64,7 @@ def quantize(rows: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 def block_of(width: int) -> int:
     """Features of a row that are rotated together."""
-    return math.gcd(width, _BLOCK)
+    return math.gcd(width, kernels().BLOCK)
 
 
 class PlainLevels:

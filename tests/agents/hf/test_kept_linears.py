@@ -1,5 +1,6 @@
 """Layers in the number format of sampling: exact in bfloat16, bounded in int8, checked in both."""
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
@@ -79,6 +80,17 @@ def test_int8_products_are_those_of_rounded_rotated_rows(bias, dtype):
     torch.testing.assert_close(
         out.double(), expected, atol=1e-5 if dtype == torch.float32 else 0.02, rtol=0
     )
+
+
+@pytest.mark.parametrize("width", [24, 512, 576, 896, 1536])
+def test_levels_are_those_of_rotated_rows(width):
+    torch.manual_seed(3)
+    rows = torch.randn(20, width)
+    levels, scales = map(torch.from_numpy, quantize(rows))
+    rotated = rows.double() @ rotation(width, math.gcd(width, 32))
+    torch.testing.assert_close(scales.double(), rotated.abs().amax(-1) / 127, rtol=1e-6, atol=0)
+    exact = rotated / scales[:, None]
+    assert (levels - exact).abs().max() < 0.5 + 1e-4
 
 
 @pytest.mark.skipif(not has_dot_products(), reason="this CPU has no AVX-512 VNNI")
