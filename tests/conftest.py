@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.append(str(Path(__file__).parent))
 
-from forks import Forks, import_engines, serve_forks
+from forks import ENGINE_MODULES, TRAINING_MODULES, Forks, import_modules, serve_forks
 
 # Before torch is imported by any test: workers of pytest-xdist share few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -59,15 +59,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         skip_vllm([item for item in items if item.get_closest_marker("vllm")])
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file together where `--dist loadgroup` is asked for."""
+    from scheduling import FileScheduling
+
+    return FileScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Import vLLM and start the server of `forks` once, before a test has started a thread."""
+    """Import what is heavy and start the server of `forks` once, before tests start threads."""
     of_vllm = [item for item in session.items if item.get_closest_marker("vllm")]
+    is_forked = any("fork_server" in getattr(item, "fixturenames", ()) for item in session.items)
     if of_vllm and find_spec("vllm"):
-        import_engines()
+        import_modules(ENGINE_MODULES)
+        is_forked |= any(item.get_closest_marker("full") for item in of_vllm)
+    if is_forked and find_spec("torch"):
+        import_modules(TRAINING_MODULES)
     freeze_modules()
     gc.set_threshold(50_000, 20, 100)
-    if find_spec("vllm") and any(item.get_closest_marker("full") for item in of_vllm):
+    if is_forked:
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        capture.resume_global_capture()  # what forks print is that of a test
         serve_forks()
+        capture.suspend_global_capture()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,9 +1,11 @@
-"""Processes that have imported vLLM already: it takes 16 CPU s, which tests pay once."""
+"""Processes that have imported what is heavy already, such as vLLM: 16 CPU s, paid once."""
 
 import importlib
 import os
 import socket
+import sys
 import warnings
+from collections.abc import Iterable
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
@@ -14,12 +16,18 @@ ENGINE_MODULES = [
     "vllm.v1.worker.cpu_model_runner", "vllm.model_executor.models.qwen3",
     "vllm.entrypoints.launchers.api_server.entry",
 ]  # fmt: skip
+TRAINING_MODULES = [
+    "flowzoo.baselines.training.trainer", "flowzoo.baselines.training.finished",
+    "flowzoo.commands.train", "flowzoo.commands.matrix",
+    "transformers.models.qwen3.modeling_qwen3", "torch.utils.tensorboard",
+]  # fmt: skip
 
 
 def serve_forks() -> None:
     """Let a copy of this process, as it is now, be the fork server of `multiprocessing`.
 
-    vLLM takes 16 CPU s to import: here it is done once for this process and all its forks.
+    vLLM takes 16 CPU s to import and the trainer 7: here it is done once for this process and all
+    its forks.
     """
     server: Any = vars(forkserver)["_forkserver"]
     with socket.socket(socket.AF_UNIX) as listener:
@@ -30,6 +38,7 @@ def serve_forks() -> None:
         if not pid:
             try:
                 os.close(writer)
+                sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # no files of pytest's
                 forkserver.main(listener.detach(), reader, [])
             finally:
                 os._exit(0)  # it ends when nobody holds the other end of the pipe any more
@@ -60,8 +69,8 @@ class Forks(ForkServerContext):
     Process = ForkedProcess
 
 
-def import_engines() -> None:
-    """Import what an engine takes."""
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules without their warnings."""
     with warnings.catch_warnings(action="ignore"):
-        for name in ENGINE_MODULES:
+        for name in names:
             importlib.import_module(name)

@@ -146,16 +146,9 @@ def fork_server() -> Any:
     """Processes that begin with torch and the trainer loaded, in milliseconds instead of seconds.
 
     Only where importing is not what a test is about; `tests/baselines/matrix/test_matrix.py` and
-    `tests/commands/test_cli.py` start commands as people do.
+    `tests/commands/test_cli.py` start commands as people do. `tests/conftest.py` starts the server.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["flowzoo.baselines.training.trainer", "flowzoo.baselines.training.finished",
-         "flowzoo.commands.train", "flowzoo.commands.matrix",
-         "transformers.models.qwen3.modeling_qwen3",
-         "torch.utils.tensorboard"]
-    )  # fmt: skip
-    return context
+    return multiprocessing.get_context("forkserver")
 
 
 @pytest.fixture
