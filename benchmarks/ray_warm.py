@@ -9,6 +9,7 @@ must not have imported Ray, which reads the worker's variables as it is imported
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -36,6 +37,7 @@ def serve(path: str) -> int:
     if pid:
         listening.close()
         return pid
+    gc.freeze()  # a collection in a worker would look at, and copy, all that is imported here
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever has ended is nobody's
     while True:
         asked, _ = listening.accept()

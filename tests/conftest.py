@@ -13,7 +13,15 @@ from hypothesis import HealthCheck, settings
 
 sys.path.append(str(Path(__file__).parent))
 
-from forks import ENGINE_MODULES, TRAINING_MODULES, Forks, import_modules, serve_forks
+from forks import (
+    ENGINE_MODULES,
+    TRAINING_MODULES,
+    Forks,
+    freeze_modules,
+    import_modules,
+    serve_forks,
+    unfreeze,
+)
 
 # Before torch is imported by any test: workers of pytest-xdist share few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,7 +35,7 @@ settings.register_profile(
 )
 settings.load_profile("flowzoo")
 
-modules_frozen = objects_frozen = 0
+modules_frozen = 0
 PAGE_WAIT_S = 60
 """Seconds that a script of a page has."""
 
@@ -76,7 +84,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         is_forked |= any(item.get_closest_marker("full") for item in of_vllm)
     if is_forked and find_spec("torch"):
         import_modules(TRAINING_MODULES)
-    freeze_modules()
+    freeze_imported()
     gc.set_threshold(50_000, 20, 100)
     if is_forked:
         capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -87,22 +95,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen_modules() -> None:
-    """Freeze what the tests before have imported, and what an engine of vLLM thawed at its end."""
-    if len(sys.modules) > modules_frozen + 100 or gc.get_freeze_count() < objects_frozen / 2:
-        freeze_modules()
+    """Freeze what the tests before have imported."""
+    if len(sys.modules) > modules_frozen + 100:
+        freeze_imported()
 
 
-def freeze_modules() -> None:
-    """Take what is imported out of garbage collection, so that full collections stay short."""
-    global modules_frozen, objects_frozen
-    gc.collect()
-    gc.freeze()
-    modules_frozen, objects_frozen = len(sys.modules), gc.get_freeze_count()
+def freeze_imported() -> None:
+    """Freeze, and note how many modules there are."""
+    global modules_frozen
+    freeze_modules()
+    modules_frozen = len(sys.modules)
 
 
 def pytest_unconfigure() -> None:
     """Thaw, so that libraries that count their own objects at the end find none left."""
-    gc.unfreeze()
+    unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

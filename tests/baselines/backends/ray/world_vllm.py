@@ -21,7 +21,7 @@ from ray_cluster import NODE, cluster_of, raise_loopback, workers_now
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from forks import ENGINE_MODULES, Forks, import_modules, serve_forks
+from forks import ENGINE_MODULES, Forks, freeze_modules, import_modules, serve_forks
 
 SMALL: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2,
@@ -75,6 +75,7 @@ def engines_as_forks() -> None:
     sys.modules["ray"] = blocked
     import_modules(ENGINE_MODULES)
     del sys.modules["ray"]
+    freeze_modules()
     serve_forks()
     engines: Any = importlib.import_module("vllm.v1.engine.utils")
     engines.get_mp_context = Forks
