@@ -1,9 +1,10 @@
+import atexit
 import gc
 import importlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,9 +36,22 @@ settings.register_profile(
 )
 settings.load_profile("flowzoo")
 
+# At the end, so that libraries that count their own objects find none left.
+atexit.register(unfreeze)
+
 modules_frozen = 0
 PAGE_WAIT_S = 60
 """Seconds that a script of a page has."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect no garbage while modules are imported, most of whose objects stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True, specname="pytest_collection_modifyitems")  # before -m
@@ -105,11 +119,6 @@ def freeze_imported() -> None:
     global modules_frozen
     freeze_modules()
     modules_frozen = len(sys.modules)
-
-
-def pytest_unconfigure() -> None:
-    """Thaw, so that libraries that count their own objects at the end find none left."""
-    unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -64,7 +64,7 @@ def test_it_answers_as_a_model_with_its_own_tokens_and_template(model):
 
 def play(workflow: str, policy: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Evaluate on two problems; every reply has tokens, and the number format is said."""
-    args = ["eval", workflow, "--options", "level=1", "--n", "2", "--max-tokens", "16"]
+    args = ["eval", workflow, "--options", "level=1", "--n", "2", "--max-tokens", "8"]
     assert main([*args, "--policy", policy, "--out", str(out)]) == 0
     *_, protocol, _, last = capsys.readouterr().out.splitlines()
     assert f", {LOWER}, " in protocol
