@@ -3,6 +3,7 @@ import gc
 import importlib
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from importlib.util import find_spec
@@ -29,6 +30,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# A shell starts a job in the background with Ctrl-C ignored, and processes inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Hypothesis measures examples on the wall, where a machine that stalls looks like slow code.
 settings.register_profile(
