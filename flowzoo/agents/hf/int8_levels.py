@@ -6,6 +6,7 @@ Products of integers are exact, so every order gives the same results.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 from typing import Protocol
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 _AT_ONCE = 2**18
-"""Most weights that are converted to float32 at once."""
+"""Most weights that are converted or compared at once: 1 MiB in float32."""
 
 
 class Levels(Protocol):
@@ -65,6 +66,14 @@ def quantize(rows: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
 def block_of(width: int) -> int:
     """Features of a row that are rotated together."""
     return math.gcd(width, kernels().BLOCK)
+
+
+def cached_parts(tensor: torch.Tensor) -> Iterator[slice]:
+    """Rows of `tensor`, in multiples of 16, that stay in a CPU's cache with what they give."""
+    rows = len(tensor)
+    if tensor.device.type == "cpu":
+        rows = max(16, _AT_ONCE // tensor[0].numel() // 16 * 16)
+    return (slice(first, first + rows) for first in range(0, len(tensor), rows))
 
 
 class PlainLevels:
@@ -119,12 +128,10 @@ class PackedLevels:
     def take(self, weight: torch.Tensor) -> None:
         """Quantize weights."""
         tile, block = kernels().TILE, block_of(weight.shape[1])
-        panels = max(1, _AT_ONCE // (tile * weight.shape[1]))
-        for first in range(0, len(self._packed), panels):
-            exact = weight[first * tile : (first + panels) * tile].float().contiguous()
-            scales = self._scales[first * tile : (first + panels) * tile]
-            packed = self._packed[first : first + panels]
-            kernels().quantize_packed(exact.numpy(), block, packed, scales)
+        for part in cached_parts(weight):
+            exact = weight[part].float().contiguous().numpy()
+            packed = self._packed[part.start // tile : math.ceil(part.stop / tile)]
+            kernels().quantize_packed(exact, block, packed, self._scales[part])
 
     def rows(self, part: slice) -> torch.Tensor:
         """Levels of the rows `part`."""

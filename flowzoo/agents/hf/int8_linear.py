@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 
-from flowzoo.agents.hf.int8_levels import block_of, kernels, levels_of, quantize
+from flowzoo.agents.hf.int8_levels import block_of, cached_parts, kernels, levels_of, quantize
 
-_AT_ONCE = 2**18
-"""Most weights that are rounded or compared at once: 1 MiB in float32."""
 _ROUNDING = 1e-3
 """Share of a level by which float32 arithmetic moves a number that lies between two levels."""
 
@@ -83,12 +80,6 @@ class Int8Linear(nn.Module):
         if self.bias is not None:
             out += self.bias
         return out.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
-
-
-def cached_parts(tensor: torch.Tensor) -> Iterator[slice]:
-    """Rows of `tensor` that stay in a CPU's cache with what is computed from them."""
-    rows = max(1, _AT_ONCE // tensor[0].numel()) if tensor.device.type == "cpu" else len(tensor)
-    return (slice(first, first + rows) for first in range(0, len(tensor), rows))
 
 
 def _hadamard(width: int) -> torch.Tensor:

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from flowzoo.agents.hf.int8_linear import Int8Linear, LastInput, cached_parts
+from flowzoo.agents.hf.int8_levels import cached_parts
+from flowzoo.agents.hf.int8_linear import Int8Linear, LastInput
 from flowzoo.agents.traits import EngineDType
 from flowzoo.errors import UsageError
 

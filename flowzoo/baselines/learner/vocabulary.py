@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from flowzoo.agents.hf.attention import product_dtype
 from flowzoo.agents.hf.decode import model_fingerprint
-from flowzoo.agents.hf.int8_linear import cached_parts
+from flowzoo.agents.hf.int8_levels import cached_parts
 from flowzoo.agents.hf.kept_linears import LowerLinear
 from flowzoo.errors import UsageError
 
