@@ -2,7 +2,9 @@
 
 import ast
 import builtins
+import io
 import re
+import tokenize
 from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
@@ -39,18 +41,6 @@ BRITISH = re.compile(
     re.IGNORECASE,
 )
 """British spellings; the project writes American English."""
-_TOKENS = re.compile(
-    r"""
-    (?P<comment> \#.* )
-    | (?P<string> (?:[bru]|rb|br|f|rf|fr)?
-        (?: \"{3} (?s:\\.|[^\\])*? \"{3} | '{3} (?s:\\.|[^\\])*? '{3}
-        | "(?: \\[\s\S] | [^"\\] )*" | '(?: \\[\s\S] | [^'\\] )*' ) )
-    | (?P<number> \d\w* )
-    | (?P<name> \w+ )
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-"""Tokens that hold words; `tokenize` takes ten times as long to find them."""
 _BACKTICKS = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\(\))?`(?!`)")
 
 
@@ -95,8 +85,9 @@ def _prose(text: str, line: int) -> Iterator[Finding]:
 
 def docstrings(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Docstrings of modules, classes, functions and attributes, with their lines."""
-    for body in _bodies(tree):
-        for statement in body:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
             if (
                 isinstance(statement, ast.Expr)
                 and isinstance(statement.value, ast.Constant)
@@ -105,31 +96,11 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield statement.value.value, statement.lineno
 
 
-def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Bodies of a node and of the statements in it."""
-    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        statements = getattr(node, name, ())
-        if isinstance(statements, list):
-            if name == "body":
-                yield statements
-            for statement in statements:
-                yield from _bodies(statement)
-
-
 def comments(source: str) -> Iterator[tuple[str, int]]:
     """Comments, with their lines."""
-    for token, line in _tokens(source):
-        if token.lastgroup == "comment":
-            yield token.group(), line
-
-
-def _tokens(source: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Comments, strings, numbers and names, with their lines."""
-    line, end = 1, 0
-    for token in _TOKENS.finditer(source):
-        line += source.count("\n", end, token.start())
-        end = token.start()
-        yield token, line
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string, token.start[0]
 
 
 def local_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -160,8 +131,10 @@ def _identifiers(source: str) -> Iterator[str]:
     """Names in code, with the words of its strings that are no docstrings."""
     tree = ast.parse(source)
     documented = {line for _, line in docstrings(tree)}
-    for token, line in _tokens(source):
-        if token.lastgroup == "name":
-            yield token.group()
-        elif token.lastgroup == "string" and line not in documented:
-            yield from re.findall(r"[A-Za-z_]\w*", token.group())
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield token.string
+        elif token.start[0] in documented:
+            continue
+        elif token.type in {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)}:
+            yield from re.findall(r"[A-Za-z_]\w*", token.string)
