@@ -46,11 +46,13 @@ def children(pid: int) -> list[int]:
     return [deep for child in pids for deep in children(child)] or pids
 
 
-def descendants(pid: int) -> list[int]:
-    """Process ids of all processes below one."""
+def pin(pid: int, core: int) -> None:
+    """Keep a process and all below it on one core."""
+    # The process first: what it forks afterwards inherits its core.
+    os.sched_setaffinity(pid, {core})
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        pids = [int(child) for child in file.read().split()]
-    return pids + [deep for child in pids for deep in descendants(child)]
+        for child in file.read().split():
+            pin(int(child), core)
 
 
 def ticks(pid: int) -> int:
@@ -264,8 +266,7 @@ def test_waiting_for_a_processor_takes_no_time_of_a_program(sandbox):
     with Sandbox(sandbox.backend, workers=1) as single, contextlib.ExitStack() as stack:
         single.run_sync([Program("print(2)")], [INC[:1]], PATIENT)
         [box] = single.box_pids()
-        for pid in (box, *descendants(box)):
-            os.sched_setaffinity(pid, {core})
+        pin(box, core)
         for _ in range(HOGS):
             hog = subprocess.Popen(command, start_new_session=True)
             stack.callback(hog.wait)
