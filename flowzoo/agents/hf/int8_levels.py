@@ -5,9 +5,11 @@ Products of integers are exact, so every order gives the same results.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
@@ -16,6 +18,9 @@ import torch
 
 _AT_ONCE = 2**18
 """Most weights that are converted or compared at once: 1 MiB in float32."""
+
+_PER_THREAD = 2**18
+"""Least products of numbers that are worth a thread: some five microseconds."""
 
 
 class Levels(Protocol):
@@ -41,18 +46,40 @@ class Levels(Protocol):
 
 @cache
 def kernels() -> ModuleType:
-    """The compiled kernels: `flowzoo.agents.hf.int8_kernels`."""
+    """The module `int8_kernels`."""
     from flowzoo.agents.hf import int8_kernels  # takes numba, which is loaded where it is needed
 
     return int8_kernels
 
 
+@cache
+def products() -> ModuleType:
+    """The module `int8_product`."""
+    from flowzoo.agents.hf import int8_product
+
+    return int8_product
+
+
 def levels_of(out_features: int, in_features: int) -> Levels:
     """Space for weights, in the order that is fastest here."""
-    # The packed product has one thread: others would contend with torch's, which wait in loops.
-    if torch.get_num_threads() == 1 and kernels().has_dot_products():
-        return PackedLevels(out_features, in_features)
+    instructions = products().instructions()
+    if instructions:
+        return PackedLevels(out_features, in_features, instructions)
     return PlainLevels()
+
+
+@cache
+def parallel_function() -> int:
+    """Address of `GOMP_parallel` in the OpenMP that torch uses; 0 if it has none.
+
+    Threads of another pool would contend with torch's, which wait in loops for a while.
+    """
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        function = ctypes.CDLL(str(library)).GOMP_parallel
+    except (OSError, AttributeError):
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def quantize(rows: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -106,14 +133,16 @@ class PlainLevels:
 
 
 class PackedLevels:
-    """Levels in the order in which `int8_kernels.multiply_packed` reads them.
+    """Levels in the order in which `int8_product.multiply_packed` reads them.
 
     torch brings weights into such an order in every call, which takes longer than multiplying a
-    few rows by them.
+    few rows by them, or, without AVX-512, multiplies number by number.
     """
 
-    def __init__(self, out_features: int, in_features: int) -> None:
+    def __init__(self, out_features: int, in_features: int, instructions: str) -> None:
         self._shape = out_features, in_features
+        self._product = products().product(instructions)
+        self._item_size = products().ITEM_SIZES[instructions]
         tile = kernels().TILE
         panels, quads = math.ceil(out_features / tile), math.ceil(in_features / 4)
         # Of torch, because its memory is aligned to 64 bytes.
@@ -147,5 +176,14 @@ class PackedLevels:
         """Multiply levels of an input."""
         rows, columns = len(levels), self._shape[0]
         out = torch.empty(-rows // 4 * -4, len(self._scales))
-        kernels().multiply_packed(levels, scales, self._packed, self._scales, out.numpy())
+        products().multiply_packed(
+            levels, scales, self._packed, self._scales, out.numpy(), self._product,
+            self._item_size, self._threads(rows), parallel_function(),
+        )  # fmt: skip
         return out if out.shape == (rows, columns) else out[:rows, :columns].contiguous()
+
+    def _threads(self, rows: int) -> int:
+        if not parallel_function():
+            return 1
+        useful = rows * self._packed.size * 4 // _PER_THREAD
+        return max(1, min(torch.get_num_threads(), useful, len(self._packed)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from flowzoo.agents.hf.int8_levels import levels_of, quantize
 from flowzoo.agents.traits import EngineDType
 
 _ROWS, _WIDTH = 64, 1024
@@ -26,11 +27,12 @@ def matmul_speeds(seconds: float = 1.0) -> Mapping[EngineDType, float]:
     """
     rows, weight = torch.randn(_ROWS, _WIDTH), torch.randn(_WIDTH, _WIDTH)
     lower = rows.bfloat16(), weight.bfloat16()
-    levels = rows.to(torch.int8), weight.to(torch.int8)
+    layer, levels = levels_of(_WIDTH, _WIDTH), quantize(rows)
+    layer.take(weight)
     products: dict[EngineDType, Callable[[], torch.Tensor]] = {
         "float32": lambda: rows @ weight,
         "bfloat16": lambda: lower[0] @ lower[1],
-        "int8": lambda: torch._int_mm(*levels),
+        "int8": lambda: layer.multiply(*levels),
     }
     share, threads = seconds / len(products), torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,6 +1,7 @@
 """Layers in the number format of sampling: exact in bfloat16, bounded in int8, checked in both."""
 
 import math
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,9 +11,9 @@ from torch import nn
 
 from flowzoo.agents.hf import int8_linear, kept_linears
 from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
-from flowzoo.agents.hf.int8_kernels import has_dot_products
-from flowzoo.agents.hf.int8_levels import PackedLevels, PlainLevels, levels_of, quantize
+from flowzoo.agents.hf.int8_levels import PackedLevels, PlainLevels, quantize
 from flowzoo.agents.hf.int8_linear import Int8Linear
+from flowzoo.agents.hf.int8_product import ITEM_SIZES, instructions
 from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.pocket import load
 from flowzoo.agents.policy import Sampling
@@ -93,14 +94,27 @@ def test_levels_are_those_of_rotated_rows(width):
     assert (levels - exact).abs().max() < 0.5 + 1e-4
 
 
-@pytest.mark.skipif(not has_dot_products(), reason="this CPU has no AVX-512 VNNI")
+# Every CPU that has AVX-512 VNNI has AVX2, too.
+HERE = {"AVX-512 VNNI": list(ITEM_SIZES), "AVX2": ["AVX2"], None: []}[instructions()]
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    usual = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(usual)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("kind", HERE)
 @pytest.mark.parametrize(
     ("width", "out_features"), [(24, 10), (30, 17), (64, 16), (7, 33), (1536, 576)]
 )
-def test_packed_levels_have_the_numbers_of_plain_ones(width, out_features):
+def test_packed_levels_have_the_numbers_of_plain_ones(width, out_features, kind):
     torch.manual_seed(2)
     weight = torch.randn(out_features, width)
-    plain, packed = PlainLevels(), PackedLevels(out_features, width)
+    plain, packed = PlainLevels(), PackedLevels(out_features, width, kind)
     plain.take(weight)
     packed.take(weight)
     assert torch.equal(packed.scales, plain.scales)
@@ -112,11 +126,6 @@ def test_packed_levels_have_the_numbers_of_plain_ones(width, out_features):
         exact = sums.float() * plain.scales * torch.from_numpy(levels[1])[:, None]
         assert torch.equal(packed.multiply(*levels), exact)
         assert torch.equal(plain.multiply(*levels), exact)
-
-
-def test_several_threads_take_the_product_of_torch(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert type(levels_of(16, 16)) is PlainLevels
 
 
 def test_a_large_feature_does_not_drown_the_others():
