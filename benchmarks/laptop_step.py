@@ -9,7 +9,8 @@ of the learner and of all else, which is sampling but for grading, are apart. Cl
 commits run with their own defaults and must ask the same prompts; their missing packages may be on
 PYTHONPATH. `exact` is this tree in float32, `default` with what it chooses by itself, `int8` with
 `--engine-dtype int8`, `vllm` with vLLM as its sampler, in the same process. TRL samples with
-transformers' `generate`, in bfloat16 mixed precision; its environment needs peft for adapters. Peak
+transformers' `generate`, in bfloat16 mixed precision where the hardware has it; its environment
+needs peft for adapters. Peak
 memory is of the whole process. On a GPU, all time is wall time, memory is the GPU's, and shares are
 of its rated bfloat16 products.
 
@@ -33,6 +34,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import torch
+
 from benchmarks.gpu.common import card
 from benchmarks.harness.record import machine_facts, write_results
 from benchmarks.harness.timing import Lap, digits, in_turns, summary
@@ -40,6 +43,7 @@ from benchmarks.laptop_worker import OURS, SAMPLES
 from benchmarks.speed.learner import LearnerSide
 from flowzoo.agents.hf.matmul_speed import matmul_speeds
 from flowzoo.agents.model_files import model_source
+from flowzoo.agents.traits import has_bfloat16
 from flowzoo.commands.arguments import read_arguments
 
 HERE = Path(__file__).resolve().parent
@@ -92,8 +96,8 @@ class Side(LearnerSide):
         job = {
             "side": name, "mode": "whole", "model": str(model_source(options.model)),
             "weights": weights, "stored": options.stored, "rows": rows, "samples": SAMPLES,
-            "max_tokens": options.tokens, "microbatch": 16, "lr": 1e-6, "bf16": True, "given": [],
-            "prompts": [],
+            "max_tokens": options.tokens, "microbatch": 16, "lr": 1e-6, "given": [], "prompts": [],
+            "bf16": torch.cuda.is_available() or has_bfloat16("cpu"),
         }  # fmt: skip
         command = [sys.executable, str(HERE / "laptop_worker.py")]
         if name == "TRL":
@@ -130,7 +134,6 @@ def phases(laps: dict[str, list[Lap]], sides: dict[str, Side]) -> dict[str, Any]
 
 def layer_weights(model: str) -> tuple[int, int]:
     """Weights of a model's linear layers and of its output head."""
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):

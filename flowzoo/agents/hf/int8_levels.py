@@ -18,7 +18,6 @@ import torch
 
 _AT_ONCE = 2**18
 """Most weights that are converted or compared at once: 1 MiB in float32."""
-
 _PER_THREAD = 2**18
 """Least products of numbers that are worth a thread: some five microseconds."""
 
@@ -141,8 +140,7 @@ class PackedLevels:
 
     def __init__(self, out_features: int, in_features: int, instructions: str) -> None:
         self._shape = out_features, in_features
-        self._product = products().product(instructions)
-        self._item_size = products().ITEM_SIZES[instructions]
+        self._instructions = instructions
         tile = kernels().TILE
         panels, quads = math.ceil(out_features / tile), math.ceil(in_features / 4)
         # Of torch, because its memory is aligned to 64 bytes.
@@ -176,9 +174,11 @@ class PackedLevels:
         """Multiply levels of an input."""
         rows, columns = len(levels), self._shape[0]
         out = torch.empty(-rows // 4 * -4, len(self._scales))
+        product = products().product(self._instructions)
+        item_size = products().ITEM_SIZES[self._instructions]
         products().multiply_packed(
-            levels, scales, self._packed, self._scales, out.numpy(), self._product,
-            self._item_size, self._threads(rows), parallel_function(),
+            levels, scales, self._packed, self._scales, out.numpy(), product, item_size,
+            self._threads(rows), parallel_function(),
         )  # fmt: skip
         return out if out.shape == (rows, columns) else out[:rows, :columns].contiguous()
 
