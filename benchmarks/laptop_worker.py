@@ -23,7 +23,7 @@ OURS: Mapping[str, Mapping[str, Any]] = {
     "exact": {"engine_dtype": "float32", "compute": "float32"},
     "default": {},
     "int8": {"engine_dtype": "int8", "sync_tolerance": 1.0},
-    "vllm": {"engine": "vllm", "engine_memory": 0.5},
+    "vllm": {"engine": "vllm", "engine_memory": 1.0},
 }
 """Settings of the sides of this tree."""
 

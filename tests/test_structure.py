@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import flowzoo
+from tests.scheduling import SECONDS
 
 PACKAGE = Path(flowzoo.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -47,3 +48,12 @@ def test_every_listed_mutation_can_be_made():
     done = subprocess.run([sys.executable, script, "--list"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) >= 60
+
+
+def test_every_group_that_is_scheduled_first_exists():
+    files = list(Path(__file__).parent.rglob("test_*.py"))
+    names = {path.name for path in files}
+    marks = "".join(path.read_text(encoding="utf-8") for path in files)
+    for group in SECONDS:
+        file = f"{group.rpartition('-')[0]}.py"  # of a sandbox's tests: file and backend
+        assert {group, file} & names or f'xdist_group("{group}")' in marks, group

@@ -13,32 +13,42 @@ NAMES = {
     "vllm": "flowzoo, vLLM rollouts", "TRL": "TRL",
 }  # fmt: skip
 PHASES = ("step", "rollout", "learner")
+MACHINES = {
+    "laptop-step.json": "A CPU with AVX-512 and bfloat16",
+    "laptop-step-avx2.json": "A CPU with AVX2",
+}
 SHARES = ("rollout, share", "learner, share")
 
 
 def laptop_page() -> str:
     """The page, in Markdown."""
-    costs = json.loads((DATA / "laptop-step.json").read_text(encoding="utf-8"))
     learning = json.loads((DATA / "int8-learning.json").read_text(encoding="utf-8"))
-    columns = ["", *(name for phase in PHASES for name in (f"{phase}, ms", "ratio")), *SHARES]
-    columns.append("GiB")
     return (
         "# Steps of small models on a CPU\n"
         "CPU milliseconds a sampled token on one thread, medians over the rounds, with ratios to "
         "the first row of each block (quartiles in parentheses). Share: arithmetic that nobody can "
         "leave out, against this CPU's float32 matrix products in the same time. GiB: most memory "
-        f"of the process. {costs['note']}\n\n```shell\n{costs['command']}\n```\n\n"
-        + "\n\n".join(
-            f"## {model}: {cell}\n{table(columns, list(_rows(figures)))}"
-            for model, cells in costs["models"].items()
-            for cell, figures in cells.items()
-        )
+        "of the process.\n\n"
+        + "\n\n".join(map(_machine, MACHINES))
         + "\n\n## Learning with int8 rollouts\n"
         "The same runs with exact and with int8 rollouts, three seeds each; intervals at 95 %.\n\n"
         f"```shell\n{learning['command']}\n```\n\n"
         + table(learning["columns"], learning["rows"])
         + "\n"
     )
+
+
+def _machine(name: str) -> str:
+    costs = json.loads((DATA / name).read_text(encoding="utf-8"))
+    columns = ["", *(name for phase in PHASES for name in (f"{phase}, ms", "ratio")), *SHARES]
+    columns.append("GiB")
+    cells = [
+        f"### {model}: {cell}\n{table(columns, list(_rows(figures)))}"
+        for model, cells in costs["models"].items()
+        for cell, figures in cells.items()
+    ]
+    head = f"## {MACHINES[name]}\n{costs['note']}\n\n```shell\n{costs['command']}\n```"
+    return "\n\n".join([head, *cells])
 
 
 def _rows(figures: Mapping[str, Any]) -> Iterator[list[str]]:
