@@ -10,9 +10,8 @@ commits run with their own defaults and must ask the same prompts; their missing
 PYTHONPATH. `exact` is this tree in float32, `default` with what it chooses by itself, `int8` with
 `--engine-dtype int8`, `vllm` with vLLM as its sampler, in the same process. TRL samples with
 transformers' `generate`, in bfloat16 mixed precision where the hardware has it; its environment
-needs peft for adapters. Peak
-memory is of the whole process. On a GPU, all time is wall time, memory is the GPU's, and shares are
-of its rated bfloat16 products.
+needs peft for adapters. Peak memory is of the whole process. On a GPU, all time is wall time,
+memory is the GPU's, and shares are of its rated bfloat16 products.
 
 The share of a limit is the arithmetic that no implementation can leave out, over what matrix
 products alone would do in the same time. A prompt is read once for all its replies: with N weights

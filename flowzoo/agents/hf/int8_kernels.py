@@ -29,7 +29,8 @@ SIGNS = -0x7F7F7F80  # 0x80808080
 _compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
-def _pointer(builder: Any, base: Any, offset: Any, kind: Any) -> Any:
+def pointer(builder: Any, base: Any, offset: Any, kind: Any) -> Any:
+    """Address `base` plus `offset` bytes, as a pointer in LLVM's code."""
     return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
 
 
@@ -46,7 +47,7 @@ def _rotation() -> Any:
         kind = ir.VectorType(ir.FloatType(), TILE)
         offsets = [builder.mul(stride, ir.IntType(64)(i)) for i in range(BLOCK)]
         lanes = [
-            builder.load(_pointer(builder, source, offset, kind), align=4) for offset in offsets
+            builder.load(pointer(builder, source, offset, kind), align=4) for offset in offsets
         ]
         distance = 1
         while distance < BLOCK:
@@ -57,7 +58,7 @@ def _rotation() -> Any:
                     lanes[i + distance] = builder.fsub(left, right)
             distance *= 2
         for offset, numbers in zip(offsets, lanes, strict=True):
-            builder.store(numbers, _pointer(builder, target, offset, kind), align=4)
+            builder.store(numbers, pointer(builder, target, offset, kind), align=4)
         return context.get_dummy_value()
 
     return rotate

@@ -12,7 +12,7 @@ from numba import carray, cfunc, njit, types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from flowzoo.agents.hf.int8_kernels import TILE
+from flowzoo.agents.hf.int8_kernels import TILE, pointer
 
 Instructions = Literal["AVX-512 VNNI", "AVX2"]
 """Instructions that multiply packed weights."""
@@ -44,10 +44,6 @@ def instructions() -> Instructions | None:
     return "AVX2" if features.get("avx2") else None
 
 
-def _pointer(builder: Any, base: Any, offset: Any, kind: Any) -> Any:
-    return builder.inttoptr(builder.add(base, offset), kind.as_pointer())
-
-
 class _Tile:
     """Code of rows of an input times the columns of a panel."""
 
@@ -73,7 +69,7 @@ class _Tile:
 
     def spread(self, kind: Any, base: Any, offset: Any) -> Any:
         """Number in all lanes of a register."""
-        number = self.builder.load(_pointer(self.builder, base, offset, kind.element), align=4)
+        number = self.builder.load(pointer(self.builder, base, offset, kind.element), align=4)
         lanes = self.builder.insert_element(kind(ir.Undefined), number, _WORD(0))
         return self.builder.shuffle_vector(lanes, kind(ir.Undefined), self.integers(None))
 
@@ -86,7 +82,7 @@ class _Tile:
 
     def prefetch(self, base: Any, offset: Any) -> None:
         """Ask memory for what comes later."""
-        later = _pointer(self.builder, base, offset, ir.IntType(8))
+        later = pointer(self.builder, base, offset, ir.IntType(8))
         self.call("llvm.prefetch.p0", ir.VoidType(), later, _WORD(0), _WORD(2), _WORD(1))
 
     def add_quad(self, inputs: list[Any], weights: Any) -> None:
@@ -98,7 +94,7 @@ class _Tile:
         """
         registers = [
             self.builder.load(
-                _pointer(self.builder, weights, _ADDRESS(4 * first), self.integers),
+                pointer(self.builder, weights, _ADDRESS(4 * first), self.integers),
                 align=4 * self.lanes,
             )
             for first in self.parts()
@@ -127,14 +123,14 @@ class _Tile:
         builder = self.builder
         for part, first in enumerate(self.parts()):
             lanes = _ADDRESS(4 * first)
-            factors = builder.load(_pointer(builder, column_scales, lanes, self.reals), align=4)
+            factors = builder.load(pointer(builder, column_scales, lanes, self.reals), align=4)
             for row, sums in enumerate(self.sums):
                 shift = self.spread(self.integers, shifts, _ADDRESS(4 * row))
                 exact = builder.sitofp(builder.sub(builder.load(sums[part]), shift), self.reals)
                 scale = self.spread(self.reals, row_scales, _ADDRESS(4 * row))
                 scaled = builder.fmul(builder.fmul(exact, factors), scale)
                 start = builder.add(builder.mul(columns, _ADDRESS(4 * row)), lanes)
-                builder.store(scaled, _pointer(builder, out, start, self.reals), align=4)
+                builder.store(scaled, pointer(builder, out, start, self.reals), align=4)
 
 
 class _Avx2Tile(_Tile):
@@ -286,22 +282,23 @@ def _avx2_panel(job: Any, panel: int) -> None:
         _avx2_tile_4(levels, shifts, scales, weights, factors, out, job.quads, job.columns)
 
 
-def _vnni_product(address: Any) -> None:
+# Not kept compiled by itself, because no process finds what takes a function again.
+@njit(nogil=True, error_model="numpy")
+def _multiply_panels(address: Any, multiply_panel: Any) -> None:
     job = carray(address, 1, _JOB)[0]
     first = _take(address, job.at_once)
     while first < job.panels:
         for panel in range(first, min(first + job.at_once, job.panels)):
-            _vnni_panel(job, panel)
+            multiply_panel(job, panel)
         first = _take(address, job.at_once)
+
+
+def _vnni_product(address: Any) -> None:
+    _multiply_panels(address, _vnni_panel)
 
 
 def _avx2_product(address: Any) -> None:
-    job = carray(address, 1, _JOB)[0]
-    first = _take(address, job.at_once)
-    while first < job.panels:
-        for panel in range(first, min(first + job.at_once, job.panels)):
-            _avx2_panel(job, panel)
-        first = _take(address, job.at_once)
+    _multiply_panels(address, _avx2_panel)
 
 
 @cache
