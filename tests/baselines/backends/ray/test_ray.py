@@ -32,12 +32,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("ray")
     words = [str(WORLD), str(root), *CASES]
     done = run_apart(words, _SECONDS, capture_output=True)
-    assert done.returncode == 0, done.stderr[-5000:]
+    # A case that hangs ends the program: the cases before it have results, and it has its stacks.
+    hung = any(root.glob("*.stacks"))
+    assert done.returncode == 0 or hung, done.stderr[-5000:]
     return root
 
 
 def case(world: Path, name: str) -> dict[str, Any]:
-    found = json.loads((world / f"{name}.json").read_text(encoding="utf-8"))
+    path = world / f"{name}.json"
+    assert path.exists(), f"a case before hung: {[file.stem for file in world.glob('*.stacks')]}"
+    found = json.loads(path.read_text(encoding="utf-8"))
     assert "error" not in found, found["error"]
     return found
 

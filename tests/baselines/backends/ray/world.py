@@ -2,11 +2,13 @@
 
     world.py FOLDER CASE ...
 
-One cluster for all cases: to start one takes half a minute. Every case writes what it came to into
-FOLDER/CASE.json. See `benchmarks/ray_cluster.py`.
+One cluster for all cases: to start one takes half a minute. Every case writes its result into
+FOLDER/CASE.json, or its error; one that hangs writes the stacks of all threads, and ends the
+program. See `benchmarks/ray_cluster.py`.
 """
 
 import asyncio
+import faulthandler
 import json
 import os
 import shutil
@@ -34,6 +36,8 @@ from flowzoo.errors import UsageError
 
 CASES = ("faults", "pool", "group", "groups", "learners", "graders", "ahead", "further")
 """In the order in which they are played: some need the nodes that earlier ones have added."""
+CASE_S = 400.0
+"""Time limit of a case, in seconds: eight times what the longest takes on two quiet cores."""
 PLAN = RolloutSpec("eval", {})
 SMALL: dict[str, Any] = {
     "workflow": "voting", "model": "pocket:xs", "problems": 2, "samples": 4, "eval_problems": 2,
@@ -501,11 +505,32 @@ def ray_shutdown() -> None:
     ray.shutdown()
 
 
+def give_up(result: Path) -> None:
+    """Write the stacks of all threads as the error of a case, and end cluster and program."""
+    stacks = result.with_suffix(".stacks")
+    with stacks.open("w", encoding="utf-8") as file:
+        faulthandler.dump_traceback(file)
+    there = {kind: workers_now(kind) for kind in ("RolloutWorker", "LearnerWorker", "GraderWorker")}
+    error = f"not done in {CASE_S:.0f} s\nactors: {there}\n{stacks.read_text(encoding='utf-8')}"
+    result.write_text(json.dumps({"error": error}), encoding="utf-8")
+    kill_forks()
+    for node in CLUSTER.nodes:  # `shutdown` refuses while this program is connected
+        node.kill_all_processes(check_alive=False)
+    os._exit(1)
+
+
+def kill_forks() -> None:
+    """Kill the drivers and the server of workers."""
+    for pid in (*(driver.pid for driver in DRIVERS.values()), SERVER):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def main() -> None:
-    global CLUSTER, DRIVERS
+    global CLUSTER, DRIVERS, SERVER
     folder, cases = Path(sys.argv[1]), sys.argv[2:]
     raise_loopback()
-    server = warm_up()
+    SERVER = warm_up()
     DRIVERS = {}
     if "faults" in cases:
         DRIVERS["faults"] = Driver(folder / "ray", rollout_workers=1)
@@ -514,7 +539,10 @@ def main() -> None:
     CLUSTER = start_cluster(NODE, NODE)
     try:
         for case in sorted(cases, key=CASES.index):
-            began = time.monotonic()
+            began, result = time.monotonic(), folder / f"{case}.json"
+            watchdog = threading.Timer(CASE_S, give_up, [result])
+            watchdog.daemon = True
+            watchdog.start()
             found: dict[str, Any]
             try:
                 found = globals()[case](CLUSTER.address, folder)
@@ -522,14 +550,14 @@ def main() -> None:
                 found = {"error": traceback.format_exc()}
             finally:
                 ray_shutdown()
+                watchdog.cancel()
+            if result.exists():  # it is being given up
+                return
             found["seconds"] = time.monotonic() - began
-            (folder / f"{case}.json").write_text(json.dumps(found), encoding="utf-8")
+            result.write_text(json.dumps(found), encoding="utf-8")
     finally:
-        for driver in DRIVERS.values():
-            with suppress(ProcessLookupError):
-                os.kill(driver.pid, signal.SIGKILL)
         CLUSTER.shutdown()
-        os.kill(server, signal.SIGKILL)
+        kill_forks()
 
 
 if __name__ == "__main__":
