@@ -21,8 +21,8 @@ import json
 import math
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -60,7 +60,6 @@ class Simulation:
     def __init__(self, workers: int, ahead: int, *, by_episode: bool) -> None:
         self.workers, self.ahead, self.by_episode = workers, ahead, by_episode
         self.schedule: Schedule[float, None] = Schedule(workers)
-        self.queues: list[deque[ShardKey]] = [deque() for _ in range(workers)]
         self.batches: dict[int, ShardBatch[float, None]] = {}
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.order = itertools.count()
@@ -95,32 +94,17 @@ class Simulation:
             self.schedule.remove(batch)
             self.learning = True
             self.after(self.learner_seconds, self.learned)
-        for worker, shard, other in self.schedule.assign(self.now):
-            self.queues[worker].append(shard)
-            if other is not None:
-                self.queues[other].remove(shard)
-            if len(self.queues[worker]) == 1:
-                self.begin(worker)
+        for worker, shard in self.schedule.assign(self.now):
+            self.after(shard.batch.work[shard.index], partial(self.end, worker, shard))
 
     def learned(self) -> None:
         """End an optimizer step."""
         self.learning = False
         self.trained += 1
 
-    def begin(self, worker: int) -> None:
-        """Begin with the first episode of a worker's queue."""
-        shard = self.queues[worker][0]
-        self.after(shard.batch.work[shard.index], lambda: self.end(worker, shard))
-
     def end(self, worker: int, shard: ShardKey) -> None:
         """End an episode."""
-        self.queues[worker].popleft()
-        for other in self.schedule.finish(worker, shard, None, self.now):
-            if shard in [*self.queues[other]][1:]:  # a copy that has not begun
-                self.queues[other].remove(shard)
-                self.schedule.give_back(other, shard, self.now)
-        if self.queues[worker]:
-            self.begin(worker)
+        self.schedule.finish(worker, shard, None, self.now)
 
 
 def simulated() -> list[list[str]]:

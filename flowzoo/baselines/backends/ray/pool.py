@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import RayError, RayTaskError, TaskCancelledError
+from ray.exceptions import RayError, RayTaskError
 
 from flowzoo.baselines.backends.errors_wire import deserialize_error
 from flowzoo.baselines.backends.ray.cluster import (
@@ -41,10 +41,6 @@ class _Call(NamedTuple):
     policy: str = ""
     weights: PublishedWeights | None = None
     shard: ShardKey | None = None
-
-
-class CalledOff(NamedTuple):
-    """In place of an answer: the call was cancelled before it began."""
 
 
 @dataclass(slots=True)
@@ -178,13 +174,11 @@ class RolloutPool:
             for worker in [lost for lost, then in self._again.items() if then <= now]:
                 del self._again[worker]
                 self._calls[self._workers[worker].open.remote()] = _Call(worker)
-            for worker, shard, other in self._schedule.assign(now):
+            for worker, shard in self._schedule.assign(now):
                 plan, jobs = shard.batch.work[shard.index]
                 self._load(worker, plan.versions)
                 ref = self._workers[worker].play.remote(plan, jobs)
                 self._calls[ref] = _Call(worker, shard=shard)
-                if other is not None:
-                    self._cancel(other, shard)
             pending = list(self._calls)
         if not pending:
             time.sleep(GLANCE_S)
@@ -202,7 +196,7 @@ class RolloutPool:
         """Take the answer of a call, after the answers of the worker's earlier calls."""
         call = self._calls[ref]
         reply = self._reply(ref, call)
-        if reply is not None and not isinstance(reply, CalledOff):
+        if reply is not None:
             for earlier in [*self._calls]:
                 if earlier == ref:
                     break
@@ -220,14 +214,13 @@ class RolloutPool:
         elif reply is not None:
             self._schedule.wake(call.worker)
 
-    def _take_shard(self, worker: int, shard: ShardKey, reply: Reply | CalledOff | None) -> None:
-        now, state, batch = time.monotonic(), self._states[worker], shard.batch
+    def _take_shard(self, worker: int, shard: ShardKey, reply: Reply | None) -> None:
+        state, batch = self._states[worker], shard.batch
         plan, _ = batch.work[shard.index]
         if isinstance(reply, Played) and state.proved == plan.versions:
-            for other in self._schedule.finish(worker, shard, reply.result, now):
-                self._cancel(other, shard)
+            self._schedule.finish(worker, shard, reply.result, time.monotonic())
             return
-        self._schedule.give_back(worker, shard, now)
+        self._schedule.give_back(worker, shard)
         if isinstance(reply, Failed):
             batch.error = deserialize_error(reply.error, WorkerError)
         elif reply is None:
@@ -237,7 +230,7 @@ class RolloutPool:
                     f"shard {shard.index} was lost with its worker {MOST_LOSSES} times: it "
                     "may need more memory than a worker has (lower `shard_jobs`)"
                 )
-        elif not isinstance(reply, CalledOff):
+        else:
             # Started again, or without an engine: what it has is sent again, unless it is on
             # its way.
             has = reply.versions if isinstance(reply, Stale) else {}
@@ -245,12 +238,10 @@ class RolloutPool:
             if not any(call.worker == worker and call.weights for call in self._calls.values()):
                 state.sent = dict(state.proved)
 
-    def _reply(self, ref: Any, call: _Call) -> Reply | CalledOff | None:
+    def _reply(self, ref: Any, call: _Call) -> Reply | None:
         # None: lost with its worker.
         try:
             reply: Reply = ray.get(ref)
-        except TaskCancelledError:
-            return CalledOff()
         except RayTaskError as error:  # workers catch their own errors: this is about the answer
             raise WorkerError(
                 f"the answer of rollout worker {call.worker} was lost: {last_line(error)}"
@@ -287,11 +278,6 @@ class RolloutPool:
                 ref = self._workers[worker].load.remote(policy, version, due.file)
                 self._calls[ref] = _Call(worker, policy, due)
                 sent[policy] = version
-
-    def _cancel(self, worker: int, shard: ShardKey) -> None:
-        for ref, call in self._calls.items():
-            if (call.worker, call.shard) == (worker, shard):
-                ray.cancel(ref)
 
     def _check(self) -> None:
         if self._error is not None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 W = TypeVar("W")
 R = TypeVar("R")
-
-DEPTH = 2  # shards of a worker: the one it plays, and the next
 
 
 class ShardBatch(Generic[W, R]):
@@ -66,27 +64,27 @@ class ShardKey(NamedTuple):
 
 
 class Assignment(NamedTuple):
-    """A worker is to play a shard, maybe in place of another that has not begun with it."""
+    """A worker is to play a shard."""
 
     worker: int
     shard: ShardKey
-    instead_of: int | None = None
 
 
 class Schedule(Generic[W, R]):
     """The state of playing batches beside each other. Times are seconds of any one clock."""
 
-    # A worker has at most two shards, so that it need not wait for the driver between them. The
-    # oldest batch comes first. A worker without shards takes one that waits behind another, then
-    # one of the next batch, and if there is none, plays a copy of a slow one; a shard is a function
-    # of its jobs and the weights, so neither order nor copies change a number.
+    # A worker has one shard at a time, so that none must be called off: an actor for which Ray
+    # cancels a call before it was sent waits 30 seconds for it, and then drops all other calls.
+    # The oldest batch comes first. An idle worker takes a shard of the next batch, and if there is
+    # none, plays a copy of a slow one; a shard is a function of its jobs and the weights, so
+    # neither order nor copies change a number.
 
     def __init__(self, workers: int) -> None:
         self._batches: list[ShardBatch[W, R]] = []
-        self._queues: list[list[ShardKey]] = [[] for _ in range(workers)]
-        """Shards of every worker, in its order."""
+        self._shards: list[ShardKey | None] = [None] * workers
+        """The shard of every worker."""
         self._began = [0.0] * workers
-        """When each began with the first of its queue."""
+        """When each began with it."""
         self._resting: set[int] = set()
 
     def add(self, work: Sequence[W]) -> ShardBatch[W, R]:
@@ -101,33 +99,27 @@ class Schedule(Generic[W, R]):
     def assign(self, now: float) -> list[Assignment]:
         """Assignments to start now; they count as started."""
         assignments: list[Assignment] = []
-        for depth in range(DEPTH):
-            for worker, queue in enumerate(self._queues):
-                if len(queue) != depth or worker in self._resting:
-                    continue
-                assignment = self._choose(worker, now)
-                if assignment is not None:
-                    if not queue:
-                        self._began[worker] = now
-                    queue.append(assignment.shard)
-                    batch, index = assignment.shard
-                    batch.holders.setdefault(index, set()).add(worker)
-                    assignments.append(assignment)
+        for worker, busy_with in enumerate(self._shards):
+            if busy_with is not None or worker in self._resting:
+                continue
+            shard = self._choose(now)
+            if shard is not None:
+                self._shards[worker], self._began[worker] = shard, now
+                shard.batch.holders.setdefault(shard.index, set()).add(worker)
+                assignments.append(Assignment(worker, shard))
         return assignments
 
-    def finish(self, worker: int, shard: ShardKey, result: R, now: float) -> set[int]:
-        """Take the first answer for a shard; return the workers whose copy is redundant now."""
-        seconds = now - self._began[worker]
-        self._drop(worker, shard, now)
+    def finish(self, worker: int, shard: ShardKey, result: R, now: float) -> None:
+        """Take an answer for a shard; the first one counts."""
+        self._drop(worker, shard)
         batch, index = shard
-        if batch.holds(index):
-            return set()
-        batch.put(index, result, worker, seconds)
-        return batch.holders.pop(index, set())
+        if not batch.holds(index):
+            batch.put(index, result, worker, now - self._began[worker])
+            batch.holders.pop(index, None)
 
-    def give_back(self, worker: int, shard: ShardKey, now: float) -> None:
+    def give_back(self, worker: int, shard: ShardKey) -> None:
         """Return an unplayed shard to its batch unless another worker has it or it is done."""
-        self._drop(worker, shard, now)
+        self._drop(worker, shard)
         batch, index = shard
         if index in batch.holders and not batch.holders[index]:
             del batch.holders[index]
@@ -141,31 +133,18 @@ class Schedule(Generic[W, R]):
         """A worker can be given shards again."""
         self._resting.discard(worker)
 
-    def _choose(self, worker: int, now: float) -> Assignment | None:
-        idle = not self._queues[worker]
+    def _choose(self, now: float) -> ShardKey | None:
         for batch in self._batches:
             if batch.untaken:
-                return Assignment(worker, ShardKey(batch, batch.untaken.popleft()))
-            for shard, holder in self._single(worker, batch) if idle else ():
-                if self._queues[holder][0] != shard:  # not begun
-                    self._drop(holder, shard, now)
-                    return Assignment(worker, shard, holder)
-        for batch in self._batches if idle else ():
-            for shard, holder in self._single(worker, batch):
-                if batch.is_long(holder, now - self._began[holder]):
-                    return Assignment(worker, shard)
+                return ShardKey(batch, batch.untaken.popleft())
+        for batch in self._batches:
+            for index, holders in batch.holders.items():
+                if len(holders) == 1:
+                    (holder,) = holders
+                    if batch.is_long(holder, now - self._began[holder]):
+                        return ShardKey(batch, index)
         return None
 
-    def _single(self, worker: int, batch: ShardBatch[W, R]) -> Iterator[tuple[ShardKey, int]]:
-        """Shards that one other worker has, and that worker."""
-        for index, holders in batch.holders.items():
-            if len(holders) == 1 and worker not in holders:
-                yield ShardKey(batch, index), next(iter(holders))
-
-    def _drop(self, worker: int, shard: ShardKey, now: float) -> None:
-        queue = self._queues[worker]
-        if shard in queue:
-            if queue[0] == shard:
-                self._began[worker] = now
-            queue.remove(shard)
-            shard.batch.holders.get(shard.index, set()).discard(worker)
+    def _drop(self, worker: int, shard: ShardKey) -> None:
+        self._shards[worker] = None
+        shard.batch.holders.get(shard.index, set()).discard(worker)

@@ -14,7 +14,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.baselines.backends.errors_wire import deserialize_error, serialize_error
 from flowzoo.baselines.backends.ray.graders import GraderWorker
-from flowzoo.baselines.backends.ray.schedule import DEPTH, Schedule, ShardBatch, ShardKey
+from flowzoo.baselines.backends.ray.schedule import Schedule, ShardBatch, ShardKey
 from flowzoo.baselines.backends.ray.weights import digest, distinct, from_file, to_file
 from flowzoo.baselines.backends.ray.worker import (
     Failed,
@@ -57,7 +57,7 @@ def test_every_shard_of_every_batch_comes_once_in_order_whatever_workers_do(seed
     rng = random.Random(seed)
     workers, sizes = rng.randint(1, 5), [rng.choice([0, 1, 7, 40]) for _ in range(4)]
     schedule: Schedule[Any, Any] = Schedule(workers)
-    held: list[list[ShardKey]] = [[] for _ in range(workers)]
+    held: list[ShardKey | None] = [None] * workers
     slow = [rng.choice([1, 1, 30]) for _ in range(workers)]
     batches: list[ShardBatch[Any, Any]] = []
     now = 0.0
@@ -67,24 +67,19 @@ def test_every_shard_of_every_batch_comes_once_in_order_whatever_workers_do(seed
         if len(batches) < len(sizes) and rng.random() < 0.1:
             number = len(batches)
             batches.append(schedule.add([(number, index) for index in range(sizes[number])]))
-        for worker, shard, other in schedule.assign(now):
-            if other is not None:
-                assert shard in held[other][1:], "it had not begun"
-                held[other].remove(shard)
-            held[worker].append(shard)
-        assert all(len(queue) <= DEPTH for queue in held)
-        for worker, queue in enumerate(held):
-            if queue and rng.random() < 0.02:  # it is lost with all it has
-                for shard in queue:
-                    schedule.give_back(worker, shard, now)
-                held[worker] = []
-                schedule.rest(worker)
-            elif queue and rng.random() < 1 / slow[worker]:
-                batch, index = shard = queue.pop(0)
-                for other in schedule.finish(worker, shard, batch.work[index], now):
-                    assert shard in held[other]
-            elif not queue:
+        for worker, shard in schedule.assign(now):
+            assert held[worker] is None, "one at a time"
+            held[worker] = shard
+        for worker, shard in enumerate(held):
+            if shard is None:
                 schedule.wake(worker)
+            elif rng.random() < 0.02:  # it is lost
+                schedule.give_back(worker, shard)
+                held[worker] = None
+                schedule.rest(worker)
+            elif rng.random() < 1 / slow[worker]:
+                schedule.finish(worker, shard, shard.batch.work[shard.index], now)
+                held[worker] = None
     for batch in batches:
         assert batch.results == batch.work
         schedule.remove(batch)
@@ -93,38 +88,38 @@ def test_every_shard_of_every_batch_comes_once_in_order_whatever_workers_do(seed
 
 def test_who_has_nothing_to_do_helps_the_slow():
     schedule: Schedule[str, str] = Schedule(2)
-    batch = schedule.add("abcd")
-    a, b, c, d = (ShardKey(batch, index) for index in range(4))
-    assert schedule.assign(0) == [(0, a, None), (1, b, None), (0, c, None), (1, d, None)]
+    batch = schedule.add("abc")
+    a, b, c = (ShardKey(batch, index) for index in range(3))
+    assert schedule.assign(0) == [(0, a), (1, b)]
     schedule.finish(1, b, "B", 1)
-    schedule.finish(1, d, "D", 2)
-    assert schedule.assign(2) == [(1, c, 0)], "what waits behind another shard, in its place"
-    assert schedule.finish(1, c, "C", 3) == set()
-    assert schedule.assign(3) == [(1, a, None)], "longer than any shard of the other"
-    assert schedule.finish(1, a, "A", 4) == {0}, "the copy that is redundant"
+    assert schedule.assign(1) == [(1, c)]
+    schedule.finish(1, c, "C", 3)
+    assert schedule.assign(3) == [(1, a)], "longer than any shard of the other"
+    schedule.finish(1, a, "A", 4)
     assert batch.finished
-    assert batch.results == ["A", "B", "C", "D"]
-    assert schedule.finish(0, a, "other", 90) == set()
-    assert batch.results == ["A", "B", "C", "D"]
+    assert batch.results == ["A", "B", "C"]
+    assert schedule.assign(5) == [], "the other still plays its copy"
+    schedule.finish(0, a, "other", 90)
+    assert batch.results == ["A", "B", "C"]
 
 
 def test_who_has_nothing_left_of_a_batch_begins_with_the_next():
     schedule: Schedule[str, str] = Schedule(3)
     early = schedule.add("ab")
     a, b = (ShardKey(early, index) for index in range(2))
-    assert schedule.assign(0) == [(0, a, None), (1, b, None)]
-    late = schedule.add("cdef")
-    c, d, e, f = (ShardKey(late, index) for index in range(4))
-    assert schedule.assign(1) == [(2, c, None), (0, d, None), (1, e, None), (2, f, None)]
+    assert schedule.assign(0) == [(0, a), (1, b)]
+    late = schedule.add("cde")
+    c, d, e = (ShardKey(late, index) for index in range(3))
+    assert schedule.assign(1) == [(2, c)]
     schedule.finish(1, b, "B", 2)
-    schedule.finish(1, e, "E", 3)
-    assert schedule.assign(4) == [(1, d, 0)], "before a copy of the long one, which is older"
+    assert schedule.assign(4) == [(1, d)], "before a copy of the long one, which is older"
     schedule.rest(0)
-    schedule.give_back(0, a, 5)
-    assert schedule.assign(5) == [(1, a, None)], "what is lost of the older batch comes first"
-    schedule.finish(1, d, "D", 6)
-    schedule.finish(1, a, "A", 7)
+    schedule.give_back(0, a)
+    schedule.finish(1, d, "D", 5)
+    assert schedule.assign(5) == [(1, a)], "what is lost of the older batch comes first"
+    schedule.finish(1, a, "A", 6)
     assert early.results == ["A", "B"]
+    assert schedule.assign(6) == [(1, e)]
     assert not late.finished
 
 
