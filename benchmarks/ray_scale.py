@@ -125,7 +125,7 @@ def open_backend(address: str, workers: int, waits: bool, out: str) -> Any:
 
     config = TrainConfig(
         workflow="voting", backend="ray", ray_address=address, rollout_workers=workers, threads=1,
-        shard_jobs=SHARD_JOBS, out=out,
+        shard_jobs=SHARD_JOBS, engine_dtype="float32", out=out,
     )  # fmt: skip
     return RayRunBackend(config, OpenPlayer(f"{Path(__file__).stem}:SimulatedPlayer", (waits,)))
 
