@@ -95,8 +95,8 @@ class Side(LearnerSide):
         job = {
             "side": name, "mode": "whole", "model": str(model_source(options.model)),
             "weights": weights, "stored": options.stored, "rows": rows, "samples": SAMPLES,
-            "max_tokens": options.tokens, "microbatch": 16, "lr": 1e-6, "given": [], "prompts": [],
-            "bf16": torch.cuda.is_available() or has_bfloat16("cpu"),
+            "max_tokens": options.tokens, "microbatch": 16, "lr": 1e-6, "reward": "length",
+            "given": [], "prompts": [], "bf16": torch.cuda.is_available() or has_bfloat16("cpu"),
         }  # fmt: skip
         command = [sys.executable, str(HERE / "laptop_worker.py")]
         if name == "TRL":

@@ -128,8 +128,12 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
     callback = StepsOnCommand(Path(job["folder"]) / "weights.pt")
 
-    def reward(completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
+    def reward(
+        completions: list[Any], completion_ids: list[list[int]], **kwargs: Any
+    ) -> list[float]:
         callback.tokens = sum(len(ids) for ids in completion_ids)
+        if job.get("reward") == "length":  # as in `laptop_worker`: it makes replies longer
+            return [len(completion[-1]["content"]) / 1000 for completion in completions]
         return [float(len(ids) % 2) for ids in completion_ids]
 
     rows = job["given"]
