@@ -36,8 +36,9 @@ _APART = "FLOWZOO_APART"
 _RAY = {
     "RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_MEMORY_MONITOR": "1",
     "RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_niceness": "0",
 }  # fmt: skip
-"""Nobody is told, and no process is started that nobody has asked for."""
+"""No usage report, no process that is not asked for, and workers as important as other programs."""
 
 
 def apart() -> list[str]:
