@@ -218,11 +218,11 @@ def _run(
 
 def _generate_run(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
     product, job, threads, parallel, _ = arguments
-    pointer = ir.IntType(8).as_pointer()
-    function = ir.FunctionType(ir.VoidType(), [pointer])
-    team = ir.FunctionType(ir.VoidType(), [function.as_pointer(), pointer, _WORD, _WORD])
+    anything = ir.IntType(8).as_pointer()
+    function = ir.FunctionType(ir.VoidType(), [anything])
+    team = ir.FunctionType(ir.VoidType(), [function.as_pointer(), anything, _WORD, _WORD])
     called = builder.inttoptr(product, function.as_pointer())
-    shared = builder.inttoptr(job, pointer)
+    shared = builder.inttoptr(job, anything)
     with builder.if_else(builder.icmp_signed("==", threads, _ADDRESS(1))) as (alone, together):
         with alone:
             builder.call(called, [shared])

@@ -81,10 +81,9 @@ class Schedule(Generic[W, R]):
 
     def __init__(self, workers: int) -> None:
         self._batches: list[ShardBatch[W, R]] = []
-        self._shards: list[ShardKey | None] = [None] * workers
-        """The shard of every worker."""
         self._began = [0.0] * workers
-        """When each began with it."""
+        """When each worker began with its last shard."""
+        self._busy: set[int] = set()
         self._resting: set[int] = set()
 
     def add(self, work: Sequence[W]) -> ShardBatch[W, R]:
@@ -99,12 +98,13 @@ class Schedule(Generic[W, R]):
     def assign(self, now: float) -> list[Assignment]:
         """Assignments to start now; they count as started."""
         assignments: list[Assignment] = []
-        for worker, busy_with in enumerate(self._shards):
-            if busy_with is not None or worker in self._resting:
+        for worker in range(len(self._began)):
+            if worker in self._busy or worker in self._resting:
                 continue
             shard = self._choose(now)
             if shard is not None:
-                self._shards[worker], self._began[worker] = shard, now
+                self._busy.add(worker)
+                self._began[worker] = now
                 shard.batch.holders.setdefault(shard.index, set()).add(worker)
                 assignments.append(Assignment(worker, shard))
         return assignments
@@ -146,5 +146,5 @@ class Schedule(Generic[W, R]):
         return None
 
     def _drop(self, worker: int, shard: ShardKey) -> None:
-        self._shards[worker] = None
+        self._busy.discard(worker)
         shard.batch.holders.get(shard.index, set()).discard(worker)
