@@ -10,6 +10,8 @@ and memory is the GPU's.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import resource
 import sys
@@ -92,6 +94,8 @@ class StepsOnCommand(TrainerCallback):
         peak = torch.cuda.max_memory_allocated() / 1024 if GPU else 0
         peak = (peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
         line = {"seconds": seconds, "cpu": cpu, "tokens": self.tokens, "peak": peak}
+        gc.collect()  # the next side needs the memory for its step
+        ctypes.CDLL(None).malloc_trim(0)
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
