@@ -9,40 +9,50 @@ OWN = "self"  # name in /proc of the observing process
 
 
 class RunDelay:
-    """Seconds that a process, or its monitor, waited for a processor.
+    """Seconds that a process and its monitor, which has one thread, waited for a processor.
 
     The thread that waited longest counts, so more threads do not give a program more time. It is 0
     if the kernel does not report it (no Linux, statistics off, no /proc).
     """
 
-    def __init__(self, proc: int | None, pid: int) -> None:
-        self._proc, self._pid = proc, pid
-        self._start: dict[tuple[str, str], int] = {}
+    def __init__(self, proc: int | None) -> None:
+        self._proc, self._process = proc, ""
+        self._own = self._own_total()
+        self._threads: dict[str, int] = {}
+
+    def follow(self, pid: int) -> None:
+        """Count the waiting of the process with this id in /proc, since its start; 0: unknown."""
+        self._process = str(pid) if pid and self._proc is not None else ""
 
     def reset(self) -> None:
         """Start counting now."""
-        self._start = self._read()
+        self._own, self._threads = self._own_total(), self._thread_totals()
 
     def seconds(self) -> float:
-        """Seconds of delay since `reset`, or since the process started."""
-        waited = {OWN: 0, str(self._pid): 0}
-        for (process, thread), total in self._read().items():
-            more = total - self._start.get((process, thread), 0)
-            waited[process] = max(waited[process], more)
-        return sum(waited.values()) * 1e-9
+        """Seconds since `reset`, or since this object was made and the process started."""
+        if not self._process:
+            return 0.0
+        threads = self._thread_totals().items()
+        longest = max(
+            (total - self._threads.get(thread, 0) for thread, total in threads), default=0
+        )
+        return (self._own_total() - self._own + longest) * 1e-9
 
-    def _read(self) -> dict[tuple[str, str], int]:
-        totals: dict[tuple[str, str], int] = {}
-        if self._proc is None or not self._pid:
+    def _own_total(self) -> int:
+        return 0 if self._proc is None else _read_delay(self._proc, OWN)
+
+    def _thread_totals(self) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        if not self._process:
             return totals
-        for process in (OWN, str(self._pid)):
-            with contextlib.suppress(OSError):  # it has ended
-                folder = os.open(f"{process}/task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
-                try:
-                    for thread in os.listdir(folder):
-                        totals[process, thread] = _read_delay(folder, thread)
-                finally:
-                    os.close(folder)
+        with contextlib.suppress(OSError):  # it has ended
+            name = f"{self._process}/task"
+            folder = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
+            try:
+                for thread in os.listdir(folder):
+                    totals[thread] = _read_delay(folder, thread)
+            finally:
+                os.close(folder)
         return totals
 
 

@@ -21,7 +21,7 @@ SLACK = 8192  # most bytes of a record beyond the allowed output
 PEAK_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of `ru_maxrss`
 START_SECONDS = 60.0  # seconds for a process to report its start, which only depends on the machine
 MOST_DELAY = 600.0  # most seconds of waiting for a processor that are compensated
-_SHORT = 0.05  # seconds before delays are worth checking
+_SHORT = 0.05  # seconds between two looks at delays, which take time
 
 
 def cpu_clock(pid: int) -> int:
@@ -57,7 +57,7 @@ class ProcessMonitor:
         self.was_delayed = False  # True if its deadline has passed since the last check
         self.err_total = 0
         self._pid = 0
-        self._proc, self._delay = proc, RunDelay(None, 0)
+        self._delay = RunDelay(proc)
         self._cpu_total = 0.0
         self._inbox, self._end = inbox, zygote.fileno()
         self._fds = {fd: buffer for fd, buffer in ((out, self.out), (err, self.err)) if fd >= 0}
@@ -69,7 +69,10 @@ class ProcessMonitor:
             os.set_blocking(fd, False)
         if inbox >= 0:
             os.set_blocking(inbox, False)
-        self._wall_start, self._wall_end, self._cpu_start = time.monotonic(), 0.0, 0.0
+        now = time.monotonic()
+        self._wall_start, self._wall_end, self._cpu_start = now, 0.0, 0.0
+        # Times of the last look at delays, and since which they are counted.
+        self._looked = self._counted = now
         # CPU seconds used when the last call was answered.
         self._call_cpu, self._call_wall = 0.0, 0.0
         # Known seconds of waiting for a processor: of the test, and before this call.
@@ -79,22 +82,25 @@ class ProcessMonitor:
 
     def begin(self, pid: int, number: int, cpu: float, at: float) -> None:
         """Handle the start of the process: its ids and initial clocks."""
-        self._pid, self._delay = pid, RunDelay(self._proc, number)
+        self._pid = pid
+        self._delay.follow(number)
         self._cpu_start, self._wall_start = cpu, at
 
     def begin_call(self) -> None:
         """Start the clocks of another call of a session."""
-        wall = self.wall
-        if wall - self._call_wall > _SHORT:
+        if time.monotonic() - self._looked > _SHORT:
             self._look_at_delay()
+        wall = self.wall
         self._call_cpu, self._call_wall, self._call_waited = self.cpu, wall, self._waited
 
     def begin_case(self) -> None:
         """Start the clocks of another test."""
-        if self.wall > _SHORT:
+        now = time.monotonic()
+        if now - self._counted > _SHORT:
             self._delay.reset()
+            self._counted = now
         self._waited = 0.0
-        self._wall_start = time.monotonic()
+        self._wall_start = now
         self._cpu_start = self._cpu_now()
 
     def rest(self) -> None:
@@ -183,6 +189,7 @@ class ProcessMonitor:
 
     def _look_at_delay(self) -> None:
         # Time spent waiting for a processor does not count.
+        self._looked = time.monotonic()
         self._waited = max(self._waited, min(self._delay.seconds(), MOST_DELAY))
 
     def _cpu_left(self, used: float) -> float:
