@@ -234,9 +234,12 @@ def _unknown_option(word: str, arguments: Iterable[Argument], command: str) -> U
     names = [shown_label(argument)[2:] for argument in arguments if argument.is_option]
     written = word.partition("=")[0]
     name = written.lstrip("-").replace("_", "-")
-    near = [name] if name in names else difflib.get_close_matches(name, names, n=2)
-    near = near or [other for other in names if other.startswith(name)][:2]
+    near = [name] if name in names else difflib.get_close_matches(name, names, n=2, cutoff=0.75)
+    near = near or [other for other in names if len(name) > 1 and other.startswith(name)][:2]
     hint = f" Did you mean {' or '.join(f'--{other}' for other in near)}?" if near else ""
+    if not near and "options" in names:
+        setting = name.replace("-", "_")
+        hint = f" A setting of the workflow or the task is given as --options {setting}=VALUE."
     return UsageError(f"{command} has no option {written}.{hint} `{command} --help` lists all.")
 
 

@@ -226,8 +226,9 @@ class RolloutPool:
         elif reply is None:
             batch.losses[shard.index] += 1
             if batch.losses[shard.index] > MOST_LOSSES:
+                losses = batch.losses[shard.index]
                 batch.error = WorkerError(
-                    f"shard {shard.index} was lost with its worker {MOST_LOSSES} times: it "
+                    f"shard {shard.index} was lost with its worker {losses} times: it "
                     "may need more memory than a worker has (lower `shard_jobs`)"
                 )
         else:

@@ -209,7 +209,7 @@ def test_a_pool_loses_nothing_and_says_what_is_wrong(world):
     assert found["first"] is found["second"] is True
     assert found["losses"] >= 1
     assert found["raised"] == "UsageError: no such job"
-    assert "was lost with its worker 1 times" in found["deadly"]
+    assert "was lost with its worker 2 times" in found["deadly"]
     assert found["back"] >= 1
     assert "does not have the learner's weights of policy 'p' after loading" in found["lies"]
     assert "have not proved in 2 s that they have the new weights" in found["late"]
