@@ -77,7 +77,7 @@ wait $$vllm || failed=1; \
 cat $$said; exit $$failed
 endef
 
-test: env ## Run the tests that cover every room once (6 minutes on 2 quiet cores)
+test: env ## Run the tests that cover every subpackage once (6 minutes on 2 quiet cores)
 	$(call tests,"not full and not vllm","vllm and not full")
 
 test-all: export FLOWZOO_REQUIRE_VLLM := 1

@@ -82,7 +82,7 @@ def lines_of(folder: Path) -> list[Line]:
     file = folder / "agent.py"
     file.write_text(PROGRAM, encoding="utf-8")
     forms = {"function": f"{file}:solve", "command": shlex.join([sys.executable, str(file)])}
-    options = ["--options", "at_once=1", "most_open=4", "level=1", "roles=writer:1,reviewer:1"]
+    options = ["--options", "at_once=1", "max_open=4", "level=1", "roles=writer:1,reviewer:1"]
     return [
         Line(f"{command}, {form}", (command, "--program", program, *rest.split(), *options))
         for command, rest in (("eval", EVAL), ("train", TRAIN))

@@ -14,7 +14,7 @@ from pettingzoo import AECEnv
 
 from flowzoo.agents import Completion, Request
 from flowzoo.agents.policy import Batching
-from flowzoo.envs import Graded, Problem
+from flowzoo.envs import GradeResult, Problem
 from flowzoo.envs.tasks.math import MathTask
 
 REPLY = "\\boxed{1}"
@@ -33,9 +33,9 @@ class UngradedMath(MathTask):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         """Everything is right."""
-        return [Graded(1.0, "equal")] * len(problems)
+        return [GradeResult(1.0, "equal")] * len(problems)
 
 
 class FloorEnv(AECEnv):

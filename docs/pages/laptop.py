@@ -26,8 +26,8 @@ def laptop_page() -> str:
     return (
         "# Steps of small models on a CPU\n"
         "CPU milliseconds a sampled token on one thread, medians over the rounds, with ratios to "
-        "the first row of each block (quartiles in parentheses). Share: arithmetic that nobody can "
-        "leave out, against this CPU's float32 matrix products in the same time. GiB: most memory "
+        "the first row of each block (quartiles in parentheses). Share: necessary "
+        "arithmetic, against this CPU's float32 matrix products in the same time. GiB: most memory "
         "of the process.\n\n"
         + "\n\n".join(map(_machine, MACHINES))
         + "\n\n## Learning with int8 rollouts\n"

@@ -29,8 +29,8 @@ LIBRARIES = {
     "gymnasium": Library("Gymnasium", (), "texts-in-vector-environments"),
     "supersuit": Library("SuperSuit", ()),
     "torchrl": Library("TorchRL", (), "torchrl"),
-    "rllib": Library("RLlib", (f"{CHECKS}/arrays.py",), "libraries-of-arrays"),
-    "tianshou": Library("Tianshou", (f"{CHECKS}/arrays.py",), "libraries-of-arrays"),
+    "rllib": Library("RLlib", (f"{CHECKS}/arrays.py",), "array-based-libraries"),
+    "tianshou": Library("Tianshou", (f"{CHECKS}/arrays.py",), "array-based-libraries"),
     "inspect": Library("Inspect", (), "inspect"),
     "verifiers": Library("verifiers", (f"{CHECKS}/flowzoo_voting.py",), "verifiers"),
     "openenv": Library(

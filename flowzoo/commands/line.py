@@ -38,7 +38,7 @@ COMMANDS = {
         "Train every cell of an experiment matrix in parallel; repeat the command to resume."
     ),
     "report": "Write the HTML report of a run, a matrix or an evaluation.",
-    "swap": "Evaluate a finished run with the policies of every two roles exchanged.",
+    "swap": "Evaluate a finished run with each pair of roles' policies exchanged.",
     "export": (
         "Write a trained policy as a model folder that transformers, vLLM and peft load.\n\n"
         "Its README.md is a model card for the Hub, with accuracies and the report's findings."

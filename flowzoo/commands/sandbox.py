@@ -31,7 +31,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Run the attack suite against this machine's sandbox and print the results."""
+    """Run a self-check against this machine's sandbox and print the results."""
 
     backend: SandboxName = "auto"
     """Isolation to check; auto: the best one on this machine."""

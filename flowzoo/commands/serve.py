@@ -29,7 +29,7 @@ class Options:
     """Required API key of requests."""
     request_bytes: int = 2**20
     """Most bytes of a request."""
-    most_open: int = 256
+    max_open: int = 256
     """Most concurrent requests; further ones get an error and can be retried."""
     seconds: float = 600.0
     """Time limit of a request."""
@@ -52,7 +52,7 @@ def run(options: Options) -> int:
     check_policy_map(workflow, options.policies)
     grading_of(workflow)
     opened = bind(options.host, options.port, options.api_key)
-    limits = ServingLimits(options.request_bytes, options.most_open, options.seconds)
+    limits = ServingLimits(options.request_bytes, options.max_open, options.seconds)
     policies, seed = options.policies, options.problems.seed
     with opened, open_policy_map(workflow, policies, seed) as policy_map:
         service = TeamService(
@@ -80,7 +80,7 @@ def check_options(options: Options) -> None:
 
     check_count("port", options.port, 0, 65_535)
     check_count("request-bytes", options.request_bytes, 1, 2**30)
-    check_count("most-open", options.most_open)
+    check_count("max-open", options.max_open)
     check_number("--seconds", options.seconds, 0.001)
     check_number("--grace", options.grace, 0, 3600)
     key = options.api_key

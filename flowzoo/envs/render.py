@@ -15,13 +15,13 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import answered_turns, episode_rewards
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.script import (
-    Found,
     Judge,
-    Judged,
-    Ran,
+    JudgeResult,
     Reply,
     Run,
+    RunResult,
     Search,
+    SearchResult,
     ToolResult,
     UseTool,
 )
@@ -86,19 +86,19 @@ def remarks(episode: Episode, phase: int) -> list[str]:
     effects = episode.requested[before : before + len(results)]
     lines: list[str] = []
     for effect, result in zip(effects, results, strict=True):
-        if isinstance(effect, Search) and isinstance(result, Found):
+        if isinstance(effect, Search) and isinstance(result, SearchResult):
             lines += [f"found: {passage.text}" for passage in result.passages] or ["nothing found"]
-        elif isinstance(effect, Run) and isinstance(result, Ran) and not effect.tests:
+        elif isinstance(effect, Run) and isinstance(result, RunResult) and not effect.tests:
             lines.append(of_program(result))
         elif isinstance(effect, UseTool) and isinstance(result, ToolResult):
             lines.append(f"{effect.call.name}: {result.text}")
-        elif isinstance(effect, Judge) and isinstance(result, Judged):
+        elif isinstance(effect, Judge) and isinstance(result, JudgeResult):
             verdict = "unreadable" if result.score is None else f"{result.score:.3g}"
             lines.append(f"judge on {effect.of.agent}, {effect.name or effect.question}: {verdict}")
     return lines
 
 
-def of_program(ran: Ran) -> str:
+def of_program(ran: RunResult) -> str:
     """Output or failure of a program that was run once."""
     output = " ".join(ran.output.split())
     if ran.status == "AC":

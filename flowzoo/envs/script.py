@@ -94,7 +94,7 @@ class Ask(NamedTuple):
     """Most calls of the reply."""
 
 
-class Graded(NamedTuple):
+class GradeResult(NamedTuple):
     """Result of a `Grade`: score in [0, 1], a status code of the task's grader, named parts.
 
     Status SE with a score of NaN means that the sandbox failed to judge the answer. `parts` are the
@@ -107,7 +107,7 @@ class Graded(NamedTuple):
 
 
 class Grade(NamedTuple):
-    """Grade `answer` with the task's grader. Result: `Graded`.
+    """Grade `answer` with the task's grader. Result: `GradeResult`.
 
     With `of`, the score is also recorded as that reply's role score (see `RoleScore`).
     """
@@ -126,7 +126,7 @@ class EquivalenceClasses(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Run an untrusted program in the sandbox. Result: `Ran`.
+    """Run an untrusted program in the sandbox. Result: `RunResult`.
 
     With `tests`, the program is run on each of them. Without, it is run once on
     `stdin`, and its `entry` is ignored (a program that only defines a function ends at once).
@@ -141,7 +141,7 @@ class Run(NamedTuple):
     limits: Limits | None = None
 
 
-class RanCase(NamedTuple):
+class RunCase(NamedTuple):
     """Result of one run, without measurements, which vary."""
 
     status: str
@@ -152,13 +152,13 @@ class RanCase(NamedTuple):
     """The exception's last line, the exit code, the signal …"""
 
 
-class Ran(NamedTuple):
+class RunResult(NamedTuple):
     """Result of a `Run`."""
 
     status: str
     """`AC` if every test passed (without tests: if the program ended normally), else the status of
     the first failed case; SE: the sandbox could not run it."""
-    cases: tuple[RanCase, ...]
+    cases: tuple[RunCase, ...]
 
     @property
     def output(self) -> str:
@@ -179,14 +179,14 @@ class Passage(NamedTuple):
     score: float
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Result of a `Search`: at most `k` passages, best first."""
 
     passages: tuple[Passage, ...]
 
 
 class Search(NamedTuple):
-    """Ask the task's retriever for the `k` best passages for `query`. Result: `Found`."""
+    """Ask the task's retriever for the `k` best passages for `query`. Result: `SearchResult`."""
 
     query: str
     k: int = 3
@@ -210,7 +210,7 @@ JUDGE = "judge"
 
 
 class Judge(NamedTuple):
-    """Ask a judge, a policy that is never trained, about the reply `of`. Result: `Judged`.
+    """Ask a judge, a policy that is never trained, about the reply `of`. Result: `JudgeResult`.
 
     The judge sees the problem, the reply's text in a fence, the question and the scale.
     """
@@ -223,7 +223,7 @@ class Judge(NamedTuple):
     """Name of the criterion in records."""
 
 
-class Judged(NamedTuple):
+class JudgeResult(NamedTuple):
     """Result of a `Judge`."""
 
     score: float | None
@@ -298,7 +298,7 @@ class AgentProgram(NamedTuple):
     """Most seconds of a run, not counting waits for replies."""
     request_bytes: int
     """Most bytes of a request's body."""
-    most_open: int
+    max_open: int
     """Most runs that wait for replies at the same time."""
     repeatable: bool
     """True if another run with the same replies sends the same requests."""
@@ -378,15 +378,17 @@ class Advance(NamedTuple):
 
 
 Effect = Grade | EquivalenceClasses | Run | Search | UseTool | Judge | Advance
-EffectResult = Graded | tuple[int, ...] | Ran | Found | ToolResult | Judged | Progress
+EffectResult = (
+    GradeResult | tuple[int, ...] | RunResult | SearchResult | ToolResult | JudgeResult | Progress
+)
 RESULTS: Mapping[type, type] = MappingProxyType(
     {
-        Grade: Graded,
+        Grade: GradeResult,
         EquivalenceClasses: tuple,
-        Run: Ran,
-        Search: Found,
+        Run: RunResult,
+        Search: SearchResult,
         UseTool: ToolResult,
-        Judge: Judged,
+        Judge: JudgeResult,
         Advance: Progress,
     }
 )

@@ -1,6 +1,6 @@
 """Isolated execution of untrusted programs and unbounded work.
 
-Untrusted text is never evaluated outside this package. `Sandbox` judges programs by their tests
+Untrusted text is never evaluated outside this package. `Sandbox` tests programs
 with the best isolation of the machine; `WorkerPool` runs trusted code on hostile data with a
 deadline and a memory limit; `probe` reports the available isolation.
 """

@@ -230,7 +230,7 @@ class Sandbox:
         stop: bool = False,
         on_error: OnError = "raise",
     ) -> list[Verdict]:
-        """Judge programs; returns a verdict per program, in order. Works in any event loop.
+        """Test programs; returns a verdict per program, in order. Works in any event loop.
 
         Cancellation drops queued programs; running ones continue to their end.
 
@@ -239,8 +239,8 @@ class Sandbox:
             tests: `tests[i]` are the tests of `programs[i]`, at least one.
             limits: limits of every run; one for all programs, or one per program.
             stop: skip the tests after the first failed one of a program.
-            on_error: handling of programs that the sandbox failed to judge twice: `raise`
-                SandboxError after all others are judged, or return a `verdict` with the status SE.
+            on_error: handling of programs that the sandbox failed to test twice: `raise`
+                SandboxError after all others are tested, or return a `verdict` with the status SE.
 
         Raises:
             UsageError: invalid arguments, a closed sandbox, no available isolation, or limits that

@@ -36,11 +36,11 @@ from flowzoo.envs.script import (
     CountedReply,
     Effect,
     EffectResult,
-    Found,
     Judge,
-    Judged,
-    Ran,
+    JudgeResult,
     ReplyCounts,
+    RunResult,
+    SearchResult,
     ToolResult,
 )
 from flowzoo.envs.tools import Tool
@@ -90,11 +90,11 @@ def quotable(log: Sequence[LogEntry]) -> tuple[str, ...]:
     for entry in log:
         if isinstance(entry, str):
             texts.append(entry)
-        elif isinstance(entry, Found):
+        elif isinstance(entry, SearchResult):
             texts += [passage.text for passage in entry.passages]
-        elif isinstance(entry, Judged | ToolResult):
+        elif isinstance(entry, JudgeResult | ToolResult):
             texts.append(entry.text)
-        elif isinstance(entry, Ran):
+        elif isinstance(entry, RunResult):
             texts += [text for case in entry.cases for text in (case.output, case.detail)]
     return tuple(texts)
 
@@ -227,10 +227,10 @@ def judge_request(policy_map: PolicyMap, judge: Judge, problem: Problem) -> Requ
     return _request(key, JUDGE, JUDGE, messages, problem.id, lengths.reply, lengths.prompt)
 
 
-def judged(judge: Judge, problem: Problem, completion: Completion) -> Judged:
+def judged(judge: Judge, problem: Problem, completion: Completion) -> JudgeResult:
     """The verdict in a completion; unreadable where prompt or reply were cut."""
     if completion.finish == "length" or completion.shortened:
-        return Judged(None, completion.text)
+        return JudgeResult(None, completion.text)
     return read_judgment(judge, problem.text, completion.text)
 
 

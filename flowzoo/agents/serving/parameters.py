@@ -53,7 +53,7 @@ class Team(NamedTuple):
     """Roles, and agents with a policy that their role does not have."""
     temperature: float
     top_p: float
-    most_open: int
+    max_open: int
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def read_request(raw: bytes, team: Team) -> ServedRequest:
     return ServedRequest(
         model,
         _messages(body.get("messages")),
-        _within(body, "n", 1, team.most_open) or 1,
+        _within(body, "n", 1, team.max_open) or 1,
         read_stops(body.get("stop")),
         secrets.randbelow(_SEEDS) if seed is None else _within(body, "seed", -_SEEDS, _SEEDS - 1),
         _cap(body, model == team.workflow),

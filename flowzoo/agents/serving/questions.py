@@ -21,14 +21,14 @@ from flowzoo.agents.rollout.engine import (
     resolve_here,
 )
 from flowzoo.envs import Episode, Problem, Workflow, WorkflowError
-from flowzoo.envs.script import EffectResult, Grade, Graded, Message
+from flowzoo.envs.script import EffectResult, Grade, GradeResult, Message
 from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import DivergedError, UsageError
 from flowzoo.seeding import key_digest
 
-UNKNOWN = Graded(0.0, "unknown")
+UNKNOWN = GradeResult(0.0, "unknown")
 """In place of the grade of an answer to a question; it reaches no reward and no client."""
-_RIGHT = Graded(1.0, "unknown")
+_RIGHT = GradeResult(1.0, "unknown")
 
 
 class SpokenTurn(NamedTuple):

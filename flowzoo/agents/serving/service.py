@@ -34,7 +34,7 @@ class ServingLimits(NamedTuple):
 
     request_bytes: int = 2**20
     """Most bytes of a request's body."""
-    most_open: int = 256
+    max_open: int = 256
     """Most answers that are under way at a time."""
     seconds: float = 600.0
     """Most seconds of a request."""
@@ -70,7 +70,7 @@ class TeamService:
         check_served(workflow)
         self.workflow, self.policy_map = workflow, policy_map
         self.limits, self.api_key = limits or ServingLimits(), api_key
-        most = min(self.limits.most_open, workflow.open_limit or self.limits.most_open)
+        most = min(self.limits.max_open, workflow.open_limit or self.limits.max_open)
         self.team = Team(workflow.name, tuple(policy_map.entries), temperature, top_p, most)
         self.engine = ServingEngine(policy_map, workflow.task, resolve_ungraded)
         self.open: set[PendingAnswer] = set()
@@ -88,8 +88,8 @@ class TeamService:
         if self.ending:
             raise ended()
         count = sum(entry.request.samples for entry in self.open)
-        if count + request.samples > self.team.most_open:
-            message = f"{count} answers are under way, and {self.team.most_open} may be: try again."
+        if count + request.samples > self.team.max_open:
+            message = f"{count} answers are under way, and {self.team.max_open} may be: try again."
             raise RefusalError(429, "too_many_requests", message)
         return PendingAnswer(self, request)
 

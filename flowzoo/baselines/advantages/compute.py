@@ -176,9 +176,9 @@ def compute(
         returns: episode id -> return, for `target="episode"`; without it an episode's return is
             the reward part `team` of its calls.
         state: the means of earlier batches, for `mean="running"`; this batch moves them.
-        extra: (rows,), added to what each row is judged by (a punishment of its length).
-        origin: what a reward counts from where it has no baseline (`mean="none"`, a raw group of
-            one, a running mean's first batch). None: from the lowest outcome of the batch, for
+        extra: (rows,), added to the target of each row (e.g. a length penalty).
+        origin: value subtracted from a reward without a baseline (`mean="none"`, a raw group of
+            one, a running mean's first batch). None: the lowest outcome of the batch, for
             rewards whose 0 means nothing.
 
     Raises:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from flowzoo.envs.script import Graded, Ran, Run
+from flowzoo.envs.script import GradeResult, Run, RunResult
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError
@@ -45,9 +45,9 @@ class Verdicts:
         if None not in (program, score) and key not in self._results:
             assert score is not None
             self.reused += self._task.runs_programs
-            self._results[key] = Graded(score, "AC" if score >= 1 else "WA")
+            self._results[key] = GradeResult(score, "AC" if score >= 1 else "WA")
 
-    def _grade(self, problems: Sequence[Problem], answers: Sequence[Answer]) -> list[Graded]:
+    def _grade(self, problems: Sequence[Problem], answers: Sequence[Answer]) -> list[GradeResult]:
         keys = [("grade", problem.id, answer)
                 for problem, answer in zip(problems, answers, strict=True)]  # fmt: skip
         counts = [int(answer is not None) for answer in answers]
@@ -65,7 +65,7 @@ class Verdicts:
             [problems[row] for row in rows], [groups[row] for row in rows]
         ))  # fmt: skip
 
-    def _run(self, runs: Sequence[Run]) -> list[Ran]:
+    def _run(self, runs: Sequence[Run]) -> list[RunResult]:
         keys = [("run", repr(run)) for run in runs]  # tests hold lists, which cannot be hashed
         return self._judge(
             keys, [1] * len(runs), lambda rows: self._task.run_batch([runs[row] for row in rows])

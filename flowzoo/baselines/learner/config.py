@@ -89,12 +89,12 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """Optimizer, number formats and memory of the learner, of training runs and warm starts."""
+    """Optimizer, number formats and memory of the learner."""
 
     optimizer: OptimizerName = "adamw"
     """`adafactor` keeps sums of rows and columns in place of moments: half the memory. Its steps
     are relative to the size of each weight tensor, so `lr` has another meaning (1e-3 is usual).
-    `sgd`, without momentum, takes the gradient as long as it is, and needs an `lr`. `muon` keeps
+    `sgd` has no momentum, does not rescale the gradient, and needs an `lr`. `muon` keeps
     one moment of the layers' matrices, and AdamW's two of all else. `adamw8bit` keeps AdamW's
     moments in 8 bits (flowzoo[bits])."""
     min_lr: float = 0.0
@@ -125,7 +125,7 @@ class UpdateOptions:
     warmup: int = 2
     """Ticks of the schedule's clock in which the learning rate rises to its peak."""
     schedule: LrSchedule = "constant"
-    """Course of the learning rate after the warm-up."""
+    """Learning rate schedule after the warmup."""
     schedule_clock: ScheduleClock = "iteration"
     """Unit of the clock: iterations, or updates of all policies together, so that k isolated
     policies tick k times an iteration (as in the released code of arXiv 2605.24202)."""
@@ -136,11 +136,12 @@ class UpdateOptions:
     coherence: float = 0.0
     """Scale a policy's gradient g by 1 - coherence * max(0, cos(g, running mean of g))."""
     role_gradients: bool = True
-    """Measure the gradient of every role: norm, share of the mass, cosines; its entropy and clips.
-    Takes the memory of one gradient for every role of a policy beyond the first."""
+    """On by default: log the gradient of every role: norm, share of the mass, cosines; its entropy
+    and clips. Takes the memory of one gradient for every role of a policy beyond the first."""
     update_effect: bool = True
-    """Measure how far every update moved a policy, on a sample of its rows (`learn/update_kl`). It
-    takes up to one more forward pass of a microbatch an update, which is much of a small step."""
+    """On by default: log how far every update moved a policy, on a sample of its rows
+    (`learn/update_kl`). It takes up to one more forward pass of a microbatch an update, which is
+    much of a small step."""
     compile: bool = False
     """Compile the learner's model with torch.compile."""
     beta1: float = 0.9

@@ -93,7 +93,7 @@ class ProcessOptions:
 
 @dataclass(frozen=True)
 class RunSettings(ProcessOptions, WorkflowOptions):
-    """Length of a run, stopping rules and callbacks."""
+    """External environment, length of a run, stopping rules and callbacks."""
 
     env: str | None = None
     """Instead of a workflow, a PettingZoo AEC environment with text: `package.module:function` or
@@ -202,7 +202,7 @@ class EngineOptions(DecodingOptions):
     older. 0, or 1 with a split vLLM engine, a server or rollout workers. Rollout workers (`backend`
     ray) and runs with `deterministic` off allow more, which compensates for slow steps."""
     deterministic: bool = True
-    """Form batches in canonical order, so runs are reproducible. If off, requests are sent
+    """On by default: batches in canonical order, so runs are reproducible. Off: requests are sent
     immediately, which gives a vLLM engine fuller batches, and with `max_staleness` it gets new
     weights between the turns of episodes: every call records its version, at most `max_staleness`
     steps old."""
@@ -321,7 +321,7 @@ class EvaluationOptions(HeldOutOptions):
     """Trackio project for the metrics; empty: none. Needs
     `flowzoo[trackio]`; `trackio show` opens it."""
     swap_probe: bool = False
-    """After the last step, evaluate with the policies of every two roles exchanged; the accuracy
+    """After the last step, evaluate with each pair of roles' policies exchanged; the accuracy
     drops if roles have specialized."""
     eval_at: tuple[int, ...] = ()
     """Steps to evaluate, e.g. 1 2 5, instead of `eval_every`; step 0 and the last step are always

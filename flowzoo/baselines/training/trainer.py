@@ -258,7 +258,7 @@ class Trainer:
         return proof | row
 
     def swaps(self) -> list[MetricRow]:
-        """Repeat the last evaluation with the policies of every two roles exchanged."""
+        """Repeat the last evaluation with each pair of roles' policies exchanged."""
         return swap_probe(
             self.evaluation.play,
             self.workflow.role_counts(),

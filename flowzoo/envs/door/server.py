@@ -59,7 +59,7 @@ class ProgramRuns:
 
     def __init__(self, program: AgentProgram) -> None:
         self.program = program
-        self.slots = asyncio.Semaphore(program.most_open)
+        self.slots = asyncio.Semaphore(program.max_open)
         self.moving = 0
         self.parked: dict[ProgramRun, bytes] = {}  # spot by run, in order of parking
         self.spots: dict[bytes, list[ProgramRun]] = {}
@@ -83,7 +83,7 @@ class ProgramRuns:
 
     def surplus(self) -> list[ProgramRun]:
         """The runs to end, parked longest, to respect the limit of open runs."""
-        count = max(0, len(self.parked) + self.moving - self.program.most_open)
+        count = max(0, len(self.parked) + self.moving - self.program.max_open)
         return [run for spot in list(self.parked.values())[:count] if (run := self.take(spot))]
 
     def tell(self, end: ProgramEnd) -> None:

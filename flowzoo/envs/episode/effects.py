@@ -13,7 +13,7 @@ from flowzoo.envs.script import (
     EquivalenceClasses,
     Grade,
     Judge,
-    Judged,
+    JudgeResult,
     Run,
     Search,
     ToolResult,
@@ -50,13 +50,13 @@ def resolve(
     return results
 
 
-def _judge(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[Judged]:
+def _judge(judge: JudgeFunction | None, jobs: Sequence[PendingEffect]) -> list[JudgeResult]:
     if judge is None:
         raise UsageError(
             "the workflow asks a judge, but none is set: give env(judge=FUNCTION), a function "
             "from a chat to a reply, or in rollouts a policy for `judge` (--policy judge=POLICY)"
         )
-    verdicts: list[Judged] = []
+    verdicts: list[JudgeResult] = []
     for problem, effect in jobs:
         assert isinstance(effect, Judge)
         reply = judge(judge_messages(effect, problem.text))

@@ -13,7 +13,7 @@ from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.turn import Turn
 from flowzoo.envs.readers.judgments import judge_messages
 from flowzoo.envs.records import Call, EpisodeRecord, Judgment, make_call
-from flowzoo.envs.script import Judge, Judged, Reply
+from flowzoo.envs.script import Judge, JudgeResult, Reply
 from flowzoo.envs.settings import plain_setting
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.workflow import FinishedEpisode, Workflow
@@ -279,7 +279,7 @@ def judgments(episode: Episode) -> tuple[Judgment, ...]:
     results = [entry for entry in episode.log if not isinstance(entry, str)]
     rows: list[Judgment] = []
     for judge, result in zip(episode.requested, results, strict=True):
-        if isinstance(judge, Judge) and isinstance(result, Judged):
+        if isinstance(judge, Judge) and isinstance(result, JudgeResult):
             chat = tuple(judge_messages(judge, episode.problem.text))
             truth = episode.role_scores.get(judge.of.call)
             rows.append(Judgment(judge.of.call, judge.name, chat, result.text, result.score, truth))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from flowzoo.envs.episode.faults import UngradedError, is_scale
 from flowzoo.envs.episode.turn import Turn
-from flowzoo.envs.script import Judge, Judged, Outcome, Reply, Script
+from flowzoo.envs.script import Judge, JudgeResult, Outcome, Reply, Script
 from flowzoo.envs.settings import check_number
 from flowzoo.envs.workflow import FinishedEpisode, Workflow
 from flowzoo.errors import UsageError, unknown
@@ -158,7 +158,7 @@ def with_rubric(
     criteria = [criterion for criterion in workflow.judged_criteria if criterion.role in last]
     if not criteria:
         return outcome
-    verdicts: list[Judged] = yield [
+    verdicts: list[JudgeResult] = yield [
         Judge(last[criterion.role], criterion.question, criterion.scale, criterion.name)
         for criterion in criteria
     ]

@@ -36,7 +36,7 @@ episode, the program is run again with the same replies; if its requests then di
 | `max_calls` | 1000 | most requests; then the program is stopped |
 | `seconds` | 120 | most seconds of a run, not counting waits for replies |
 | `request_bytes` | 4,194,304 | most bytes of a request |
-| `most_open` | 512; commands: 32 | most programs that run at the same time |
+| `max_open` | 512; commands: 32 | most programs that run at the same time |
 | `repeatable` | true | false: the same replies may lead to other requests; then only plain rollouts work, not copies of episodes |
 
 If a client disconnects before its request is a turn, the request is dropped. Once it is a turn, the
@@ -47,7 +47,7 @@ A program that fails ends its episode without an answer. Facts in `info` at the 
 (`answer`, `crash`, `timeout`, `calls`, `output`: more than 1 MiB, `refusals`: 100, `threads`: 1,024
 functions of earlier episodes still run), `reason`, `failed`, `refused` (number of requests that
 were answered with an error), `refusal` (code of the last), `unread` and `uncalled` (number of
-replies without a call of a tool where `tool_choice` required one).
+replies without a tool call where `tool_choice` required one).
 
 ## Version history
 * v0: first version.
@@ -108,7 +108,7 @@ class OpenAIProgram(Workflow):
     settle: float = field(default=0.25, kw_only=True)
     seconds: float = field(default=120.0, kw_only=True)
     request_bytes: int = field(default=2**22, kw_only=True)
-    most_open: int | None = field(default=None, kw_only=True)
+    max_open: int | None = field(default=None, kw_only=True)
     repeatable: bool = field(default=True, kw_only=True)
 
     def __init__(self, run: Any, task: Any = "math", **settings: Any) -> None:
@@ -136,7 +136,7 @@ class OpenAIProgram(Workflow):
         check_number("seconds", self.seconds, 0.001)
         check_number("settle", self.settle, 0, 60)
         check_whole("request_bytes", self.request_bytes, 1)
-        for name in ("at_once", "most_open"):
+        for name in ("at_once", "max_open"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), 1)
 
@@ -158,12 +158,12 @@ class OpenAIProgram(Workflow):
     @cached_property
     def open_limit(self) -> int:
         usual = MOST_PROCESSES if isinstance(self.run, tuple) else MOST_RUNS
-        return self.most_open or usual
+        return self.max_open or usual
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:
         # The number of concurrent programs does not affect episodes.
-        return {name: value for name, value in super().spec.items() if name != "most_open"}
+        return {name: value for name, value in super().spec.items() if name != "max_open"}
 
     @cached_property
     def program(self) -> AgentProgram:
@@ -176,7 +176,7 @@ class OpenAIProgram(Workflow):
             calls=self.call_limit,
             seconds=float(self.seconds),
             request_bytes=self.request_bytes,
-            most_open=self.open_limit,
+            max_open=self.open_limit,
             repeatable=self.repeatable,
         )
 

@@ -43,7 +43,7 @@ from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Literal
 
 from flowzoo.envs.external.text_env import EnvRun, EnvTurn, TextEnv, random_action
-from flowzoo.envs.script import Ask, Graded, Outcome, Payoffs, Script
+from flowzoo.envs.script import Ask, GradeResult, Outcome, Payoffs, Script
 from flowzoo.envs.settings import Setting, check_seed, check_whole, plain_integers
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task, check_split, number_by_first
 from flowzoo.envs.workflow import Credit, CreditRule, Roles, Workflow
@@ -140,7 +140,7 @@ class ResetTask(Task):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         """Raise: the environment's rewards are the grade."""
         raise UsageError(f"{self.name} grades by its rewards: play it with --env")
 

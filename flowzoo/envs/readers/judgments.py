@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowzoo.envs.script import Judge, Judged, Message
+from flowzoo.envs.script import Judge, JudgeResult, Message
 from flowzoo.reward.visible import visible
 from flowzoo.seeding import key_digest, key_rng
 
@@ -56,14 +56,14 @@ def judge_messages(judge: Judge, problem: str) -> list[Message]:
     return [{"role": "user", "content": prompt}]
 
 
-def read_judgment(judge: Judge, problem: str, reply: str) -> Judged:
+def read_judgment(judge: Judge, problem: str, reply: str) -> JudgeResult:
     """Read the verdict in a judge's `reply` to `judge_messages(judge, problem)`."""
     code = judge_code(problem, judge.of.text, judge.question)
     number = _verdict(visible(reply), code, judge.scale[1])
     low, high = judge.scale
     if number is None or not low <= number <= high:
-        return Judged(None, reply)
-    return Judged((number - low) / (high - low), reply)
+        return JudgeResult(None, reply)
+    return JudgeResult((number - low) / (high - low), reply)
 
 
 def _verdict(text: str, code: str, high: float) -> float | None:

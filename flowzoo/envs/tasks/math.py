@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
-from flowzoo.envs.script import Graded
+from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
@@ -552,7 +552,7 @@ class MathTask(DataTask[MathRow]):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         """1.0 for an answer equal to the reference, else 0.0, with the status of `score_batch`.
 
         An answer that only copies a formula of the problem's text has the status `copied`.
@@ -560,7 +560,7 @@ class MathTask(DataTask[MathRow]):
         golds = [problem.gold for problem in problems]
         texts = [problem.text for problem in problems] if self.copies == "refused" else None
         result = score_batch(answers, golds, _AS_GIVEN, texts)
-        return [Graded(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
+        return [GradeResult(*pair) for pair in zip(result.scores, result.statuses, strict=True)]
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         return equivalence_classes(answers)

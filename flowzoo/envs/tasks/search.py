@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from flowzoo.envs.script import Found, Graded, Passage
+from flowzoo.envs.script import GradeResult, Passage, SearchResult
 from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, listed, load, objects, reload
 from flowzoo.envs.tasks.task import Problem, is_in, levels_named, number_by_first
 from flowzoo.envs.text import visible
@@ -197,7 +197,7 @@ LONGEST_QUERY = 1_000  # characters of a query that a retriever uses
 class Retriever(Protocol):
     """Interface of a retriever."""
 
-    def retrieve(self, queries: Sequence[str], k: int) -> list[Found]:
+    def retrieve(self, queries: Sequence[str], k: int) -> list[SearchResult]:
         """The `k` best passages for each query.
 
         Raises:
@@ -247,20 +247,20 @@ class Bm25:
             raise UsageError("the corpus is empty: no passage contains a word")
         self._index.index(tokens, show_progress=False)
 
-    def retrieve(self, queries: Sequence[str], k: int) -> list[Found]:
+    def retrieve(self, queries: Sequence[str], k: int) -> list[SearchResult]:
         """The `k` best passages for each query, only passages that share a word with it.
 
         Ties are broken by the order of the passages, so results are equal on every machine.
         """
         return [self._one(query[:LONGEST_QUERY], k) for query in queries]
 
-    def _one(self, query: str, k: int) -> Found:
+    def _one(self, query: str, k: int) -> SearchResult:
         vocabulary = self._index.vocab_dict
         tokens = [vocabulary[word] for word in words(query) if word in vocabulary]
         if not tokens:
-            return Found(())
+            return SearchResult(())
         scores = np.asarray(self._index.get_scores_from_ids(tokens))
-        return Found(
+        return SearchResult(
             tuple(
                 Passage(
                     self._passages[position][0],
@@ -278,11 +278,11 @@ _LARGEST = 64 * 2**20  # bytes of a response that are read
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def read_response(body: bytes, queries: int, k: int) -> list[Found]:
+def read_response(body: bytes, queries: int, k: int) -> list[SearchResult]:
     """The passages of a response; at most `k` for each of `queries` queries."""
     try:  # a failure is an error of the run, not an observation
         result = json.loads(body)["result"]
-        results = [Found(tuple(_passage(entry) for entry in row[:k])) for row in result]
+        results = [SearchResult(tuple(_passage(entry) for entry in row[:k])) for row in result]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise RetrieverError(
             f"the retriever's response is not of the form "
@@ -335,7 +335,7 @@ class HttpRetriever:
                 f"{self.timeout_s}, {self.attempts} and {self.pause_s}"
             )
 
-    def retrieve(self, queries: Sequence[str], k: int) -> list[Found]:
+    def retrieve(self, queries: Sequence[str], k: int) -> list[SearchResult]:
         """The server's `k` best passages for each query, in its order.
 
         Raises:
@@ -347,7 +347,7 @@ class HttpRetriever:
             for query in queries
         ]
         step = BATCH if self.field == "queries" else 1
-        results: list[Found] = []
+        results: list[SearchResult] = []
         for start in range(0, len(clean), step):
             part = clean[start : start + step]
             payload = part if self.field == "queries" else part[0]
@@ -621,7 +621,7 @@ class SearchTask(DataTask[QuestionRow]):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         """1 for an exact match with a reference answer; the part `f1` is the best token F1.
 
         Status: `match`, `differs` or `none` (no answer).
@@ -630,22 +630,24 @@ class SearchTask(DataTask[QuestionRow]):
             self._grade(problem, answer) for problem, answer in zip(problems, answers, strict=True)
         ]
 
-    def _grade(self, problem: Problem, answer: str | None) -> Graded:
+    def _grade(self, problem: Problem, answer: str | None) -> GradeResult:
         if answer is None:
-            return Graded(0.0, "none", (("f1", 0.0),))
+            return GradeResult(0.0, "none", (("f1", 0.0),))
         golds = {problem.gold, *problem.meta.get("golds", ())}
         match = exact_match(answer, golds)
-        return Graded(float(match), "match" if match else "differs", (("f1", f1(answer, golds)),))
+        return GradeResult(
+            float(match), "match" if match else "differs", (("f1", f1(answer, golds)),)
+        )
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         return number_by_first(a if a is None else normalize(a) for a in answers)
 
     def search_batch(
         self, problems: Sequence[Problem], queries: Sequence[str], k: int
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         if self.retriever != "bm25":
             return HttpRetriever(self.retriever, self.retriever_field).retrieve(queries, k)
-        results: list[Found] = [Found(())] * len(queries)
+        results: list[SearchResult] = [SearchResult(())] * len(queries)
         for split in dict.fromkeys(problem.split for problem in problems):
             places = [i for i, problem in enumerate(problems) if problem.split == split]
             part = self.index(split).retrieve([queries[i] for i in places], k)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
-from flowzoo.envs.script import Found, Graded, Ran, RanCase, Run
+from flowzoo.envs.script import GradeResult, Run, RunCase, RunResult, SearchResult
 from flowzoo.errors import FlowzooError, TaskError, UsageError, unknown
 from flowzoo.reward.code.score import code_sandbox, judge_again
 from flowzoo.sandbox.program import Limits, Program, StdinTest, Test, Verdict
@@ -30,11 +30,11 @@ def job_of(run: Run) -> tuple[Program, tuple[Test, ...]]:
     return Program(run.source), (StdinTest(run.stdin, ""),)
 
 
-def outcome_of(run: Run, verdict: Verdict) -> Ran:
+def outcome_of(run: Run, verdict: Verdict) -> RunResult:
     """A verdict without measurements, which vary between runs."""
     # Without tests no output can be wrong.
     cases = tuple(
-        RanCase(
+        RunCase(
             "AC" if case.status == "WA" and not run.tests else case.status,
             case.stdout[:SHOWN],
             case.detail[:SHOWN],
@@ -42,7 +42,7 @@ def outcome_of(run: Run, verdict: Verdict) -> Ran:
         for case in verdict.cases
     )
     status = next((case.status for case in cases if case.status != "AC"), "AC")
-    return Ran(status if cases else verdict.status, cases)
+    return RunResult(status if cases else verdict.status, cases)
 
 
 def run_programs(
@@ -50,7 +50,7 @@ def run_programs(
     sandbox: SandboxName = "auto",
     limits: Limits | None = None,
     packages: str = "",
-) -> list[Ran]:
+) -> list[RunResult]:
     """Run programs and return their results; SE if the sandbox failed in every attempt."""
     if not runs:
         return []
@@ -198,7 +198,7 @@ class Task(ABC):
     @abstractmethod
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         """Grade `answers[i]` against `problems[i].gold`. Never raises on model text."""
 
     @abstractmethod
@@ -211,7 +211,7 @@ class Task(ABC):
         """`classes` of `groups[i]`, answers to `problems[i]`; override it if batches are faster."""
         return [self.classes(*pair) for pair in zip(problems, groups, strict=True)]
 
-    def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
+    def run_batch(self, runs: Sequence[Run]) -> list[RunResult]:
         """Results of programs run in the sandbox, in one batch.
 
         Raises:
@@ -241,7 +241,7 @@ class Task(ABC):
 
     def search_batch(
         self, problems: Sequence[Problem], queries: Sequence[str], k: int
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """The `k` best passages for `queries[i]`, asked for `problems[i]`.
 
         Raises:

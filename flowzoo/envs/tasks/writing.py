@@ -31,7 +31,7 @@ from importlib.resources import files
 from itertools import count
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from flowzoo.envs.script import Graded
+from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, first, objects
 from flowzoo.envs.tasks.task import Problem, is_in, number_by_first
 from flowzoo.envs.text import visible
@@ -175,7 +175,7 @@ class WritingTask(DataTask[SourceRow]):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         """Grade pairs made by `join_texts`; status `graded`, or `none` for anything else.
 
         Parts: `reward` in [0, 3], the structure levels `lengths`, `ratio`, `unique` and `style`,
@@ -183,10 +183,10 @@ class WritingTask(DataTask[SourceRow]):
         """
         return [self._grade(p, a) for p, a in zip(problems, answers, strict=True)]
 
-    def _grade(self, problem: Problem, answer: str | None) -> Graded:
+    def _grade(self, problem: Problem, answer: str | None) -> GradeResult:
         pair = split_texts(answer)
         if pair is None:
-            return Graded(0.0, "none")
+            return GradeResult(0.0, "none")
         parts = structure(*pair, self.form, whole_words=self.reward == "grounded")
         reward = sum(parts.values())
         if self.reward == "grounded":
@@ -194,7 +194,7 @@ class WritingTask(DataTask[SourceRow]):
             reward *= share
             parts |= grounds
         # The highest total of the published formula is a little under 3.
-        return Graded(reward / HIGHEST, "graded", (("reward", reward), *parts.items()))
+        return GradeResult(reward / HIGHEST, "graded", (("reward", reward), *parts.items()))
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:
         return number_by_first(answers)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from flowzoo.envs.script import Graded
+from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.task import SPLITS, Problem, Task
 from flowzoo.envs.testing.playthrough import HOSTILE, expert_replies, pickle_bytes, require
 from flowzoo.envs.testing.slow_replies import check_readers, time_limit
@@ -148,7 +148,7 @@ def check_reference(task: Task) -> None:
         require(grade(task, problem, None).score == 0, "no answer (None) must score 0")
 
 
-def grade(task: Task, problem: Problem, answer: str | None) -> Graded:
+def grade(task: Task, problem: Problem, answer: str | None) -> GradeResult:
     """The grade of one answer."""
     graded = task.grade_batch([problem], [answer])
     require(len(graded) == 1, f"grade_batch returned {len(graded)} results for one answer")
@@ -183,7 +183,7 @@ def check_grades(task: Task) -> None:
     )
     for (problem, answer), graded in zip(rows, together, strict=True):
         subject = f"the grade of {answer!r:.60} for {problem.id}"
-        require(type(graded) is Graded, f"{subject} must be a Graded, got {graded!r:.60}")
+        require(type(graded) is GradeResult, f"{subject} must be a GradeResult, got {graded!r:.60}")
         score = graded.score
         number = isinstance(score, int | float) and math.isfinite(score) and 0 <= score <= 1
         require(number, f"{subject} is {score!r}: expected a number from 0 to 1")

@@ -23,7 +23,7 @@ from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import record, state_hash
 from flowzoo.envs.episode.turn import prompt_digest
-from flowzoo.envs.script import Effect, EffectResult, Grade, Graded, Ran, RanCase, Run
+from flowzoo.envs.script import Effect, EffectResult, Grade, GradeResult, Run, RunCase, RunResult
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.testing.playthrough import (
     HOSTILE,
@@ -141,13 +141,13 @@ def pin_result(workflow: Workflow, problem: Problem, effect: Effect, truth: rand
     """The result of an effect, replaced by a result from `truth` if it shows ground truth."""
     # Ground truth means grades, and runs on hidden tests of the problem.
     if isinstance(effect, Grade):
-        return Graded(float(truth.random() < 0.5), "pinned")
+        return GradeResult(float(truth.random() < 0.5), "pinned")
     hidden = {id(test) for test in problem.meta.get("hidden", ())}
     if isinstance(effect, Run) and any(id(test) in hidden for test in effect.tests):
         share = truth.choice((0.0, 0.5, 1.0))  # all, some or none pass
         statuses = ["AC" if truth.random() < share else "WA" for _ in effect.tests]
-        cases = tuple(RanCase(status, "pinned", "") for status in statuses)
-        return Ran("WA" if "WA" in statuses else "AC", cases)
+        cases = tuple(RunCase(status, "pinned", "") for status in statuses)
+        return RunResult("WA" if "WA" in statuses else "AC", cases)
     return resolve(workflow.task, [(problem, effect)], workflow.judge)[0]
 
 

@@ -52,10 +52,10 @@ from flowzoo.envs.script import (
     InterimScore,
     Message,
     Outcome,
-    Ran,
     Reply,
     RoleScore,
     Run,
+    RunResult,
     Script,
 )
 from flowzoo.envs.settings import check_whole
@@ -165,7 +165,7 @@ NO_COOPERATION: Parts = {"calls": 0.0, "depth": 0.0, "ignored": 0.0}
 SHOWN = 300  # characters of a failure that the feedback shows
 
 
-def passes(ran: Ran) -> list[bool]:
+def passes(ran: RunResult) -> list[bool]:
     return [case.status == "AC" for case in ran.cases]
 
 
@@ -184,7 +184,7 @@ def syntax_note(code: str | None) -> str:
     return "Your code cannot be parsed."
 
 
-def failure_notes(run: Run, ran: Ran, most: int) -> list[str]:
+def failure_notes(run: Run, ran: RunResult, most: int) -> list[str]:
     """The first `most` public tests that fail."""
     notes = []
     for test, case in zip(run.tests, ran.cases, strict=False):

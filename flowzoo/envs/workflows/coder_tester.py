@@ -51,10 +51,10 @@ from flowzoo.envs.script import (
     InterimScore,
     Message,
     Outcome,
-    Ran,
     Reply,
     RoleScore,
     Run,
+    RunResult,
     Script,
 )
 from flowzoo.envs.settings import check_whole
@@ -76,7 +76,7 @@ def show_case(test: Test) -> str:
     return json.dumps({"input": list(test.args), "output": test.expected})
 
 
-def mismatches(tests: Sequence[Test], ran: Ran) -> list[str]:
+def mismatches(tests: Sequence[Test], ran: RunResult) -> list[str]:
     """A line per failed test: the case and the output."""
     lines = []
     for test, case in zip(tests, ran.cases, strict=False):
@@ -91,7 +91,7 @@ class Round(NamedTuple):
 
     program: str | None
     tests: tuple[Test, ...] | None
-    ran: Ran | None
+    ran: RunResult | None
     passed: float  # fraction of hidden tests that the program passes
     reproduced: int  # number of tests that the reference reproduces
 
@@ -175,7 +175,7 @@ class CoderTester(Workflow):
         if reference and tests is not None:
             jobs["reference"] = self.run_of(problem, reference, tests)
         results = (yield list(jobs.values())) if jobs else ()
-        ran: dict[str, Ran] = dict(zip(jobs, results, strict=True))
+        ran: dict[str, RunResult] = dict(zip(jobs, results, strict=True))
         hidden, checked = ran.get("hidden"), ran.get("reference")
         passed = share(hidden)
         yield RoleScore(code, passed, form=code_form(hidden))
@@ -223,11 +223,11 @@ class CoderTester(Workflow):
         )
 
 
-def share(ran: Ran | None) -> float:
+def share(ran: RunResult | None) -> float:
     return ran.passed / len(ran.cases) if ran is not None and ran.cases else 0.0
 
 
-def code_form(ran: Ran | None) -> float:
+def code_form(ran: RunResult | None) -> float:
     """Half for a program that compiles, half for one that ends without an error on every test."""
     if ran is None or ran.status == "CE":
         return 0.0

@@ -45,7 +45,16 @@ from typing import ClassVar, Literal
 
 from flowzoo.envs.readers import read_verdict
 from flowzoo.envs.readers.verdicts import VERDICTS, boxed_verdict
-from flowzoo.envs.script import Ask, Grade, InterimScore, Message, Outcome, Ran, RoleScore, Script
+from flowzoo.envs.script import (
+    Ask,
+    Grade,
+    InterimScore,
+    Message,
+    Outcome,
+    RoleScore,
+    RunResult,
+    Script,
+)
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import without_box
@@ -72,7 +81,7 @@ def count_verdict(verdict: bool | None, right: bool) -> str:
     return f"{'true' if verdict == right else 'false'}_{'accept' if verdict else 'reject'}"
 
 
-def report(ran: Ran | None, tested: bool = True) -> str:
+def report(ran: RunResult | None, tested: bool = True) -> str:
     """Results of the public tests, for the evaluator; None: there was no program to run."""
     if ran is None:
         return "There is no program to run."

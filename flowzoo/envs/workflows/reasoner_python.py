@@ -38,7 +38,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from flowzoo.envs.script import Ask, Grade, Message, Outcome, Ran, RoleScore, Run, Script
+from flowzoo.envs.script import Ask, Grade, Message, Outcome, RoleScore, Run, RunResult, Script
 from flowzoo.envs.settings import check_whole
 from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
@@ -60,7 +60,7 @@ PYTHON = Tool(
 _SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
 
 
-def shown(ran: Ran) -> str:
+def shown(ran: RunResult) -> str:
     """Format a program's result for the agent."""
     case = ran.cases[0] if ran.cases else None
     output = visible(case.output.strip())[:SHOWN] if case else ""

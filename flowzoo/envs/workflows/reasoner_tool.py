@@ -48,9 +48,9 @@ from flowzoo.envs.script import (
     InterimScore,
     Message,
     Outcome,
-    Ran,
     RoleScore,
     Run,
+    RunResult,
     Script,
 )
 from flowzoo.envs.settings import check_whole
@@ -64,7 +64,7 @@ LONGEST = 500  # most characters of a printed line that is an answer
 _SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
 
 
-def printed_answer(ran: Ran | None) -> str | None:
+def printed_answer(ran: RunResult | None) -> str | None:
     """The last nonblank line of a program's output, if it ended without an error."""
     if ran is None or ran.status != "AC":
         return None

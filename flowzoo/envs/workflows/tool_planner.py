@@ -47,10 +47,10 @@ from flowzoo.envs.script import (
     InterimScore,
     Message,
     Outcome,
-    Ran,
     Reply,
     RoleScore,
     Run,
+    RunResult,
     Script,
 )
 from flowzoo.envs.settings import check_whole
@@ -69,7 +69,7 @@ class ToolProposal(NamedTuple):
 
     tool: Reply
     program: str
-    ran: Ran | None  # None if there was no program
+    ran: RunResult | None  # None if there was no program
     actions: str | None  # the list in the program's output, canonical
 
     @property
@@ -89,7 +89,7 @@ def shorten(text: str, most: int = SHOWN) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
-def report(ran: Ran | None) -> str:
+def report(ran: RunResult | None) -> str:
     """Description of a program's end; None: there was no program."""
     if ran is None:
         return "No program was written."

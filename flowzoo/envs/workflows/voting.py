@@ -41,7 +41,7 @@ from flowzoo.envs.script import (
     Ask,
     EquivalenceClasses,
     Grade,
-    Graded,
+    GradeResult,
     Message,
     Outcome,
     Reply,
@@ -66,7 +66,7 @@ def majority(classes: Sequence[int]) -> int | None:
     return classes.index(max(sorted(set(votes)), key=votes.count))
 
 
-def vote_facts(grades: Sequence[Graded], chosen: int | None) -> dict[str, object]:
+def vote_facts(grades: Sequence[GradeResult], chosen: int | None) -> dict[str, object]:
     """Grades of the candidates and the choice."""
     right = [grade.score >= 1.0 for grade in grades]
     some, every = any(right), all(right)

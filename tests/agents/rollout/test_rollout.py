@@ -14,7 +14,7 @@ from pettingzoo import AECEnv
 from flowzoo.agents import Completion, PolicyMap, Request
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
-from flowzoo.envs import Ask, EpisodeRecord, Graded, Outcome, Problem, Workflow, WorkflowError
+from flowzoo.envs import Ask, EpisodeRecord, GradeResult, Outcome, Problem, Workflow, WorkflowError
 from flowzoo.envs.api.registry import WORKFLOWS, make_env, make_workflow
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
@@ -29,7 +29,7 @@ class WatchedMath(MathTask):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         SIZES.append(len(answers))
         THREADS.add(threading.get_ident())
         return super().grade_batch(problems, answers)

@@ -10,7 +10,7 @@ from flowzoo.agents.policy import Batching
 from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import EpisodeRecord, make_workflow
-from flowzoo.envs.script import Graded, Ran, Run
+from flowzoo.envs.script import GradeResult, Run, RunResult
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.tasks.task import Problem
 
@@ -21,11 +21,11 @@ class Counting(CodeTask):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         SIZES["grades"].append(len(answers))
         return super().grade_batch(problems, answers)
 
-    def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
+    def run_batch(self, runs: Sequence[Run]) -> list[RunResult]:
         SIZES["runs"].append(len(runs))
         return super().run_batch(runs)
 
@@ -55,7 +55,7 @@ class Held(CodeTask):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         if any(problem.index == 0 for problem in problems):
             GRADES.set()
             assert OTHERS_ARE_DONE.wait(60), "the others were held up"

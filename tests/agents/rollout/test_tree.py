@@ -20,7 +20,7 @@ from flowzoo.agents.vllm.backend import EngineDeadError
 from flowzoo.envs import (
     Ask,
     Episode,
-    Graded,
+    GradeResult,
     InterimScore,
     Outcome,
     Problem,
@@ -243,7 +243,7 @@ def test_effects_of_all_branches_are_graded_together_and_a_taken_branch_not_agai
     class Watched(MathTask):
         def grade_batch(
             self, problems: Sequence[Problem], answers: Sequence[str | None]
-        ) -> list[Graded]:
+        ) -> list[GradeResult]:
             sizes.append(len(answers))
             return super().grade_batch(problems, answers)
 

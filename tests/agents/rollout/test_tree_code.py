@@ -11,7 +11,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.envs import Call, Workflow, make_workflow
-from flowzoo.envs.script import Ran, Run
+from flowzoo.envs.script import Run, RunResult
 from flowzoo.envs.tasks.code.task import CodeTask
 
 SIZES: list[int] = []
@@ -21,7 +21,7 @@ SIZES: list[int] = []
 class Counting(CodeTask):
     """Notes the sizes of the batches it runs."""
 
-    def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
+    def run_batch(self, runs: Sequence[Run]) -> list[RunResult]:
         SIZES.append(len(runs))
         return super().run_batch(runs)
 

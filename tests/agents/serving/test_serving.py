@@ -412,7 +412,7 @@ def test_a_client_that_leaves_drops_its_play_alone(stream):
 
 def test_more_than_may_be_open_are_told_to_come_again():
     policy = Gate()
-    with gated(policy, limits=ServingLimits(most_open=2)) as served:
+    with gated(policy, limits=ServingLimits(max_open=2)) as served:
         body = {"model": "single_v0", "messages": QUESTION, "n": 2}
         with httpx.Client(timeout=20) as first:
             replies: list[httpx.Response] = []

@@ -10,7 +10,7 @@ from flowzoo.agents.problems import distinct_problems
 from flowzoo.baselines.diagnostics.blame import find_blame
 from flowzoo.baselines.diagnostics.verdicts import Verdicts
 from flowzoo.envs.api.registry import make_workflow
-from flowzoo.envs.script import Graded, Ran, Run
+from flowzoo.envs.script import GradeResult, Run, RunResult
 from flowzoo.errors import UsageError
 from studies.truth.scripted_runs import scripted_episodes
 
@@ -27,16 +27,16 @@ class CountingTask:
         self.graded: list[Any] = []
         self.ran: list[str] = []
 
-    def grade_batch(self, problems: Sequence[Any], answers: Sequence[Any]) -> list[Graded]:
+    def grade_batch(self, problems: Sequence[Any], answers: Sequence[Any]) -> list[GradeResult]:
         self.graded += answers
-        return [Graded(0.5, "WA") for _ in answers]
+        return [GradeResult(0.5, "WA") for _ in answers]
 
     def classes_batch(self, problems: Sequence[Any], groups: Sequence[Any]) -> list[Any]:
         return [tuple(range(len(group))) for group in groups]
 
-    def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
+    def run_batch(self, runs: Sequence[Run]) -> list[RunResult]:
         self.ran += [run.source for run in runs]
-        return [Ran("AC", ()) for _ in runs]
+        return [RunResult("AC", ()) for _ in runs]
 
 
 def verdicts(*, runs_programs: bool = True, most: int = 100) -> tuple[CountingTask, Verdicts, Any]:
@@ -66,7 +66,7 @@ def test_grades_of_saved_episodes_are_used():
     results.take(ONE, "a", 1.0)
     results.take(ONE, "b", None)
     results.take(ONE, None, 0.0)
-    assert asking.grade_batch([ONE], ["a"]) == [Graded(1.0, "AC")]
+    assert asking.grade_batch([ONE], ["a"]) == [GradeResult(1.0, "AC")]
     assert (task.graded, results.reused, results.graded) == ([], 1, 0)
 
 

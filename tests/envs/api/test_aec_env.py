@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.envs import Ask, Grade, Graded, Guard, Outcome, Problem, WorkflowEnv
+from flowzoo.envs import Ask, Grade, GradeResult, Guard, Outcome, Problem, WorkflowEnv
 from flowzoo.envs.api.registry import make_env, make_workflow
 from flowzoo.envs.episode.faults import WorkflowError
 from flowzoo.envs.tasks.math import MathTask
@@ -29,7 +29,7 @@ class SlowMath(MathTask):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         GRADES.set()
         assert GATE.wait(60)
         return super().grade_batch(problems, answers)
@@ -178,7 +178,7 @@ async def test_astep_and_step_give_the_same_episode():
 class Broken(MathTask):
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         raise OSError("the grader is gone")
 
 

@@ -15,7 +15,7 @@ from flowzoo.envs import (
     Episode,
     EpisodeRecord,
     Grade,
-    Graded,
+    GradeResult,
     Outcome,
     Problem,
     Run,
@@ -311,9 +311,9 @@ def locked(self: MathTask) -> Any:
     raise TypeError("it holds a lock")
 
 
-def percent(self: MathTask, problems: Any, answers: Any) -> list[Graded]:
+def percent(self: MathTask, problems: Any, answers: Any) -> list[GradeResult]:
     grades = MathTask.grade_batch(self, problems, answers)
-    return [Graded(100 * grade.score, grade.status) for grade in grades]
+    return [GradeResult(100 * grade.score, grade.status) for grade in grades]
 
 
 def anything(self: MathTask, index: int, split: str = "train") -> Problem:
@@ -321,7 +321,9 @@ def anything(self: MathTask, index: int, split: str = "train") -> Problem:
 
 
 def grading(score: float) -> type[MathTask]:
-    return bad(grade_batch=lambda task, problems, answers: [Graded(score, "ok")] * len(answers))
+    return bad(
+        grade_batch=lambda task, problems, answers: [GradeResult(score, "ok")] * len(answers)
+    )
 
 
 COUNTING = bad(prompt=lambda task, problem: f"{next(STATE['count'])} {problem.text}")

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from flowzoo.envs import EquivalenceClasses, Grade, Graded
+from flowzoo.envs import EquivalenceClasses, Grade, GradeResult
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.errors import UsageError
@@ -29,7 +29,7 @@ def test_results_come_in_the_order_of_the_jobs_whatever_their_kinds():
 def test_a_grader_that_loses_answers_is_caught():
     @dataclass(frozen=True)
     class Lossy(MathTask):
-        def grade_batch(self, problems: Any, answers: Any) -> list[Graded]:
+        def grade_batch(self, problems: Any, answers: Any) -> list[GradeResult]:
             return super().grade_batch(problems, answers)[:-1]
 
     task = Lossy()

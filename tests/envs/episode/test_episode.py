@@ -16,7 +16,7 @@ from flowzoo.envs import (
     Episode,
     EquivalenceClasses,
     Grade,
-    Graded,
+    GradeResult,
     Outcome,
     RoleScore,
     Run,
@@ -240,14 +240,14 @@ def test_resolving_is_checked():
         episode.resolve([])
     episode.reply("writer_0", "x")
     with pytest.raises(UsageError, match="expected 1 effect results, got 2"):
-        episode.resolve([Graded(1.0, "a"), Graded(1.0, "b")])
+        episode.resolve([GradeResult(1.0, "a"), GradeResult(1.0, "b")])
     with pytest.raises(UsageError, match=r"tuple is not a result of Grade"):
         episode.resolve([(0, 1)])
-    episode.resolve([Graded(1.0, "pinned")])
+    episode.resolve([GradeResult(1.0, "pinned")])
     assert episode.role_scores == {0: 1.0}
     other = start(with_yield(EquivalenceClasses(("1",))))
-    with pytest.raises(UsageError, match=r"Graded is not a result of EquivalenceClasses"):
-        other.resolve([Graded(1.0, "a")])
+    with pytest.raises(UsageError, match=r"GradeResult is not a result of EquivalenceClasses"):
+        other.resolve([GradeResult(1.0, "a")])
 
 
 def test_reading_results_before_the_end_is_an_error():
@@ -363,7 +363,7 @@ def test_every_kind_of_number_is_a_score(score):
 
 
 def test_a_declared_range_is_brought_to_the_scale_of_accuracies():
-    class Judged(Workflow):
+    class Verdicts(Workflow):
         name: ClassVar[str] = "judged_v0"
         roles: ClassVar[dict[str, int]] = {"writer": 1}
         score_range: ClassVar[tuple[float, float]] = (-1.0, 7.0)
@@ -372,7 +372,7 @@ def test_a_declared_range_is_brought_to_the_scale_of_accuracies():
             reply = yield Ask("writer_0", "write", float)
             return Outcome(score=reply.strict)
 
-    workflow = Judged(task=MathTask())
+    workflow = Verdicts(task=MathTask())
     for text, score in (("7", 1.0), ("-1", 0.0), ("3", 0.5)):
         episode = Episode(workflow, workflow.task.problem(0))
         episode.reply("writer_0", text)
@@ -381,7 +381,7 @@ def test_a_declared_range_is_brought_to_the_scale_of_accuracies():
     with pytest.raises(WorkflowError, match=r"judged_v0.*score .* must be from -1 to 7, got 8.0"):
         episode.reply("writer_0", "8")
 
-    class Wrong(Judged):
+    class Wrong(Verdicts):
         score_range: ClassVar[Any] = (1.0, 0.0)
 
     with pytest.raises(UsageError, match="score_range must be two finite numbers"):
@@ -392,7 +392,7 @@ def test_a_declared_range_is_brought_to_the_scale_of_accuracies():
 def test_a_grade_out_of_range_names_the_task(score):
     class Generous(MathTask):
         def grade_batch(self, problems, answers):
-            return [Graded(score, "generous")] * len(answers)
+            return [GradeResult(score, "generous")] * len(answers)
 
     workflow = make_workflow("single_v0", Generous())
     episode = Episode(workflow, workflow.task.problem(0))

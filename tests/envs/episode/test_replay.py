@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from processes import run_python
 
-from flowzoo.envs import Ask, Episode, EquivalenceClasses, Grade, Graded, Outcome, Problem
+from flowzoo.envs import Ask, Episode, EquivalenceClasses, Grade, GradeResult, Outcome, Problem
 from flowzoo.envs.api.registry import WORKFLOWS, make_workflow, workflow_class
 from flowzoo.envs.episode.recording import record
 from flowzoo.envs.tasks.math import MathTask
@@ -30,7 +30,7 @@ class CountingMath(MathTask):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         GRADED.extend(answers)
         return super().grade_batch(problems, answers)
 
@@ -59,7 +59,7 @@ def test_the_log_holds_replies_and_results_in_order():
     episode.reply("writer_0", "seven")
     advance(episode)
     episode.reply("judge_0", "fine")
-    assert [type(entry) for entry in episode.log] == [str, Graded, str]
+    assert [type(entry) for entry in episode.log] == [str, GradeResult, str]
 
 
 @pytest.mark.parametrize("name", [n for n in WORKFLOWS if "math" in workflow_class(n).kinds])

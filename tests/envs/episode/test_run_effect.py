@@ -12,14 +12,14 @@ from flowzoo.envs import (
     EquivalenceClasses,
     Grade,
     Outcome,
-    Ran,
     Run,
+    RunResult,
     Workflow,
     WorkflowError,
 )
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import state_hash
-from flowzoo.envs.script import Graded, RanCase
+from flowzoo.envs.script import GradeResult, RunCase
 from flowzoo.envs.tasks.code.task import CodeTask
 from flowzoo.envs.testing import advance
 from flowzoo.sandbox.program import CallTest, Limits, StdinTest
@@ -50,10 +50,10 @@ def test_a_script_sees_what_programs_came_to():
     assert episode.waiting[0].messages[0]["content"] == str(["cba\n", "", "7\n"])
     reversed_, raised, plain = episode.log
     assert (reversed_, plain) == (
-        Ran("AC", (RanCase("AC", "cba\n", ""),)),
-        Ran("AC", (RanCase("AC", "7\n", ""),)),
+        RunResult("AC", (RunCase("AC", "cba\n", ""),)),
+        RunResult("AC", (RunCase("AC", "7\n", ""),)),
     )
-    assert isinstance(raised, Ran)
+    assert isinstance(raised, RunResult)
     assert raised.status == "RE"
     assert "ZeroDivisionError" in raised.cases[0].detail
 
@@ -84,10 +84,10 @@ def test_effects_of_all_kinds_are_resolved_in_order():
         (PROBLEM, Run("print(2)")),
     ]
     first, grade, classes, second = resolve(TASK, jobs)
-    assert isinstance(first, Ran)
-    assert isinstance(second, Ran)
+    assert isinstance(first, RunResult)
+    assert isinstance(second, RunResult)
     assert (first.output, second.output) == ("1\n", "2\n")
-    assert (grade, classes) == (Graded(1.0, "AC"), (0, -1))
+    assert (grade, classes) == (GradeResult(1.0, "AC"), (0, -1))
 
 
 def test_replays_do_not_run_again_and_notice_another_program(monkeypatch):

@@ -198,14 +198,14 @@ def answers_in_turn(workflow: OpenAIProgram, count: int) -> list[str | None]:
 
 
 def test_more_episodes_than_programs_that_may_run():
-    few = replace(REVIEWED, most_open=2)
+    few = replace(REVIEWED, max_open=2)
     assert records(few) == records(REVIEWED)
     assert answers_in_turn(few, 5) == ["7"] * 5  # each ends the run that another waits for
 
 
 def test_a_run_that_waits_goes_on_where_there_is_room_for_it():
     # Of a program that is not repeatable an ended run is an error.
-    once = replace(REVIEWED, most_open=12, repeatable=False)
+    once = replace(REVIEWED, max_open=12, repeatable=False)
     assert answers_in_turn(once, 12) == ["7"] * 12
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowzoo.envs.script import Graded
+from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks import SPLITS, TASKS, make_task, register_task, split_of
 from flowzoo.envs.tasks.math import MathTask
 from flowzoo.envs.tasks.task import is_in
@@ -77,7 +77,11 @@ def test_reading_and_grading():
     assert task.answer_lenient("The answer is 7.") == "7"
     assert task.classes(problem, ["7", None, "8", "7.0"]) == (0, -1, 1, 0)
     graded = task.grade_batch([problem] * 3, [problem.gold, "x", None])
-    assert graded == [Graded(1.0, "equal"), Graded(0.0, "different"), Graded(0.0, "no_answer")]
+    assert graded == [
+        GradeResult(1.0, "equal"),
+        GradeResult(0.0, "different"),
+        GradeResult(0.0, "no_answer"),
+    ]
 
 
 def test_samples_are_of_every_kind():

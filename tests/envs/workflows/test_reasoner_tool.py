@@ -4,7 +4,7 @@ import pytest
 
 from flowzoo.envs import Problem, make_workflow
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.script import Ran, RanCase
+from flowzoo.envs.script import RunCase, RunResult
 from flowzoo.envs.workflows.reasoner_tool import printed_answer, short
 from tests.envs.playing import play_experts, play_turns
 
@@ -84,9 +84,9 @@ def test_the_last_answer_counts_even_if_an_earlier_one_was_right():
 
 def test_what_was_printed():
     assert printed_answer(None) is None
-    assert printed_answer(Ran("RE", (RanCase("RE", "14", ""),))) is None
-    assert printed_answer(Ran("AC", (RanCase("AC", "a\n 14 \n\n", ""),))) == "14"
-    assert printed_answer(Ran("AC", (RanCase("AC", "9" * 501, ""),))) is None
+    assert printed_answer(RunResult("RE", (RunCase("RE", "14", ""),))) is None
+    assert printed_answer(RunResult("AC", (RunCase("AC", "a\n 14 \n\n", ""),))) == "14"
+    assert printed_answer(RunResult("AC", (RunCase("AC", "9" * 501, ""),))) is None
     assert short("a\nb" * 100).endswith(" …")
 
 

@@ -9,7 +9,7 @@ from flowzoo.envs import Episode, Problem, make_workflow
 from flowzoo.envs import testing as suite
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.recording import record
-from flowzoo.envs.script import Ran, RanCase, Reply, Run
+from flowzoo.envs.script import Reply, Run, RunCase, RunResult
 from flowzoo.envs.workflows.tool_planner import ToolProposal, report, shorten
 from tests.envs.playing import play_experts
 
@@ -18,10 +18,10 @@ PROBLEM = Problem(
     "plan_path", "test", 0, 0, "Grid\n" + BOARD, '["D","D","R","R"]', {"board": BOARD, "optimal": 4}
 )
 DOWN = '["D"]'
-OUTPUTS = {"a": Ran("AC", (RanCase("AC", '["R"]\n', ""),)),
-           "b": Ran("RE", (RanCase("RE", "", "NameError: x"),)),
-           "c": Ran("AC", (RanCase("AC", "no list", ""),)),
-           "d": Ran("AC", (RanCase("AC", '["D","D","R","R"]', ""),))}  # fmt: skip
+OUTPUTS = {"a": RunResult("AC", (RunCase("AC", '["R"]\n', ""),)),
+           "b": RunResult("RE", (RunCase("RE", "", "NameError: x"),)),
+           "c": RunResult("AC", (RunCase("AC", "no list", ""),)),
+           "d": RunResult("AC", (RunCase("AC", '["D","D","R","R"]', ""),))}  # fmt: skip
 
 
 def code(text: str) -> str:
@@ -147,7 +147,7 @@ def test_the_planner_expert_takes_a_right_list_and_mends_a_wrong_one():
     workflow = make_workflow("tool_planner_v0", "plan_path", side=3)
     right, wrong = '["R","R","D","D"]', '["R"]'
     for offered in (right, wrong):
-        ran = Ran("AC", (RanCase("AC", offered, ""),))
+        ran = RunResult("AC", (RunCase("AC", offered, ""),))
         tool = Reply(0, "tool_0", "", "", "")
         offer = ToolProposal(tool, f"print({offered!r})", ran, offered)
         text = workflow.planner_prompt(workflow.task.prompt_at(PROBLEM, "[]"), offer)
@@ -166,7 +166,7 @@ def test_long_outputs_are_shortened_and_failures_named():
     assert cut.endswith("b" * 750)
     assert "[500 characters left out]" in cut
     assert report(None) == "No program was written."
-    assert report(Ran("TLE", (RanCase("TLE", "", ""),))) == "The program failed (TLE)."
+    assert report(RunResult("TLE", (RunCase("TLE", "", ""),))) == "The program failed (TLE)."
 
 
 @pytest.mark.parametrize("task", ["plan_path", "sokoban", "sudoku"])

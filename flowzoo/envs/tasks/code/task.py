@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
-from flowzoo.envs.script import Graded, Ran, Run
+from flowzoo.envs.script import GradeResult, Run, RunResult
 from flowzoo.envs.tasks.code.family import (
     CodeDraft,
     ProblemFamily,
@@ -77,7 +77,7 @@ def grading_tests(problem: Problem) -> tuple[Test, ...]:
     return (*public, *problem.meta["hidden"])
 
 
-def observed_outputs(ran: Ran, entry: str | None) -> tuple[str, ...]:
+def observed_outputs(ran: RunResult, entry: str | None) -> tuple[str, ...]:
     """Behavior of a program on each input: its output, or its status if it failed."""
     # Tests that are code have no output, only a status.
     outputs = []
@@ -309,7 +309,7 @@ class CodeTask(DataTask[CodeRow]):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         """Grade on the hidden tests; equal answers to one problem are run once.
 
         Raises:
@@ -329,7 +329,7 @@ class CodeTask(DataTask[CodeRow]):
             packages=self.packages,
             limits=self.limits(),
         )
-        grades = {key: Graded(*score) for key, score in zip(distinct, scored, strict=True)}
+        grades = {key: GradeResult(*score) for key, score in zip(distinct, scored, strict=True)}
         return [grades[key] for key in keys]
 
     def _program(self, problem: Problem, answer: str) -> Program:
@@ -344,7 +344,7 @@ class CodeTask(DataTask[CodeRow]):
         """Start and describe the sandbox."""
         return {"sandbox": code_sandbox(self.sandbox, self.packages).describe()}
 
-    def run_batch(self, runs: Sequence[Run]) -> list[Ran]:
+    def run_batch(self, runs: Sequence[Run]) -> list[RunResult]:
         return run_programs(runs, self.sandbox, self.limits(), self.packages)
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 
-from flowzoo.envs.script import Graded
+from flowzoo.envs.script import GradeResult
 from flowzoo.envs.tasks.rows import (
     Columns,
     DataSource,
@@ -366,17 +366,17 @@ class Game(DataTask[BoardRow]):
 
     def grade_batch(
         self, problems: Sequence[Problem], answers: Sequence[str | None]
-    ) -> list[Graded]:
+    ) -> list[GradeResult]:
         """Play the answers; statuses are `solved`, `unsolved` and `none` (no list of actions)."""
         rows = [i for i, answer in enumerate(answers) if answer and self.is_canonical(answer)]
         played = self.play_batch([problems[i] for i in rows], [answers[i] or START for i in rows])
-        graded = [Graded(0.0, "none")] * len(answers)
+        graded = [GradeResult(0.0, "none")] * len(answers)
         sparse = self.reward == "sparse"
         for i, end in zip(rows, played, strict=True):
             share = min(1.0, max(0.0, end.gained / end.best))
             parts = (("return", end.gained), ("invalid", float(end.invalid)))
             status = "solved" if end.solved else "unsolved"
-            graded[i] = Graded(float(end.solved) if sparse else share, status, parts)
+            graded[i] = GradeResult(float(end.solved) if sparse else share, status, parts)
         return graded
 
     def classes(self, problem: Problem, answers: Sequence[str | None]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
 
-from flowzoo.envs import Graded, Problem, Task
+from flowzoo.envs import GradeResult, Problem, Task
 from flowzoo.envs.settings import check_seed, check_whole
 from flowzoo.envs.tasks.task import check_split, is_in, number_by_first
 from flowzoo.seeding import key_rng
@@ -59,7 +59,7 @@ class ReversalTask(Task):
     def grade_batch(self, problems, answers):
         """1 for the reversed word."""
         return [
-            Graded(float(answer == problem.gold), "graded")
+            GradeResult(float(answer == problem.gold), "graded")
             for problem, answer in zip(problems, answers, strict=True)
         ]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from flowzoo.envs.script import Graded, Ran, Run
+from flowzoo.envs.script import GradeResult, Run, RunResult
 from flowzoo.envs.tasks import make_task
 from flowzoo.envs.tasks.code.problems import LEVELS
 from flowzoo.envs.tasks.code.task import CodeTask, fence
@@ -41,7 +41,7 @@ def test_fractions():
     first = PROBLEM.meta["hidden"][0]
     constant = f"def f(x):\n    return {first.expected}"
     same = sum(test.expected == first.expected for test in PROBLEM.meta["hidden"])
-    assert task.grade_batch([PROBLEM], [constant]) == [Graded(same / 8, "WA")]
+    assert task.grade_batch([PROBLEM], [constant]) == [GradeResult(same / 8, "WA")]
 
 
 def test_equal_pairs_are_run_once(monkeypatch):
@@ -85,7 +85,7 @@ def test_a_trial_runs_the_public_tests():
     assert right.output == repr(PROBLEM.meta["public"][0].expected)
     assert (wrong.status, wrong.passed, wrong.output) == ("WA", 0, "'no'")
     assert (plain.status, plain.output) == ("AC", "a\n")
-    assert plain == Ran("AC", plain.cases)
+    assert plain == RunResult("AC", plain.cases)
 
 
 def test_programs_in_math_episodes_run_too():
