@@ -71,9 +71,10 @@ def clock() -> float:
 class StepsOnCommand(TrainerCallback):
     """Waits before each step; reports after it."""
 
-    def __init__(self, weights: Path) -> None:
+    def __init__(self, weights: Path, returns_memory: bool) -> None:
         self.tokens = 0
         self._weights = weights
+        self._returns_memory = returns_memory
         self._done = 0
         self._start = (0.0, 0.0)
 
@@ -94,8 +95,9 @@ class StepsOnCommand(TrainerCallback):
         peak = torch.cuda.max_memory_allocated() / 1024 if GPU else 0
         peak = (peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
         line = {"seconds": seconds, "cpu": cpu, "tokens": self.tokens, "peak": peak}
-        gc.collect()  # the next side needs the memory for its step
-        ctypes.CDLL(None).malloc_trim(0)
+        if self._returns_memory:
+            gc.collect()
+            ctypes.CDLL(None).malloc_trim(0)
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
@@ -130,7 +132,9 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(job["threads"])
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
-    callback = StepsOnCommand(Path(job["folder"]) / "weights.pt")
+    callback = StepsOnCommand(
+        Path(job["folder"]) / "weights.pt", returns_memory=job.get("return_memory", False)
+    )
 
     def reward(
         completions: list[Any], completion_ids: list[list[int]], **kwargs: Any

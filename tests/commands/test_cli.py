@@ -241,7 +241,7 @@ def test_doctor_rows_have_a_remedy_when_something_is_missing(capsys):
     for row in rows:
         assert row["ok"] or row["remedy"], row
     usual = "bfloat16" if has_bfloat16("cpu") else "float32"
-    figures = r"float32 \d+, bfloat16 \d+, int8 \d+ GFLOP/s a core; .* sample in "
+    figures = r"float32 \d+, bfloat16 \d+, int8 \d+ GFLOP/s per core; .* sample in "
     assert re.match(figures + usual, details["matrix products"])
 
 

@@ -116,7 +116,9 @@ def _invert(logps: torch.Tensor, noise: np.ndarray) -> torch.Tensor:
 
 def _running_sums(values: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     # (rows, columns). A GPU adds up the rows of a matrix in a fixed order, but torch refuses where
-    # it is asked for one.
+    # it is asked for one. The mode is the process's, so it changes only where it must.
+    if values.device.type == "cpu":
+        return torch.cumsum(values, -1, out=out)
     mode = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode("default")
     try:
@@ -318,6 +320,18 @@ def check_decoding(model: Any, share_prefixes: bool = False) -> None:
             f"(log-probs differ by {max(gaps):.2g}): use `engine` vllm."
         )
     _decodable.add(kind)
+
+
+def check_int8(model: Any) -> None:
+    """Raise `UsageError` unless `model` runs with the int8 layers that are in it now."""
+    row = DecodeRequest(prompt=(1, 2), key=0, cap=2)
+    try:
+        decode(model, [row], Sampling(), frozenset(), lambda: False)
+    except Exception as error:  # a model may read the weights of its layers itself
+        raise UsageError(
+            f"{type(model).__name__} cannot be sampled in int8 ({error}): use `engine_dtype` "
+            "bfloat16 or float32."
+        ) from error
 
 
 def _gap(model: Any, prompt: tuple[int, ...], output: DecodeOutput) -> float:

@@ -19,7 +19,7 @@ import torch
 _AT_ONCE = 2**18
 """Most weights that are converted or compared at once: 1 MiB in float32."""
 _PER_THREAD = 2**18
-"""Least products of numbers that are worth a thread: some five microseconds."""
+"""Minimum multiplications per thread, about 5 µs of work."""
 
 
 class Levels(Protocol):
@@ -60,7 +60,7 @@ def products() -> ModuleType:
 
 
 def levels_of(out_features: int, in_features: int) -> Levels:
-    """Space for weights, in the order that is fastest here."""
+    """Empty storage for weights, in the layout that is fastest on this CPU."""
     instructions = products().instructions()
     if instructions:
         return PackedLevels(out_features, in_features, instructions)
@@ -95,7 +95,7 @@ def block_of(width: int) -> int:
 
 
 def cached_parts(tensor: torch.Tensor) -> Iterator[slice]:
-    """Rows of `tensor`, in multiples of 16, that stay in a CPU's cache with what they give."""
+    """Slices of rows of `tensor`, in multiples of 16, that fit into a CPU's cache."""
     rows = len(tensor)
     if tensor.device.type == "cpu":
         rows = max(16, _AT_ONCE // tensor[0].numel() // 16 * 16)
@@ -143,9 +143,13 @@ class PackedLevels:
         self._instructions = instructions
         tile = kernels().TILE
         panels, quads = math.ceil(out_features / tile), math.ceil(in_features / 4)
-        # Of torch, because its memory is aligned to 64 bytes.
-        self._packed = torch.empty(panels, quads, tile, dtype=torch.int32).numpy()
+        # A tensor, because torch aligns memory to 64 bytes, in copies too.
+        self._memory = torch.empty(panels, quads, tile, dtype=torch.int32)
         self._scales = np.zeros(panels * tile, np.float32)
+
+    @property
+    def _packed(self) -> np.ndarray:
+        return self._memory.numpy()
 
     @property
     def scales(self) -> torch.Tensor:

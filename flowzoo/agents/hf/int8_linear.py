@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from flowzoo.agents.hf.int8_levels import block_of, cached_parts, kernels, levels_of, quantize
+from flowzoo.errors import UsageError
 
 _ROUNDING = 1e-3
-"""Share of a level by which float32 arithmetic moves a number that lies between two levels."""
+"""Tolerance of `holds` in quantization steps, for the rounding of float32."""
 
 
 class LastInput:
@@ -69,6 +70,9 @@ class Int8Linear(nn.Module):
             if not bool((weight.abs_() <= bound.mul_(0.5 + _ROUNDING)).all()):
                 return False
         return True
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        raise UsageError("a model with int8 layers cannot be saved: load it in float32.")
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Multiply (..., in_features) in int8; the result has the input's number format."""

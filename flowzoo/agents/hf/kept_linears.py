@@ -31,18 +31,29 @@ class KeptLayer(Protocol):
         """Return True if it has the weights of `source`, up to the format's rounding."""
 
 
+_LEAST_SHARE = 0.5
+"""Share of a model's weights that must be in linear layers for int8: the rest stays in float32."""
+
+
+def is_trained(layer: nn.Linear) -> bool:
+    """Return True if the weights or the bias of `layer` get gradients."""
+    return any(parameter.requires_grad for parameter in layer.parameters())
+
+
 class LowerLinear(nn.Linear):
     """A linear layer in bfloat16 or float16; under autocast it computes what its source does.
 
-    Gradients go to the source's weights, and are rounded as autocast rounds them.
+    Gradients go to the source's weights, and are rounded as autocast rounds them. `weight` and
+    `bias` are the source's: some models compute with them themselves (Mamba).
     """
 
     def __init__(self, source: nn.Linear, dtype: torch.dtype) -> None:
-        super().__init__(
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = source.in_features, source.out_features
+        self.rounded = nn.Linear(
             source.in_features, source.out_features, source.bias is not None,
             source.weight.device, dtype,
-        )  # fmt: skip
-        self.requires_grad_(False)
+        ).requires_grad_(False)  # fmt: skip
         self._source = weakref.ref(source)
 
     @property
@@ -50,26 +61,36 @@ class LowerLinear(nn.Linear):
         """The layer whose weights these are."""
         return cast(nn.Linear, self._source())
 
+    @property
+    def weight(self) -> torch.Tensor:  # type: ignore[override]
+        """The source's weights, (out_features, in_features)."""
+        return self.source.weight
+
+    @property
+    def bias(self) -> torch.Tensor | None:  # type: ignore[override]
+        """The source's bias, (out_features,)."""
+        return self.source.bias
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Multiply (..., in_features)."""
-        source = self.source
-        if not torch.is_grad_enabled() or not source.weight.requires_grad:
-            return super().forward(input)
-        low = input.to(self.weight.dtype)
+        source, rounded = self.source, self.rounded
+        if not torch.is_grad_enabled() or not is_trained(source):
+            return cast(torch.Tensor, rounded(input))
+        low = input.to(rounded.weight.dtype)
         product: torch.Tensor = _RoundedProduct.apply(
-            low, source.weight, source.bias, self.weight, self.bias
+            low, source.weight, source.bias, rounded.weight, rounded.bias
         )
         return product
 
     @torch.no_grad()
     def take(self, source: nn.Linear) -> None:
         """Round the weights of `source`."""
-        for target, parameter in zip(self.parameters(), source.parameters(), strict=True):
+        for target, parameter in zip(self.rounded.parameters(), source.parameters(), strict=True):
             target.copy_(parameter)
 
     def holds(self, source: nn.Linear) -> bool:
         """Return True if the weights are the rounded ones of `source`."""
-        pairs = zip(self.parameters(), source.parameters(), strict=True)
+        pairs = zip(self.rounded.parameters(), source.parameters(), strict=True)
         return all(
             torch.equal(target[part], other[part].to(target.dtype))
             for target, other in pairs
@@ -111,11 +132,10 @@ _rounded: weakref.WeakKeyDictionary[nn.Linear, dict[torch.dtype, LowerLinear]] =
 
 
 def rounded_layer(source: nn.Linear, dtype: torch.dtype) -> LowerLinear:
-    """Rounded copy of `source`, of which there is one."""
+    """Rounded copy of `source`, of which there is one, with any weights."""
     copies = _rounded.setdefault(source, {})
     if dtype not in copies:
         copies[dtype] = LowerLinear(source, dtype)
-        copies[dtype].take(source)
     return copies[dtype]
 
 
@@ -165,10 +185,12 @@ class _Swap(NamedTuple):
 class KeptLinears:
     """The linear layers of a model, output head included, in another number format.
 
-    Adapters stay as they are, as do experts that are no linear layers.
+    Adapters keep their number format, as do experts that are no linear layers. Not reentrant: one
+    at a time is active in a model.
 
     Raises:
-        UsageError: int8 on a device other than a CPU.
+        UsageError: int8 on a device other than a CPU, or for a model whose weights are mostly not
+            in linear layers.
     """
 
     def __init__(self, model: nn.Module, dtype: EngineDType) -> None:
@@ -196,11 +218,13 @@ class KeptLinears:
                     self._layers[source] = self._kept_layer(source, dtype)
                 self._names[source] = name
                 self._swaps.append(_Swap(parent, child, source, self._layers[source]))
+        if dtype == "int8":
+            self._check_share(model)
 
     def refresh(self) -> None:
-        """Take the model's weights over again; frozen ones never change."""
+        """Copy the trained weights again; frozen ones never change."""
         for source, layer in self._layers.items():
-            if source.weight.requires_grad:
+            if is_trained(source):
                 layer.take(source)
 
     def differing(self) -> list[str]:
@@ -226,8 +250,23 @@ class KeptLinears:
             swap.parent._modules[swap.child] = swap.replacement
 
     def _kept_layer(self, source: nn.Linear, dtype: EngineDType) -> KeptLayer:
-        if dtype != "int8":
-            return rounded_layer(source, getattr(torch, dtype))
-        layer = Int8Linear(source, self._last_input)
+        layer: KeptLayer = (
+            Int8Linear(source, self._last_input)
+            if dtype == "int8"
+            else rounded_layer(source, getattr(torch, dtype))
+        )
         layer.take(source)
         return layer
+
+    def _check_share(self, model: nn.Module) -> None:
+        # Without embedding tables, of which a token reads one row.
+        tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+        matrices = {id(p): p.numel() for p in model.parameters() if p.ndim > 1}
+        linear = {id(layer.weight) for layer in self._layers}
+        total = sum(count for key, count in matrices.items() if key not in tables)
+        part = sum(count for key, count in matrices.items() if key in linear - tables)
+        if part < _LEAST_SHARE * total:
+            raise UsageError(
+                f"`engine_dtype` int8 is for linear layers, which have {part / total:.0%} of the "
+                f"weights of {type(model).__name__}: use bfloat16 or float32."
+            )

@@ -19,8 +19,8 @@ _BLOCK_S = 0.01
 def matmul_speeds(seconds: float = 1.0) -> Mapping[EngineDType, float]:
     """Measure products of 64 rows with a square matrix of width 1,024 on one core.
 
-    Takes `seconds` in all. Other programs slow single blocks of products, so the fastest block of
-    each format counts, in CPU time.
+    Takes `seconds` in all, and once some more to compile kernels. Other programs slow single blocks
+    of products, so the fastest block of each format counts, in CPU time.
 
     Returns:
         Billions of additions and multiplications per second, by number format.
@@ -43,8 +43,8 @@ def matmul_speeds(seconds: float = 1.0) -> Mapping[EngineDType, float]:
 
 
 def _speed(product: Callable[[], torch.Tensor], seconds: float) -> float:
-    end, fastest = time.perf_counter() + seconds, float("inf")
     product()  # the first one compiles the kernel
+    end, fastest = time.perf_counter() + seconds, float("inf")
     began = time.process_time()
     product()
     count = max(1, int(_BLOCK_S / max(time.process_time() - began, 1e-6)))

@@ -45,7 +45,13 @@ try:
     from safetensors import SafetensorError
 
     from flowzoo.agents.hf.attention import text_config
-    from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, check_decoding, decode
+    from flowzoo.agents.hf.decode import (
+        DecodeOutput,
+        DecodeRequest,
+        check_decoding,
+        check_int8,
+        decode,
+    )
     from flowzoo.agents.hf.kept_linears import KeptLinears
 except ImportError as error:
     raise missing_extra(error.name or "transformers", "train", "the transformers engine") from error
@@ -181,6 +187,7 @@ class TransformersPolicy(TemplatedPolicy):
         check_decoding(model, share_prefixes=settled != "float32")
         if settled == "int8":
             KeptLinears(model, "int8").install()
+            check_int8(model)
         short = os.path.basename(os.path.normpath(source))
         return cls(model, tokenizer, name=name or short, engine_dtype=settled, **options)
 

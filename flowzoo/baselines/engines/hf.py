@@ -12,7 +12,7 @@ import torch
 
 from flowzoo.agents import Policy, Request, Sampling
 from flowzoo.agents.chat.template import ChatTokenizer, TemplatedPolicy, read_thinking
-from flowzoo.agents.hf.decode import check_decoding
+from flowzoo.agents.hf.decode import check_decoding, check_int8
 from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.hf.policy import TransformersPolicy, load_model
 from flowzoo.agents.model_files import model_source
@@ -210,6 +210,9 @@ class TransformersEngines(NoExternalEngine):
             if first:
                 with loaded.weights.active() if dtype == "int8" else active[name]():
                     check_decoding(model, share_prefixes=dtype != "float32")
+                if dtype == "int8":
+                    with active[name]():
+                        check_int8(model)
 
         def make(sampling: Sampling) -> dict[str, TransformersPolicy]:
             return {

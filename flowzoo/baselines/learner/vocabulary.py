@@ -187,7 +187,7 @@ def target_logps(
     dtype = product_dtype(states.device, states.dtype)
     linear, rounded = head.linear, None
     if isinstance(linear, LowerLinear):
-        linear, rounded = linear.source, (linear.weight, linear.bias)
+        rounded = linear.rounded.weight, linear.rounded.bias
     order = torch.argsort(sources, stable=True)
     logps, entropies = _TargetLogps.apply(
         states.to(dtype), linear.weight, linear.bias, rounded, sources[order], targets[order],

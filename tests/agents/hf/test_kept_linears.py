@@ -1,5 +1,6 @@
 """Layers in the number format of sampling: exact in bfloat16, bounded in int8, checked in both."""
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -233,6 +234,47 @@ def test_layers_follow_the_weights_when_refreshed(dtype):
     assert kept.differing() == ["0"]
     kept.refresh()
     assert kept.differing() == []
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_new_layers_hold_weights_that_changed_since_others_were_made(dtype):
+    net = nn.Sequential(layer())
+    first = KeptLinears(net, dtype)
+    with torch.no_grad():
+        net[0].weight.mul_(2)
+    net.requires_grad_(False)
+    assert KeptLinears(net, dtype).differing() == []
+    assert first.differing() == (["0"] if dtype == "int8" else [])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_a_bias_is_trained_beside_frozen_weights(dtype):
+    net = nn.Sequential(layer())
+    net[0].weight.requires_grad_(False)
+    kept = KeptLinears(net, dtype)
+    with torch.no_grad():
+        net[0].bias.add_(1)
+    kept.refresh()
+    assert kept.differing() == []
+    if dtype == "bfloat16":
+        with torch.autocast("cpu", torch.bfloat16), kept.active():
+            net(torch.randn(3, 24)).sum().backward()
+        assert net[0].bias.grad.tolist() == [3.0] * 10
+
+
+def test_a_copy_of_int8_layers_multiplies_as_they_do():
+    net = nn.Sequential(nn.Linear(576, 320))
+    KeptLinears(net, "int8").install()
+    inputs = torch.randn(5, 576)
+    for _ in range(8):  # of which some would lie at other addresses of a cache line
+        assert torch.equal(copy.deepcopy(net)(inputs), net(inputs))
+
+
+def test_int8_layers_are_not_saved():
+    net = nn.Sequential(layer())
+    KeptLinears(net, "int8").install()
+    with pytest.raises(UsageError, match="cannot be saved"):
+        net.state_dict()
 
 
 def test_int8_needs_a_cpu():

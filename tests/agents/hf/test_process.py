@@ -41,6 +41,8 @@ print(status_bytes("VmRSS") - before)
 def test_freed_memory_is_kept_unless_the_environment_says_otherwise():
     assert int(run_python(FAULTS)) < 1000
     assert int(run_python(FAULTS, MALLOC_TRIM_THRESHOLD_="131072")) > 10_000
+    tunables = "glibc.malloc.trim_threshold=131072"
+    assert int(run_python(FAULTS, GLIBC_TUNABLES=tunables)) > 10_000
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")

@@ -19,7 +19,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from flowzoo.agents.hf.decode import DecodeRequest, check_decoding, decode
+from flowzoo.agents.hf.decode import DecodeRequest, check_decoding, check_int8, decode
+from flowzoo.agents.hf.kept_linears import KeptLinears
 from flowzoo.agents.policy import Sampling
 from flowzoo.baselines.learner.batch import tensors
 from flowzoo.baselines.learner.config import LearnerConfig, RowLayout
@@ -226,6 +227,38 @@ def examine(name: str) -> list[str]:
 )
 def test_families(name):
     sys.stdout.write("\n" + "  ".join(filter(None, examine(name))))
+
+
+@pytest.mark.parametrize("name", ["mamba", "jamba"])
+def test_bfloat16_trains_weights_that_a_model_reads_itself(name):
+    resting = []
+    for compute in ("float32", "bfloat16"):
+        model = build(name)
+        before = {key: value.clone() for key, value in model.named_parameters()}
+        learner = Learner(model, LearnerConfig(compute=compute, layout="auto", lr=0.01))
+        learner.update(make_calls()[:4], [1.0, -1.0, 0.5, -0.5])
+        after = learner.model.named_parameters()
+        resting.append([key for key, value in after if torch.equal(value, before[key])])
+    assert resting[0] == resting[1] == []
+
+
+def sample_in_int8(model: Any) -> None:
+    KeptLinears(model, "int8").install()
+    check_int8(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mamba", "MambaForCausalLM cannot be sampled in int8"),
+        ("jamba", "of the weights of JambaForCausalLM"),
+        ("gpt2", "have 0% of the weights of GPT2LMHeadModel"),
+        ("mixtral", "of the weights of MixtralForCausalLM"),
+    ],
+)
+def test_families_that_int8_is_not_for_are_refused(name, message):
+    with pytest.raises(UsageError, match=message):
+        sample_in_int8(build(name))
 
 
 def test_a_family_with_layers_between_body_and_head_is_refused_in_one_line():
