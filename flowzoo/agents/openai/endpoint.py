@@ -44,7 +44,7 @@ class Endpoint:
     without: tuple[str, ...] = ()
     """Fields of the request body that are never sent, e.g. seed or temperature."""
     concurrency: int = 64
-    """Most requests under way at once."""
+    """Most requests under way at once, of each batch where several are sampled at once."""
     timeout: float = 120.0
     """Seconds one attempt may take."""
     retries: int = 9

@@ -434,8 +434,10 @@ class OpenAIPolicy:
         self._cache: AnswerCache | None = None
         self._logged = {"retry": 0, "busy": 0}
         """Attempts whose failure was logged, by kind."""
-        self._client: httpx.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # Batches that are played beside each other have a loop each.
+        self._clients: dict[
+            asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, asyncio.Semaphore]
+        ] = {}
         self._httpx = import_httpx()
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -460,20 +462,21 @@ class OpenAIPolicy:
         cache, self._cache = self._cache, None
         if cache is not None:
             cache.close()
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.aclose()
+        entry = self._clients.pop(asyncio.get_running_loop(), None)
+        if entry is not None:
+            await entry[0].aclose()
 
     def _connect(self) -> tuple[httpx.AsyncClient, asyncio.Semaphore]:
         # Connections belong to an event loop.
         loop = asyncio.get_running_loop()
-        client = self._client
-        if client is None or self._loop is not loop:
+        entry = self._clients.get(loop)
+        if entry is None:
+            for ended in [other for other in list(self._clients) if other.is_closed()]:
+                self._clients.pop(ended, None)
             limits = self._httpx.Limits(max_connections=self.endpoint.concurrency)
             client = self._httpx.AsyncClient(timeout=self.endpoint.timeout, limits=limits)
-            self._client, self._loop = client, loop
-            self._slots = asyncio.Semaphore(self.endpoint.concurrency)
-        return client, self._slots
+            entry = self._clients[loop] = client, asyncio.Semaphore(self.endpoint.concurrency)
+        return entry
 
     def _body(self, request: Request, messages: Sequence[Message]) -> dict[str, Any]:
         sampling = self.sampling

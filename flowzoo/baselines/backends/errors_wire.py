@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import traceback
+from pathlib import Path
 
 from flowzoo.errors import FlowzooError
 
 
 def serialize_error(process: str, error: Exception) -> bytes | str:
-    """Pickle of a flowzoo error, or its message if it cannot be pickled."""
+    """Pickle of a flowzoo error; of others, or if it cannot be pickled, message and place."""
     message = f"{process} stopped: {type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        message += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
     if not isinstance(error, FlowzooError):
         return message
     try:

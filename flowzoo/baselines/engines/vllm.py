@@ -153,6 +153,9 @@ class PolicyEngines:
 class VLLMEngines(PolicyEngines):
     """vLLM engines of this machine or of servers; see `flowzoo.baselines.engines.hf.Engines`."""
 
+    _restarted = False
+    """True if the last restart was a sync's: batches that it cut off report the same death."""
+
     def __init__(
         self,
         config: TrainConfig,
@@ -174,7 +177,7 @@ class VLLMEngines(PolicyEngines):
 
     def before_learning(self) -> None:
         """Put the engines to sleep if `engine_sleep` is set."""
-        self._restarts = self._config.engine_restarts
+        self._restarts, self._restarted = self._config.engine_restarts, False
         if self._config.engine_sleep:
             for engine in self._engines.values():
                 engine.backend.sleep(1 if engine.adapters or engine in self._keeps else 2)
@@ -205,9 +208,12 @@ class VLLMEngines(PolicyEngines):
                 self._unproved.discard(name)
 
     def recover(self, error: EngineDeadError) -> None:
-        """Restart the dead engine."""
+        """Restart the dead engine, unless a sync that found it dead has done so."""
         with self._gates_closed():
-            self._restart(error)
+            alive = all(engine.backend.alive for engine in self._engines.values())
+            if not (self._restarted and alive):
+                self._restart(error)
+            self._restarted = False
 
     @contextmanager
     def _gates_closed(self) -> Iterator[None]:
@@ -278,9 +284,12 @@ class VLLMEngines(PolicyEngines):
                 for engine in self._engines.values():
                     if not engine.backend.alive:
                         engine.restart()
-                return self._sync()
+                row = self._sync()
             except EngineDeadError as again:
                 error = again
+            else:
+                self._restarted = True
+                return row
 
 
 def engine_keys(policies: EnginePolicies) -> dict[str, str]:

@@ -147,6 +147,11 @@ def staleness_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]
         "would be trained on as if they were new: set old_logp=recomputed, whose importance "
         "weights correct for that, or an algorithm with a ratio",
     )
+    yield (
+        config.updates != 1,
+        f"`max_staleness` {config.max_staleness} with `updates` {config.updates}: rows that "
+        "are steps old already would be trained on again and again; set updates=1",
+    )
 
 
 def credit_rules(workflow: Workflow, algorithm: Algorithm) -> Iterator[Rule]:
@@ -289,11 +294,6 @@ def rollout_worker_rules(config: TrainConfig) -> Iterator[Rule]:
         bool(config.graders) and config.env is not None,
         f"`graders` {config.graders} would have nothing to do, since `env` {config.env} is "
         "graded by its own rewards: leave `graders` out",
-    )
-    yield (
-        bool(config.max_staleness) and config.updates != 1,
-        f"`max_staleness` {config.max_staleness} with `updates` {config.updates}: rows that "
-        "are steps old already would be trained on again and again; set updates=1",
     )
 
 

@@ -41,6 +41,26 @@ def ask(*key: str | int, text: str = "hi", **fields: Any) -> Request:
     return Request(key=key, agent="a_0", role="a", messages=messages, **fields)
 
 
+def test_batches_that_are_played_beside_each_other_keep_their_connections():
+    policy = OpenAIPolicy("m", endpoint=Server("http://127.0.0.1:9/v1"))
+
+    async def client() -> Any:
+        return policy._connect()[0]
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        one, other, again, still = (
+            runner.run(client()) for runner in (first, second, first, second)
+        )
+        first.run(policy.close())
+    assert (one, other) == (again, still)
+    assert one is not other
+    assert (one.is_closed, other.is_closed) == (True, False)
+    with asyncio.Runner() as third:
+        third.run(client())
+        assert len(policy._clients) == 1, "those of ended loops are forgotten"
+        third.run(policy.close())
+
+
 async def test_answers_come_in_request_order_whatever_the_server_does(endpoint):
     others = threading.Semaphore(0)
 

@@ -119,19 +119,22 @@ class RolloutPool:
         self._weights.add(policy, PublishedWeights(version, file, digest))
 
     def prove(self, within: float = PROVED_WITHIN_S) -> int:
-        """Send the newest weights to all workers; number that proved them."""
-        # A worker that is gone is left out: it is sent them once it is back.
+        """Send the newest weights to all free workers; number that proved them."""
+        # A worker that is gone, or still plays a shard of which another worker's copy was faster,
+        # is left out: it is sent them before its next shard.
         newest, deadline = self._weights.newest(), time.monotonic() + within
 
-        def waiting() -> list[int]:
-            return [
-                worker
-                for worker, state in enumerate(self._states)
-                if worker not in self._lost and state.proved != newest
-            ]
+        def proved() -> int:
+            return sum(state.proved == newest for state in self._states)
 
         def done() -> bool:
-            late = waiting()
+            late = [
+                worker
+                for worker, state in enumerate(self._states)
+                if state.proved != newest
+                and worker not in self._lost
+                and not self._schedule.is_busy(worker)
+            ]
             if late and time.monotonic() > deadline:
                 raise WorkerError(
                     f"rollout workers {listed(late)} have not proved in {within:.0f} s that "
@@ -140,10 +143,10 @@ class RolloutPool:
                 )
             for worker in late:
                 self._load(worker, newest)
-            return not late and self.present > 0
+            return not late and proved() > 0
 
         self._until(done)
-        return self.present
+        return proved()
 
     def stop(self) -> None:
         """Make `play`, in any thread, raise an error soon."""
@@ -171,14 +174,18 @@ class RolloutPool:
         """Send what is due and take one answer."""
         with self._turn:
             now = time.monotonic()
-            for worker in [lost for lost, then in self._again.items() if then <= now]:
-                del self._again[worker]
-                self._calls[self._workers[worker].open.remote()] = _Call(worker)
-            for worker, shard in self._schedule.assign(now):
-                plan, jobs = shard.batch.work[shard.index]
-                self._load(worker, plan.versions)
-                ref = self._workers[worker].play.remote(plan, jobs)
-                self._calls[ref] = _Call(worker, shard=shard)
+            try:
+                for worker in [lost for lost, then in self._again.items() if then <= now]:
+                    del self._again[worker]
+                    self._calls[self._workers[worker].open.remote()] = _Call(worker)
+                for worker, shard in self._schedule.assign(now):
+                    plan, jobs = shard.batch.work[shard.index]
+                    self._load(worker, plan.versions)
+                    ref = self._workers[worker].play.remote(plan, jobs)
+                    self._calls[ref] = _Call(worker, shard=shard)
+            except Exception as error:  # shards were assigned that no worker was sent
+                self._error = error
+                raise
             pending = list(self._calls)
         if not pending:
             time.sleep(GLANCE_S)

@@ -125,6 +125,10 @@ class Schedule(Generic[W, R]):
             del batch.holders[index]
             batch.untaken.appendleft(index)
 
+    def is_busy(self, worker: int) -> bool:
+        """True if a worker has a shard."""
+        return worker in self._busy
+
     def rest(self, worker: int) -> None:
         """Give a worker nothing until `wake`."""
         self._resting.add(worker)
