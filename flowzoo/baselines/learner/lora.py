@@ -26,6 +26,8 @@ _PREFIX = "base_model.model."
 """Before the names in an adapter's file: PEFT's layout, which every engine reads."""
 _FUSED = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}
 """Kinds of models whose kernels read the weights of `out_proj` themselves: PEFT refuses it."""
+_UNCALLED = {"falcon_mamba", "jamba", "mamba"}
+"""Kinds of models that read the weights of `dt_proj` and never call it: it trains no adapter."""
 _ROUTERS = {"router", "gate", "shared_expert_gate", "wg"}
 """Names of modules that route, in families whose routers are linear layers."""
 
@@ -240,13 +242,16 @@ def adaptable(model: PreTrainedModel) -> list[str]:
     from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 
     kinds = {name: type(module).__name__ for name, module in model.named_modules()}
-    fused = model.config.model_type in _FUSED
+    kind = model.config.model_type
+    fused, uncalled = kind in _FUSED, kind in _UNCALLED
 
     def left_alone(name: str) -> bool:
         parts = name.split(".")
         above = (kinds[".".join(parts[:depth])] for depth in range(1, len(parts) + 1))
         routes = bool(_ROUTERS.intersection(parts)) or any("Router" in kind for kind in above)
-        return routes or (fused and parts[-1] == "out_proj")
+        return (
+            routes or (fused and parts[-1] == "out_proj") or (uncalled and parts[-1] == "dt_proj")
+        )
 
     names = [name for name in linears_of(model) if not left_alone(name)]
     probe = LoraConfig(target_modules=names)
