@@ -104,7 +104,7 @@ def serve(job: Mapping[str, Any]) -> None:
         peak = torch.cuda.max_memory_allocated() / 1024 if gpu else 0
         result["peak"] = (peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
         result["tokens"] = run.state.tokens - before
-        if job.get("return_memory"):
+        if job["return_memory"]:
             return_memory()
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()

@@ -176,18 +176,19 @@ class PackedLevels:
 
     def multiply(self, levels: np.ndarray, scales: np.ndarray) -> torch.Tensor:
         """Multiply levels of an input."""
-        rows, columns = len(levels), self._shape[0]
+        rows, columns, packed = len(levels), self._shape[0], self._packed
         out = torch.empty(-rows // 4 * -4, len(self._scales))
         product = products().product(self._instructions)
         item_size = products().ITEM_SIZES[self._instructions]
         products().multiply_packed(
-            levels, scales, self._packed, self._scales, out.numpy(), product, item_size,
-            self._threads(rows), parallel_function(),
+            levels, scales, packed, self._scales, out.numpy(), product, item_size,
+            _threads(rows, packed), parallel_function(),
         )  # fmt: skip
         return out if out.shape == (rows, columns) else out[:rows, :columns].contiguous()
 
-    def _threads(self, rows: int) -> int:
-        if not parallel_function():
-            return 1
-        useful = rows * self._packed.size * 4 // _PER_THREAD
-        return max(1, min(torch.get_num_threads(), useful, len(self._packed)))
+
+def _threads(rows: int, packed: np.ndarray) -> int:
+    if not parallel_function():
+        return 1
+    useful = rows * packed.size * 4 // _PER_THREAD
+    return max(1, min(torch.get_num_threads(), useful, len(packed)))

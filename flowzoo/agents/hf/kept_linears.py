@@ -37,7 +37,8 @@ _LEAST_SHARE = 0.5
 
 def is_trained(layer: nn.Linear) -> bool:
     """Return True if the weights or the bias of `layer` get gradients."""
-    return any(parameter.requires_grad for parameter in layer.parameters())
+    bias = layer.bias
+    return layer.weight.requires_grad or (bias is not None and bias.requires_grad)
 
 
 class LowerLinear(nn.Linear):

@@ -153,9 +153,6 @@ class PolicyEngines:
 class VLLMEngines(PolicyEngines):
     """vLLM engines of this machine or of servers; see `flowzoo.baselines.engines.hf.Engines`."""
 
-    _restarted = False
-    """True if the last restart was a sync's: batches that it cut off report the same death."""
-
     def __init__(
         self,
         config: TrainConfig,
@@ -169,6 +166,8 @@ class VLLMEngines(PolicyEngines):
         self._config, self._learners = config, learners
         self._probes = probe_messages(problems)
         self._asleep = False
+        self._restarted = False
+        """True if the last restart was a sync's: batches that it cut off report the same death."""
         self._rows_prove = config.probe_distance > 1
         self._unproved = set(learners)
         """Policies whose engines nothing has been asked of since their last sync."""

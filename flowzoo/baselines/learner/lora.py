@@ -24,10 +24,12 @@ from flowzoo.seeding import key_int
 
 _PREFIX = "base_model.model."
 """Before the names in an adapter's file: PEFT's layout, which every engine reads."""
-_FUSED = {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"}
-"""Kinds of models whose kernels read the weights of `out_proj` themselves: PEFT refuses it."""
-_UNCALLED = {"falcon_mamba", "jamba", "mamba"}
-"""Kinds of models that read the weights of `dt_proj` and never call it: it trains no adapter."""
+_UNCALLED = {
+    "out_proj": {"falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"},
+    "dt_proj": {"falcon_mamba", "jamba", "mamba"},
+}
+"""Layers, and the kinds of models that read their weights and do not call them: PEFT refuses the
+first, and adapters of the second are not trained."""
 _ROUTERS = {"router", "gate", "shared_expert_gate", "wg"}
 """Names of modules that route, in families whose routers are linear layers."""
 
@@ -243,15 +245,12 @@ def adaptable(model: PreTrainedModel) -> list[str]:
 
     kinds = {name: type(module).__name__ for name, module in model.named_modules()}
     kind = model.config.model_type
-    fused, uncalled = kind in _FUSED, kind in _UNCALLED
 
     def left_alone(name: str) -> bool:
         parts = name.split(".")
         above = (kinds[".".join(parts[:depth])] for depth in range(1, len(parts) + 1))
         routes = bool(_ROUTERS.intersection(parts)) or any("Router" in kind for kind in above)
-        return (
-            routes or (fused and parts[-1] == "out_proj") or (uncalled and parts[-1] == "dt_proj")
-        )
+        return routes or kind in _UNCALLED.get(parts[-1], ())
 
     names = [name for name in linears_of(model) if not left_alone(name)]
     probe = LoraConfig(target_modules=names)

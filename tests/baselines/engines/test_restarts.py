@@ -33,7 +33,7 @@ def engines(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> VLLMEngines:
     config = SimpleNamespace(shard="none", engine_restarts=1, engine_sleep=False)
     vars(made).update(
         _engines={"p": engine}, by_policy={"p": engine}, _learners={}, _unproved=set(),
-        _asleep=False, _config=config, _restarts=1,
+        _asleep=False, _restarted=False, _config=config, _restarts=1,
     )  # fmt: skip
 
     def sync(self: VLLMEngines, probe: bool = True) -> dict[str, float]:
