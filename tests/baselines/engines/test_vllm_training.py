@@ -201,7 +201,7 @@ def test_requests_may_leave_as_they_come(tmp_path, repeated_rows):
 def test_the_engine_of_a_rank_that_has_a_part_of_the_weights_is_not_started_again(tmp_path):
     engines = VLLMEngines.__new__(VLLMEngines)  # nothing is started: it is refused before
     engines._config = config(tmp_path, backend="torchrun", ranks=2, shard="full")
-    engines._engines = {}
+    engines._engines, engines._restarted = {}, False
     with pytest.raises(EngineDeadError, match="gone") as caught:
         engines.recover(EngineDeadError("gone"))
     assert "spread over the ranks" in caught.value.__notes__[0]

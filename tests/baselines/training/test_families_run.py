@@ -76,7 +76,7 @@ def test_a_recurrent_model_trains(brought, tmp_path, rank):
         out=str(tmp_path / "run"),
     )  # fmt: skip
     trainer = Trainer(config)
-    assert any("not on out_proj ×1" in note for note in trainer.notes) == bool(rank)
+    assert any("not on dt_proj ×1, out_proj ×1" in note for note in trainer.notes) == bool(rank)
     trainer.train()
     assert max(gaps(trainer)) < 1e-4
     assert trainer.learners["shared"].steps > 0
