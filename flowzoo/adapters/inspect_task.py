@@ -19,6 +19,7 @@ from inspect_ai.model import (
     ChatMessage,
     ChatMessageAssistant,
     ChatMessageSystem,
+    ChatMessageTool,
     ChatMessageUser,
     GenerateConfig,
     ModelOutput,
@@ -27,6 +28,7 @@ from inspect_ai.model import (
 from inspect_ai.scorer import Score, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 
+from flowzoo.adapters.outside import check_no_tools
 from flowzoo.agents.policy import Batching, Completion, Request
 from flowzoo.agents.policy_map import PolicyMap
 from flowzoo.agents.problems import distinct_problems
@@ -37,7 +39,8 @@ from flowzoo.envs.tasks.task import get_problem
 _KEPT = "flowzoo"
 """Key of an episode's outcome in the store of a sample."""
 _KINDS: Mapping[str, Any] = {
-    "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant
+    "system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant,
+    "tool": ChatMessageTool,
 }  # fmt: skip
 
 
@@ -52,6 +55,7 @@ class InspectPolicy:
         return [await self._answer(request) for request in requests]
 
     async def _answer(self, request: Request) -> Completion:
+        check_no_tools(request)
         config = GenerateConfig(max_tokens=request.max_tokens)
         output = await get_model(role=request.role).generate(
             chat_of(request.messages), config=config

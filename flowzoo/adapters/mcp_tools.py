@@ -22,7 +22,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client
-from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, PaginatedRequestParams, TextContent
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    PaginatedRequestParams,
+    TextContent,
+)
 
 from flowzoo.envs.tools import Tool, ToolCall
 from flowzoo.errors import FlowzooError, UsageError
@@ -39,6 +45,8 @@ class _Server:
 
     def __init__(self, command: tuple[str, ...]) -> None:
         self._command = command
+        self.over = False
+        """True if it did not start or has ended; the next call starts another one."""
         self._loop = asyncio.new_event_loop()
         self._session: Future[ClientSession] = Future()
         self._end = asyncio.Event()
@@ -65,6 +73,7 @@ class _Server:
         try:
             return self._session.result(2 * _START_S)
         except Exception as error:
+            self.over = True
             raise McpServerError(
                 f"the MCP server {' '.join(self._command)} did not start: {error!r:.300}"
             ) from error
@@ -73,8 +82,13 @@ class _Server:
         """The result of a coroutine on the session's loop."""
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
-        except MCPError:
-            raise
+        except MCPError as error:
+            if error.code != CONNECTION_CLOSED:
+                raise
+            self.over = True
+            raise McpServerError(
+                f"the MCP server {' '.join(self._command)} has ended: {error}"
+            ) from error
         except Exception as error:
             raise McpServerError(
                 f"the MCP server {' '.join(self._command)} gave no answer in {seconds:g} s, or "
@@ -143,7 +157,7 @@ class McpTools:
             if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):  # of the call, not the server
                 return f"Error: {error}"
             raise McpServerError(
-                f"the MCP server {' '.join(self.command)} ended or failed in {call.name}: {error}"
+                f"the MCP server {' '.join(self.command)} failed in {call.name}: {error}"
             ) from error
         parts = [part.text for part in result.content if isinstance(part, TextContent)]
         return f"{'Error: ' if result.is_error else ''}{chr(10).join(parts)}"
@@ -151,6 +165,8 @@ class McpTools:
     def _server(self) -> _Server:
         key = os.getpid(), tuple(self.command)
         with _lock:
+            if key in _servers and _servers[key].over:
+                _servers.pop(key).close()
             if key not in _servers:
                 _servers[key] = _Server(self.command)
             return _servers[key]

@@ -14,22 +14,11 @@ from flowzoo.agents.specs import make_policy
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.envs import EpisodeRecord, Problem, Workflow
 from flowzoo.envs.workflow import Roles
-from flowzoo.errors import UsageError, unknown
+from flowzoo.errors import UsageError
 
 Others = Mapping[str, Policy | str] | Policy | str
 """Policies of the other agents: one for all, or by role or agent. A text is a policy as
 `flowzoo eval --policy` takes it."""
-
-
-def agents_of(workflow: Workflow, name: str) -> list[str]:
-    """The agents that `name` means, an agent or a role."""
-    agents = {agent: role for agent, (role, _) in workflow.agents.items()}
-    if name in agents:
-        return [name]
-    members = [agent for agent, role in agents.items() if role == name]
-    if not members:
-        raise unknown("role or agent", name, [*agents.values(), *agents])
-    return members
 
 
 def policies_of(
@@ -49,6 +38,16 @@ def policies_of(
         key: by_text[policy] if isinstance(policy, str) else policy
         for key, policy in others.items()
     }
+
+
+def check_no_tools(request: Request) -> None:
+    """Raise `UsageError` if a request offers tools, which other libraries would not show."""
+    if request.tools:
+        names = ", ".join(tool.name for tool in request.tools)
+        raise UsageError(
+            f"{request.agent} is offered tools ({names}), which this adapter cannot pass on: use "
+            "`flowzoo train` and `flowzoo eval`."
+        )
 
 
 Events = queue.SimpleQueue[Request | Future[list[EpisodeRecord]]]
@@ -147,6 +146,7 @@ class OutsidePlay:
     def _next(self) -> Request | None:
         event = self._events.get()
         if isinstance(event, Request):
+            check_no_tools(event)
             self.request = event
         else:
             self._running = self.request = None

@@ -19,12 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Literal
 
-from flowzoo.adapters.outside import Others, OutsidePlay, agents_of, policies_of
+from flowzoo.adapters.outside import Others, OutsidePlay, policies_of
 from flowzoo.agents.policy import Completion
 from flowzoo.agents.problems import distinct_problems
 from flowzoo.agents.rollout.episodes import EpisodeJob
 from flowzoo.agents.vllm.loop_thread import LoopThread
 from flowzoo.envs import EpisodeRecord, Message, make_workflow
+from flowzoo.envs.api.solo import own_agents
 from flowzoo.envs.tasks.task import get_problem
 from flowzoo.errors import UsageError, check_choice, missing_extra
 from flowzoo.reward.visible import strip_thinking
@@ -164,7 +165,7 @@ class TRLSpec:
             if count < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {count}.")
         self.workflow = make_workflow(workflow, task, **options)
-        self.agents = agents_of(self.workflow, role)
+        self.agents = own_agents(self.workflow, role)
         self.turns, self.split, self.seed = turns, split, seed
         self._others, self._problems, self._samples = others, problems, samples
 

@@ -35,6 +35,7 @@ from openai import AsyncOpenAI
 from pydantic import create_model
 from verifiers.v1.dialects.chat import message_to_wire
 
+from flowzoo.adapters.outside import check_no_tools
 from flowzoo.agents.policy import Batching, Completion, Policy, Request
 from flowzoo.agents.policy_map import PolicyMap, role_of
 from flowzoo.agents.problems import distinct_problems
@@ -100,6 +101,7 @@ class SeatPolicy:
         return list(await asyncio.gather(*map(self._run, requests)))
 
     async def _run(self, request: Request) -> Completion:
+        check_no_tools(request)
         task = self._task.with_data(prompt=chat_of(request.messages), system_prompt=None)
         trace = await self._seat.run(task)
         if trace.last_error is not None:

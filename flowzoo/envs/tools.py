@@ -61,9 +61,6 @@ def check_schema(schema: Any, path: str) -> None:
 
 def _object_fault(value: dict[str, Any], schema: Mapping[str, Any], path: str) -> str:
     properties = schema.get("properties", {})
-    for name in schema.get("required", ()):
-        if name not in value:
-            return f"{path} lacks {name!r}"
     others = schema.get("additionalProperties", False)
     for name, item in value.items():
         inner = properties.get(name, others)
@@ -90,6 +87,9 @@ def value_fault(value: Any, schema: Mapping[str, Any], path: str = "arguments") 
     options = schema.get("anyOf", ())
     if options and all(value_fault(value, option, path) for option in options):
         return f"{path} fits none of its {len(options)} descriptions"
+    for name in schema.get("required", ()) if isinstance(value, dict) else ():
+        if name not in value:
+            return f"{path} lacks {name!r}"
     if isinstance(value, dict) and ("properties" in schema or "object" in kinds):
         return _object_fault(value, schema, path)
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
@@ -206,10 +206,12 @@ def call_text(content: str) -> str:
 
 def before_calls(text: str) -> str:
     """The text of a reply before its first call and the call's code fence."""
-    head = text.partition(OPEN)[0].strip()
+    thoughts = text.rfind("</think>") + 1  # they may mention the tag of a call
+    start = text.find(OPEN, thoughts)
+    head = (text if start < 0 else text[:start]).rstrip()
     above, _, last = head.rpartition("\n")
-    opened = sum(map(_is_fence, head.splitlines())) % 2
-    return above.strip() if opened and _is_fence(last) else head
+    opened = sum(map(_is_fence, head[thoughts:].splitlines())) % 2
+    return (above if opened and _is_fence(last) else head).strip()
 
 
 def _is_fence(line: str) -> bool:

@@ -124,12 +124,23 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
     for role, chat in pairs:
         turns = tuple((item["role"], item["content"]) if isinstance(item, Mapping) else tuple(item)
                       for item in chat)  # fmt: skip
+        if not all(_is_turn(turn) for turn in turns):
+            raise UsageError(
+                f"examples of {role}: a message needs a role, user or assistant, and a content, a "
+                f"str; got {chat!r:.80}."
+            )
         if turns and turns[-1][0] != "assistant":
             raise UsageError(f"examples of {role}: a chat must end with the assistant's reply.")
         if any(sender == "system" for sender, _ in turns):
             raise UsageError(f"examples of {role}: give system messages with `system`.")
         roles.append((role, turns))
     return tuple(sorted(roles))
+
+
+def _is_turn(turn: tuple[Any, ...]) -> bool:
+    return (
+        len(turn) == 2 and turn[0] in ("system", "user", "assistant") and isinstance(turn[1], str)
+    )
 
 
 def frame_messages(messages: list[Message], frame: PromptFrame, turn: int) -> list[Message]:

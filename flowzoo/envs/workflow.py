@@ -127,6 +127,8 @@ class Workflow:
     """True if the script runs programs (effect `Run`) on any task."""
     asks_judge: ClassVar[bool] = False
     """True if the script asks a judge (effect `Judge`)."""
+    own_instruction: ClassVar[bool] = False
+    """True if `prompts` have the form of the answer, and the task's instruction is not shown."""
     tool_roles: ClassVar[tuple[str, ...]] = ()
     """Roles whose asks may have tools."""
     default_task: ClassVar[str] = "math"
@@ -232,6 +234,11 @@ class Workflow:
         # Replace the task's instruction on the answer format.
         if instruction == self.task.instruction:
             return
+        if self.own_instruction:
+            raise UsageError(
+                f"{self.name} does not show the task's instruction: replace its own texts, "
+                f"{', '.join(sorted(type(self).prompts))}."
+            )
         if not self.task.instruction:
             raise UsageError(f"task {self.task.name!r} has no single instruction to replace.")
         task = copy.copy(self.task)

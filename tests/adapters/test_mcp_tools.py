@@ -84,6 +84,18 @@ def test_a_server_that_does_not_start_is_an_error():
         McpTools(("/nowhere/server",)).tools()
 
 
+def test_the_next_call_starts_a_server_again(tmp_path):
+    file = tmp_path / "server.py"
+    source = McpTools((sys.executable, str(file)), 20.0)
+    with pytest.raises(McpServerError, match="did not start"):
+        source.tools()
+    file.write_text(Path(SOURCE.command[1]).read_text())
+    assert [tool.name for tool in source.tools()] == ["multiply", "fail", "leave"]
+    with pytest.raises(McpServerError, match="has ended"):
+        source.use([ToolCall("0", "leave", {})])
+    assert source.use([ToolCall("0", "multiply", {"a": 2, "b": 3})]) == ["6"]
+
+
 def test_settings_are_checked():
     with pytest.raises(UsageError, match="a tuple of words"):
         McpTools("python server.py")  # type: ignore[arg-type]

@@ -197,3 +197,8 @@ def test_what_cannot_be_played_is_said():
             assert 'use turns="many"' in str(error)  # noqa: PT017 - some episodes end at once
             return
     raise AssertionError("the generator was never asked again")
+
+
+def test_tools_that_the_model_would_not_see_are_an_error():
+    with pytest.raises(UsageError, match=r"reasoner_0 is offered tools \(python\)"):
+        assert TRLSpec("reasoner_python", "reasoner", problems=1).rows

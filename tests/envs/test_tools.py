@@ -195,9 +195,30 @@ def test_code_fences_around_a_call_say_nothing(before, after):
     assert len(read_calls(both, TOOLS, most=2).calls) == 2
 
 
+def test_thoughts_before_a_call_are_whole():
+    head = "<think>Shall I write <tool_call>?\n```\nYes.</think>I add."
+    for fence in ("", "```\n"):
+        assert before_calls(f"{head}\n{fence}{tagged(call(a=1))}") == head
+
+
 def test_a_long_fence_takes_no_time():
     text = tagged(call(a=1)) + "`" * 1_000_000 + "!"
     assert read_calls(text, TOOLS).fault == "text after a call"
+
+
+def test_required_counts_without_properties_too():
+    text = {"type": "string"}
+    one = Tool(
+        "one",
+        "One of two.",
+        {
+            "type": "object",
+            "properties": {"a": text, "b": text},
+            "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+        },
+    )
+    assert one.fault({}) == "arguments fits none of its 2 descriptions"
+    assert one.fault({"a": ""}) == one.fault({"a": "", "b": ""}) == ""
 
 
 def test_a_reply_without_a_call_has_none_and_no_fault():

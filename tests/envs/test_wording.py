@@ -1,5 +1,6 @@
 """Texts and system messages in words of the user's, and the chats that come of them."""
 
+import json
 import pickle
 
 import pytest
@@ -41,12 +42,28 @@ def test_the_instruction_is_the_tasks():
         make_workflow("writing_pair", texts={"instruction": "Be brief."})
 
 
+def test_texts_are_the_writers_instructions():
+    texts = {"tldr_0": "Be brief.", "tldr_1": "Be exact."}
+    workflow = make_workflow("writing_pair", texts=texts)
+    problem = workflow.task.problem(0)
+    episode, expert = Episode(workflow, problem), workflow.responder(problem)
+    chats = [turn.observe() for turn in episode.asks]
+    assert [chat[-1]["content"].rpartition("\n\n")[2] for chat in chats] == [*texts.values()]
+    assert [expert("writer", chat) for chat in chats] == json.loads(problem.meta["solution"])
+
+
 def test_system_messages_go_to_their_role():
     workflow = make_workflow("voting", system=("generator=You are careful.",))
     first, second = first_chat(workflow)
     assert first == {"role": "system", "content": "You are careful."}
     assert second["role"] == "user"
     assert workflow.prompts_id != make_workflow("voting").prompts_id
+
+
+@pytest.mark.parametrize("name", ["search_team", "code_pair"])
+def test_an_instruction_that_is_not_shown_cannot_be_replaced(name):
+    with pytest.raises(UsageError, match="does not show the task's instruction"):
+        make_workflow(name, texts={"instruction": "Be brief."})
 
 
 @pytest.mark.parametrize(("options", "message"), TABLES["mistakes"])

@@ -15,7 +15,7 @@ from gymnasium.spaces import Dict, Space
 from pettingzoo import AECEnv
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns, copy_spaces
+from flowzoo.envs.api.spaces import Messages, Prose, Tools, Turns, copy_space, copy_spaces
 from flowzoo.envs.episode.effects import resolve
 from flowzoo.envs.episode.episode import Episode
 from flowzoo.envs.episode.recording import (
@@ -185,7 +185,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         self.action_spaces: dict[str, Space[Any]] = {
             agent: Prose(samples) for agent in self.possible_agents
         }
-        self.state_space = Turns()
+        self.state_space: Space[Any] = Turns()
         self.problem_draw = ProblemDraw()
         self._episode: Episode | None = None
         self._busy = False
@@ -359,6 +359,7 @@ class WorkflowEnv(AECEnv[str, dict[str, list[Message]], str | None]):
         # stream.
         twin.observation_spaces = copy_spaces(self.observation_spaces)
         twin.action_spaces = copy_spaces(self.action_spaces)
+        twin.state_space = copy_space(self.state_space)
         twin._copy_tables(self)
         twin.problem_draw = copy.copy(self.problem_draw)
         twin._answers = dict(self._answers)

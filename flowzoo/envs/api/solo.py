@@ -13,20 +13,21 @@ from flowzoo.envs.api.registry import make_env
 from flowzoo.envs.records import EpisodeRecord
 from flowzoo.envs.script import Message, Responder
 from flowzoo.envs.settings import check_seed
+from flowzoo.envs.workflow import Workflow
 from flowzoo.errors import UsageError, unknown
 
 SKIPS = 100
 Others = Responder | Mapping[str, Responder] | None
 
 
-def own_agents(env: Any, role: str) -> tuple[str, ...]:
+def own_agents(workflow: Workflow, role: str) -> tuple[str, ...]:
     """The agents that `role` (a role, or one agent of it) names."""
-    agents = env.unwrapped.workflow.agents
+    agents = workflow.agents
     if role in agents:
         return (role,)
     names = tuple(agent for agent, (name, _) in agents.items() if name == role)
     if not names:
-        raise unknown("role", role, {name for name, _ in agents.values()} | set(agents))
+        raise unknown("role or agent", role, {name for name, _ in agents.values()} | set(agents))
     return names
 
 
@@ -68,7 +69,7 @@ class SoloEnv(gymnasium.Env[dict[str, list[Message]], str]):
         self._env = make_env(workflow, task, render_mode=render_mode, **options)
         self.render_mode = render_mode
         core = self._env.unwrapped
-        self._own = own_agents(self._env, role or next(iter(core.workflow.role_counts())))
+        self._own = own_agents(core.workflow, role or next(iter(core.workflow.role_counts())))
         self._others = self._check_others(others)
         self._scripted: Responder | None = None
         self.observation_space = core.observation_space(self._own[0])

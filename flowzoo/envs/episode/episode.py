@@ -88,6 +88,7 @@ class Episode:
         "phases",
         "problem",
         "role_scores",
+        "settled",
         "truncated",
         "turns",
         "workflow",
@@ -230,6 +231,7 @@ class Episode:
         self.outcome: Outcome | None = None
         self.done = False
         self.truncated = False
+        self.settled: Any = None  # the rewards, once `episode_rewards` has computed them
         self._buffer: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._lone = False

@@ -154,7 +154,17 @@ def answered_turns(episode: Episode) -> list[tuple[Turn, Reply]]:
 
 
 def episode_rewards(episode: Episode) -> EpisodeRewards:
-    """The rewards of a finished episode; a truncated one scores like no answer."""
+    """The rewards of a finished episode; a truncated one scores like no answer.
+
+    They are computed once: a reward or credit rule may draw random numbers or ask a model.
+    """
+    settled: EpisodeRewards | None = episode.settled
+    if settled is None:
+        settled = episode.settled = _settle(episode)
+    return settled
+
+
+def _settle(episode: Episode) -> EpisodeRewards:
     outcome, workflow, cut = episode.finished(), episode.workflow, episode.truncated
     score = _score(episode, outcome.answer, float(outcome.score or 0.0))
     turns, payoffs = answered_turns(episode), outcome.payoffs
@@ -243,7 +253,7 @@ def record(
             reply.strict is not None,
             reply.lenient is not None,
             role_scores.get(turn.call),
-            parts,
+            parts.copy(),
             reward,
             hashes[turn.logged],
             prompts,
@@ -267,7 +277,7 @@ def record(
         answer=outcome.answer,
         truncated=episode.truncated,
         facts=dict(outcome.facts),
-        returns=settled.returns,
+        returns=settled.returns.copy(),
         calls=tuple(calls),
         judgments=judgments(episode) if workflow.needs_judge else (),
         level=problem.meta.get("level"),
@@ -349,7 +359,7 @@ def final_infos(
     for (turn, reply), parts in zip(settled.calls, settled.parts, strict=True):
         info = final[turn.agent]
         info["role_scores"].append(role_scores.get(turn.call))
-        info["parts"].append(parts)
+        info["parts"].append(parts.copy())
         info["strict"].append(reply.strict is not None)
         info["lenient"].append(reply.lenient is not None)
     return final

@@ -301,9 +301,12 @@ def read_roles(roles: Any) -> tuple[tuple[str, int], ...]:
             '--options roles=generator:3,aggregator, or ROLES = {"generator": 3} in the module '
             "of the function."
         )
+    names = [name for name, _ in pairs]
     for name, count in pairs:
         if not isinstance(name, str) or not name:
             raise UsageError(f"roles: expected the name of a role, got {name!r}.")
+        if names.count(name) > 1:
+            raise UsageError(f"roles give {name!r} twice.")
         check_whole(f"roles: the number of {name}", count, 1)
     return tuple(pairs)
 

@@ -6,6 +6,7 @@ import copy
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -301,7 +302,7 @@ class EnvRun:
         stated = info.get("score") if isinstance(info, Mapping) else None
         if stated is None:
             return
-        if not isinstance(stated, (int, float)) or not 0 <= stated <= 1:
+        if not isinstance(stated, Real) or not 0 <= float(stated) <= 1:
             raise UsageError(
                 f'"score" in infos of {self.game.name} must be a number from 0 to 1, got {stated!r}'
             )

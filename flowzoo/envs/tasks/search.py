@@ -35,7 +35,7 @@ import numpy as np
 
 from flowzoo.envs.script import GradeResult, Passage, SearchResult
 from flowzoo.envs.tasks.rows import DataSource, DataTask, data_source, listed, load, objects, reload
-from flowzoo.envs.tasks.task import Problem, is_in, levels_named, number_by_first
+from flowzoo.envs.tasks.task import Problem, is_in, number_by_first, read_levels
 from flowzoo.envs.text import visible
 from flowzoo.errors import (
     DataError,
@@ -457,17 +457,10 @@ def corpus_index(corpus: str, digest: str) -> Bm25:
 
 INSTRUCTION = "Put the answer between <answer> and </answer>."
 SMALLEST, LARGEST = 200, 20_000
+HOPS = 1, 2, 3
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).){0,500}?)</answer>", re.DOTALL)
 _SEARCH = re.compile(r"<search>.*?(?:</search>|\Z)", re.DOTALL)
 _LONGEST = 500
-
-
-def parse_hops(level: int | str) -> tuple[int, ...]:
-    """Numbers of hops named by `level`: 2, "2", or a range such as "1-3"."""
-    hops = levels_named(level, 3)
-    if hops:
-        return hops
-    raise UsageError(f"level {level!r}: expected 1, 2 or 3 hops, or a range such as '1-3'.")
 
 
 def tagged_answer(text: str) -> str | None:
@@ -538,7 +531,7 @@ class SearchTask(DataTask[QuestionRow]):
             raise UsageError("corpus and digest belong to a file of questions: give data as well.")
         object.__setattr__(self, "level", "1-3" if self.level is None else self.level)
         object.__setattr__(self, "passages", 5_000 if self.passages is None else self.passages)
-        parse_hops(self.level or 0)
+        read_levels(self.level or 0, HOPS)
         size = self.passages
         if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
             raise UsageError(
@@ -579,7 +572,7 @@ class SearchTask(DataTask[QuestionRow]):
 
     def _generated(self, index: int, split: str) -> Problem:
         # Draw until the question belongs to `split` by its hash, as in all tasks.
-        hops = parse_hops(self.level or 0)
+        hops = read_levels(self.level or 0, HOPS)
         level, world = hops[index % len(hops)], self._world(split)
         for draw in count():
             rng = key_rng("task", self.name, level, split, self.seed, index, draw)

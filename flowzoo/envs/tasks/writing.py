@@ -160,11 +160,7 @@ class WritingTask(DataTask[SourceRow]):
         raise AssertionError("unreachable")
 
     def prompt(self, problem: Problem) -> str:
-        return self.prompt_for(problem, 0)
-
-    def prompt_for(self, problem: Problem, writer: int) -> str:
-        """The source with the instruction for `writer` (0 or 1)."""
-        return f"{problem.text}\n\n{INSTRUCTIONS[self.form][writer]}"
+        return f"{problem.text}\n\n{INSTRUCTIONS[self.form][0]}"
 
     def answer(self, text: str) -> str | None:
         reply = visible(text)

@@ -85,7 +85,7 @@ def check_solo(workflow: Workflow) -> None:
             _, reward, terminated, truncated, _ = env.step(reply)
             paid, over, count = paid + reward, terminated or truncated, count + 1
         returns = env.record().returns
-        earned = sum(returns[agent] for agent in own_agents(env.aec, role))
+        earned = sum(returns[agent] for agent in own_agents(workflow, role))
         require(abs(paid - earned) < 1e-9, f"the view of {role} paid {paid}, returns: {earned}")
 
 

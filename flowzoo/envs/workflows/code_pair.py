@@ -204,6 +204,7 @@ class CodePair(Workflow):
     presets: ClassVar[tuple[str, ...]] = ("strict", "paper")
     kinds: ClassVar[tuple[str, ...]] = ("code",)
     runs_programs: ClassVar[bool] = True
+    own_instruction: ClassVar[bool] = True
     default_task: ClassVar[str] = "code"
     simultaneous: ClassVar[bool] = True
     prompts: ClassVar[Mapping[str, str]] = {

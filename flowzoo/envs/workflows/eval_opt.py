@@ -146,6 +146,8 @@ class EvalOpt(Workflow):
         super().__post_init__()
         if self.max_rounds is not None:
             check_whole("max_rounds", self.max_rounds, 1)
+        if self.tools is None:  # `none` on a command line
+            object.__setattr__(self, "tools", "none")
         check_choice("tools", self.tools, Tools)
         if self.tools == "tests" and self.task.kind != "code":
             raise UsageError(

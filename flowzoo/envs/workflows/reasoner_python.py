@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -44,6 +43,7 @@ from flowzoo.envs.tasks.task import Problem
 from flowzoo.envs.text import visible
 from flowzoo.envs.tools import Tool, call_text
 from flowzoo.envs.workflow import Workflow
+from flowzoo.envs.workflows.reasoner_tool import SUM
 from flowzoo.sandbox.program import Limits
 
 SHOWN = 1000
@@ -57,7 +57,6 @@ PYTHON = Tool(
         "required": ["code"],
     },
 )
-_SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
 
 
 def shown(ran: RunResult) -> str:
@@ -126,7 +125,7 @@ class ReasonerPython(Workflow):
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
         """A call that computes a sum, then the solution; a wrong expert makes no call."""
-        computed = _SUM.fullmatch(problem.text)
+        computed = SUM.fullmatch(problem.text)
         if len(messages) > 1 or computed is None or not right:
             return self.task.solve(problem, rng, right)
         return python_call(f"print({computed[1]})")

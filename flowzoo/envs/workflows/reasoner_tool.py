@@ -61,7 +61,7 @@ from flowzoo.sandbox.program import Limits
 
 SHORT = 80  # characters of an answer that the board shows
 LONGEST = 500  # most characters of a printed line that is an answer
-_SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
+SUM = re.compile(r"Compute ([-+*() 0-9]{1,200})\.")
 
 
 def printed_answer(ran: RunResult | None) -> str | None:
@@ -158,7 +158,7 @@ class ReasonerTool(Workflow):
         solution = self.task.solve(problem, rng, right)
         if role == "reasoner":
             return solution
-        computed = _SUM.fullmatch(problem.text) if right else None
+        computed = SUM.fullmatch(problem.text) if right else None
         value = computed[1] if computed else repr(self.task.answer(solution))
         return f"```python\nprint({value})\n```"
 

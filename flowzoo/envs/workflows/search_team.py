@@ -129,6 +129,7 @@ class SearchTeam(Workflow):
     presets: ClassVar[tuple[str, ...]] = ("strict", "dr_mas")
     kinds: ClassVar[tuple[str, ...]] = ("search",)
     default_task: ClassVar[str] = "search"
+    own_instruction: ClassVar[bool] = True
     prompts: ClassVar[Mapping[str, str]] = {
         "state": "Question: {problem}\n\n{history}\n\n{request}",
         "nothing": "Nothing was searched yet.",

@@ -65,11 +65,16 @@ class WritingPair(Workflow):
         assert isinstance(self.task, WritingTask)
         return self.task
 
+    @property
+    def instructions(self) -> tuple[str, str]:
+        """The texts that tell the two writers what to write."""
+        form = self.writing.form
+        return self.prompts[f"{form}_0"], self.prompts[f"{form}_1"]
+
     def play(self, problem: Problem) -> Script:
-        task = self.writing
         texts = yield [
-            Ask(f"writer_{position}", task.prompt_for(problem, position), task.answer)
-            for position in range(2)
+            Ask(f"writer_{position}", f"{problem.text}\n\n{instruction}", self.task.answer)
+            for position, instruction in enumerate(self.instructions)
         ]
         first, second = (reply.strict or "" for reply in texts)
         grade = yield Grade(join_texts(first, second))
@@ -83,5 +88,5 @@ class WritingPair(Workflow):
         self, role: str, messages: list[Message], problem: Problem, rng: random.Random, right: bool
     ) -> str:
         """The text of the writer whose instruction ends the chat."""
-        second = messages[-1]["content"].endswith(INSTRUCTIONS[self.writing.form][1])
+        second = messages[-1]["content"].endswith(self.instructions[1])
         return self.writing.solve_for(problem, int(second), rng, right)

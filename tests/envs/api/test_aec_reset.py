@@ -32,6 +32,7 @@ def test_sampling_a_forks_space_leaves_the_original_alone():
     nested = env.observation_space("generator_0")
     assert env.fork().observation_space("generator_0")["messages"] is not nested["messages"]
     assert env.fork().observation_space("generator_0") == nested
+    assert env.fork().state_space is not env.state_space
 
 
 def test_a_seed_fixes_all_following_problems():

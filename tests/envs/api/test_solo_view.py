@@ -117,7 +117,9 @@ def test_others_may_be_given_by_role_and_are_checked():
 
 
 def test_unknown_roles_name_the_valid_ones():
-    with pytest.raises(UsageError, match=r"unknown role 'aggregatr'. Did you mean 'aggregator'"):
+    with pytest.raises(
+        UsageError, match=r"unknown role or agent 'aggregatr'. Did you mean 'aggregator'"
+    ):
         SoloEnv("voting_v0", role="aggregatr")
 
 

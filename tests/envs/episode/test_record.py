@@ -120,3 +120,23 @@ def test_an_episode_that_was_cut_off_is_paid_what_no_answer_is():
     assert (record.truncated, record.score) == (True, -2.5)
     assert {call.reward for call in record.calls} == {-2.5}
     assert set(record.returns.values()) == {-2.5}
+
+
+def test_a_reward_is_computed_once_an_episode():
+    paid = iter([0.25, 0.75])
+    env = WorkflowEnv(
+        make_workflow("single_v0", "math", episode_reward=lambda episode: next(paid)),
+        render_mode="ansi",
+    )
+    env.reset(seed=3)
+    env.step("\\boxed{1}")
+    assert env.last()[1] == 0.25
+    env.infos["generator_0"]["parts"][0]["team"] = 7.0
+    assert "score 0.25" in env.render()
+    for record in (env.record(), env.record()):
+        assert (record.score, record.returns) == (0.25, {"generator_0": 0.25})
+        assert record.calls[0].parts["team"] == 0.25
+        record.calls[0].parts["team"] = record.returns["generator_0"] = 7.0
+    env.reset(seed=3)
+    env.step("\\boxed{1}")
+    assert env.record().score == 0.75

@@ -147,12 +147,12 @@ def undying() -> Trade:
     return Undying()
 
 
-def said_score() -> TextEnv:
+def said_score(kind: str = "float64") -> TextEnv:
     class Scored(Trade):
         def step(self, action: Any) -> None:
             super().step(action)
             for info in self.infos.values():
-                info["score"] = 0.25
+                info["score"] = np.dtype(kind).type(0.25)
 
     return TextEnv(Scored())
 
@@ -268,6 +268,7 @@ def test_names_and_roles_are_the_environments_own_or_those_given():
 
 def test_a_score_in_the_infos_is_the_score():
     assert play(workflow(said_score), ["a"]).score == 0.25
+    assert play(workflow(said_score, kind="float32"), ["a"]).score == 0.25
 
 
 def test_a_return_outside_the_range_says_what_to_give():

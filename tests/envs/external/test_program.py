@@ -256,6 +256,7 @@ def test_a_function_is_named_with_its_roles_beside_it(tmp_path):
         ({"roles": ()}, "name the roles of the program"),
         ({"roles": {"writer": 0}}, "the number of writer"),
         ({"roles": "writer:two"}, "the number of writer"),
+        ({"roles": "writer:1,writer:2"}, "roles give .writer. twice"),
         ({"roles": {"": 1}}, "expected the name of a role"),
         ({"at_once": 0}, "at_once"),
         ({"settle": -1}, "settle"),

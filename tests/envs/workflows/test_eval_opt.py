@@ -1,11 +1,18 @@
 import pytest
 
+from flowzoo.envs import make_workflow
 from flowzoo.envs.readers import read_verdict
+from flowzoo.envs.settings import read_settings
 from flowzoo.envs.workflows.eval_opt import search_verdict
 
 PROMPT = "Compute 2+3*4.\nPut the final answer in \\boxed{}."
 WRONG, RIGHT = "2+3=5. \\boxed{20}", "3*4=12. \\boxed{14}"
 ACCEPT, REJECT = "All holds. \\boxed{Correct}", "Multiply first. \\boxed{Incorrect}"
+
+
+def test_tools_none_is_a_value_on_the_command_line():
+    options = read_settings(["tools=none"])
+    assert make_workflow("eval_opt_v0", **options) == make_workflow("eval_opt_v0", tools="none")
 
 
 def replies(generator: list[str], evaluator: list[str]) -> dict[str, list[str]]:

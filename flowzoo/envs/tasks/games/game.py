@@ -414,6 +414,11 @@ def pack_lists(lists: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return buffer, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
 
 
+def most_moves(side: int) -> int:
+    """Most moves that are made on a square board."""
+    return 2 * side * side
+
+
 class Tile(NamedTuple):
     """Name of a board's symbol in the legend, and its terminal style."""
 
@@ -445,7 +450,7 @@ class MoveGame(Game):
     @property
     def cap(self) -> int:
         """Most moves that are made."""
-        return 2 * self.side * self.side
+        return most_moves(self.side)
 
     def is_canonical(self, answer: str) -> bool:
         return are_moves(answer)

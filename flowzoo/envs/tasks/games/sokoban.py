@@ -41,6 +41,7 @@ from flowzoo.envs.tasks.games.game import (
     MoveGame,
     Tile,
     compile_in,
+    most_moves,
     pack_lists,
     written,
 )
@@ -374,7 +375,7 @@ class SokobanTask(MoveGame):
 
     @classmethod
     def instance(cls, rows: list[str], side: int) -> GameInstance:
-        """A walled board with one player, as many goals as boxes, and a solution."""
+        """A walled board with one player, as many goals as boxes, and a solution in time."""
         rows = [row.replace(" ", "-") for row in rows]
         cls.check_board(rows, side)
         board = "\n".join(rows)
@@ -390,6 +391,11 @@ class SokobanTask(MoveGame):
         moves = solution(level, level.state(board), random.Random(0))
         if moves is None:
             raise UsageError("the board has no solution")
+        if len(moves) > most_moves(side):
+            raise UsageError(
+                f"the shortest solution has {len(moves)} moves, but at most {most_moves(side)} are "
+                "made"
+            )
         return GameInstance(bare(board), board, written([*moves]), {"optimal": len(moves)})
 
     def draw(self, rng: random.Random, split: str) -> GameInstance | None:

@@ -30,7 +30,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from flowzoo.envs.settings import check_whole
+from flowzoo.envs.settings import check_whole, whole
 from flowzoo.envs.tasks.games.game import (
     LONGEST_LIST,
     START,
@@ -392,7 +392,7 @@ class SudokuTask(Game):
     """Number of blank cells; default 7 of 16 or 36 of 81."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.side, bool) or self.side not in MOST_BLANKS:
+        if whole(self.side) not in MOST_BLANKS:
             raise UsageError(f"side: expected 4 or 9, got {self.side!r}.")
         super().__post_init__()
         if self.data is not None:

@@ -74,6 +74,13 @@ def test_bad_rows_name_their_line(tmp_path, name, options, board, message):
         make_task(name, data=data, **options)
 
 
+def test_a_level_whose_solution_exceeds_the_moves_is_refused(tmp_path):
+    board = "#######\n##@#--#\n##-$$-#\n#.-$-.#\n#-#-#-#\n#---.-#\n#######"
+    data = write(tmp_path / "levels.jsonl", board)
+    with pytest.raises(DataError, match="line 1: the shortest solution has 120 moves, but at most"):
+        make_task("sokoban", side=7, data=data)
+
+
 def test_generator_options_and_files_exclude_one_another(tmp_path):
     data = write(tmp_path / "rows.jsonl", PUZZLE)
     with pytest.raises(UsageError, match="blanks=3 is for generated worlds"):
