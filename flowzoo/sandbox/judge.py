@@ -67,8 +67,8 @@ def read_outcome(frame: Frame) -> CaseOutcome:
         code=_whole(head, "code"),
         signal=_whole(head, "signal"),
         detail=one_line(str(head.get("detail") or "")),
-        cpu_s=_seconds(head, "cpu_s"),
-        wall_s=_seconds(head, "wall_s"),
+        cpu_s=read_seconds(head, "cpu_s"),
+        wall_s=read_seconds(head, "wall_s"),
         memory=_whole(head, "memory"),
         output=frame.blobs[0],
         stderr=frame.blobs[1],
@@ -223,7 +223,8 @@ def _whole(head: dict[str, Any], name: str) -> int:
     return _number(head, name, lambda value: type(value) is int)
 
 
-def _seconds(head: dict[str, Any], name: str) -> float:
+def read_seconds(head: dict[str, Any], name: str) -> float:
+    """Read a time in the head of a frame; 0 if it has none."""
     return float(
         _number(head, name, lambda value: type(value) in (int, float) and 0 <= value < math.inf)
     )

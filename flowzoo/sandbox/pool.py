@@ -247,12 +247,13 @@ class _Worker:
 
 
 def _read_reply(stream: IO[bytes]) -> JobResult | None:
-    """Read one reply; None at the end of the stream."""
+    """Read one reply; None if the stream ends before its end."""
     header = stream.read(_REPLY.size)
     if len(header) < _REPLY.size:
         return None
     status, length = _REPLY.unpack(header)
-    return JobResult(_STATUSES[status], stream.read(length))
+    value = stream.read(length)
+    return JobResult(_STATUSES[status], value) if len(value) == length else None
 
 
 def serve(setup: str, memory_bytes: int, parent: int) -> NoReturn:
@@ -315,8 +316,11 @@ def _wait(child: int, stream: int, deadline: float, parent: int) -> tuple[int, b
     os.waitpid(child, 0)
     if is_late:
         return _TIMEOUT, b""
-    is_sound = bool(data) and data[0] < len(_STATUSES)
-    return (data[0], bytes(data[1:])) if is_sound else (_CRASHED, b"")
+    size = _REPLY.size
+    # The child may have died while it wrote.
+    is_whole = len(data) >= size and len(data) == size + _REPLY.unpack_from(data)[1]
+    is_sound = is_whole and data[0] < len(_STATUSES)
+    return (data[0], bytes(data[size:])) if is_sound else (_CRASHED, b"")
 
 
 def _processor_time(pid: int, wall: float) -> float:
@@ -356,7 +360,7 @@ def _answer(fd: int, handler: Handler, job: bytes) -> NoReturn:
         status, value = _MEMORY, b""
     except BaseException as error:  # also SystemExit and KeyboardInterrupt
         status, value = _CRASHED, _description(error)
-    _write(fd, bytes([status]) + value)
+    _write_reply(fd, status, value)
     os._exit(0)
 
 

@@ -312,8 +312,7 @@ class Sandbox:
 
     def _submit(self, batch: ProgramBatch) -> None:
         while not self._running().submit(batch):
-            with self._lock:
-                self._engine = None
+            pass
 
     def _running(self) -> SandboxEngine:
         with self._lock:
@@ -458,6 +457,8 @@ def _after_fork() -> None:
     _shared_lock = threading.Lock()
     for sandbox in tuple(_sandboxes):
         sandbox._lock = threading.Lock()  # a thread of the parent may have held the lock
+        if sandbox._cache is not None:
+            sandbox._cache._lock = threading.Lock()
         sandbox._leave()
 
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from flowzoo.sandbox import pool
+
 
 def setup() -> Callable[[bytes], bytes]:
     return handle
@@ -78,6 +80,15 @@ def deep(depth: int) -> bytes:
     return deep(depth + 1) + b"x"
 
 
+def die_in_reply(rest: bytes) -> bytes:
+    def write_half(fd: int, data: bytes) -> None:
+        os.write(fd, data[: len(data) // 2])
+        send(os.getpid(), signal.SIGKILL)
+
+    pool._write = write_half
+    return rest
+
+
 class Unprintable(Exception):
     def __str__(self) -> str:
         raise ValueError("no")
@@ -106,6 +117,7 @@ HANDLERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"str": lambda rest: "text",  # type: ignore[dict-item,return-value]
     b"oversize": lambda rest: bytes(2**26 + 1),
     b"kill": lambda rest: send(os.getpid(), signal.SIGKILL),
+    b"die": die_in_reply,
     b"stop": lambda rest: send(os.getpid(), signal.SIGSTOP),
     b"close": lambda rest: os.closerange(0, 64) or b"",
     b"fork": fork,

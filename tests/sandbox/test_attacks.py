@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from flowzoo.sandbox.attacks import suite
-from flowzoo.sandbox.attacks.probes import CATEGORIES, AttackProbe
 from flowzoo.sandbox.attacks.probes import PROBES as SELF_CHECK
+from flowzoo.sandbox.attacks.probes import AttackProbe, Category
 from flowzoo.sandbox.attacks.suite import (
     Canaries,
     ProbeResult,
@@ -134,7 +134,7 @@ def findings(
 def category_params() -> list[Any]:
     return [
         pytest.param(name, marks=[pytest.mark.every_tier] if name in QUICK_CATEGORIES else [])
-        for name in CATEGORIES
+        for name in get_args(Category)
     ]
 
 
@@ -178,9 +178,9 @@ def test_the_suite_is_as_large_as_it_says():
     names = Counter(probe.name for probe in PROBES)
     assert len(PROBES) >= 260
     assert len(SELF_CHECK) >= 30
-    assert {probe.category for probe in SELF_CHECK} == set(CATEGORIES)
+    assert {probe.category for probe in SELF_CHECK} == set(get_args(Category))
     assert names.most_common(1)[0][1] == 1
-    assert {probe.category for probe in PROBES} == set(CATEGORIES)
+    assert {probe.category for probe in PROBES} == set(get_args(Category))
     assert all(probe.allowed for probe in PROBES)
 
 

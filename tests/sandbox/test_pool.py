@@ -46,6 +46,25 @@ def worker_of(pool: WorkerPool) -> int:
     return int(pool.run([b"parent"], PATIENT)[0].value)
 
 
+def test_a_worker_that_dies_within_a_reply_is_replaced():
+    with closing(WorkerPool(SETUP, workers=1)) as pool:
+        pool.run([b"echo:a"], PATIENT)
+        process = pool._free[0].process
+        stream, long = process.stdout, b"x" * 2**20
+        assert stream is not None
+
+        class Dying:
+            def read(self, size: int) -> bytes:
+                if size == len(long):  # the worker waits: a pipe holds less
+                    process.kill()
+                    process.wait()
+                    process.stdout = stream
+                return stream.read(size)
+
+        process.stdout = Dying()  # type: ignore[assignment]
+        assert [job.value for job in pool.run([b"echo:" + long], PATIENT)] == [long]
+
+
 @pytest.mark.parametrize(
     ("job", "status"),
     [
@@ -58,6 +77,7 @@ def worker_of(pool: WorkerPool) -> int:
         (b"abort", "crashed"),
         (b"segv", "crashed"),
         (b"kill", "crashed"),
+        (b"die:a value of which half is written", "crashed"),
         (b"exit:0", "crashed"),
         (b"exit:137", "crashed"),
         (b"sys.exit", "crashed"),

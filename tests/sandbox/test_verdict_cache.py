@@ -4,7 +4,8 @@ from typing import get_args
 
 import pytest
 
-from flowzoo.sandbox.program import Status, Verdict
+from flowzoo.sandbox.box.job import digest_tests
+from flowzoo.sandbox.program import CallTest, Compare, Status, Verdict
 from flowzoo.sandbox.sandbox import VerdictCache
 
 
@@ -22,3 +23,16 @@ def test_the_verdict_that_was_not_asked_for_longest_is_forgotten():
     cache.get(b"a")
     cache.put(b"c", verdict)
     assert [cache.get(key) for key in (b"a", b"b", b"c")] == [verdict, None, verdict]
+
+
+def test_integers_of_any_length_have_a_key():
+    tests = [
+        CallTest((1,), 10**5000),
+        CallTest((1,), 10**5000 + 1),
+        CallTest((2,), 10**5000),
+        CallTest((1,), 10**5000, {"base": 2}),
+        CallTest((1,), 10**5000, compare=Compare("number")),
+    ]
+    keys = [digest_tests([test]) for test in tests]
+    assert len(set(keys)) == len(tests)
+    assert keys[0] == digest_tests([CallTest((1,), 10**5000)])

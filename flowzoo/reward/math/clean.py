@@ -379,6 +379,8 @@ _SINGLE_BRACES = re.compile(r"([\^_])\{([^{}\\])\}")
 _SPACE_COMMAND = re.compile(r"(?<!\\)\\ ")
 _ARTICLE = re.compile(r"^(?:an?|the|on) (?=[a-z]{3})", re.IGNORECASE)
 _LETTERS = re.compile(r"[A-Za-z][A-Za-z '\-]*", re.ASCII)
+# Shorter runs of letters are products of variables, whose case counts: `R - r` is not `r - R`.
+_LONG_WORD = re.compile(r"[A-Za-z]{3}|^(?:no|pi)$", re.IGNORECASE)
 
 
 def text_form(cleaned: str) -> str:
@@ -390,9 +392,8 @@ def text_form(cleaned: str) -> str:
         text = text.rstrip(" .")
     if text[:1] == "'" == text[-1:]:
         text = text.strip("'")
-    if _LETTERS.fullmatch(text):
-        text = _ARTICLE.sub("", text, count=1)
-        return text.casefold() if len(text) > 1 else text
+    if _LETTERS.fullmatch(text) and _LONG_WORD.search(text):
+        return _ARTICLE.sub("", text, count=1).casefold()
     text = _NOISE.sub(lambda match: match[1] or "", text)
     return _SINGLE_BRACES.sub(r"\1\2", text).replace("**", "^")
 

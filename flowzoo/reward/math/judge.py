@@ -17,7 +17,7 @@ from flowzoo.reward.math.sets import has_interval, is_real_set
 from flowzoo.reward.math.tree import ExprNode, ParsedAnswer
 
 if TYPE_CHECKING:
-    from flowzoo.sandbox.pool import WorkerPool
+    from flowzoo.sandbox.pool import JobResult, WorkerPool
 
 JudgeStatus = Literal["equal", "different", "timeout", "crashed"]
 
@@ -34,7 +34,7 @@ _POWER = re.compile(r"\^|\*\*")
 _OPENING, _CLOSING = "{([", "})]"
 _CELL = re.compile(r"&|\\\\")
 _BAR = re.compile(r"\\left\s*\||\\right\s*\||\\[lr]vert(?![A-Za-z])|\|")
-_verdicts: dict[tuple[str, str], JudgeStatus] = {}
+_verdicts: dict[tuple[str, str], tuple[JudgeStatus, float]] = {}  # with the deadline
 
 
 def is_light(text: str) -> bool:
@@ -73,17 +73,26 @@ def _is_tower(text: str) -> bool:
 def judge(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
     """Return the statuses of (answer, gold) pairs; verdicts and timeouts are cached by content."""
     distinct = dict.fromkeys(pairs)
-    statuses = {pair: _verdicts[pair] for pair in distinct if pair in _verdicts}
+    cached = ((pair, _recall(pair, deadline)) for pair in distinct)
+    statuses = {pair: status for pair, status in cached if status is not None}
     light = [p for p in distinct if p not in statuses and is_light(p[0]) and is_light(p[1])]
     if light:
         statuses.update(zip(light, _ask(light, deadline), strict=True))
-        for pair in light:
-            if len(_verdicts) >= _REMEMBERED:
-                with suppress(RuntimeError, StopIteration):  # another thread removed it
-                    _verdicts.pop(next(iter(_verdicts)), None)
-            _verdicts[pair] = statuses[pair]
     # Pairs that are not light count as different.
     return [statuses.get(pair, "different") for pair in pairs]
+
+
+def _recall(pair: tuple[str, str], deadline: float) -> JudgeStatus | None:
+    # A longer deadline may decide a pair that timed out.
+    status, tried = _verdicts.get(pair, (None, 0.0))
+    return None if status == "timeout" and deadline > tried else status
+
+
+def _remember(pair: tuple[str, str], status: JudgeStatus, deadline: float) -> None:
+    if len(_verdicts) >= _REMEMBERED:
+        with suppress(RuntimeError, StopIteration):  # another thread removed it
+            _verdicts.pop(next(iter(_verdicts)), None)
+    _verdicts[pair] = status, deadline
 
 
 def _pool() -> WorkerPool:
@@ -101,12 +110,19 @@ def warm() -> None:
 
 def _ask(pairs: Sequence[tuple[str, str]], deadline: float) -> list[JudgeStatus]:
     jobs = [json.dumps(pair).encode() for pair in pairs]
-    return [
-        ("equal" if result.value == b"1" else "different")
-        if result.status == "ok"
-        else "timeout" if result.status == "timeout" else "crashed"
-        for result in _pool().run(jobs, deadline)
-    ]  # fmt: skip
+    results = _pool().run(jobs, deadline)
+    statuses = [_status(result) for result in results]
+    for pair, status, result in zip(pairs, statuses, results, strict=True):
+        # The machine may be the cause of a process that died without an exception.
+        if result.status != "crashed" or result.value:
+            _remember(pair, status, deadline)
+    return statuses
+
+
+def _status(result: JobResult) -> JudgeStatus:
+    if result.status == "ok":
+        return "equal" if result.value == b"1" else "different"
+    return "timeout" if result.status == "timeout" else "crashed"
 
 
 def setup() -> Callable[[bytes], bytes]:

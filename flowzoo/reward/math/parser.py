@@ -55,6 +55,7 @@ from flowzoo.reward.math.vocabulary import (
 # First character of the symbol of a number in a tree as written; 0 and 1 stay numbers.
 WRITTEN: Final = "="
 _MAX_CELLS: Final = 256
+_ODD = re.compile(r"\d?[13579]", re.ASCII)
 _ATOM_ENDS: Final = frozenset(("+", "-", ",", ";", ")", "]", "}", "\\}", "=", "<", ">", "&", "/"))
 _TIMES: Final = frozenset(("*", "cdot", "times"))
 _NO_ATOM: Final = frozenset(
@@ -293,11 +294,18 @@ class _Parser:
     def root(self) -> ExprNode:
         # A root: its degree in brackets, then the radicand.
         degree: ExprNode | None = None
+        is_odd = False
         token = self.peek()
         if token and token.text == "[" and token.kind == "p":
+            start = self.at + 1
             degree = self.group()
+            written = "".join(token.text for token in self.tokens[start : self.at - 1])
+            is_odd = _ODD.fullmatch(written) is not None
         radicand = self.argument_whole()
-        return power(radicand, HALF if degree is None else power(degree, MINUS_ONE))
+        exponent = HALF if degree is None else power(degree, MINUS_ONE)
+        if is_odd and _has_minus(radicand):
+            return neg(power(neg(radicand), exponent))  # the real root, not the principal one
+        return power(radicand, exponent)
 
     def function(self, name: str) -> ExprNode:
         if name == "sqrt":
@@ -772,3 +780,11 @@ class _Parser:
                 node = self.postfix(node)
         self.depth -= 1
         return node if minus > 0 else neg(node)
+
+
+def _has_minus(node: ExprNode) -> bool:
+    # True for a negative number, or a product with one.
+    value = rational(node)
+    if value is None and node.op == "mul":
+        return any((factor := rational(arg)) is not None and factor < 0 for arg in node.args)
+    return value is not None and value < 0

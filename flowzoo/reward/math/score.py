@@ -306,7 +306,8 @@ class MathOptions:
     """`optional`: a unit may be missing on one side; two units must agree. `required`: both sides
     or none have a unit. `ignored`: units are not compared."""
     lists: ListRule = "free"
-    """True if the order of a bare list counts. Tuples are always ordered, sets never."""
+    """`free`: a bare list has no order. `strict`: its order counts. Tuples are always ordered, sets
+    never."""
     digits: int = 6
     """Minimum number of significant digits of a decimal that equals the exact number, 1 to 40."""
     judge: Judging = "pool"

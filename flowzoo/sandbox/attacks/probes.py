@@ -15,11 +15,9 @@ from flowzoo.sandbox.program import CallTest, CheckTest, Limits, Status, StdinTe
 Category = Literal[
     "honest", "resources", "output", "exit", "signals", "escape", "state", "network", "hacks"
 ]
-CATEGORIES: tuple[Category, ...] = get_args(Category)
 
 QUICK = Limits(cpu_s=0.5, wall_s=4.0, memory_mb=128)  # small, to keep the suite fast
 NAP = Limits(cpu_s=0.5, wall_s=1.0, memory_mb=128)  # for probes that wait for the wall clock
-HEAVY = Limits(cpu_s=3.0, wall_s=10.0, memory_mb=128)  # for probes that another limit stops
 FILES = Limits(cpu_s=1.0, wall_s=4.0, memory_mb=128, files_mb=8)
 ANSWER = (StdinTest("41\n", "42\n"),)
 TWICE = (StdinTest("41\n", "42\n"), StdinTest("1\n", "2\n"), StdinTest("1\n", "2\n"))

@@ -29,6 +29,7 @@ from flowzoo.sandbox.judge import (
     judge_stdin,
     own_failure,
     read_outcome,
+    read_seconds,
 )
 from flowzoo.sandbox.program import Case, Limits
 from flowzoo.sandbox.runner import codec, wire
@@ -60,6 +61,7 @@ class CheckSession:
         self.running = {box, checker}
         self.raised: set[str] = set()  # names of the exceptions that calls of the program raised
         self.calls, self.answers = 0, 0
+        self.cpu_s = 0.0  # CPU seconds of the program
         self.departed = False  # True if the test made a call other than the predicted one
         self.blames_answers = False  # True if the test's code reached a limit after an answer
         self.ended: Case | None = None  # event in a half that ends the check
@@ -107,10 +109,18 @@ class CheckSession:
             if other in self.running and other not in self.outcomes:
                 await self._tell_end(sender, other)
         elif frame.kind == wire.DONE:
+            if sender is self.box:
+                self._read_clock(frame)
             self.running.discard(sender)
             sender.dirty |= frame.head.get("clean") is not True
         elif frame.kind != wire.DELAYED:
             raise BoxError(f"it sent an unexpected frame: {frame!r:.200}")
+
+    def _read_clock(self, frame: wire.Frame) -> None:
+        try:
+            self.cpu_s = read_seconds(frame.head, "cpu_s")
+        except wire.FrameError as error:
+            raise BoxError(f"it broke the protocol: {error}") from error
 
     async def _tell_end(self, sender: Box, other: Box) -> None:
         # The program is stopped; earlier answers are still sent to the test.
@@ -264,6 +274,8 @@ async def _check(
             case = await session.run(source_bytes(work.program), work.plan.entry, step)
         if case is not None or box.dirty:
             break
+    # `total_s` bounds the program's time, not the time of the test's code.
+    case = case and replace(case, cpu_s=session.cpu_s)
     if not session.blames_answers:
         return case
     async with checkers.lease() as checker:

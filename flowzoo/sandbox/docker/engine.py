@@ -96,6 +96,13 @@ def explain(error: BaseException, doing: str) -> str:
     summary, low = text[:300] or type(error).__name__, text.lower()
     code = errno_of(error)
     host = engine_host()
+    path = _path_in(error)
+    if path and code != errno.ENOSPC:  # a file of this machine, not the engine's socket
+        reason = os.strerror(code or errno.EIO)
+        return (
+            f"{path} cannot be used while {doing} ({reason}): give this user access to it (TMPDIR "
+            "names the folder of temporary files)."
+        )
     if code == errno.EACCES:
         return (
             f"no permission on the Docker engine at {host}: add yourself to the group `docker` "
@@ -120,6 +127,12 @@ def explain(error: BaseException, doing: str) -> str:
     if _is_broken(error):
         return f"the Docker engine at {host} disappeared while {doing} ({summary}): start it again."
     return f"the Docker engine at {host} failed while {doing}: {summary}"
+
+
+def _path_in(error: BaseException) -> str:
+    # Path of the file that an error is about; errors of sockets have none.
+    paths = (item.filename for item in error_chain(error) if isinstance(item, OSError))
+    return next((path for path in paths if path and isinstance(path, str)), "")
 
 
 def is_missing_image(error: BaseException) -> bool:

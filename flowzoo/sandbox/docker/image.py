@@ -34,6 +34,14 @@ _log = logging.getLogger(__name__)
 _building = threading.Lock()
 
 
+def _after_fork() -> None:
+    global _building
+    _building = threading.Lock()  # a thread of the parent may be building an image
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 @dataclass(frozen=True, slots=True)
 class SandboxImage:
     """An image of the engine with this version's runner."""

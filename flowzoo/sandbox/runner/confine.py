@@ -155,8 +155,7 @@ def confine(confinement: Confinement) -> None:
 # rights and versions: the kernel's `linux/landlock.h`.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_SOCK, _MAKE_FIFO, _MAKE_BLOCK = 1 << 6, 1 << 9, 1 << 10, 1 << 11
-_REFER, _TRUNCATE = 1 << 13, 1 << 14
-_OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
+_REFER = 1 << 13
 _SPECIAL = _MAKE_CHAR | _MAKE_SOCK | _MAKE_FIFO | _MAKE_BLOCK
 
 

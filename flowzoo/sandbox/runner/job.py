@@ -80,6 +80,7 @@ class RunnerJob:
         self._messages = bytearray()  # pending records for the host
         self._under_way = 0  # number of calls without an answer
         self.clean = True  # True if none of its processes is left
+        self.cpu = 0.0  # CPU seconds of its last test
 
     @property
     def is_test(self) -> bool:
@@ -120,6 +121,7 @@ class RunnerJob:
         finally:
             watch.close()
             self.clean &= watch.clean
+            self.cpu = watch.cpu
 
     def _stdin(self) -> int:
         start, size = self.places[1 + self.index]

@@ -125,7 +125,8 @@ class BoxServer:
                 raise FrameError(f"frame {kind} from the host")
             job = RunnerJob(box, head, sizes)
             job.run()
-            self.channel.send(DONE, {"id": job.id, "clean": job.clean})
+            end = {"id": job.id, "clean": job.clean, "cpu_s": round(job.cpu, 6)}
+            self.channel.send(DONE, end)
 
     def _enter_namespaces(self, libraries: list[str]) -> bool:
         """Become process 1 of a box; True if its only user is the caller's."""

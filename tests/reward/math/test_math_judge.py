@@ -63,7 +63,7 @@ def test_open_pairs_reach_the_pool_and_are_cached(monkeypatch):
 def test_timeouts_and_crashes_are_statuses_and_are_cached(monkeypatch):
     class Pool:
         def run(self, jobs: list[bytes], deadline: float) -> list[JobResult]:
-            return [JobResult("timeout"), JobResult("memory"), JobResult("crashed")]
+            return [JobResult("timeout"), JobResult("memory"), JobResult("crashed", b"KeyError: 1")]
 
     monkeypatch.setattr(math_judge, "_verdicts", {})
     monkeypatch.setattr(math_judge, "_pool", Pool)
@@ -71,6 +71,24 @@ def test_timeouts_and_crashes_are_statuses_and_are_cached(monkeypatch):
     assert judge(pairs, 0.3) == ["timeout", "crashed", "crashed"]
     monkeypatch.setattr(math_judge, "_ask", lambda pairs, deadline: 1 / 0)
     assert judge(pairs, 0.3) == ["timeout", "crashed", "crashed"]
+
+
+@pytest.mark.parametrize(
+    ("result", "deadline"), [(JobResult("timeout"), 1.0), (JobResult("crashed"), 0.3)]
+)
+def test_a_longer_deadline_and_a_dead_process_ask_again(monkeypatch, result, deadline):
+    results = [result, JobResult("ok", b"1")]
+
+    class Pool:
+        def run(self, jobs: list[bytes], deadline: float) -> list[JobResult]:
+            return [results.pop(0) for _ in jobs]
+
+    monkeypatch.setattr(math_judge, "_verdicts", {})
+    monkeypatch.setattr(math_judge, "_pool", Pool)
+    pair = ("(1,2)", "x^2<0")
+    assert judge([pair], 0.3) == [result.status]
+    assert judge([pair], deadline) == ["equal"]
+    assert judge([pair], 0.1) == ["equal"]
 
 
 def test_a_pair_over_its_deadline_is_killed(monkeypatch):

@@ -94,6 +94,7 @@ def test_classes_are_numbered_by_first_appearance():
 
 def test_classes_are_chains_of_equal_pairs():
     assert equivalence_classes(["5 cm", "5 km"]) == (0, 1)
+    assert equivalence_classes(["R - r", "r - R", "Yes", "YES", "No", "no"]) == (0, 1, 2, 2, 3, 3)
     assert equivalence_classes(["5 cm", "5 km", "5"]) == (0, 0, 0)
 
 

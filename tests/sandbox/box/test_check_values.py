@@ -72,16 +72,29 @@ def test_all_tests_of_a_program_have_one_budget(sandbox):
     assert sandbox.run_sync([Program("print('x')")], [tests], limits)[0].status == "AC"
 
 
+SLOW = "import time\ndef f(x):\n    end = time.process_time() + 0.1\n" \
+       "    while time.process_time() < end: pass\n    return x"  # fmt: skip
+
+
+def test_checks_of_a_program_have_one_budget(sandbox):
+    limits = Limits(cpu_s=0.3, wall_s=300.0, total_s=0.25)
+    tests = [CheckTest(f"assert f({n}) == {n}") for n in range(10)]
+    verdict = sandbox.run_sync([Program(SLOW, "f")], [tests], limits)[0]
+    ran = [case for case in verdict.cases if case.status == "AC"]
+    assert (verdict.status, len(verdict.cases)) == ("TLE", 10)
+    assert 1 < len(ran) < 4
+    assert all(case.cpu_s >= 0.1 for case in ran)
+    assert verdict.cases[-1].detail.startswith("total: ")
+
+
 @pytest.mark.full
 @pytest.mark.of_host
 def test_each_call_of_a_check_has_its_own_clock(sandbox):
-    source = "import time\ndef f(x):\n    end = time.process_time() + 0.1\n" \
-             "    while time.process_time() < end: pass\n    return x"  # fmt: skip
     code = "for n in range(5):\n    assert f(n) == n"
     limits = Limits(cpu_s=0.3, wall_s=300.0)
-    assert sandbox.run_sync([Program(source, "f")], [[CheckTest(code)]], limits)[0].status == "AC"
+    assert sandbox.run_sync([Program(SLOW, "f")], [[CheckTest(code)]], limits)[0].status == "AC"
     many = CheckTest(code.replace("5", "60"))
-    assert sandbox.run_sync([Program(source, "f")], [[many]], limits)[0].status == "TLE"
+    assert sandbox.run_sync([Program(SLOW, "f")], [[many]], limits)[0].status == "TLE"
 
 
 @pytest.mark.every_tier

@@ -17,6 +17,7 @@ import flowzoo
 from flowzoo.errors import UsageError
 from flowzoo.sandbox import local
 from flowzoo.sandbox.box.engine import ProgramBatch, SandboxEngine, SandboxError
+from flowzoo.sandbox.docker import image
 from flowzoo.sandbox.program import Program, StdinTest
 from flowzoo.sandbox.sandbox import Sandbox, shared_sandbox
 
@@ -185,6 +186,32 @@ def test_a_fork_starts_boxes_of_its_own(sandbox):
     assert not any(map(is_running, child_pids))
     assert ask(sandbox, "again") == "again"
     assert sandbox.box_pids() == pids
+
+
+def test_a_fork_does_not_wait_for_locks_of_its_parents_threads():
+    with Sandbox("unsafe", workers=1, cache=1) as sandbox:
+        assert sandbox._cache is not None
+        context = multiprocessing.get_context("fork")
+        answers = context.SimpleQueue()
+        child = context.Process(target=_in_fork, args=(sandbox, answers))
+        with sandbox._cache._lock:
+            child.start()
+        child.join(60)
+        child.kill()
+        assert child.exitcode == 0
+        assert answers.get()[0] == "child"
+
+
+def _build_in_fork() -> None:
+    os._exit(0 if image._building.acquire(timeout=0) else 1)
+
+
+def test_a_fork_during_the_build_of_an_image_can_build_one():
+    child = multiprocessing.get_context("fork").Process(target=_build_in_fork)
+    with image._building:
+        child.start()
+    child.join(60)
+    assert child.exitcode == 0
 
 
 def test_boxes_end_with_the_process_even_if_it_is_killed(soon):

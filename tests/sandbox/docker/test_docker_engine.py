@@ -106,6 +106,8 @@ def test_missing_module(monkeypatch):
     ("error", "message"),
     [
         (PermissionError(errno.EACCES, "Permission denied"), "group `docker`"),
+        (PermissionError(errno.EACCES, "Permission denied", "/a.so"), "/a.so cannot be used"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/tmp/a.tar"), "/tmp/a.tar cannot be"),
         (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), "no Docker engine answers"),
         (TimeoutError("Read timed out."), "no Docker engine answers"),
         (OSError(errno.ENOSPC, "No space left on device"), "docker image prune"),

@@ -8,8 +8,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from flowzoo.sandbox.attacks.probes import CHECK, HEAVY, NAP, AttackProbe, Category, call, stdin
+from flowzoo.sandbox.attacks.probes import CHECK, NAP, AttackProbe, Category, call, stdin
 from flowzoo.sandbox.program import CallTest, CheckTest, Limits, StdinTest, Test
+
+HEAVY = Limits(cpu_s=3.0, wall_s=10.0, memory_mb=128)  # for probes that another limit stops
 
 
 def read_probes(name: str, category: Category | None = None) -> tuple[AttackProbe, ...]:
