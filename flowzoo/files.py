@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -166,6 +166,14 @@ def free_path(path: Path) -> Path:
         number += 1
         free = path.with_name(f"{path.name}.{number}")
     return free
+
+
+def distinct_names(folders: Sequence[Path]) -> list[str]:
+    """Names of folders: the last parts of their paths, as many as tell all of them apart."""
+    paths = [folder.resolve().parts for folder in folders]
+    counts = range(1, max(map(len, paths), default=0))
+    count = next((n for n in counts if len({path[-n:] for path in paths}) == len(paths)), 1)
+    return ["/".join(path[-count:]) for path in paths]
 
 
 def _digest(record: Mapping[str, Any]) -> str:

@@ -31,9 +31,9 @@ from flowzoo.baselines.stats import mean_over_seeds
 
 WORDS = {
     "shows": "",
-    "mends": "mends",
-    "does_not_mend": "does not mend",
-    "beside": "beside",
+    "remedies": "remedy",
+    "failed_remedies": "no remedy",
+    "comparisons": "for comparison",
 }
 
 

@@ -1,5 +1,7 @@
 """Generated pages of the site say what data and code say."""
 
+import base64
+import hashlib
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -121,3 +123,12 @@ def test_every_library_has_a_page_with_scripts_that_its_check_runs(monkeypatch):
         assert len(rows_of(library.name)[1]) >= 2
     with pytest.raises(ValueError, match="expected rows of"):
         rows_of("Nothing")
+
+
+@pytest.mark.parametrize("name", ["pilot", "real", "zoo"])
+def test_a_committed_page_admits_its_own_script_and_style(name):
+    text = (DOCS / f"{name}.html").read_bytes()
+    for kind in ("script", "style"):
+        (part,) = re.findall(rf"<{kind}>(.*?)</{kind}>".encode(), text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(part).digest())
+        assert kind.encode() + b"-src 'sha256-" + digest + b"'" in text, "a browser shows nothing"

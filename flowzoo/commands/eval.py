@@ -247,7 +247,7 @@ def remedies_of(options: Options, workflow: Any) -> Remedies:
     name = "" if options.env or problems.program else options.workflow or ""
     data = [f"data={problems.data}"] if problems.data else []
     command = warm_start_command(name, problems.task, [*problems.options, *data], model)
-    return Remedies(policies.lengths, bool(workflow.examples), command)
+    return Remedies(policies.lengths, bool(workflow.examples), command, problems.options)
 
 
 def votes(options: Options, play: Any) -> int:
@@ -412,10 +412,10 @@ def judge_line(judge: Mapping[str, Any]) -> str:
     from flowzoo.agents.evaluation.summary import kappa
 
     line = f"judge: {judge['verdicts']:,} verdicts, {judge['unreadable']:,} unreadable"
-    if "truths" not in judge:
+    if "compared" not in judge:
         return line
     beyond = kappa(judge["agreement"], judge["passed"], judge["right"])
-    share = f"{percent(judge['agreement'])} of {judge['truths']:,} (kappa {beyond:.2f})"
+    share = f"{percent(judge['agreement'])} of {judge['compared']:,} (kappa {beyond:.2f})"
     return f"{line}; agrees with the role score on {share}"
 
 

@@ -58,6 +58,8 @@ class Remedies:
     warm_start: str = ""
     """Command that teaches the roles their formats; empty for external environments, which bring
     their own prompts."""
+    options: Sequence[str] = ()
+    """Arguments of `--options`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +118,12 @@ def episode_alarms(records: Sequence[EpisodeRecord], remedies: Remedies) -> list
     groups = [group for group in attempts_of(records).values() if len(group) > 1]
     alike = sum(len({record.score for record in group}) == 1 for group in groups)
     score = mean([record.score for record in records])
-    remedy = f"to train, take {other_problems(score)}, or more --samples"
+    remedy = f"to train, take {other_problems(score, remedies.options)}, or more --samples"
     flat = group_alarm(len(groups), alike, score, remedy)
     return [*alarms, flat] if flat else alarms
 
 
-def other_problems(score: float, options: Sequence[str] = ()) -> str:
+def other_problems(score: float, options: Sequence[str]) -> str:
     """Problems, or a start, to take in place of problems whose mean score is `score`."""
     if score >= 0.5:
         return "harder problems (--options level=N)"

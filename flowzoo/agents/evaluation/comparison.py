@@ -33,7 +33,11 @@ def paired_interval(before: Sequence[float], after: Sequence[float]) -> Ends | N
     differences = second - first
     half = Z * stderr(differences.tolist())
     middle = float(differences.mean())
-    return None if math.isnan(half) else (middle - half, middle + half)
+    if math.isnan(half):
+        return None
+    scores = np.concatenate([first, second])
+    most = 1.0 if ((scores >= 0) & (scores <= 1)).all() else math.inf  # of shares
+    return max(-most, middle - half), min(most, middle + half)
 
 
 def _newcombe(first: Floats, second: Floats) -> Ends:

@@ -113,7 +113,8 @@ class EvaluationDirectory:
         record = {"kind": KIND, "settings": plain, "grading": dict(grading)}
         write_json(path, record | {"provenance": describe_run()})
         self.path, self._latencies = folder / "episodes.jsonl", folder / "latencies.jsonl"
-        self.finished = read_episodes(self.path)
+        # Two processes in one folder play the same episodes.
+        self.finished = list({row.episode: row for row in read_episodes(self.path)}.values())
         self.seconds: dict[str, Seconds] = dict(
             read_rows(self._latencies, read_latencies, "the latencies of an episode")
         )

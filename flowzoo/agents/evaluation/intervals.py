@@ -56,8 +56,12 @@ def interval(scores: Floats) -> Ends:
     """
     n, p = len(scores), float(scores.mean())
     if not np.isin(scores, (0.0, 1.0)).all():
-        half = Z * float(scores.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-        return p - half, p + half
+        if n < 2:
+            return -math.inf, math.inf
+        half = Z * float(scores.std(ddof=1)) / math.sqrt(n)
+        # A mean of shares is a share.
+        least, most = (0.0, 1.0) if ((scores >= 0) & (scores <= 1)).all() else (-math.inf, math.inf)
+        return max(least, p - half), min(most, p + half)
     wilson = share_interval(p, n)
     return wilson.low, wilson.high
 

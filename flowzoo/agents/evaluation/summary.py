@@ -63,8 +63,9 @@ def judge_summary(records: Sequence[EpisodeRecord]) -> dict[str, float]:
 
     Returns:
         `verdicts` and `unreadable` (numbers), `score` (mean of the readable ones); of the readable
-        ones whose reply has a role score: `truths` (number), `agreement` (share on the same side of
-        0.5), `passed` and `right` (shares that the judge, and the role score, put at 0.5 or more).
+        ones whose reply has a role score: `compared` (number), `agreement` (share on the same side
+        of 0.5), `passed` and `right` (shares that the judge, and the role score, put at 0.5 or
+        more).
     """
     rows = [judgment for record in records for judgment in record.judgments]
     scores = [row.score for row in rows if row.score is not None]
@@ -80,7 +81,7 @@ def judge_summary(records: Sequence[EpisodeRecord]) -> dict[str, float]:
         summary["score"] = mean(scores)
     if pairs:
         summary |= {
-            "truths": len(pairs),
+            "compared": len(pairs),
             "agreement": mean([passed == right for passed, right in pairs]),
             "passed": mean([passed for passed, _ in pairs]),
             "right": mean([right for _, right in pairs]),

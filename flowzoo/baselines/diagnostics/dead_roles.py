@@ -67,10 +67,23 @@ def never_right(evaluations: Sequence[Row], role: str) -> RoleDeath | None:
     """`wrong` of one role: its own score was 0, or nearly, at every evaluation."""
     if role in JUDGES or role in OTHERS_WORK:
         return None
-    given = GIVEN.get(role)
-    if given and not any(row.get(f"eval/fact/{given}", 1.0) >= BORN for row in evaluations):
-        return None  # it never had anything to be right with
+    if role in GIVEN:
+        rows = (_where_given(row, role) for row in evaluations)
+        # At other evaluations it had hardly anything to be right with.
+        evaluations = [
+            row for row in rows if role_course([row], "role_score", role)[1][0] >= FEWEST
+        ]
     return _throughout("wrong", evaluations, role, "role_score")
+
+
+def _where_given(row: Row, role: str) -> Row:
+    # The metrics of an evaluation with a role's score and calls in the episodes in which it could
+    # be right.
+    score, calls = f"eval/role_score/{role}", f"eval/calls/{role}"
+    share = row.get(f"eval/fact/{GIVEN[role]}", 1.0)
+    cases = min(row.get(calls, 0), len(row["eval/scores"]))
+    given = min(row.get(score, math.nan) / share, 1.0) if share else math.nan
+    return {**row, score: given, calls: cases * share}
 
 
 def _throughout(

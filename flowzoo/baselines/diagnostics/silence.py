@@ -117,7 +117,8 @@ def _nothing(row: Row, settings: Mapping[str, Any]) -> Silence | None:
             f"the loss; {_longer(None, settings)}"
         )
     else:
-        why = f"no group has rewards that differ ({_rewards([row])}); {_easier(settings)}"
+        easier = _easier(settings, _mean([row], "reward/mean"))
+        why = f"no group has rewards that differ ({_rewards([row])}); {easier}"
     return Silence("nothing", row["step"], f"{start}: {why}")
 
 
@@ -131,7 +132,7 @@ def _reward(rows: Sequence[Row], settings: Mapping[str, Any]) -> Silence | None:
     step = rows[-1]["step"]
     text = (
         f"the rewards of no group have differed in {_steps(rows)} ({_rewards(rows)}); "
-        f"{_easier(settings)}"
+        f"{_easier(settings, _mean(rows, 'reward/mean'))}"
     )
     return Silence("reward", step, text)
 
@@ -174,7 +175,8 @@ def _roles(rows: Sequence[Row], settings: Mapping[str, Any]) -> list[Silence]:
                 "more --samples, or an --algorithm or --advantage mean_group with larger groups"
             )
         else:
-            why = f"its advantages are all 0; {_easier(settings)}"
+            score = _mean(rows, f"reward/{role}")
+            why = f"its advantages are all 0; {_easier(settings, score)}"
         text = f"{role} has learned nothing in {_steps(rows)}, while other roles have: {why}"
         causes.append(Silence(f"role/{role}", rows[-1]["step"], text))
     return causes
@@ -208,7 +210,7 @@ def _longer(role: str | None, settings: Mapping[str, Any]) -> str:
     return f"raise {limit}; if the model thinks, --thinking off{short}"
 
 
-def _easier(settings: Mapping[str, Any], score: float = 0.0) -> str:
+def _easier(settings: Mapping[str, Any], score: float) -> str:
     algorithm = ALGORITHMS.get(settings["algorithm"])
     name = "candidates" if algorithm and algorithm.sampling != "episodes" else "samples"
     now = "" if settings[name] is None else f" (now {settings[name]})"
@@ -218,9 +220,15 @@ def _easier(settings: Mapping[str, Any], score: float = 0.0) -> str:
     )
 
 
+def _mean(rows: Sequence[Row], name: str) -> float:
+    # 0 where no row has the metric: easier problems are the remedy then.
+    values = [row[name] for row in rows if name in row]
+    return sum(values) / len(values) if values else 0.0
+
+
 def _rewards(rows: Sequence[Row]) -> str:
-    means = [row["reward/mean"] for row in rows if "reward/mean" in row]
-    text = f"mean reward {sum(means) / len(means):.2f}" if means else "no episode"
+    measured = any("reward/mean" in row for row in rows)
+    text = f"mean reward {_mean(rows, 'reward/mean'):.2f}" if measured else "no episode"
     read = [value for row in rows for name, value in row.items() if name.startswith("strict/")]
     if read and max(read) == 0:
         text += ", no reply could be read"

@@ -11,8 +11,11 @@ from flowzoo.baselines.matrix.cell import Cell
 from flowzoo.errors import UsageError, unknown
 
 FILE = "failures.json"  # file that `flowzoo matrix` writes for `flowzoo report`
-CellPart = Literal["shows", "mends", "does_not_mend", "beside"]
-PARTS: tuple[CellPart, ...] = get_args(CellPart)  # relations of a cell to a failure
+CellPart = Literal["shows", "remedies", "failed_remedies", "comparisons"]
+PARTS: tuple[CellPart, ...] = get_args(CellPart)
+"""Relations of a cell to a failure: it shows it; a change that is claimed to remove it; one that is
+claimed not to; or a cell that is shown with these, without a claim."""
+_RENAMED = {"mends": "remedies", "does_not_mend": "failed_remedies", "beside": "comparisons"}
 _TEXTS = ("name", "title", "role", "metric")
 _FIELDS = (*_TEXTS, "at_most", "fall", "below", "called_by", *PARTS)
 
@@ -33,15 +36,17 @@ class FailureMode:
     below: Literal["start", "best"] = "start"
 
     def there(self, rows: Sequence[Mapping[str, Any]]) -> bool | None:
-        """True if a run ends with the failure; None if its last evaluation lacks the metric."""
+        """True if a run ends with the failure; None if an evaluation that decides lacks it."""
         values = [_number(row.get(self.metric)) for row in rows]
         finite = [value for value in values if value is not None]
-        if not values or values[-1] is None or values[0] is None:
+        if not values or values[-1] is None:
             # A share of no cases: for example, no right answer was left to accept.
             return None
         if self.at_most is not None:
             return values[-1] <= self.at_most
         top = values[0] if self.below == "start" else max(finite)
+        if top is None:
+            return None
         return round(top - values[-1], 9) >= (self.fall or 0.0)
 
     def since(self, rows: Sequence[Mapping[str, Any]]) -> int | None:
@@ -82,6 +87,12 @@ def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
     failures: list[FailureMode] = []
     for row in record:
         cells = tuple((name, label, part) for name, label, part in row["cells"])
+        for *_, part in cells:
+            if part not in PARTS:
+                raise ValueError(
+                    f"a cell cannot be {part!r} of a failure: repeat the command of the matrix, "
+                    "which writes the file anew"
+                )
         values: dict[str, Any] = {**row, "called_by": tuple(row["called_by"]), "cells": cells}
         failures.append(FailureMode(**values))
     return failures
@@ -90,6 +101,8 @@ def from_record(record: Iterable[Mapping[str, Any]]) -> list[FailureMode]:
 def _failure(block: Mapping[str, Any], names: Mapping[str, str], where: str) -> FailureMode:
     of = f"of a failure in {where}"
     for key in block:
+        if key in _RENAMED:
+            raise UsageError(f"`{key}` {of} has another name by now: write `{_RENAMED[key]}`")
         if key not in _FIELDS:
             raise unknown(f"field {of}", key, _FIELDS)
     for key in _TEXTS:

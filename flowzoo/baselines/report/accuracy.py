@@ -162,7 +162,7 @@ def accuracy_table(run: RunData, verdict: Cliff | None) -> list[dict[str, Any]]:
         rows.insert(2, _derived_row("peak, cross-fitted", verdict.peak, "without that bias"))
     if len(scores) >= ENOUGH:
         end = scores[-LAST:].mean(axis=0)
-        low, high = _normal_interval(end)
+        low, high = interval(end)
         note = f"mean of the last {LAST} evaluations"
         row = _derived_row("terminal", float(end.mean()), note)
         rows.append(row | {"low": low, "high": high})
@@ -317,8 +317,3 @@ def _derived_row(name: str, accuracy: float, note: str) -> dict[str, Any]:
         "name": name, "note": note, "step": None, "accuracy": accuracy, "low": None, "high": None,
         "n": None, "tokens": None, "seconds": None,
     }  # fmt: skip
-
-
-def _normal_interval(values: Floats) -> tuple[float, float]:
-    half = Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
-    return float(values.mean()) - half, float(values.mean()) + half

@@ -26,6 +26,7 @@ from flowzoo.baselines.report.findings import (
     points,
 )
 from flowzoo.baselines.run.reading import RunData, read_episodes
+from flowzoo.baselines.stats import POWER
 
 MEASURES: tuple[str, ...] = ("role_score", "opening", "strict", "lenient", "truncated", "tokens")
 """`role_score`: own accuracy, given a right candidate or the evidence; `opening`: the same of an
@@ -299,9 +300,10 @@ def _own(rows: Sequence[Facts]) -> list[Facts]:
 
 
 def _detectable(change: Facts) -> float:
-    # Fall found with probability 0.8: of a half-width of z standard errors, z + 0.84 of them.
+    # Fall found with probability 0.8: of a half-width of z standard errors, z + 0.84 of them. Where
+    # no problem differs: the share of problems that fall with which one of these would have.
     if change["low"] is None:
-        return 0.0 if change["mean"] == 0 else math.inf
+        return 1 - (1 - POWER) ** (1 / change["n"]) if change["mean"] == 0 else math.inf
     return 1.28 * (change["high"] - change["low"]) / 2
 
 

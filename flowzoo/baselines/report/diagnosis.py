@@ -359,8 +359,8 @@ def _slower(settings: Mapping[str, Any], role: str) -> Change:
         rates[role] = f"{float(rates[role]) / 10:.1g}"
         pairs = [f"{name}={rate}" for name, rate in rates.items()]
         return Change({"role_lr": pairs}, f"--role-lr {' '.join(pairs)}")
-    lower = (settings.get("lr") or 1e-4) / 10
-    return Change({"lr": lower}, f"--lr {lower:.1g}")
+    lower = f"{(settings.get('lr') or 1e-4) / 10:.1g}"
+    return Change({"lr": float(lower)}, f"--lr {lower}")
 
 
 def _rate(run: RunData, row: Mapping[str, Any]) -> float:

@@ -188,9 +188,10 @@ def missed_peak(run: RunData) -> list[Finding]:
     accuracy = {row["step"]: float(np.mean(row["eval/scores"])) for row in run.evaluations}
     offset = max(0.0, _offset(steps, rewards, accuracy))
     jumps = np.diff(rewards)
-    evaluated = accuracy.values()
+    # Returns of an external environment are no shares: their variance is that of the scores.
+    spreads = [float(np.var(row["eval/scores"])) for row in run.evaluations]
     items = len(run.evaluations[0]["eval/scores"])
-    noise = float(np.mean(jumps**2)) / 2 / WINDOW + max(p * (1 - p) for p in evaluated) / items
+    noise = float(np.mean(jumps**2)) / 2 / WINDOW + max(spreads) / items
     best: tuple[float, int, float, tuple[int, int]] | None = None
     for first, last in pairwise(sorted(accuracy)):
         inside = np.flatnonzero((steps > first) & (steps <= last))

@@ -293,13 +293,13 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> list[Finding]:
         f"{failure['name']} {sum(len(row['there']) for row in failure['cells'])}"
         for failure in failures
     ]
-    remedies = [(name, row) for name, row in rows if row["part"] == "mends"]
+    remedies = [(name, row) for name, row in rows if row["part"] == "remedies"]
     weak = {
         row["label"]: f"{row['label']} of {name} ({len(row['clean'])} of {len(row['seeds'])})"
         for name, row in remedies
         if len(row["clean"]) * 6 < len(row["seeds"]) * 5
     }
-    # A cell may mend two failures, and is one remedy.
+    # A cell may be the remedy of two failures, and is one remedy.
     count = len({row["label"] for _, row in remedies})
     text = (
         f"By the rules of its file, failures are present {len(there)} times ({'; '.join(parts)}), "

@@ -69,7 +69,12 @@ def _matrix_figures(runs: Sequence[RunData]) -> dict[str, Figure]:
     if not cells:
         return {}
     figures = {"gains": _gains(cells)}
-    judged = [cell for cell in cells if cell["cliff"]["verdict"] is not None]
+    # Three or four evaluations have a verdict, but no terminal accuracy.
+    judged = [
+        cell
+        for cell in cells
+        if cell["cliff"]["verdict"] is not None and cell["terminal"] is not None
+    ]
     if judged:
         figures["peak-terminal"] = _peaks(judged)
     for name, cell in zip(page_names([cell["name"] for cell in cells]), cells, strict=True):

@@ -46,27 +46,27 @@ def judge_agreement(run: RunData) -> list[Finding]:
     rows = of_steps or [row for row in run.rows if row.get("eval/judge/verdicts")]
     if not rows:
         return []
-    verdicts, unreadable, truths = (
+    verdicts, unreadable, compared = (
         sum(int(row.get(prefix + name, 0)) for row in rows)
-        for name in ("verdicts", "unreadable", "truths")
+        for name in ("verdicts", "unreadable", "compared")
     )
     lost = f"Of {verdicts:,} verdicts {unreadable:,} could not be read; none of these counts as 0."
-    if not truths:
+    if not compared:
         text = f"The judged replies have no role score to compare with. {lost}"
         return [Finding("unknown", "The judge was compared with no truth", text)]
     agreement, passed, right = (
-        sum(row[prefix + name] * row[prefix + "truths"] for row in rows if prefix + name in row)
-        / truths
+        sum(row[prefix + name] * row[prefix + "compared"] for row in rows if prefix + name in row)
+        / compared
         for name in ("agreement", "passed", "right")
     )
     beyond = kappa(agreement, passed, right)
     chance = passed * right + (1 - passed) * (1 - right)
     text = (
-        f"On {truths:,} judged replies with a role score both were on the same side of 0.5 in "
+        f"On {compared:,} judged replies with a role score both were on the same side of 0.5 in "
         f"{percent(agreement)} (Cohen's kappa {beyond:.2f}, by chance alone {percent(chance)}): "
         f"the judge passed {percent(passed)}, and {percent(right)} were right. {lost}"
     )
-    error = math.sqrt(agreement * (1 - agreement) / truths)
+    error = math.sqrt(agreement * (1 - agreement) / compared)
     if agreement + 2 * error < chance + LEAST_KAPPA * (1 - chance):
         return [Finding("warn", "The judge hardly agrees with the truth", text)]
     return [Finding("result", f"The judge agrees with the truth on {percent(agreement)}", text)]
@@ -86,15 +86,16 @@ def _hacked_reward(run: RunData, facts: Facts) -> list[Finding]:
     last = values[steps > start + 1][-max(3, len(values) // 3) :]
     if len(first) == 0 or len(last) < 3:
         return []
-    held_out = [(float(scores.mean()), len(scores)) for scores in run.scores[[top, -1]]]
+    held_out = run.scores[[top, -1]]
+    start_level, end_level = held_out.mean(axis=1).tolist()
     before, after = float(first.mean()), float(last.mean())
-    parted = (after - held_out[1][0]) - (before - held_out[0][0])
+    parted = (after - end_level) - (before - start_level)
     # A batch has few problems: its noise is read off the differences from step to step.
     noise = float(np.mean(np.diff(values[len(values) // 2 :]) ** 2)) / 2 * (1 + 1 / len(last))
     # Episodes of one problem resemble one another.
     problems = max(1, int(run.settings.get("problems") or 1))
-    noise += before * max(1 - before, 0.0) / problems / len(first)
-    noise += sum(share * (1 - share) / items for share, items in held_out)
+    noise += max(before * (1 - before), 0.0) / problems / len(first)  # a reward may be negative
+    noise += float(held_out.var(axis=1).sum()) / held_out.shape[1]
     source = str(run.settings.get("reward") or "")
     if parted < APART or parted < Z_APART["reward" if source else ""] * math.sqrt(noise):
         return []

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from flowzoo.baselines.run.digests import check_transcripts
 from flowzoo.errors import UsageError, missing_extra
-from flowzoo.files import read_rows, writing
+from flowzoo.files import distinct_names, read_rows, writing
 
 Kind = Literal["text", "whole", "number", "flag", "messages"]
 
@@ -26,7 +26,9 @@ class Column(NamedTuple):
 
 
 _ORIGIN = (
-    Column("source", "text", "name of the folder that the episode was read from"),
+    Column(
+        "source", "text", "folder of the episode: its name, or the end of its path if names repeat"
+    ),
     Column("purpose", "text", "`train` or `eval`: sampled for training, or to measure"),
     Column("step", "whole", "the run's step; null outside of a run"),
     Column("workflow", "text", "the workflow's versioned name"),
@@ -92,7 +94,14 @@ def write_dataset(sources: Sequence[Path], out: Path) -> Written:
     """Write the episodes of folders of `flowzoo eval --out` and of run directories to `out`."""
     if out.is_dir() and any(out.iterdir()):
         raise UsageError(f"--out {out} is not empty: name a new folder.")
-    files = [file for source in sources for file in _files_of(source)]
+    names = distinct_names(sources)
+    if len(set(names)) < len(names):
+        raise UsageError(f"a folder is named twice among {', '.join(map(str, sources))}")
+    files = [
+        file
+        for source, name in zip(sources, names, strict=True)
+        for file in _files_of(source, name)
+    ]
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         # Beside the target, so that the rename is within one file system.
@@ -107,8 +116,7 @@ def write_dataset(sources: Sequence[Path], out: Path) -> Written:
     return written
 
 
-def _files_of(source: Path) -> list[_File]:
-    name = source.resolve().name
+def _files_of(source: Path, name: str) -> list[_File]:
     if (source / "episodes.jsonl").is_file():
         return [_File(source / "episodes.jsonl", name, "eval", None)]
     files = [

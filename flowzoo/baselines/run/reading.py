@@ -166,10 +166,14 @@ def read_episodes(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(read_rows(path, _episode, "an episode"))
 
 
+_RENAMED = {f"{prefix}judge/truths": f"{prefix}judge/compared" for prefix in ("", "eval/")}
+"""Earlier names of metrics, which are read under the present ones."""
+
+
 def _metrics(row: Any) -> dict[str, Any]:
     if type(row["step"]) is not int:
         raise ValueError("`step` is not a whole number")
-    return row
+    return {_RENAMED.get(name, name): value for name, value in row.items()}
 
 
 def _episode(row: Any) -> dict[str, Any]:

@@ -150,6 +150,9 @@ def test_episodes_of_a_problem_are_a_group():
     alike = [record(problem, sample, 0.0) for problem in range(10) for sample in range(2)]
     (alarm,) = episode_alarms(alike, TYPED)
     assert "an easier level (--options level=1), or more --samples" in alarm.text
+    (alarm,) = episode_alarms(alike, Remedies(options=("level=1",)))
+    assert "an easier level" not in alarm.text
+    assert "a warm start" in alarm.text
     assert episode_alarms(alike[::2], TYPED) == []
     mixed = [record(problem, sample, sample) for problem in range(10) for sample in range(2)]
     assert episode_alarms(mixed, TYPED) == []

@@ -106,3 +106,13 @@ def test_empty_replies_score_nothing(workflow, preset):
     assert summary["accuracy"] == 0.0
     assert all(call.reward == 0.0 for record in records for call in record.calls)
     assert all(role["strict"] == 0.0 for role in summary["roles"].values())
+
+
+def test_episodes_that_two_processes_played_count_once(tmp_path):
+    workflow = make_workflow("voting_v0")
+    problems = distinct_problems(workflow.task, "validation", 3)
+    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
+    for store in [EvaluationDirectory(tmp_path, {}), EvaluationDirectory(tmp_path, {})]:
+        evaluate(workflow, policy_map, problems, store=store)
+    assert len(EvaluationDirectory(tmp_path, {}).finished) == 3
+    assert len(read_episodes(tmp_path / "episodes.jsonl")) == 3

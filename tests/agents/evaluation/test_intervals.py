@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from flowzoo.agents import PolicyMap
+from flowzoo.agents.evaluation.comparison import paired_interval
 from flowzoo.agents.evaluation.evaluate import evaluate
 from flowzoo.agents.evaluation.intervals import grouped_share, interval, share_interval
 from flowzoo.agents.problems import distinct_problems
@@ -15,6 +16,15 @@ def test_one_case_a_group_is_wilsons_interval():
     hits = [1.0] * 36 + [0.0] * 24
     assert interval(np.array(hits)) == pytest.approx((0.47366, 0.71431), abs=1e-5)
     assert grouped_share(hits, [1] * 60) == pytest.approx(share_interval(0.6, 60))
+
+
+def test_the_mean_of_shares_has_no_interval_beyond_shares():
+    high, low = np.array([1.0] * 29 + [0.75]), np.array([0.0] * 29 + [0.25])
+    assert interval(high) == pytest.approx((0.97533, 1.0), abs=1e-5)
+    assert interval(low) == pytest.approx((0.0, 0.02467), abs=1e-5)
+    assert interval(2 * high)[1] > 2  # returns of an environment have no bounds
+    assert interval(np.array([0.5])) == (-np.inf, np.inf)
+    assert paired_interval([0.25, 0.0], [1.0, 1.0]) == pytest.approx((0.63, 1.0), abs=1e-4)
 
 
 def test_cases_that_repeat_each_other_count_once():

@@ -1,5 +1,6 @@
 """Replies that lost their form, loop, or fit no prompt, and skills given what a role works with."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,24 @@ def test_roles_that_were_dead_from_the_start(top, dead):
                      "eval/calls/aggregator": 120}
               for row in evaluations(course)]  # fmt: skip
     assert never_right(barren, "aggregator") is None  # there was nothing to be right with
+
+
+@pytest.mark.parametrize(("score", "dead"), [(0.002, True), (0.04, False)])
+def test_an_aggregator_is_judged_where_a_candidate_was_right(score, dead):
+    # 100 of 500 episodes have a right candidate: 0.04 of all is a fifth of those.
+    rows = [
+        {"step": step, "eval/scores": [0.0] * 500, "eval/fact/any_correct": 0.2,
+         "eval/calls/aggregator": 500, "eval/role_score/aggregator": score}
+        for step in (0, 10, 20)
+    ]  # fmt: skip
+    few = [row | {"eval/fact/any_correct": 0.02} for row in rows]
+    assert never_right([*few, rows[0]], "aggregator") is None  # in 10 episodes
+    wrong = never_right([*rows, *few], "aggregator")
+    assert wrong is not None
+    assert (wrong.positive, wrong.n) == (dead, 300)
+    assert wrong.before == pytest.approx(score / 0.2)
+    unknown = [{**row, "eval/role_score/aggregator": math.nan} for row in rows]
+    assert never_right(unknown, "aggregator") is None
 
 
 def test_later_turns_are_compared_with_the_first():

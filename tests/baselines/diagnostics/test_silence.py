@@ -70,6 +70,8 @@ def test_a_step_that_trains_no_row_is_told_at_once_with_what_to_change():
     assert "--candidates" in text([flat], "nothing", algorithm="at_grpo")
     unread = flat | {"strict/solver": 0.0, "strict/judge": 0.0}
     assert "no reply could be read" in text([unread], "nothing")
+    assert "an easier level" in said
+    assert "harder problems" in text([flat | {"reward/mean": 1.0}], "nothing")
 
 
 def test_one_idle_policy_of_two_is_no_step_without_training():
@@ -98,6 +100,8 @@ def test_rewards_that_cannot_vary():
     rows = rows_of(**flat)
     assert causes(rows) == ["reward"]
     assert "in steps 1 to 3 (mean reward 1.00)" in text(rows, "reward")
+    assert "harder problems (--options level=N)" in text(rows, "reward")
+    assert "an easier level" in text(rows_of(**flat | {"reward/mean": 0.0}), "reward")
     assert causes([*rows[:-1], make_row(3)]) == []
     # Algorithms without groups: the rewards themselves.
     lone = {"group/count": 0, "group/zero_variance": 0, "signal/solver/p": 0.0,
@@ -113,6 +117,8 @@ def test_a_role_without_signal_beside_one_with():
     assert "its advantages are all 0" in text(rows, "role/judge")
     assert "an easier level (--options level=1)" in text(rows, "role/judge")
     assert "a warm start" in text(rows, "role/judge", options=("level=1",))
+    easy = rows_of(**{"signal/judge/p": 0.0, "reward/judge": 1.0})
+    assert "harder problems (--options level=N)" in text(easy, "role/judge")
     masked = rows_of(**{"signal/judge/p": 0.0, "truncated/judge": 1.0})
     assert "100 % of its replies ran into the length limit" in text(masked, "role/judge")
     alone = rows_of(**{"signal/judge/p": 0.0, "group/singleton/judge": 1.0})

@@ -9,7 +9,7 @@ from flowzoo.errors import UsageError
 
 BLOCK = {
     "name": "A", "title": "They forget", "role": "generator", "metric": "acc", "fall": 0.1,
-    "called_by": ["fall"], "shows": ["bad"], "mends": ["good"],
+    "called_by": ["fall"], "shows": ["bad"], "remedies": ["good"],
 }  # fmt: skip
 CELLS = [{"label": "bad"}, {"label": "good"}]
 
@@ -36,6 +36,9 @@ def rows(*values: float | None) -> list[dict[str, float | None]]:
         ({"fall": None, "at_most": 0.2}, (0.1, 0.1), True, 1),
         ({"fall": None, "at_most": 0.2}, (0.1, 0.21), False, None),
         ({"fall": None, "at_most": 0.2}, (0.6, None), None, None),
+        ({"fall": None, "at_most": 0.2}, (None, 0.6, 0.1), True, 2),
+        ({"below": "best"}, (None, 0.6, 0.4), True, 2),
+        ({}, (None, 0.6, 0.4), None, None),
         ({"fall": None, "at_most": 0.2}, (0.6, float("nan")), None, None),
     ],
 )
@@ -63,8 +66,13 @@ def test_the_rule_is_said_in_words():
         ({"at_most": 0.2}, "needs either `at_most` or `fall`"),
         ({"fall": 10}, "a number from 0 to 1"),
         ({"below": "peak"}, "unknown `below` of a failure in here 'peak'"),
-        ({"mends": ["goood"]}, "unknown cell in `mends` .*'goood'. Did you mean 'good'"),
-        ({"mends": "good"}, "`mends` of a failure in here must be a list of texts"),
+        ({"remedies": ["goood"]}, "unknown cell in `remedies` .*'goood'. Did you mean 'good'"),
+        (
+            {"mends": ["good"]},
+            "`mends` of a failure in here has another name by now: write `remedies",
+        ),
+        ({"beside": ["good"]}, "write `comparisons`"),
+        ({"remedies": "good"}, "`remedies` of a failure in here must be a list of texts"),
     ],
 )
 def test_mistakes_in_a_failure_are_named(changes, message):
@@ -83,6 +91,13 @@ def test_the_failures_of_the_zoo_have_all_of_its_cells_and_survive_their_file():
     assert cells == {(cell.name, cell.label) for cell in zoo.cells}
     for failure in zoo.failures:
         parts = [part for _, _, part in failure.cells]
-        assert {"shows", "mends"} <= set(parts) <= set(PARTS)
+        assert {"shows", "remedies"} <= set(parts) <= set(PARTS)
         assert parts == sorted(parts, key=PARTS.index)
     assert from_record(json.loads(json.dumps(as_record(zoo.failures)))) == list(zoo.failures)
+
+
+def test_a_record_of_other_relations_is_refused():
+    (row,) = as_record([one()])
+    old = row | {"cells": [[name, label, "mends"] for name, label, _ in row["cells"]]}
+    with pytest.raises(ValueError, match="cannot be 'mends' of a failure: repeat the command"):
+        from_record([old])

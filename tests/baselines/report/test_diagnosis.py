@@ -65,6 +65,7 @@ def is_accepted(command: str) -> bool:
         ({"clip_low": 0.99, "clip_high": 10.0}, 1.0, "(without --clip-low and --clip-high)",
          "hardly clipped"),
         ({"lr": 1e-3}, 1.0, "--lr 0.0001", "at a rate of"),
+        ({"lr": 2.5e-4}, 1.0, "--lr 3e-05", "at a rate of"),
     ],
 )  # fmt: skip
 def test_a_large_update_before_a_fall_is_its_cause(page, settings, steps, change, words):
@@ -74,6 +75,7 @@ def test_a_large_update_before_a_fall_is_its_cause(page, settings, steps, change
     assert "step 7, moved policy shared by 0.3 nats" in diagnosis["cause"]
     assert words in diagnosis["cause"]
     assert diagnosis["change"] == change
+    assert "lr" not in settings or f" {change} " in diagnosis["command"]
     assert is_accepted(diagnosis["command"])
     assert diagnosis["steps"] == (6, 8)
     assert diagnosis["moment"]["before"]["score"] > diagnosis["moment"]["after"]["score"]
@@ -109,6 +111,15 @@ def test_a_reward_is_found_by_the_fall_from_the_best_evaluation(page):
     for settings, code in (({"reward": "rewards.py:round"}, "hacked"), ({}, "parted")):
         codes = page(settings, paid, course=course)["codes"]
         assert ("", code) in codes
+
+
+def test_a_negative_reward_that_parts_from_accuracy_is_found(page):
+    def paid(row: dict[str, Any]) -> None:
+        if row["step"]:
+            row["reward/mean"] = -0.7 if row["step"] < 4 else -0.1
+
+    course = (0.5, 0.4, 0.3, 0.25, 0.2, 0.2, 0.2)
+    assert ("", "hacked") in page({"reward": "rewards.py:minus"}, paid, course=course)["codes"]
 
 
 def test_a_policy_that_did_not_move_is_not_blamed_for_the_fall(page):

@@ -22,7 +22,7 @@ def mode(**changes: Any) -> FailureMode:
     fields: dict[str, Any] = {
         "name": "A", "title": "They forget", "role": "generator", "metric": "eval/reward/mean",
         "called_by": ("fall",), "fall": 0.1, "below": "best",
-        "cells": (("bad", "they", "shows"), ("good", "", "mends"), ("absent", "x", "mends")),
+        "cells": (("bad", "they", "shows"), ("good", "", "remedies"), ("absent", "x", "remedies")),
     }  # fmt: skip
     return FailureMode(**(fields | changes))
 

@@ -8,16 +8,18 @@ import pytest
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.run_facts import run_facts
 
-GOOD = [(100, 80, 0.9, 0.5, 0.6), (50, 40, 0.75, 0.75, 0.5)]  # (verdicts, truths, agreement, …)
+GOOD = [(100, 80, 0.9, 0.5, 0.6), (50, 40, 0.75, 0.75, 0.5)]  # (verdicts, compared, agreement, …)
 BLIND = [(200, 200, 0.5, 0.9, 0.5)] * 2
 
 
-def rows(counts: list[tuple[int, int, float, float, float]]) -> list[dict[str, Any]]:
-    names = ("truths", "agreement", "passed", "right")
+def rows(
+    counts: list[tuple[int, int, float, float, float]], name: str = "compared"
+) -> list[dict[str, Any]]:
+    names = (name, "agreement", "passed", "right")
     return [
         {"verdicts": verdicts, "unreadable": verdicts // 10}
-        | (dict(zip(names, (truths, *shares), strict=True)) if truths else {})
-        for verdicts, truths, *shares in counts
+        | (dict(zip(names, (compared, *shares), strict=True)) if compared else {})
+        for verdicts, compared, *shares in counts
     ]
 
 
@@ -44,3 +46,14 @@ def test_agreement(make_run, tmp_path, prefix, counts, level, title, text):
     assert title in plain["title"]
     assert text in plain["text"]
     assert "none of these counts as 0" in plain["text"]
+
+
+@pytest.mark.parametrize("prefix", ["judge/", "eval/judge/"])
+def test_the_number_of_comparisons_is_read_under_its_earlier_name(make_run, tmp_path, prefix):
+    path = make_run(tmp_path / "run", course=(0.4, 0.5, 0.5), items=30, every=1) / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line, row in zip(lines[1:], rows(GOOD, "truths"), strict=True):
+        line |= {prefix + name: value for name, value in row.items()}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    findings = run_facts(read_runs([path.parent])[0])["findings"]
+    assert "The judge agrees with the truth on 85.0\xa0%" in [row["title"] for row in findings]

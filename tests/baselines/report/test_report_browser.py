@@ -33,7 +33,7 @@ SHOWN = [
     {
         "name": "<i>", "title": HOSTILE[0], "role": "generator", "metric": "eval/reward/mean",
         "called_by": ["fall"], "at_most": 1.0,
-        "cells": [["cell-0", "one", "shows"], ["cell-1", HOSTILE[1], "mends"]],
+        "cells": [["cell-0", "one", "shows"], ["cell-1", HOSTILE[1], "remedies"]],
     }
 ]  # fmt: skip
 """A failure that is there in every run of the matrix."""

@@ -95,3 +95,13 @@ def test_plots_of_a_run_and_of_a_matrix_are_files(make_run, tmp_path):
     for path in out.rglob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
         assert path.stat().st_size > 5_000
+
+
+def test_a_matrix_of_three_evaluations_has_no_plot_of_its_end(make_run, tmp_path):
+    pytest.importorskip("matplotlib")
+    for cell, sharing in (("one", "shared"), ("two", "isolated")):
+        folder = tmp_path / "m" / cell / "seed-0"
+        make_run(folder, items=40, course=(0.5, 0.6, 0.6), sharing=(sharing,))
+    assert main(["report", str(tmp_path / "m"), "--png", str(tmp_path / "png")]) == 0
+    names = {path.name for path in (tmp_path / "png").iterdir()}
+    assert names == {"gains.png", "course-one.png", "course-two.png"}

@@ -191,6 +191,25 @@ def test_missing_episodes_are_said_not_guessed(make_run, tmp_path):
     assert role_finding(changes, fell=False).level == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("cases", "level", "said"),
+    [(60, "good", "significant"), (3, "unknown", "less than 41.5 points of some role")],
+)
+def test_unchanged_answers_to_few_problems_clear_no_role(cases, level, said):
+    unchanged = {"mean": 0.0, "low": None, "high": None, "before": 1.0, "after": 1.0}
+    rows = [
+        {"role": role, "measure": "role_score", "from_peak": unchanged | {"n": of}}
+        for role, of in (("generator", 60), ("aggregator", cases))
+    ]
+    changes = {
+        "rows": rows, "why": "", "compared": 4, "peak": 10, "rising": False, "looked": 60,
+        "last": [20, 30], "problems": 120,
+    }  # fmt: skip
+    finding = role_finding(changes, fell=False)
+    assert finding.level == level
+    assert said in finding.text
+
+
 @pytest.mark.parametrize("policy", ["", "/shared"])
 def test_gradient_metrics_are_read_with_and_without_a_policy(policy, steady):
     rows = [{"step": 1, f"grad/mass/a{policy}": 0.5, f"grad/cos/a/b{policy}": -0.2}]

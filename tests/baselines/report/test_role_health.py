@@ -174,6 +174,19 @@ def test_a_peak_between_two_evaluations_is_noticed(plain):
     assert missed_peak(other) == []  # training on other problems than the evaluations
 
 
+def test_a_peak_of_returns_beyond_1_is_noticed(plain):
+    rng = np.random.default_rng(0)
+    rows = [row | {"reward/mean": 20.0} for row in plain.rows]
+    for row in rows:
+        if "eval/scores" in row:
+            row["eval/scores"] = (20 + rng.normal(size=60)).tolist()
+    assert missed_peak(replace(plain, rows=rows)) == []
+    for row in rows[12:18]:
+        row["reward/mean"] = 26.0
+    (finding,) = missed_peak(replace(plain, rows=rows))
+    assert "at steps 10 and 20" in finding.text
+
+
 def test_how_far_a_policy_moved_is_told(plain):
     rows = [
         row | {"learn/update_kl/shared": 0.4 if row["step"] == 7 else 0.01,

@@ -132,6 +132,21 @@ def test_datasets_loads_both_tables_with_the_documented_types(
     assert len(datasets.load_dataset(str(out), split="train")) == 20  # the replies, by default
 
 
+def test_folders_of_one_name_are_told_apart_by_their_paths(sources, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    folders = [tmp_path / cell / "seed-0" for cell in ("one", "two")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        text = (sources[0] / "episodes.jsonl").read_text()
+        (folder / "episodes.jsonl").write_text(text)
+    write_dataset(folders, tmp_path / "set")
+    rows = parquet.read_table(tmp_path / "set" / "episodes" / "train.parquet").to_pylist()
+    assert [row["source"] for row in rows] == ["one/seed-0"] * 3 + ["two/seed-0"] * 3
+    assert len({(row["source"], row["episode"]) for row in rows}) == len(rows)
+    with pytest.raises(UsageError, match="a folder is named twice among"):
+        write_dataset([folders[0], folders[0]], tmp_path / "again")
+
+
 def test_nothing_is_written_over_and_nothing_half(sources, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()

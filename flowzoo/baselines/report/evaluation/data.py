@@ -15,7 +15,7 @@ from flowzoo.agents.evaluation.summary import summarize
 from flowzoo.agents.evaluation.usage import Seconds, usage_summary
 from flowzoo.envs import EpisodeRecord
 from flowzoo.errors import UsageError
-from flowzoo.files import read_rows
+from flowzoo.files import distinct_names, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,8 @@ def evaluation_files(folder: Path) -> list[Path]:
 
 def read_evaluations(folders: Sequence[Path]) -> list[EvaluationData]:
     """The evaluations in `folders`, named by the last parts of their paths that differ."""
-    paths = [folder.resolve().parts for folder in folders]
-    counts = range(1, max(map(len, paths)))
-    count = next((n for n in counts if len({path[-n:] for path in paths}) == len(paths)), 1)
-    return [
-        read_evaluation(folder, "/".join(path[-count:]))
-        for folder, path in zip(folders, paths, strict=True)
-    ]
+    names = distinct_names(folders)
+    return [read_evaluation(folder, name) for folder, name in zip(folders, names, strict=True)]
 
 
 def read_evaluation(folder: Path, name: str = "") -> EvaluationData:

@@ -29,7 +29,7 @@ const wholeRows = (facts) => {
     ...passes.map((name) => [name, share(facts[name], intervals[name])]),
     ...Object.entries(facts.shares).map(([name, value]) => part(name, value)),
     ...(facts.judge.verdicts ? [["verdicts of the judge", [number(facts.judge.verdicts), h("small", null, `${number(facts.judge.unreadable)} unreadable`)]]] : []),
-    ...(facts.judge.truths ? [["the judge agrees with the role score", [percent(facts.judge.agreement), h("small", null, `of ${number(facts.judge.truths)}`)]]] : []),
+    ...(facts.judge.compared ? [["the judge agrees with the role score", [percent(facts.judge.agreement), h("small", null, `of ${number(facts.judge.compared)}`)]]] : []),
     ["calls an episode", number(facts.calls)],
     ["output tokens an episode", number(facts.tokens)],
     ["prompt tokens an episode", number(facts.prompt_tokens)],

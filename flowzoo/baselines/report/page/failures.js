@@ -1,6 +1,6 @@
-// What a matrix is made to show: every failure beside what mends it, and the moment at which it breaks.
+// What a matrix is made to show: every failure with its remedies, and the moment at which it breaks.
 
-const PART = { shows: ["the failure", "bad"], does_not_mend: ["no remedy", "warn"], mends: ["remedy", "good"], beside: ["beside it", "unknown"] };
+const PART = { shows: ["the failure", "bad"], failed_remedies: ["no remedy", "warn"], remedies: ["remedy", "good"], comparisons: ["for comparison", "unknown"] };
 const MOST_CALLS = 6;
 
 const shape = (tag, attributes, ...children) => {
@@ -31,7 +31,7 @@ const failureTable = (failure) => table(`There: ${failure.rule}. Called: the run
   ["there", (row) => [ofSeeds(row.there, row.seeds.length), row.untold.length ? h("small", null, `cannot be told: ${row.untold.join(", ")}`) : null]],
   ["called, where there", (row) => (row.there.length ? ofSeeds(within(row.there, row.called), row.there.length) : "–")],
   ["called, where not", (row) => (row.seeds.length > row.there.length ? ofSeeds(row.called.filter((seed) => !row.there.includes(seed)), row.seeds.length - row.there.length) : "–")],
-  ["clean", (row) => (row.part === "mends" ? badge(`${row.clean.length} of ${row.seeds.length}`, row.clean.length * 6 >= row.seeds.length * 5 ? "good" : "bad") : ofSeeds(row.clean, row.seeds.length))],
+  ["clean", (row) => (row.part === "remedies" ? badge(`${row.clean.length} of ${row.seeds.length}`, row.clean.length * 6 >= row.seeds.length * 5 ? "good" : "bad") : ofSeeds(row.clean, row.seeds.length))],
 ], failure.cells);
 
 const momentCall = (call, role) => h("div", { class: `said-by${call.role === role ? " culprit" : ""}` },
@@ -56,5 +56,5 @@ const momentView = (failure) => {
     h("div", { class: "sides" }, momentSide(moment, "before", 0, failure.role), momentSide(moment, "after", 1, failure.role)));
 };
 
-const failureSection = (matrix) => (matrix.failures.length ? section("failures", "Failures and what mends them", "What this matrix was made to show, by rules that stand in its file.",
+const failureSection = (matrix) => (matrix.failures.length ? section("failures", "Failures and their remedies", "What this matrix was made to show, by rules that stand in its file.",
   matrix.failures.map((failure) => h("article", { class: "failure", "data-failure": failure.name }, h("h3", null, bdi(`${failure.name}: ${failure.title}`)), failureTable(failure), momentView(failure)))) : null);
