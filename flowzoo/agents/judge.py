@@ -132,7 +132,9 @@ class JudgePolicy:
             self._policy = self._open()
         return self._policy
 
-    def _key(self, messages: Sequence[Message]) -> str:
+    def _key(
+        self, messages: Sequence[Message], max_prompt: int | None, max_tokens: int | None
+    ) -> str:
         if not self._prefix:
             values = astuple(self.sampling) if self.sampling else ()
             self._prefix = (self._identity() if self._identity else self.name, repr(values))
@@ -143,11 +145,21 @@ class JudgePolicy:
             for number, message in enumerate(messages)
             if len(message) > 2
         ]
+        # A limit that is tighter than the judge's own may cut what others get whole.
+        if max_tokens is not None and self.sampling and max_tokens >= self.sampling.max_tokens:
+            max_tokens = None
+        if (max_prompt, max_tokens) != (None, None):
+            parts.append(repr((max_prompt, max_tokens)))
         return key_digest(JUDGE, *self._prefix, *parts).hex()
 
-    def earlier_replies(self, chats: Sequence[Sequence[Message]]) -> list[Completion | None]:
-        """Cached replies to `chats`; None for a chat that is not cached."""
-        keys = [self._key(chat) for chat in chats]
+    def earlier_replies(
+        self,
+        chats: Sequence[Sequence[Message]],
+        max_prompt: int | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Completion | None]:
+        """Cached replies to `chats` within these limits; None for a chat that is not cached."""
+        keys = [self._key(chat, max_prompt, max_tokens) for chat in chats]
         replies = {} if self._cache is None else self._cache.read(keys)
         return [replies.get(key) for key in keys]
 
@@ -155,7 +167,7 @@ class JudgePolicy:
         """Answer `requests`, in their order: equal ones once, and none that the cache has."""
         if self._cache is None:
             return await self.opened().generate(requests)
-        keys = [self._key(request.messages) for request in requests]
+        keys = [self._key(item.messages, item.max_prompt, item.max_tokens) for item in requests]
         replies = self._cache.read(keys)
         missing = {
             key: request for key, request in zip(keys, requests, strict=True) if key not in replies

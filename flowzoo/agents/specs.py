@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -102,41 +103,55 @@ def make_judge(
     *,
     thinking: bool | None = None,
     sampling: Sampling = JUDGE_SAMPLING,
+    endpoints: Mapping[str, Endpoint] | None = None,
     **options: Any,
 ) -> JudgePolicy:
     """The judge that `spec` describes, opened when it is first asked.
 
     Replies are kept in `judge.sqlite` of the cache folder, but for a script's, by the digest of the
     model's files (of an endpoint or hub model: its name), sampling, thinking switch and chat.
-    `options` are `engine`, `endpoint`, `engine_dtype`, `engine_memory` and `seed` of `make_policy`.
+    `endpoints` has endpoints by name; `options` are `engine`, `endpoint`, `engine_dtype`,
+    `engine_memory` and `seed` of `make_policy`.
 
     Raises:
         UsageError: a spec of no known form, or nothing usable behind it.
     """
     task, name = workflow.task.name, f"{JUDGE} ({spec})"
-    check_spec(spec, task)
+    check_spec(spec, task, endpoints)
     model = named_model(
         spec, task, options.get("engine", "transformers"), options.get("endpoint", "")
     )
+    source, priced = spec, model.path if model and model.url else spec
+    if spec.partition(":")[0] == "openai":
+        priced, server = read_endpoint(spec, endpoints or {})
+        source = f"openai:{priced}@{server.url}"
+        if server.extra_body:
+            source += f" {json.dumps(server.extra_body, sort_keys=True)}"
     static = model is not None and not model.engine.traits.batches_itself
 
     def identity() -> str:
-        source = spec if model is None else f"{model_identity(model.path)} {model.url}"
+        weights = source if model is None else f"{model_identity(model.path)} {model.url}"
         engine = (
             "" if model is None else f"{model.engine.name} {options.get('engine_dtype', 'auto')}"
         )
-        return f"{source} {engine} {thinking}"
+        return f"{weights} {engine} {thinking}"
 
     return JudgePolicy(
         name,
         lambda: make_policy(
-            spec, oracle=workflow, name=name, sampling=sampling, thinking=thinking, **options
+            spec,
+            oracle=workflow,
+            name=name,
+            sampling=sampling,
+            thinking=thinking,
+            endpoints=endpoints,
+            **options,
         ),
         identity=identity,
         cache=None if spec.startswith("scripted") else cache_folder() / "judge.sqlite",
         sampling=None if spec.partition(":")[0] in ("scripted", "human") else sampling,
         batching="static" if static else "stream",
-        model=model.path if model and model.url else spec,
+        model=priced,
     )
 
 

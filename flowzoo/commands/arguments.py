@@ -3,7 +3,8 @@
 `max_tokens: int = 64` is read from `--max-tokens 64`, a bool from `--json` or `--no-json`, a tuple
 from several values and a `Literal` from its choices; `X | None` also accepts the word None. A
 dataclass field is a group of options. `field(metadata=...)` makes an argument positional
-(`{"positional": "NAME"}`) or renames its option (`{"option": "with"}`).
+(`{"positional": "NAME"}`), renames its option (`{"option": "with"}`) or names those fields of a
+group that the command refuses (`{"refused": ("data",)}`), which help leaves out.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Argument:
     """MISSING if the argument is required."""
     owner: type
     """Class that declares the field."""
+    is_refused: bool = False
+    """True if the command refuses it."""
 
     @property
     def is_option(self) -> bool:
@@ -150,7 +153,11 @@ def arguments_of(options: type, defaults: Any = None) -> list[Argument]:
     for field in fields(options):
         default, hint = _default(field, defaults), hints[field.name]
         if is_dataclass(hint):
-            arguments += arguments_of(hint, default)  # type: ignore[arg-type] - a class
+            refused = field.metadata.get("refused", ())
+            arguments += [
+                replace(inner, is_refused=inner.name in refused)
+                for inner in arguments_of(hint, default)  # type: ignore[arg-type] - a class
+            ]
             continue
         label = field.metadata.get("positional")
         if label is None:
@@ -197,7 +204,11 @@ def _add(parser: argparse.ArgumentParser, argument: Argument) -> None:
         negative = argument.label.replace("--", "--no-", 1)
         parser.add_argument(negative, dest=name, action="store_false", default=absent)
     elif argument.is_option:
-        parser.add_argument(argument.label, dest=name, nargs=argument.nargs, default=absent)
+        # `--options a=1 --options b=2` has two values, as `--options a=1 b=2`.
+        action = "extend" if argument.nargs == "*" else "store"
+        parser.add_argument(
+            argument.label, dest=name, nargs=argument.nargs, default=absent, action=action
+        )
     else:
         parser.add_argument(name, nargs=argument.nargs, default=absent)
 
@@ -297,6 +308,7 @@ def help_text(
     commands: Mapping[str, str] | None = None,
 ) -> str:
     """Help of a command in the terminal's width; options are grouped by class."""
+    arguments = [argument for argument in arguments if not argument.is_refused]
     width = min(shutil.get_terminal_size().columns - 2, _WIDEST)
     column = 24 if width > 70 else 10
     usage = [command, *(["COMMAND"] if commands else []), "[OPTIONS]"]
@@ -339,7 +351,8 @@ def _add_help(group: Any, argument: Argument) -> None:
     if default is not MISSING and default not in (None, "", ()) and not argument.is_flag:
         values = default if isinstance(default, tuple) else (default,)
         texts = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-        text += f" (default: {' '.join(texts)})"
+        # A command's or a file's own default takes the place of the one in the docstring.
+        text = re.sub(r"[;.] [Dd]efault: .*", ".", text) + f" (default: {' '.join(texts)})"
     if argument.is_flag:
         short = ["-h"] if argument.name == "help" else []
         group.add_argument(*short, shown_label(argument), action="store_true", help=_escape(text))

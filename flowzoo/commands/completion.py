@@ -133,6 +133,8 @@ def candidates() -> Iterator[tuple[str, str, str]]:
 
 def _arguments(command: str, options: type) -> Iterator[tuple[str, str, str]]:
     for argument in [*arguments_of(options), *arguments_of(Common)]:
+        if argument.is_refused:
+            continue
         if argument.is_option:
             yield command, shown_label(argument), argument.help
         key = f"{command} {argument.label}" if argument.is_option else command

@@ -124,9 +124,8 @@ async def show(
     """Play one episode, printing each phase as soon as it is answered."""
     # With a human player, only the prompts of their role are printed before the end, since the rest
     # may contain hidden information.
-    from flowzoo.agents import Request
     from flowzoo.agents.human import HumanPolicy
-    from flowzoo.agents.rollout.drivers import reply_text
+    from flowzoo.agents.rollout.drivers import make_request, open_turns, reply_text
     from flowzoo.envs import Episode
     from flowzoo.envs.render import print_new
 
@@ -137,10 +136,9 @@ async def show(
         if episode.effects:
             episode.resolve(await results_of(episode, policy_map))
             continue
-        for turn in episode.waiting:
+        for turn in open_turns(episode):
             key = (seed, problem.id, 0, turn.agent, turn.turn)
-            role = workflow.agents[turn.agent][0]
-            request = Request(key, turn.agent, role, turn.messages, problem.id, tools=turn.tools)
+            request = make_request(policy_map, key, turn, problem.id)
             (completion,) = await policy_map.policy(turn.agent).generate([request])
             episode.reply(turn.agent, reply_text(workflow, completion))
         if not by_hand:

@@ -329,6 +329,7 @@ def open_judge(
     judge = make_judge(
         spec, workflow, thinking=thinking, sampling=sampling, seed=seed, engine=policies.engine,
         endpoint=policies.endpoint, engine_dtype=policies.engine_dtype,
+        endpoints=policies.endpoint_table(),
     )  # fmt: skip
     judge.opened()
     return judge

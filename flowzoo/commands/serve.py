@@ -12,6 +12,9 @@ from flowzoo.commands.problems import ProblemOptions
 from flowzoo.commands.stopping import interruptible
 from flowzoo.errors import UsageError
 
+REFUSED = ("data", "split", "skip_unusable")
+"""Options of problems, which requests bring."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -19,7 +22,7 @@ class Options:
 
     workflow: str | None = field(default=None, metadata={"positional": "[WORKFLOW]"})
     """Name of the workflow, e.g. `voting` or `voting_v0`, or module:Class."""
-    problems: ProblemOptions = field(default_factory=ProblemOptions)
+    problems: ProblemOptions = field(default_factory=ProblemOptions, metadata={"refused": REFUSED})
     policies: PolicyOptions = field(default_factory=PolicyOptions)
     host: str = "127.0.0.1"
     """Address to listen on; one that is reachable from other machines needs --api-key."""
@@ -30,7 +33,8 @@ class Options:
     request_bytes: int = 2**20
     """Most bytes of a request."""
     max_open: int = 256
-    """Most concurrent requests; further ones get an error and can be retried."""
+    """Most concurrent answers, of which a request has `n`; further ones get an error and can be
+    retried."""
     seconds: float = 600.0
     """Time limit of a request."""
     grace: float = 5.0
@@ -76,10 +80,11 @@ def run(options: Options) -> int:
 def check_options(options: Options) -> None:
     """Reject invalid options before anything is loaded."""
     from flowzoo.commands.shared import check_count
+    from flowzoo.envs.door.app import MOST_INCOMING
     from flowzoo.envs.settings import check_number
 
     check_count("port", options.port, 0, 65_535)
-    check_count("request-bytes", options.request_bytes, 1, 2**30)
+    check_count("request-bytes", options.request_bytes, 1, MOST_INCOMING)
     check_count("max-open", options.max_open)
     check_number("--seconds", options.seconds, 0.001)
     check_number("--grace", options.grace, 0, 3600)
@@ -87,7 +92,7 @@ def check_options(options: Options) -> None:
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("--api-key must have only printable ASCII characters without spaces")
     problems = options.problems
-    for name in ("data", "split", "skip_unusable"):
+    for name in REFUSED:
         if getattr(problems, name):
             label = name.replace("_", "-")
             raise UsageError(

@@ -89,6 +89,21 @@ def test_help_of_a_command_documents_every_option(name, capsys, monkeypatch):
         assert len(words) >= 3, block
 
 
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("eval", "default: `all` for a data file, `validation` for a generator."),
+        ("filter", "Split of the problems. (default: train)"),
+    ],
+)
+def test_help_tells_one_default(command, text, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    row = capsys.readouterr().out.partition("  --split ")[2].partition("  --seed ")[0]
+    assert text in " ".join(row.split())
+    assert row.count("default:") == 1
+
+
 @pytest.mark.usual(1)
 @pytest.mark.parametrize("name", ["train", "eval", "sandbox check"])
 def test_help_loads_nothing_heavy(name):
@@ -305,6 +320,13 @@ def test_policies_by_role(args, expected):
     assert PolicyOptions(tuple(args)).by_role(ROLES) == expected
 
 
+def test_an_option_of_several_values_may_be_given_again():
+    words = "eval voting --options n_votes=5 --n 3 --policy pocket --options level=2 --n 4"
+    options = line.parse(words.split()).command
+    assert options.problems.options == ("n_votes=5", "level=2")
+    assert options.n == 4
+
+
 def test_settings_are_read_as_plain_values():
     args = "n_votes=5 alpha=0.5 aggregate=majority level=1-3 a=TRUE b=none c=a=b"
     values = {"n_votes": 5, "alpha": 0.5, "aggregate": "majority", "level": "1-3"}
@@ -316,6 +338,34 @@ def test_a_terminal_of_ascii_shows_everything_it_can():
     assert (done.returncode, done.stderr.strip()) == (0, "")
     assert "generator x3" in done.stdout
     assert done.stdout.isascii()
+
+
+GRADER = """
+import time
+from flowzoo.envs.tasks.math import MathTask
+
+class Slow(MathTask):
+    '''A grader that takes its time.'''
+
+    def grade_batch(self, problems, answers):
+        print("grading", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_ctrl_c_does_not_wait_for_a_grader(tmp_path):
+    (tmp_path / "slow_task.py").write_text(GRADER)
+    words = ["eval", "single", "--policy", "scripted:1", "--n", "2", "--task", "slow_task:Slow"]
+    command = [sys.executable, "-m", "flowzoo.cli", *words]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "grading\n"
+        process.send_signal(signal.SIGTERM)
+        _, messages = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert messages.splitlines()[-1].startswith("interrupted: nothing was saved")
 
 
 @pytest.mark.parametrize("out", [(), ("--out", "kept")])

@@ -65,6 +65,17 @@ def test_play_shows_every_agent_and_the_verdict(workflow, capsys):
     assert [record["score"] for record in records] == [1.0, 1.0]
 
 
+def test_play_keeps_the_token_budgets_of_roles(capsys):
+    args = ["play", "voting", "--temperature", "0", "--lengths", "generator=/2"]
+    assert main([*args, "--json"]) == 0
+    (record,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    replies = [call["reply"] for call in record["calls"] if call["role"] == "generator"]
+    assert all(len(reply) < 12 for reply in replies)
+    assert main(args) == 0
+    shown = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in shown if line in replies] == replies
+
+
 def test_a_broken_data_file_is_named_with_its_line(tmp_path, capsys):
     path = tmp_path / "broken.jsonl"
     path.write_text('{"question": "1+1?", "answer": "#### 2"}\n{"question": \n')

@@ -24,6 +24,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.agents.specs import make_policy
 from flowzoo.cli import main
 from flowzoo.commands.policies import PolicyOptions
+from flowzoo.commands.serve import REFUSED
 from flowzoo.envs import make_workflow
 from flowzoo.errors import UsageError
 
@@ -118,6 +119,20 @@ def test_curl_gets_the_answer_of_a_rollout(voting):
     policy_map = PolicyMap.shared(policy, workflow.role_counts())
     (record,) = Rollout(workflow, policy_map).run([EpisodeJob(problem)])
     assert done["choices"][0]["message"]["content"] == record.answer
+
+
+def test_help_has_no_options_that_a_server_refuses(capsys):
+    for command, shown in (("eval", True), ("serve", False)):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        texts = capsys.readouterr().out
+        assert "--task TEXT" in texts
+        for name in REFUSED:
+            assert (f"  --{name.replace('_', '-')} " in texts) == shown
+    assert main(["completion", "bash"]) == 0
+    rows = capsys.readouterr().out
+    assert ":eval\t--split\t" in rows
+    assert ":serve\t--split\t" not in rows
 
 
 def test_a_port_that_is_taken_is_one_line(voting, capsys):

@@ -14,7 +14,7 @@ import numpy as np
 from flowzoo.agents.judge import JudgePolicy
 from flowzoo.agents.openai.policy import OpenAIPolicy
 from flowzoo.agents.policy import Completion, Policy, Request
-from flowzoo.agents.policy_map import PolicyMap
+from flowzoo.agents.policy_map import Lengths, PolicyMap
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.envs.episode.turn import prompt_digest
 from flowzoo.envs.script import JUDGE, Message
@@ -134,7 +134,7 @@ class Meter:
             for call in record.calls:
                 self._count(call.policy, call)
         if judge is not None and getattr(judge, "sampling", None) is not None:
-            self._count_earlier_verdicts(judge, records)
+            self._count_earlier_verdicts(judge, records, policy_map.lengths(JUDGE))
         watched: dict[str, Policy] = {}
         for name, policy in policy_map.policies.items():
             unpaid = policy is judge and getattr(policy, "sampling", None) is None
@@ -187,11 +187,13 @@ class Meter:
             usage["cost"] = _cost_at(self.prices[policy], replies)
         return usage
 
-    def _count_earlier_verdicts(self, judge: Policy, records: Sequence[EpisodeRecord]) -> None:
+    def _count_earlier_verdicts(
+        self, judge: Policy, records: Sequence[EpisodeRecord], lengths: Lengths
+    ) -> None:
         chats = [verdict.messages for record in records for verdict in record.judgments]
         replies: Sequence[Completion | None] = [None] * len(chats)
         if isinstance(judge, JudgePolicy):
-            replies = judge.earlier_replies(chats)
+            replies = judge.earlier_replies(chats, lengths.prompt, lengths.reply)
         for chat, reply in zip(chats, replies, strict=True):
             if reply is not None:
                 self._add_verdict(judge.name, chat, reply)

@@ -274,11 +274,12 @@ class _DecodeBatch:
         self._select(places)
         self.idx, self.keys, self.lengths = self.idx[alive], self.keys[alive], self.lengths[places]
 
-    def advance(self, tokens: torch.Tensor) -> None:
-        """Feed one token per row (rows,)."""
+    def advance(self, tokens: torch.Tensor, alive: np.ndarray) -> None:
+        """Feed one token per row (rows,); rows that have ended keep their position."""
+        # Beyond the context a table of positions has no entry.
         self.mask = torch.nn.functional.pad(self.mask, (0, 1), value=1)
         self.logits = self._forward(tokens[:, None], self.lengths[:, None], self.mask)
-        self.lengths = self.lengths + 1
+        self.lengths = self.lengths + torch.from_numpy(alive).to(self.device)
 
 
 def _left_mask(lengths: Sequence[int], device: torch.device) -> torch.Tensor:
@@ -390,7 +391,7 @@ def decode(
             if alive.mean() <= 0.75:  # ended rows stay until a quarter has, since copying costs
                 batch.keep(alive)
                 drawn, alive = drawn[torch.from_numpy(alive).to(drawn.device)], alive[alive]
-            batch.advance(drawn)
+            batch.advance(drawn, alive)
     if not np.isfinite(logps).all():
         raise FlowzooError(
             "the model's logits are not finite (its weights hold NaN or infinity, or overflow its "

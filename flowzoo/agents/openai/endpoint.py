@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -22,13 +23,16 @@ from urllib.parse import urlsplit
 from flowzoo.errors import UsageError, unknown
 from flowzoo.files import read_toml
 
+_HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A server that speaks OpenAI's chat-completions protocol.
 
     Raises:
-        UsageError: a URL that is not http(s) or holds a password, or a number out of range.
+        UsageError: a URL that is not http(s) or holds a password, a number out of range, or headers
+            or a body that cannot be sent.
     """
 
     url: str
@@ -65,6 +69,16 @@ class Endpoint:
                 raise UsageError(f"`{name}` must be at least {low}, got {getattr(self, name)}")
         if not 0 < self.timeout < math.inf:
             raise UsageError(f"`timeout` must be above 0, got {self.timeout}")
+        for name, value in {self.key_header: "", **self.headers}.items():
+            if not (_HEADER.fullmatch(name) and value.isascii() and value.isprintable()):
+                raise UsageError(
+                    f"header {name!r}: a name has letters, digits and - alone, a value printable "
+                    f"ASCII, got {value!r}"
+                )
+        try:
+            json.dumps(dict(self.extra_body), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"`extra_body` is no JSON: {error}") from error
 
 
 def read_endpoints(path: Path) -> dict[str, Endpoint]:
@@ -138,6 +152,8 @@ def chat_url(base_url: str) -> str:
             "the endpoint URL must hold no user, password or query (they would be recorded); "
             "put the key into the environment variable named by api_key_env."
         )
+    if "#" in base_url:
+        raise UsageError(f"no server gets what follows # in a URL, got {base_url!r}.")
     return base_url.rstrip("/") + "/chat/completions"
 
 

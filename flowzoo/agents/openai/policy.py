@@ -403,7 +403,8 @@ class OpenAIPolicy:
             thinking: the template's `enable_thinking`; None: the server's default.
 
         Raises:
-            UsageError: a wrong URL, or a temperature or top_p that the endpoint is never sent.
+            UsageError: a wrong URL, or a temperature, top_p or top_k that the endpoint is never
+                sent.
             MissingExtraError: httpx is not installed.
         """
         self.endpoint = Endpoint(endpoint) if isinstance(endpoint, str) else endpoint
@@ -414,11 +415,11 @@ class OpenAIPolicy:
         """Called before every request; an error that it raises ends `generate`."""
         self._url = chat_url(self.endpoint.url)
         self._without = {*self.endpoint.without, *(() if logprobs else ("logprobs",))}
-        for field in ("temperature", "top_p"):
-            if field in self._without and getattr(self.sampling, field) != 1:
+        for field, neutral in (("temperature", 1), ("top_p", 1), ("top_k", 0)):
+            if field in self._without and getattr(self.sampling, field) != neutral:
                 raise UsageError(
-                    f"{self._url} is sent no {field} (`without`), so {field} must be 1, got "
-                    f"{getattr(self.sampling, field):g}"
+                    f"{self._url} is sent no {field} (`without`), so {field} must be {neutral}, "
+                    f"got {getattr(self.sampling, field):g}"
                 )
         self._extra = dict(self.endpoint.extra_body)
         variables = dict(template_kwargs or {})
@@ -439,6 +440,10 @@ class OpenAIPolicy:
             asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, asyncio.Semaphore]
         ] = {}
         self._httpx = import_httpx()
+        try:
+            self._httpx.URL(self._url)
+        except self._httpx.InvalidURL as error:
+            raise UsageError(f"{self._url!r} is no URL: {error}") from error
 
     async def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer `requests`, in their order. The first failure cancels the others.

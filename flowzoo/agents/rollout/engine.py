@@ -10,9 +10,12 @@ leave as they come.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from flowzoo.agents.policy import Completion, Policy, Request, ordering
 from flowzoo.agents.policy_map import PolicyMap
@@ -25,6 +28,7 @@ from flowzoo.envs.tasks.task import Task
 from flowzoo.errors import UsageError
 from flowzoo.frozen import quick_tuple
 from flowzoo.garbage import pause_collection
+from flowzoo.provenance import usable_cores
 
 CHUNK = 256
 """Effects graded in one go."""
@@ -33,9 +37,36 @@ Resolver = Callable[[Task, Sequence[PendingEffect]], Awaitable[list[EffectResult
 """Carries effects of a task out, off the loop; returns results in order, as `resolve` does."""
 
 
+_MOST_THREADS = min(32, usable_cores() + 4)
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
 async def resolve_here(task: Task, effects: Sequence[PendingEffect]) -> list[EffectResult]:
-    """`resolve` in a thread of this process."""
-    return await asyncio.to_thread(resolve, task, effects)
+    """`resolve` in a thread of this process, for which nothing waits once this is cancelled."""
+    # The end of a loop and of a process wait for asyncio's own threads: so would Ctrl-C.
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[list[EffectResult]] = loop.create_future()
+
+    def settle(results: list[EffectResult], error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(results)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        results, failure = list[EffectResult](), None
+        try:
+            results = resolve(task, effects)
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, results, failure)
+
+    async with _slots.setdefault(loop, asyncio.Semaphore(_MOST_THREADS)):
+        threading.Thread(target=work, name="flowzoo-effects", daemon=True).start()
+        return await done
 
 
 class Response(NamedTuple):

@@ -111,7 +111,9 @@ def _check_sampling(body: Mapping[str, Any], team: Team) -> None:
     for name, value in (("temperature", team.temperature), ("top_p", team.top_p)):
         if body.get(name) not in (None, value):
             option = name.replace("_", "-")
-            message = f"`{name}` is {value:g} for all requests (--{option}), got {body[name]:g}."
+            message = (
+                f"`{name}` is {value:g} for all requests (--{option}), got {body[name]!r:.40}."
+            )
             raise RefusalError(400, "unsupported_value", message, name)
 
 

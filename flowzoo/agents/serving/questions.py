@@ -8,6 +8,7 @@ place. A script that then asks or answers something else was steered by a grade 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowzoo.agents.policy import Completion, Request
@@ -159,10 +160,7 @@ def capped(request: Request, cap: int | None) -> Request:
     """A request whose reply has at most `cap` tokens."""
     if cap is None or (request.max_tokens is not None and request.max_tokens <= cap):
         return request
-    return Request(
-        request.key, request.agent, request.role, request.messages, request.problem, cap,
-        request.max_prompt, request.keep, request.quotes,
-    )  # fmt: skip
+    return replace(request, max_tokens=cap)
 
 
 def ask_role(

@@ -9,6 +9,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    GPT2LMHeadModel,
+    OPTForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -226,6 +228,28 @@ def test_sliding_window_layers_and_equal_heads_agree_with_a_full_forward(tokeniz
     policy = TransformersPolicy(model, tokenizer, sampling=Sampling(max_tokens=30))
     for row in answers(policy, [ask("window", i // 2, i % 2) for i in range(8)]):
         assert list(row.logps) == pytest.approx(full_logps(model, row, 1.0), abs=1e-4)
+
+
+@pytest.mark.parametrize("family", [GPT2LMHeadModel, OPTForCausalLM])
+def test_rows_that_end_early_do_not_leave_a_table_of_positions(family):
+    torch.manual_seed(0)
+    sizes = {
+        GPT2LMHeadModel: {"n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2},
+        OPTForCausalLM: {
+            "max_position_embeddings": 64, "hidden_size": 32, "word_embed_proj_dim": 32,
+            "ffn_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+        },
+    }  # fmt: skip
+    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    config = family.config_class(vocab_size=40, **sizes[family], **ends)
+    model = family(config).eval()
+    rows = [decode.DecodeRequest((1,) * 60, 0, cap=4)]
+    rows += [decode.DecodeRequest((2, 3, key), key, cap=60) for key in range(1, 6)]
+    outputs, _ = decode.decode(model, rows, Sampling(), frozenset(), lambda: False)
+    for row, output in zip(rows, outputs, strict=True):
+        done = Completion("", row.prompt, output.tokens, output.logps)
+        assert len(output.tokens) == row.cap
+        assert output.logps == pytest.approx(full_logps(model, done, 1.0), abs=1e-4)
 
 
 def test_hostile_messages_are_answered(tokenizer, start):

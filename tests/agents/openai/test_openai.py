@@ -12,7 +12,6 @@ from endpoint import Answer, Endpoint, chat, generate
 
 from flowzoo.agents.openai import policy as openai
 from flowzoo.agents.openai.endpoint import Endpoint as Server
-from flowzoo.agents.openai.endpoint import chat_url
 from flowzoo.agents.openai.policy import EndpointError, OpenAIPolicy, retry_after
 from flowzoo.agents.policy import Policy, Request, Sampling
 from flowzoo.errors import UsageError
@@ -314,11 +313,14 @@ def test_retry_after_reads_numbers_and_dates():
         ("http://host:port/v1", "expected an endpoint URL"),
         ("http://user:word@host/v1", "no user, password or query"),
         ("http://host/v1?key=1", "no user, password or query"),
+        ("http://host/#/v1", "no server gets what follows #"),
+        ("http://☃.invalid/v1", "is no URL: "),
+        ("http://host/v1\x01", "is no URL: "),
     ],
 )
 def test_wrong_urls_are_explained(url, message):
     with pytest.raises(UsageError, match=message):
-        chat_url(url)
+        OpenAIPolicy("m", url)
 
 
 async def test_wrong_numbers_and_keys_are_explained(endpoint, monkeypatch):

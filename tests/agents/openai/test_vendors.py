@@ -104,6 +104,13 @@ async def test_a_refused_default_is_left_out_and_another_value_is_an_error(endpo
         OpenAIPolicy("m", Server(endpoint.url, without=(field,)), sampling=sampling)
 
 
+def test_a_top_k_that_is_never_sent_is_an_error():
+    server = Server("http://host/v1", without=("top_k",))
+    assert OpenAIPolicy("m", server).name == "m"
+    with pytest.raises(UsageError, match=r"is sent no top_k .* must be 0, got 5"):
+        OpenAIPolicy("m", server, sampling=Sampling(top_k=5))
+
+
 async def test_headers_key_and_body_are_what_the_endpoint_wants(endpoint, monkeypatch):
     monkeypatch.setenv("ZOO_KEY", "sk-zoo")
     server = Server(
@@ -226,6 +233,9 @@ def test_a_file_gives_endpoints_their_names(tmp_path):
         ("5", '"5"', "`timeout` of endpoint fast .* must be a number, got '5'"),
         ("5", "true", "must be a number, got True"),
         ("5", "0", "endpoint fast in .*: `timeout` must be above 0, got 0"),
+        ('"zoo"', '"zoö"', "header 'X-Org': .* a value printable ASCII, got 'zoö'"),
+        ("X-Org", '"X Org"', "header 'X Org': a name has letters, digits and - alone"),
+        ("timeout", "extra_body = { day = 2026-01-01 }\ntimeout", "`extra_body` is no JSON"),
         ('"zoo"', "3", "`headers` of endpoint fast .* must be a table of texts"),
         ('["seed"]', '"seed"', "must be a list of names, got 'seed'"),
         ("https", "ftp", "endpoint fast in .*: expected an endpoint URL"),

@@ -226,6 +226,27 @@ def test_a_model_is_known_by_its_files(tmp_path):
     assert model_identity("owner/name") == "owner/name"
 
 
+def test_a_verdict_that_a_request_s_limits_cut_is_not_the_one_of_others(tmp_path):
+    def reply(request: Request) -> Completion:
+        cut = request.max_tokens or request.max_prompt
+        return Completion("Sc", finish="length") if cut else Completion("Score: 1")
+
+    asked, messages = Replies(reply), [{"role": "user", "content": "Is it right?"}]
+    judge = cached(asked, tmp_path / "judge.sqlite")
+
+    def verdict(**limits: int) -> str:
+        request = Request(("judge", "x"), "judge", "judge", messages, **limits)
+        return asyncio.run(judge.generate([request]))[0].text
+
+    for _ in range(2):
+        assert verdict(max_tokens=2) == verdict(max_prompt=9) == "Sc"
+        assert verdict() == "Score: 1"
+    assert len(asked.requests) == 3
+    limits: list[tuple[int | None, int | None]] = [(None, 2), (9, None), (None, None), (9, 2)]
+    earlier = [judge.earlier_replies([messages], *each)[0] for each in limits]
+    assert [done and done.text for done in earlier] == ["Sc", "Sc", "Score: 1", None]
+
+
 def test_an_endpoint_judges_greedily_and_once(tmp_path, monkeypatch):
     monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
     with serving() as server:
@@ -238,6 +259,25 @@ def test_an_endpoint_judges_greedily_and_once(tmp_path, monkeypatch):
         assert {score for row in records for score in row.facts["scores"]} == {0.5}
         assert len(server.seen) == len({body["messages"][-1]["content"] for body in server.seen})
         assert {body["temperature"] for body in server.seen} == {0.0}
+
+
+def test_a_judge_may_be_an_endpoint_with_a_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FLOWZOO_CACHE", str(tmp_path))
+    endpoints, prices = tmp_path / "endpoints.toml", tmp_path / "prices.toml"
+    prices.write_text("judge-model = { input = 1, output = 1 }")
+    judge = ["--policy", "scripted:0.5", "judge=openai:judge-model@fast"]
+    files = ["--endpoints", str(endpoints), "--prices", str(prices)]
+    args = ["eval", f"{__file__}:Pick", *judge, *files, "--n", "3", "--json"]
+    with serving() as first, serving() as second:
+        for server in (first, second):
+            server.answer = lambda body, count: chat(verdict_line(body["messages"], 0.5))
+        for server in (first, first, second):  # another server is asked again
+            endpoints.write_text(f'[fast]\nurl = "{server.url}"')
+            assert main(args) == 0
+            usage = json.loads(capsys.readouterr().out.splitlines()[-2])["usage"]
+            assert usage["judge"]["cost"] == pytest.approx(usage["judge"]["calls"] * 10 / 1e6)
+        assert len(first.seen) == len(second.seen) == usage["judge"]["calls"]
+        assert first.seen[0]["model"] == "judge-model"
 
 
 # -- messages ----------------------------------------------------------------------------------

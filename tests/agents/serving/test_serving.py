@@ -294,6 +294,7 @@ WRONG: dict[str, tuple[Any, int, str, str | None]] = {
         400, "unsupported_parameter", "response_format",
     ),
     "another temperature": ({"temperature": 0.3}, 400, "unsupported_value", "temperature"),
+    "a vast temperature": ({"temperature": 10**400}, 400, "unsupported_value", "temperature"),
     "a warm temperature": ({"temperature": "warm"}, 400, "invalid_type", "temperature"),
     "another top_p": ({"top_p": 0.5}, 400, "unsupported_value", "top_p"),
     "a penalty": ({"presence_penalty": 1}, 400, "unsupported_parameter", "presence_penalty"),
@@ -605,6 +606,7 @@ class Versatile(Gate):
         text = "\\boxed{7}\n```python\nprint(3 + 4)\n```\n<answer>Rome</answer>"
         self.asked += len(requests)
         self.prompts = [request.messages[-1]["content"] for request in requests]
+        self.tools = [tool.name for request in requests for tool in request.tools]
         return [Completion(text) for _ in requests]
 
 
@@ -630,6 +632,16 @@ def test_workflows_play_questions_of_their_tasks(name, task, answer):
         assert reply.choices[0].flowzoo["calls"] == policy.asked
         assert reply.usage is None  # this policy counts no tokens
     assert "public tests" not in policy.prompts[0] or "no public tests" in policy.prompts[0]
+
+
+@pytest.mark.parametrize("cap", [None, 32])
+def test_agents_have_their_tools_in_a_request_with_a_cap(cap):
+    workflow, policy = make_workflow("reasoner_python"), Versatile()
+    with serving(workflow, PolicyMap.shared(policy, workflow.role_counts())) as served:
+        client(served).chat.completions.create(
+            model=workflow.name, messages=QUESTION, max_tokens=cap
+        )
+    assert policy.tools == ["python"]
 
 
 def test_a_program_is_served_too():
