@@ -68,9 +68,10 @@ class Options:
     """Rows of a step."""
     tokens: int = 32
     """Most tokens of a reply."""
-    return_memory: bool = False
-    """Sides return free memory between steps, for models that do not fit beside each other; this
-    project's sides, which keep it otherwise, are slower then."""
+    leave_memory: bool = False
+    """Sides return free memory between steps, and leave the rest to swap if there is any, for
+    models that do not fit beside each other. This project's sides, which keep free memory
+    otherwise, are slower then."""
     rounds: int = 5
     """Steps of every side that are timed."""
     json: Path | None = None
@@ -99,7 +100,7 @@ class Side(LearnerSide):
             "side": name, "mode": "whole", "model": str(model_source(options.model)),
             "weights": weights, "stored": options.stored, "rows": rows, "samples": SAMPLES,
             "max_tokens": options.tokens, "microbatch": 16, "lr": 1e-6, "reward": "length",
-            "return_memory": options.return_memory,
+            "leave_memory": options.leave_memory,
             "given": [], "prompts": [], "bf16": torch.cuda.is_available() or has_bfloat16("cpu"),
         }  # fmt: skip
         command = [sys.executable, str(HERE / "laptop_worker.py")]

@@ -7,9 +7,7 @@ all time is wall time and memory is the GPU's.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import gc
 import hashlib
 import json
 import resource
@@ -58,15 +56,10 @@ def work_of(calls: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def return_memory() -> None:
-    """Return free memory to the system, so that the next side has room for its step."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-
-
 def serve(job: Mapping[str, Any]) -> None:
     """Take a step per line of input; print a line of JSON for each."""
     import torch
+    from speed.resting import leave_memory, reclaim_memory  # pyrefly: ignore[missing-import]
 
     from flowzoo.baselines.learner.update import Learner
     from flowzoo.baselines.settings.config import TrainConfig
@@ -96,6 +89,8 @@ def serve(job: Mapping[str, Any]) -> None:
 
     Learner.update = timed  # type: ignore[method-assign]
     for _ in sys.stdin:
+        if job["leave_memory"]:
+            reclaim_memory()
         before = run.state.tokens
         wall, cpu = time.perf_counter(), clock()
         run.state.step += 1
@@ -104,8 +99,8 @@ def serve(job: Mapping[str, Any]) -> None:
         peak = torch.cuda.max_memory_allocated() / 1024 if gpu else 0
         result["peak"] = (peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
         result["tokens"] = run.state.tokens - before
-        if job["return_memory"]:
-            return_memory()
+        if job["leave_memory"]:
+            leave_memory()
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
 

@@ -10,8 +10,6 @@ and memory is the GPU's.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import resource
 import sys
@@ -21,6 +19,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from resting import leave_memory, reclaim_memory  # pyrefly: ignore[missing-import]
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -71,10 +70,10 @@ def clock() -> float:
 class StepsOnCommand(TrainerCallback):
     """Waits before each step; reports after it."""
 
-    def __init__(self, weights: Path, returns_memory: bool) -> None:
+    def __init__(self, weights: Path, leaves_memory: bool) -> None:
         self.tokens = 0
         self._weights = weights
-        self._returns_memory = returns_memory
+        self._leaves_memory = leaves_memory
         self._done = 0
         self._start = (0.0, 0.0)
 
@@ -82,6 +81,8 @@ class StepsOnCommand(TrainerCallback):
         """Wait for a line; the end of input ends the run."""
         if not sys.stdin.readline():
             raise SystemExit(0)
+        if self._leaves_memory:
+            reclaim_memory()
         self._start = time.perf_counter(), clock()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -95,9 +96,8 @@ class StepsOnCommand(TrainerCallback):
         peak = torch.cuda.max_memory_allocated() / 1024 if GPU else 0
         peak = (peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
         line = {"seconds": seconds, "cpu": cpu, "tokens": self.tokens, "peak": peak}
-        if self._returns_memory:
-            gc.collect()
-            ctypes.CDLL(None).malloc_trim(0)
+        if self._leaves_memory:
+            leave_memory()
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
@@ -133,7 +133,7 @@ def main() -> None:
     torch.set_num_threads(job["threads"])
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
     callback = StepsOnCommand(
-        Path(job["folder"]) / "weights.pt", returns_memory=job.get("return_memory", False)
+        Path(job["folder"]) / "weights.pt", leaves_memory=job.get("leave_memory", False)
     )
 
     def reward(
