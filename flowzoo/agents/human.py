@@ -102,7 +102,12 @@ def editor() -> list[str]:
     """The command of the person's editor: $VISUAL, $EDITOR, or the first usual one there is."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if named:
-        return shlex.split(named)
+        try:
+            return shlex.split(named)
+        except ValueError as error:
+            raise UsageError(
+                f"{EDIT}: cannot read the editor's command {named!r}: {error}"
+            ) from None
     program = next(filter(None, map(shutil.which, _EDITORS)), None)
     if program is None:
         raise UsageError(f"{EDIT}: no editor found; set EDITOR, or type the reply.")

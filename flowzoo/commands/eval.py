@@ -415,7 +415,7 @@ def judge_line(judge: Mapping[str, Any]) -> str:
     if "compared" not in judge:
         return line
     beyond = kappa(judge["agreement"], judge["passed"], judge["right"])
-    share = f"{percent(judge['agreement'])} of {judge['compared']:,} (kappa {beyond:.2f})"
+    share = f"{percent(judge['agreement'])} of {judge['compared']:,} (kappa {beyond})"
     return f"{line}; agrees with the role score on {share}"
 
 

@@ -71,6 +71,9 @@ def test_what_is_wrong_with_an_editor_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("VISUAL", "/nowhere/editor")
     with pytest.raises(UsageError, match="cannot start"):
         replies(monkeypatch, "/edit\n")
+    monkeypatch.setenv("VISUAL", "vi '")
+    with pytest.raises(UsageError, match="cannot read the editor's command \"vi '\": No closing"):
+        editor()
     monkeypatch.delenv("VISUAL")
     monkeypatch.delenv("EDITOR", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -89,13 +89,13 @@ def judge_summary(records: Sequence[EpisodeRecord]) -> dict[str, float]:
     return summary
 
 
-def kappa(agreement: float, passed: float, right: float) -> float:
-    """Agreement beyond chance, 1 for a perfect judge; NaN where chance alone agrees.
+def kappa(agreement: float, passed: float, right: float) -> str:
+    """Agreement beyond chance, 1.00 for a perfect judge; undefined where chance alone agrees.
 
     Source: Cohen, Educ. Psychol. Meas. 20 (1960) 37.
     """
     chance = passed * right + (1 - passed) * (1 - right)
-    return (agreement - chance) / (1 - chance) if chance < 1 else math.nan
+    return f"{(agreement - chance) / (1 - chance):.2f}" if chance < 1 else "undefined"
 
 
 class Proportion(NamedTuple):

@@ -63,7 +63,7 @@ def judge_agreement(run: RunData) -> list[Finding]:
     chance = passed * right + (1 - passed) * (1 - right)
     text = (
         f"On {compared:,} judged replies with a role score both were on the same side of 0.5 in "
-        f"{percent(agreement)} (Cohen's kappa {beyond:.2f}, by chance alone {percent(chance)}): "
+        f"{percent(agreement)} (Cohen's kappa {beyond}, by chance alone {percent(chance)}): "
         f"the judge passed {percent(passed)}, and {percent(right)} were right. {lost}"
     )
     error = math.sqrt(agreement * (1 - agreement) / compared)

@@ -128,7 +128,8 @@ def test_verdicts_of_all_episodes_are_one_batch_and_equal_in_every_order():
     assert summary["agreement"] == sum(a == b for a, b in pairs) / len(pairs)
     assert summarize(records)["judge"] == summary
     assert judge_summary([]) == {}
-    assert kappa(0.75, 0.5, 0.5) == 0.5
+    assert kappa(0.75, 0.5, 0.5) == "0.50"
+    assert kappa(1.0, 1.0, 1.0) == "undefined"
 
 
 def test_records_hold_prompts_and_verdicts_and_come_back_from_json():
