@@ -126,8 +126,8 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
                       for item in chat)  # fmt: skip
         if not all(_is_turn(turn) for turn in turns):
             raise UsageError(
-                f"examples of {role}: a message needs a role, user or assistant, and a content, a "
-                f"str; got {chat!r:.80}."
+                f"examples of {role}: a message needs a role (user, assistant or tool) and a "
+                f"content, a str; got {chat!r:.80}."
             )
         if turns and turns[-1][0] != "assistant":
             raise UsageError(f"examples of {role}: a chat must end with the assistant's reply.")
@@ -138,9 +138,8 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
 
 
 def _is_turn(turn: tuple[Any, ...]) -> bool:
-    return (
-        len(turn) == 2 and turn[0] in ("system", "user", "assistant") and isinstance(turn[1], str)
-    )
+    roles = "system", "user", "assistant", "tool"
+    return len(turn) == 2 and turn[0] in roles and isinstance(turn[1], str)
 
 
 def frame_messages(messages: list[Message], frame: PromptFrame, turn: int) -> list[Message]:

@@ -94,9 +94,9 @@ def test_calls_of_tools_are_in_every_form_of_a_record(tmp_path):
     calls = next(message["tool_calls"] for message in other if "tool_calls" in message)
     calls[0]["function"]["arguments"]["code"] += "1"
     kept = JudgePolicy("judge", lambda: None, cache=tmp_path / "replies")
-    key = kept._key(messages)
-    assert kept._key(json.loads(second["tool_messages"])) == key
-    assert kept._key(other) != key
+    key = kept._key(messages, None, None)
+    assert kept._key(json.loads(second["tool_messages"]), None, None) == key
+    assert kept._key(other, None, None) != key
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -277,8 +277,8 @@ def test_the_right_check_catches_a_bad_workflow(kind, options, check, message):
         (
             Uneven,
             {"credit": lambda parts: float(next(STATE["count"]))},
-            suite.check_returns,
-            "the record says",
+            suite.check_seeds,
+            "two runs with equal seeds differ",
         ),
     ],
 )
