@@ -17,6 +17,9 @@ Message = dict[str, Any]
 Calls of an assistant's message are in `tool_calls`; the result of one has `tool_call_id`, `name`.
 """
 
+CHAT_ROLES = frozenset({"system", "user", "assistant", "tool"})
+"""Values of a message's `role`."""
+
 Responder = Callable[[str, list[Message]], str]
 """A callable that plays a role: `(role, messages) -> reply`."""
 

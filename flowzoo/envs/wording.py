@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowzoo.envs.script import Message
+from flowzoo.envs.script import CHAT_ROLES, Message
 from flowzoo.errors import UsageError, unknown
 
 INSTRUCTION = "instruction"  # name of the task's text on the answer format
@@ -138,8 +138,8 @@ def plain_examples(given: Any) -> tuple[tuple[str, tuple[tuple[str, str], ...]],
 
 
 def _is_turn(turn: tuple[Any, ...]) -> bool:
-    roles = "system", "user", "assistant", "tool"
-    return len(turn) == 2 and turn[0] in roles and isinstance(turn[1], str)
+    is_text = all(isinstance(part, str) for part in turn)
+    return is_text and len(turn) == 2 and turn[0] in CHAT_ROLES
 
 
 def frame_messages(messages: list[Message], frame: PromptFrame, turn: int) -> list[Message]:

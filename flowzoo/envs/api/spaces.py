@@ -20,14 +20,13 @@ from gymnasium.vector.utils import (
 )
 from gymnasium.wrappers.utils import create_zero_array
 
-from flowzoo.envs.script import Message
+from flowzoo.envs.script import CHAT_ROLES, Message
 from flowzoo.envs.tools import Tool
 from flowzoo.errors import UsageError
 
 # `gymnasium.spaces.Text` cannot represent language: its default characters are ASCII letters and
 # digits, its length limit raises on model output, and vectorized shared memory corrupts it
 # silently.
-ROLES = frozenset({"system", "user", "assistant", "tool"})
 
 
 def copy_space(space: Space[Any]) -> Space[Any]:
@@ -115,7 +114,7 @@ class Messages(BatchedSpace):
         """A list or tuple of messages; the empty chat is one."""
         return isinstance(x, (list, tuple)) and all(
             isinstance(message, dict)
-            and message.get("role") in ROLES
+            and message.get("role") in CHAT_ROLES
             and isinstance(message.get("content"), str)
             for message in x
         )
