@@ -167,7 +167,8 @@ def measure(
     whole = {**summary, "protocol": protocol}
     if one.like:
         whole["majority"] = vote(workflow, problems, records)
-    store.close(whole)
+    store.save_summary(whole)
+    store.close()
     return whole
 
 

@@ -6,6 +6,7 @@ A record that carries its own digest (`sealed`) tells a changed byte from what w
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from flowzoo.errors import DataError, SaveError, UsageError
 
@@ -53,6 +54,28 @@ def writing(path: Path) -> Iterator[None]:
             f"{path} could not be written: {error.strerror or error}. What was written before is "
             f"whole: {what}, and repeat the command."
         ) from error
+
+
+def lock_folder(folder: Path, activity: str) -> TextIO:
+    """Lock a folder; closing the returned file, or the end of the process, unlocks it.
+
+    Raises:
+        UsageError: another process is `activity` in it.
+    """
+    with writing(folder / ".lock"):
+        file = (folder / ".lock").open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        # Some file systems have no locks, which is no other process.
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        raise UsageError(
+            f"another process is {activity} in {folder}: wait for it, end it, or choose another "
+            "--out"
+        ) from error
+    return file
 
 
 def replace_text(path: Path, text: str) -> None:

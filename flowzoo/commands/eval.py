@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -129,8 +130,10 @@ def play(evaluation: EvaluationPlan) -> dict[str, Any]:
     grading = grading_of(workflow)
     # More problems or samples extend the existing ones, which stay the same.
     grows = {"n": len(problems) if options.n is None else 500, "samples": 1}
-    store = EvaluationDirectory(options.out, settings, grading, grows) if options.out else None
     with (
+        closing(EvaluationDirectory(options.out, settings, grading, grows))
+        if options.out
+        else nullcontext() as store,
         interruptible(lambda: kept_episodes(store, len(problems) * options.samples), BudgetError),
         open_policy_map(workflow, options.policies, options.problems.seed) as policy_map,
     ):
@@ -221,7 +224,7 @@ def measure(
         whole["against"] = comparison.paired_comparison(before, after)
         whole["against"]["evaluation"] = str(options.against)
     if store is not None:
-        store.close(whole)
+        store.save_summary(whole)
     return whole
 
 

@@ -306,6 +306,11 @@ def build_policy_map(workflow: Any, policies: PolicyOptions, seed: int) -> Any:
     switches = read_thinking(policies.thinking, by_role)
     judge = by_role.pop(JUDGE, None) if workflow.needs_judge else None
     pairs = {role: (by_role[role], switches[role]) for role in by_role}
+    # An engine for every pair, and one for the judge.
+    specs = [spec for spec, _ in set(pairs.values())] + ([] if judge is None else [judge])
+    models = models_of(workflow, policies)
+    caches = sum(spec in models and models[spec].engine.traits.sized_cache for spec in specs)
+    policies = replace(policies, engine_memory=policies.engine_memory / max(1, caches))
     by_pair = make_policies(pairs.values(), workflow, policies, sampling, seed)
     policy_map = PolicyMap({role: by_pair[pair] for role, pair in pairs.items()}, lengths)
     if judge is not None:
@@ -329,7 +334,7 @@ def open_judge(
     judge = make_judge(
         spec, workflow, thinking=thinking, sampling=sampling, seed=seed, engine=policies.engine,
         endpoint=policies.endpoint, engine_dtype=policies.engine_dtype,
-        endpoints=policies.endpoint_table(),
+        engine_memory=policies.engine_memory, endpoints=policies.endpoint_table(),
     )  # fmt: skip
     judge.opened()
     return judge
@@ -347,8 +352,7 @@ def make_policies(
 
     by_pair: dict[tuple[str, bool | None], Any] = {}
     pairs = sorted(set(pairs), key=str)
-    models, endpoints = models_of(workflow, policies), policies.endpoint_table()
-    caches = sum(spec in models and models[spec].engine.traits.sized_cache for spec, _ in pairs)
+    endpoints = policies.endpoint_table()
     for spec, thinking in pairs:
         is_taken = any(other == spec for other, _ in by_pair)
         by_pair[spec, thinking] = make_policy(
@@ -361,7 +365,7 @@ def make_policies(
             endpoint=policies.endpoint,
             thinking=thinking,
             engine_dtype=policies.engine_dtype,
-            engine_memory=policies.engine_memory / max(1, caches),
+            engine_memory=policies.engine_memory,
             endpoints=endpoints,
         )
     return by_pair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from flowzoo.agents.rollout.episodes import EpisodeJob, Rollout
 from flowzoo.envs import Call, EpisodeRecord, Problem, Workflow
 from flowzoo.envs.records import Judgment, Usage
 from flowzoo.errors import UsageError
-from flowzoo.files import read_rows, replace_text, write_json
+from flowzoo.files import lock_folder, read_rows, replace_text, write_json, writing
 from flowzoo.provenance import describe_run
 
 
@@ -82,17 +83,42 @@ class EvaluationDirectory:
                 for None.
 
         Raises:
-            UsageError: it holds an evaluation with other settings, or something else.
+            UsageError: it holds an evaluation with other settings, or something else; or another
+                process is evaluating in it.
         """
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        self.path, self._latencies = folder / "episodes.jsonl", folder / "latencies.jsonl"
+        if (folder / "run.json").exists() and not is_evaluation(folder):
+            raise UsageError(
+                f"{folder} holds no evaluation, but something else: choose another --out"
+            )
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        # Before anything is read: another process may be writing. Unlocked as well when nothing
+        # refers to this object any more: a notebook's cell may run twice.
+        self._lock = weakref.finalize(self, lock_folder(folder, "evaluating").close)
+        try:
+            self._settle(settings, grading, grows)
+            self.finished = read_episodes(self.path)
+            self.seconds: dict[str, Seconds] = dict(
+                read_rows(self._latencies, read_latencies, "the latencies of an episode")
+            )
+            """Latencies of the calls of an episode, by episode."""
+        except BaseException:
+            self.close()
+            raise
+        _replace_rows(self.path, [record.to_json() for record in self.finished])
+        if self._latencies.exists():
+            rows = [{"episode": key, "seconds": row} for key, row in self.seconds.items()]
+            _replace_rows(self._latencies, rows)
+
+    def _settle(
+        self, settings: Mapping[str, Any], grading: Mapping[str, Any], grows: Mapping[str, int]
+    ) -> None:
+        folder = self.folder
         plain = json.loads(json.dumps(dict(settings), default=str))
         path = folder / "run.json"
         if path.exists():
-            if not is_evaluation(folder):
-                raise UsageError(
-                    f"{folder} holds no evaluation, but something else: choose another --out"
-                )
             before = json.loads(path.read_text(encoding="utf-8"))["settings"]
             changed = sorted(k for k in {*before, *plain} if before.get(k) != plain.get(k))
             smaller = [name for name in changed if name in grows]
@@ -112,17 +138,10 @@ class EvaluationDirectory:
                 )
         record = {"kind": KIND, "settings": plain, "grading": dict(grading)}
         write_json(path, record | {"provenance": describe_run()})
-        self.path, self._latencies = folder / "episodes.jsonl", folder / "latencies.jsonl"
-        # Two processes in one folder play the same episodes.
-        self.finished = list({row.episode: row for row in read_episodes(self.path)}.values())
-        self.seconds: dict[str, Seconds] = dict(
-            read_rows(self._latencies, read_latencies, "the latencies of an episode")
-        )
-        """Latencies of the calls of an episode, by episode."""
-        _replace_rows(self.path, [record.to_json() for record in self.finished])
-        if self._latencies.exists():
-            rows = [{"episode": key, "seconds": row} for key, row in self.seconds.items()]
-            _replace_rows(self._latencies, rows)
+
+    def close(self) -> None:
+        """Let other processes write into the folder."""
+        self._lock()
 
     def add(self, record: EpisodeRecord, seconds: Seconds = ()) -> None:
         """Append one episode, after the latencies of its calls if any was measured."""
@@ -131,7 +150,7 @@ class EvaluationDirectory:
         self.finished.append(record)
         _append(self.path, record.to_json())
 
-    def close(self, summary: Mapping[str, Any]) -> None:
+    def save_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary; episodes may be added afterwards."""
         write_json(self.folder / "summary.json", summary)
 
@@ -232,5 +251,5 @@ def evaluate(
         if not ungraded:
             (store.folder / ANSWERS).unlink(missing_ok=True)
         protocol = protocol_of(workflow, policy_map, problems, samples=samples, seed=seed)
-        store.close({**summary, "protocol": protocol})
+        store.save_summary({**summary, "protocol": protocol})
     return records, summary

@@ -34,18 +34,20 @@ def render(
     episodes: Mapping[str, Any] | None,
     extra_script: str = "",
     *,
-    live: bool = False,
+    live: str | None = None,
     loads: bool = False,
 ) -> str:
     """Build the page of facts (`run`, `matrix`, `evaluation` or `comparison`) and `episodes`.
 
-    A `live` page asks its own server for changes, and nothing else. A page that `loads` takes
-    scripts from its own server, or its own disk, and nothing else.
+    A `live` page asks its own server for changes since that state, and nothing else. A page that
+    `loads` takes scripts from its own server, or its own disk, and nothing else.
     """
     # The page's script writes text as text only, from two blocks of JSON that are ASCII without
     # `<`, `>` and `&`, so no reply can end them. A content security policy admits the page's own
     # script and style by their hashes and nothing else.
-    extra_script += _part("live.js") if live else ""
+    if live:
+        extra_script += _part("live.js")
+        facts = {**facts, "live": live}
     script, style = _script(extra_script), _part("page.css")
     beside = " 'self' file:" if loads else ""  # `file:` where 'self' covers no file
     policy = (

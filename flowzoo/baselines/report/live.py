@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 
@@ -15,33 +16,35 @@ LONGEST_WAIT_S = 60.0  # of one request for changes; the page asks again
 
 
 class LivePage(LocalPage):
-    """Server of one run's page; `/changes` answers when the page is out of date."""
+    """Server of one run's page; `/changes?STATE` answers when the run has left that state."""
 
     def __init__(self, run: Path, port: int = 0, episodes: int | None = None) -> None:
         self.run = run
         self.episodes = EPISODES if episodes is None else episodes
-        self.shown = self.state()
         super().__init__(port)
 
-    def state(self) -> tuple[tuple[str, int, int], ...]:
-        """State of the files that the page is made of."""
+    def state(self) -> str:
+        """Digest of the state of the files that the page is made of."""
         files = [self.run / "metrics.jsonl", self.run / "summary.json"]
-        return file_states([*files, *sorted((self.run / "transcripts").glob("*"))])
+        states = file_states([*files, *sorted((self.run / "transcripts").glob("*"))])
+        return hashlib.sha256(repr(states).encode()).hexdigest()
 
     def page(self) -> str:
         """The page as the run is now."""
-        self.shown = self.state()
+        state = self.state()  # before the files are read
         (run,) = read_runs([self.run])
-        return run_page(run, run_facts(run), self.episodes, live=run.summary is None)
+        live = state if run.summary is None else None
+        return run_page(run, run_facts(run), self.episodes, live=live)
 
     def answer(self, path: str) -> Resource | None:
         """The page, or the news that it has changed."""
+        path, _, state = path.partition("?")
         if path == "/":
             return Resource("text/html; charset=utf-8", self.page())
-        return Resource("text/event-stream", self._changes()) if path == "/changes" else None
+        return Resource("text/event-stream", self._changes(state)) if path == "/changes" else None
 
-    def _changes(self) -> str:
+    def _changes(self, state: str) -> str:
         end = time.monotonic() + LONGEST_WAIT_S
-        while self.state() == self.shown and time.monotonic() < end:
+        while self.state() == state and time.monotonic() < end:
             time.sleep(POLL_S)
-        return f"data: {'same' if self.state() == self.shown else 'changed'}\n\n"
+        return f"data: {'same' if self.state() == state else 'changed'}\n\n"

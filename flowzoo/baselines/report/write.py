@@ -68,7 +68,7 @@ def run_page(
     episodes: int,
     index: str | None = None,
     *,
-    live: bool = False,
+    live: str | None = None,
 ) -> str:
     """The page of one run as HTML, from its `run_facts`; `index` links to the page of all runs."""
     page = stamp(run.name, run=facts, index=index)

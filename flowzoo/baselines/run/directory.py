@@ -13,8 +13,6 @@ summary.json        written at the end
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import logging
 import os
@@ -23,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TextIO
+from typing import Any
 
 from flowzoo.agents.evaluation.summary import refuse_evaluation
 from flowzoo.baselines.run.digests import DIGESTS, TranscriptDigests
@@ -42,7 +40,7 @@ from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.settings.sft import SftConfig
 from flowzoo.envs import Call, EpisodeRecord
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import free_path, read_sealed, sealed, write_json, writing
+from flowzoo.files import free_path, lock_folder, read_sealed, sealed, write_json, writing
 from flowzoo.provenance import describe_run
 
 logger = logging.getLogger("flowzoo")
@@ -58,6 +56,8 @@ _MAY_CHANGE = (
 )  # fmt: skip
 """Settings that may differ between a run and its resumption."""
 
+
+_ACTIVITY = "training"  # what another process does in a locked directory
 
 RowKey = tuple[str, str, int, int]
 
@@ -81,23 +81,6 @@ def plain(
     return row
 
 
-def _lock(root: Path) -> TextIO:
-    """Lock a run directory; closing the returned file, or the end of the process, unlocks it."""
-    with writing(root / ".lock"):
-        file = (root / ".lock").open("w", encoding="utf-8")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        # Some file systems have no locks, which is no other process.
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        raise UsageError(
-            f"another process is training in {root}: wait for it, end it, or choose another --out"
-        ) from error
-    return file
-
-
 def restart(root: Path) -> Path | None:
     """Move a run directory, if there is one, to the first free of ROOT.1, ROOT.2, …"""
     if not root.is_dir() or not any(root.iterdir()):
@@ -105,7 +88,7 @@ def restart(root: Path) -> Path | None:
     # Other files of this process are named relative to it.
     if root.resolve() == Path.cwd():
         raise UsageError(f"{root.resolve()} cannot be moved from within: start from another folder")
-    with _lock(root), writing(root):
+    with lock_folder(root, _ACTIVITY), writing(root):
         target = free_path(root)
         os.rename(root, target)
     return target
@@ -143,7 +126,7 @@ class RunDirectory:
         with writing(self.transcripts):
             self.transcripts.mkdir(parents=True, exist_ok=True)
         # Before anything is read: another process may be writing.
-        self._lock = _lock(self.root)
+        self._lock = lock_folder(self.root, _ACTIVITY)
         try:
             self._earlier = earlier_run(self.root)
             before = None if self._earlier is None else self._earlier.settings

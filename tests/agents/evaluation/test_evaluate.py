@@ -72,7 +72,7 @@ def test_a_stopped_evaluation_continues_where_it_was(tmp_path):
 
 
 def test_a_store_of_other_settings_is_refused(tmp_path):
-    EvaluationDirectory(tmp_path, {"n": 30, "seed": 0}).close({})
+    EvaluationDirectory(tmp_path, {"n": 30, "seed": 0}).save_summary({})
     with pytest.raises(UsageError, match=r"other settings \(seed\)"):
         EvaluationDirectory(tmp_path, {"n": 30, "seed": 1})
 
@@ -83,6 +83,7 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
     path = tmp_path / "episodes.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], "{", lines[2]]))
+    del store
     with pytest.raises(DataError, match="line 2"):
         EvaluationDirectory(tmp_path, {})
 
@@ -108,11 +109,12 @@ def test_empty_replies_score_nothing(workflow, preset):
     assert all(role["strict"] == 0.0 for role in summary["roles"].values())
 
 
-def test_episodes_that_two_processes_played_count_once(tmp_path):
-    workflow = make_workflow("voting_v0")
-    problems = distinct_problems(workflow.task, "validation", 3)
-    policy_map = PolicyMap.shared(ScriptedPolicy(workflow, 0.5), workflow.role_counts())
-    for store in [EvaluationDirectory(tmp_path, {}), EvaluationDirectory(tmp_path, {})]:
-        evaluate(workflow, policy_map, problems, store=store)
+def test_two_processes_do_not_pay_for_the_same_episodes(tmp_path):
+    store = EvaluationDirectory(tmp_path, {})
+    with pytest.raises(UsageError, match="another process is evaluating"):
+        EvaluationDirectory(tmp_path, {})
+    evaluate(WORKFLOW, policy_map(), PROBLEMS[:3], store=store)
+    del store
+    with pytest.raises(UsageError, match="other settings"):
+        EvaluationDirectory(tmp_path, {"n": 30})
     assert len(EvaluationDirectory(tmp_path, {}).finished) == 3
-    assert len(read_episodes(tmp_path / "episodes.jsonl")) == 3

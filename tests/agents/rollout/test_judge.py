@@ -5,6 +5,7 @@ import json
 import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from endpoint import chat, serving
 from policies import Replies
 from processes import run_python
 
-from flowzoo.agents import Completion, PolicyMap, Request, Sampling
+from flowzoo.agents import Completion, PolicyMap, Request, Sampling, specs
 from flowzoo.agents.evaluation.evaluate import EvaluationDirectory, evaluate, record_from_json
 from flowzoo.agents.evaluation.summary import judge_summary, kappa, summarize
 from flowzoo.agents.evaluation.usage import Budget, BudgetError, Meter, Price
@@ -23,6 +24,7 @@ from flowzoo.agents.rollout.tree import TreeRollout, TreeSettings
 from flowzoo.agents.scripted import ScriptedPolicy
 from flowzoo.agents.specs import make_judge
 from flowzoo.cli import main
+from flowzoo.commands.policies import PolicyOptions, open_policy_map
 from flowzoo.envs import (
     Ask,
     EpisodeRecord,
@@ -360,8 +362,8 @@ def test_a_budget_counts_the_tokens_of_a_judge_and_goes_on_where_it_stopped(tmp_
     def evaluation(budget: Budget, cache: str = "a") -> tuple[Meter, dict[str, Any]]:
         judge = JudgePolicy("judge", lambda: asked, cache=tmp_path / cache, sampling=Sampling(0.0))
         meter = Meter({"judge": Price("m", 2.0, 5.0)}, budget)
-        store = EvaluationDirectory(folder, {})
-        return meter, evaluate(PICK, policies(judge), problems, store=store, meter=meter)[1]
+        with closing(EvaluationDirectory(folder, {})) as store:
+            return meter, evaluate(PICK, policies(judge), problems, store=store, meter=meter)[1]
 
     meter, summary = evaluation(Budget())
     questions = sum(asked.sizes)
@@ -392,6 +394,19 @@ def test_a_budget_refuses_a_judge_that_counts_no_tokens(tmp_path):
 
     with pytest.raises(UsageError, match="does not count tokens"):
         evaluate(PICK, policies(Silent()), [JOBS[0].problem], meter=Meter({}, Budget(tokens=9)))
+
+
+def test_the_engine_of_a_judge_has_its_share_of_the_cache(monkeypatch):
+    sizes = []
+
+    def make_policy(spec: str, *, engine_memory: float, **options: Any) -> Replies:
+        sizes.append(engine_memory)
+        return Replies()
+
+    monkeypatch.setattr(specs, "make_policy", make_policy)
+    options = PolicyOptions(("pocket", "judge=pocket"), engine="vllm", engine_memory=1.0)
+    with open_policy_map(PICK, options, seed=0):
+        assert sizes == [0.5, 0.5]
 
 
 def test_the_table_has_the_tokens_of_the_judge(tmp_path, capsys, monkeypatch):

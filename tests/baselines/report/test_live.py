@@ -1,6 +1,7 @@
 """The page that follows a run, over HTTP on the loopback interface."""
 
 import json
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -48,16 +49,25 @@ def test_a_finished_run_asks_for_nothing(server):
     assert "new EventSource(" not in page
 
 
-def test_changes_are_told_when_the_run_has_written_more(server, monkeypatch):
+def changes_of(page: str) -> str:
+    facts = re.search(r'<script type="application/json" id="facts">(.*?)</script>', page)
+    return f"changes?{json.loads(facts[1])['live']}"
+
+
+def test_changes_are_told_to_every_page_when_the_run_has_written_more(server, monkeypatch):
     monkeypatch.setattr(live, "POLL_S", 0.05)
     monkeypatch.setattr(live, "LONGEST_WAIT_S", 0.2)
     before = fetch(server)
-    assert fetch(server, "changes") == "data: same\n\n"
+    assert fetch(server, changes_of(before)) == "data: same\n\n"
     with (server.run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 21, "reward/mean": 0.123}) + "\n")
-    assert fetch(server, "changes") == "data: changed\n\n"
+    assert fetch(server, changes_of(before)) == "data: changed\n\n"
+    after = fetch(server)
     assert "0.123" not in before
-    assert "0.123" in fetch(server)
+    assert "0.123" in after
+    # Another tab still shows the earlier state.
+    assert fetch(server, changes_of(before)) == "data: changed\n\n"
+    assert fetch(server, changes_of(after)) == "data: same\n\n"
 
 
 @pytest.mark.parametrize(("host", "status"), [("evil.example:80", 403), ("", 404)])

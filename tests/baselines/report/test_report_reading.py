@@ -34,7 +34,7 @@ def test_a_folder_without_runs_is_refused(tmp_path):
 def test_evaluations_among_runs_are_left_out_and_found(make_run, tmp_path):
     run = make_run(tmp_path / "run", items=8)
     evaluation = tmp_path / "evaluation"
-    EvaluationDirectory(evaluation, {"n": 3}).close({})
+    EvaluationDirectory(evaluation, {"n": 3}).save_summary({})
     assert find_runs([tmp_path]) == [run]
     assert find_evaluations([tmp_path]) == [evaluation]
     with pytest.raises(UsageError, match=r"holds an evaluation .*alone writes its page"):
