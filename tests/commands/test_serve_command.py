@@ -54,7 +54,7 @@ def served(*words: str, **options: Any) -> Iterator[tuple[subprocess.Popen[str],
 def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
     """Exit status and messages after a signal."""
     process.send_signal(number)
-    _, messages = process.communicate(timeout=30)
+    _, messages = process.communicate(timeout=600)
     return process.returncode, messages.strip().rpartition("\n")[2]
 
 
@@ -63,7 +63,7 @@ def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],
 )
 def test_a_signal_lets_open_requests_finish(number, status):
-    words = ["voting", "--temperature", "0", "--api-key", "key"]
+    words = ["voting", "--temperature", "0", "--api-key", "key", "--grace", "600"]
     with served(*words) as (process, url, models):
         assert models == ["voting_v0", "generator", "aggregator"]
         client = openai.OpenAI(base_url=url, api_key="key", max_retries=0)
@@ -81,9 +81,9 @@ def test_a_signal_lets_open_requests_finish(number, status):
 
         thread = threading.Thread(target=ask)
         thread.start()
-        assert started.wait(20)
+        assert started.wait(60)
         assert ended(process, number) == (status, "interrupted: requests answered: 1")
-        thread.join(20)
+        thread.join(60)
         assert sum(chunk.choices[0].finish_reason == "stop" for chunk in replies) == 100
 
 

@@ -5,6 +5,8 @@ import random
 import threading
 import time
 
+from processes import wait_for
+
 from flowzoo.agents.vllm.engine import WeightsGate
 
 
@@ -49,7 +51,7 @@ def test_no_reply_sees_two_versions_and_episodes_go_on_with_the_next():
 
 
 def test_a_request_that_does_not_end_is_told_and_others_wait_until_the_gate_opens():
-    gate, order = WeightsGate(), list[str]()
+    gate, order, asked = WeightsGate(), list[str](), threading.Event()
 
     async def main() -> None:
         release = asyncio.Event()
@@ -64,17 +66,18 @@ def test_a_request_that_does_not_end_is_told_and_others_wait_until_the_gate_open
 
         def close() -> bool:
             with gate.closed(0.05) as idle:
-                time.sleep(0.05)
+                assert asked.wait(60)
                 order.append("opened")
                 return idle
 
         holding = asyncio.create_task(hold())
         await asyncio.sleep(0)
         closing = asyncio.create_task(asyncio.to_thread(close))
-        await asyncio.sleep(0.02)
+        await asyncio.to_thread(wait_for, lambda: gate._closed)
         waiting, cancelled = asyncio.create_task(late()), asyncio.create_task(late())
-        await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_for, lambda: len(gate._waiting) == 2)
         cancelled.cancel()
+        asked.set()
         assert await closing is False
         await waiting
         release.set()

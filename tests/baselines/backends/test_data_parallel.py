@@ -59,7 +59,7 @@ def world(tmp_path: Path, fork_server: Any) -> World:
             for one in begun:
                 one.start()
             for one in begun:
-                one.join(200)
+                one.join(650)
             assert [one.exitcode for one in begun] == [0] * ranks
         finally:
             for one in begun:

@@ -287,11 +287,11 @@ def stop(case: dict[str, Any], rows: Sequence[Call]) -> Any:
 
 
 def main() -> None:
-    faulthandler.dump_traceback_later(180, exit=True)  # of a rank that hangs; the test is told
+    faulthandler.dump_traceback_later(600, exit=True)  # of a rank that hangs; the test is told
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo", init_method=f"file://{STORE}", rank=RANK, world_size=WORLD,  # noqa: F821
-        timeout=timedelta(seconds=30),
+        timeout=timedelta(seconds=300),
     )  # fmt: skip
     results = []
     for case in CASES:  # noqa: F821

@@ -142,25 +142,29 @@ def test_the_policy_blocks_requests_and_foreign_scripts(browser, pages):
 def test_searching_ten_thousand_episodes_takes_less_than_200_ms(open_page):
     browser = open_page("large")
     assert text_of(browser, "#count") == "10,000 of 10,000 episodes; 10,112 are saved"
-    search = """const box = document.getElementById("search"), began = performance.now();
+    # Of the page's thread: how long it waits for a processor says nothing about the page.
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def worked() -> float:
+        rows = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        return 1000 * next(row["value"] for row in rows if row["name"] == "TaskDuration")
+
+    search = """const box = document.getElementById("search");
         box.value = arguments[0];
         box.dispatchEvent(new Event("input"));
         document.body.offsetHeight;  // layout counts
-        return [performance.now() - began, document.getElementById("count").textContent];"""
+        return document.getElementById("count").textContent;"""
     for query, found in (
         ("e", "10,000"),
         ("Compute 777 +", "8"),
         ("I GIVE UP", None),
         ("\\q", "0"),
     ):
-        # A search that the machine interrupted says nothing about the page.
-        for _ in range(30):
-            took, count = browser.execute_script(search, query)
-            assert found is None or count.startswith(f"{found} of 10,000")
-            if took < 200:
-                break
-            browser.execute_script(search, "")
-        assert took < 200, (query, took)
+        before = worked()
+        count = browser.execute_script(search, query)
+        took = worked() - before
+        assert found is None or count.startswith(f"{found} of 10,000")
+        assert 0 < took < 200, (query, took)
     browser.execute_script(search, "")
     rows = "return document.querySelectorAll('.row').length"
     assert 5 < browser.execute_script(rows) < 60

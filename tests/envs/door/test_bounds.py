@@ -129,7 +129,7 @@ def test_what_a_hung_program_has_sent_is_forgotten_when_its_episode_ends():
         over.set()
         return "late"
 
-    (episode,) = play_together(OpenAIProgram(hang, roles="writer", at_once=1, seconds=0.3))
+    (episode,) = play_together(OpenAIProgram(hang, roles="writer", at_once=1, seconds=1))
     assert episode.finished().facts["ended"] == "timeout"
     assert over.wait(30)
     assert errors[0].startswith(b"HTTP/1.1 403 ")

@@ -134,7 +134,7 @@ def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(retries, stre
 
     def solve(problem: str, base_url: str, key: str) -> str:
         try:  # the client's own retries may get the reply
-            reply = ask(base_url, key, problem, timeout=0.2, max_retries=retries, stream=stream)
+            reply = ask(base_url, key, problem, timeout=1, max_retries=retries, stream=stream)
             if not stream:
                 return reply.choices[0].message.content
             return "".join(chunk.choices[0].delta.content or "" for chunk in reply)
@@ -156,7 +156,7 @@ def test_a_client_that_gives_up_and_asks_again_is_at_the_same_turn(retries, stre
 def test_a_client_that_gives_up_for_good_leaves_a_turn_with_its_reply():
     def solve(problem: str, base_url: str, key: str) -> str:
         with pytest.raises(openai.APITimeoutError):
-            ask(base_url, key, problem, timeout=0.2)
+            ask(base_url, key, problem, timeout=1)
         return whole(base_url, key, "something else")
 
     episode, run = start_run(OpenAIProgram(solve, roles="writer", at_once=1))

@@ -69,6 +69,7 @@ def test_all_tests_of_a_program_have_one_budget(sandbox):
     ran = [case for case in verdict.cases if case.cpu_s > 0]
     assert 1 < len(ran) < 10
     assert verdict.cases[-1].detail.startswith("total: ")
+    limits = Limits(cpu_s=60.0, wall_s=300.0, total_s=60.0)
     assert sandbox.run_sync([Program("print('x')")], [tests], limits)[0].status == "AC"
 
 

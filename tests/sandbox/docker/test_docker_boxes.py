@@ -193,7 +193,7 @@ def test_killed_containers_lose_no_program(client, first_hang, soon):
         assert soon(lambda: len(first_hang) == 2)
         for row in client.api.containers(filters=labels):
             client.api.kill(row["Id"])
-        verdicts = work.result(100)
+        verdicts = work.result(600)
     assert [verdict.status for verdict in verdicts] == ["AC"] * 6
     assert [row for row, verdict in enumerate(verdicts) if verdict.facts] == [0, 1]
 
@@ -388,7 +388,7 @@ def test_an_engine_that_dies_in_mid_batch(docker, tmp_path_factory, monkeypatch,
             )
             assert soon(lambda: len(first_hang) == 2)
             subprocess.run([script, "stop", folder], check=True)
-            assert [verdict.status for verdict in work.result(100)] == ["SE"] * 6
+            assert [verdict.status for verdict in work.result(600)] == ["SE"] * 6
             with pytest.raises(FlowzooError, match="no Docker engine answers"):
                 judge(sandbox, HONEST.source)
     finally:

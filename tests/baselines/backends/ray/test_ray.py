@@ -113,7 +113,7 @@ def test_a_learner_group_returns_its_first_ranks_result_or_an_error(world):
     assert "the same command goes on from there" in found["dies"]
     assert "learner workers 0, 1 have not answered in 3 s" in found["sleeps"]
     for what in ("raises", "dies", "sleeps"):
-        assert found[f"{what}, seconds"] < 20, what
+        assert found[f"{what}, seconds"] < 200, what
 
 
 def test_policies_that_learn_at_the_same_time_have_the_numbers_of_one_process(
@@ -151,7 +151,7 @@ def test_data_parallel_work_at_the_same_time_and_end_together(world):
     lost = "LearnersLostError: learner worker 0 of b is gone (ActorDiedError)"
     assert found["dies"].startswith(lost)
     for what in ("raises", "dies"):
-        assert found[f"{what}, seconds"] < 30, what
+        assert found[f"{what}, seconds"] < 300, what
 
 
 def test_graders_change_no_number_and_one_that_dies_loses_nothing(world, repeated_rows):

@@ -40,7 +40,7 @@ def together(learner: Any, what: str) -> list[Any]:
         if what == "dies":
             os._exit(1)
         if what == "sleeps":
-            time.sleep(60)
+            time.sleep(600)
     return learner.learner_group.gather((what, learner.lr_scale, os.getpid()))
 
 
@@ -57,7 +57,6 @@ def group_alone(address: str) -> dict[str, Any]:
     usual, learner_groups.GRACE_S = learner_groups.DONE_WITHIN_S, 2.0
     found: dict[str, Any] = {}
     for what in ("raises", "dies", "sleeps"):
-        learner_groups.DONE_WITHIN_S = 3.0 if what == "sleeps" else 60.0
         opener = OpenPlayer(f"{Path(__file__).stem}:tiny_learners", ())
         one, group = learner_groups.start_learners(2, opener, 1, 0)
         found["strategy"] = ray.util.placement_group_table(group)["strategy"]
@@ -65,6 +64,8 @@ def group_alone(address: str) -> dict[str, Any]:
         learner.lr_scale = 0.5
         found["works"] = learner.apply(together, "works")
         found["state"] = [learner.notes, learner.steps, learner.lr_scale]
+        if what == "sleeps":
+            learner_groups.DONE_WITHIN_S = 3.0
         began = time.monotonic()
         found[what] = said(partial(learner.apply, together, what))
         found[f"{what}, seconds"] = time.monotonic() - began
@@ -97,7 +98,7 @@ def upset(learner: Any, folder: Path, name: str, other: str, what: str) -> None:
         raise UsageError("no such row")
     if what == "dies":
         os._exit(1)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def groups_alone(address: str, folder: Path) -> dict[str, Any]:
