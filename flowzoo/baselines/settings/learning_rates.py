@@ -26,7 +26,7 @@ def policy_rates(
 ) -> dict[str, PolicyRate]:
     """Resolve the rates of every policy that is trained."""
     assert config.lr is not None
-    of_policy = _roles_of(config, mapping, roles)
+    of_policy = trained_roles(config, mapping, roles)
     arguments = per_policy(config.policy_lr, sorted(of_policy), "policy_lr")
     by_policy = {name: _rate(word, f"policy_lr {name}") for name, word in arguments.items()}
     single = numbers_by_role(config.role_lr, roles, "role_lr")
@@ -71,7 +71,7 @@ def idle_weights(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) 
         return []
     lines: list[str] = []
     weights = numbers_by_role(config.role_weights, roles, "role_weights")
-    for policy, served in _roles_of(config, mapping, roles).items():
+    for policy, served in trained_roles(config, mapping, roles).items():
         role = next(iter(served))
         if len(served) == 1 and weights.get(role, 1.0) not in (0.0, 1.0):
             lines.append(
@@ -82,7 +82,10 @@ def idle_weights(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) 
     return lines
 
 
-def _roles_of(config: TrainConfig, mapping: Mapping[str, str], roles: Roles) -> dict[str, set[str]]:
+def trained_roles(
+    config: TrainConfig, mapping: Mapping[str, str], roles: Roles
+) -> dict[str, set[str]]:
+    """Roles that each trained policy answers for."""
     served: dict[str, set[str]] = {}
     for agent, policy in agent_policies(mapping, roles).items():
         if policy not in config.frozen:

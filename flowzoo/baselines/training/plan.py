@@ -23,7 +23,7 @@ from flowzoo.baselines.settings.hooks import (
     load_reward,
 )
 from flowzoo.baselines.settings.learner_groups import LearnerGroupPlan, shared_learner_groups
-from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates
+from flowzoo.baselines.settings.learning_rates import idle_weights, policy_rates, trained_roles
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.policy_map import agent_policies, numbers_by_role
 from flowzoo.baselines.settings.preflight import outline_run
@@ -228,6 +228,11 @@ def learner_config(
             )
         constant = count * reply / config.updates
     rate = policy_rates(config, mapping, roles)[policy]
+    # A weight that is not that of any of its rows would make the policy keep a reference.
+    served = trained_roles(config, mapping, roles)[policy]
+    numbers = numbers_by_role(config.role_kl, roles, "role_kl")
+    role_kl = {role: weight for role, weight in numbers.items() if role in served}
+    kl = config.kl if config.kl is not None else algorithm.kl
     return _settings(
         LearnerConfig,
         config,
@@ -238,7 +243,7 @@ def learner_config(
             algorithm,
             config,
             constant=constant,
-            kl_coef=config.kl if config.kl is not None else algorithm.kl,
+            kl_coef=kl if served - role_kl.keys() else 0.0,
             entropy_coef=config.entropy,
             function=loss,
         ),
@@ -246,5 +251,5 @@ def learner_config(
         updates_per_iteration=config.updates or "by_rows",
         fixed_order=config.deterministic,
         role_weights=numbers_by_role(config.role_weights, roles, "role_weights"),
-        role_kl=numbers_by_role(config.role_kl, roles, "role_kl"),
+        role_kl=role_kl,
     )

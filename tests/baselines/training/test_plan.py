@@ -83,3 +83,13 @@ def test_a_frozen_policy_has_no_learner_and_a_name_all_the_same():
     plan = resolve(config)
     assert (plan.names, list(plan.learners)) == (["aggregator", "generator"], ["aggregator"])
     assert (plan.samples, plan.budgets.reply) == (8, 64)
+
+
+def test_a_policy_keeps_a_reference_only_for_a_weight_of_its_own_roles():
+    def kept(**settings: Any) -> list[str]:
+        learners = resolve(TrainConfig(sharing=("isolated",), **settings)).learners
+        return [name for name, learner in learners.items() if learner.needs_reference]
+
+    assert kept(role_kl=("generator=0.1",)) == ["generator"]
+    assert kept(kl=0.1, role_kl=("generator=0",)) == ["aggregator"]
+    assert kept(kl=0.1) == ["aggregator", "generator"]
