@@ -217,7 +217,10 @@ def _row(index: int, call: Call, advantage: float, config: LearnerConfig) -> Tra
     weight, kl = _weight_of(call.role, config), config.kl_of(call.role)
     idle = left_out(call, config)
     advantage = _after_truncation(call, advantage, config)
-    active = weight != 0 and (advantage != 0 or kl != 0 or config.loss.entropy_coef != 0)
+    loss = config.loss
+    # A function of the user may have a gradient where the advantage is 0.
+    other = kl != 0 or loss.entropy_coef != 0 or loss.function is not None
+    active = weight != 0 and (advantage != 0 or other)
     return TrainingRow(
         index=index,
         call=call,

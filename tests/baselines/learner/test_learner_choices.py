@@ -67,6 +67,18 @@ def test_a_role_may_be_anchored_alone(tiny_model, role_rows, own_logps):
     assert learner.update(calls, [1.0] * 9)["learn/rows_trained"] == 9
 
 
+def test_a_users_loss_trains_rows_whose_advantage_is_zero(
+    tiny_model, role_rows, row_logps, own_logps
+):
+    model = tiny_model()
+    calls = own_logps(model, role_rows())
+    tokens = sum(len(call.output_ids) for call in calls)
+    loss = -sum(chosen(row_logps(model, call), call).sum() for call in calls) / tokens
+    expected = gradient(list(model.parameters()), loss)
+    learner = descend(Learner(model, config(loss=replace(PLAIN, function=lambda now, *_: -now))))
+    torch.testing.assert_close(moved(learner, calls, [0.0] * 9), expected, atol=1e-5, rtol=1e-4)
+
+
 def test_the_reference_of_full_weights_is_the_model_at_the_start(tiny_model, role_rows, own_logps):
     model = tiny_model()
     start = copy.deepcopy(model)
