@@ -128,7 +128,7 @@ class SftConfig(  # a dataclass lists the fields of its last base first
         names = {field.name for field in fields(TrainConfig)} & {
             field.name for field in fields(self)
         }
-        names -= {"sharing", "lr", "min_lr", "schedule", "checkpoint_every", "eval_problems",
+        names -= {"sharing", "min_lr", "schedule", "checkpoint_every", "eval_problems",
                   "stop_patience"}  # fmt: skip
         shared = {name: getattr(self, name) for name in names}
         return TrainConfig(**shared, algorithm="sft", sharing=self.sharing or ("shared",))

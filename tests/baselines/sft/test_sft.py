@@ -22,6 +22,7 @@ from flowzoo.baselines.learner.config import LearnerConfig, LossConfig
 from flowzoo.baselines.learner.update import Learner
 from flowzoo.baselines.run.directory import plain
 from flowzoo.baselines.run.manifest import find_checkpoint
+from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig, Taught
 from flowzoo.baselines.sft import trainer as sft_trainer
 from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes
@@ -419,6 +420,15 @@ def test_problems_are_held_back_whole(tmp_path, played):
 def test_settings_that_cannot_be_meant(changes, text):
     with pytest.raises(UsageError, match=text):
         SftConfig(**changes)
+
+
+def test_sgd_takes_the_rate_that_is_given():
+    def begin(**changes: Any) -> Any:
+        return outline_run(SftConfig(optimizer="sgd", **changes).run_settings(), warm_start=True)
+
+    assert begin(lr=0.1).names == ["shared"]
+    with pytest.raises(UsageError, match="`optimizer` sgd needs an `lr`"):
+        begin()
 
 
 def test_scripted_validation_needs_problems(tmp_path):
