@@ -16,6 +16,8 @@ from flowzoo.files import write_json
 
 _ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
 _PRIVATE = "learner.pt"
+EXPORTED = "flowzoo.json"
+"""File of an exported policy that says where it is from."""
 
 
 class Exported(NamedTuple):
@@ -73,7 +75,7 @@ def export_policy(
             "policy": name, "step": info.step, "score": info.score, "merged": merge, "base": base,
             "settings": info.state.get("config"),
         }  # fmt: skip
-        write_json(partial / "flowzoo.json", record)
+        write_json(partial / EXPORTED, record)
         done = Exported(out, name, info.step, info.score, None if merge else base)
         if card is not None:
             (partial / "README.md").write_text(card(done), encoding="utf-8")

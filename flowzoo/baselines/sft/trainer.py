@@ -23,7 +23,8 @@ from flowzoo.baselines.learner.weights import Weights
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention, seed_random
 from flowzoo.baselines.run.directory import RunDirectory
-from flowzoo.baselines.run.export import export_policy
+from flowzoo.baselines.run.export import EXPORTED, export_policy
+from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.run.metric_logger import MetricLogger
 from flowzoo.baselines.settings.model_defaults import settle
 from flowzoo.baselines.settings.preflight import outline_run
@@ -37,6 +38,7 @@ from flowzoo.baselines.training.metrics import MetricRow, role_metrics
 from flowzoo.baselines.training.plan import token_budgets
 from flowzoo.envs import Call
 from flowzoo.errors import UsageError
+from flowzoo.files import read_json
 from flowzoo.seeding import key_rng
 
 LEARNER_METRICS = ("learn/loss", "learn/grad_norm", "learn/trained_entropy", "learn/lr",
@@ -270,11 +272,15 @@ class SupervisedTrainer:
         """
         folders: dict[str, str] = {}
         step = "best" if self.config.stop_patience else "last"
+        written = find_checkpoint(self.run.root, step).step
         for name, policy in self.trained.items():
             folder = self.run.root / "models" / name
             if policy.frozen:
                 continue
-            if not folder.exists():  # it appears whole, and a finished run is not written again
+            # It appears whole, and a finished run is not written again, unless it went on.
+            if folder.exists() and read_json(folder / EXPORTED)["step"] != written:
+                self.run.aside.take(folder)
+            if not folder.exists():
                 merge = policy.weights.is_adapter
                 export_policy(self.run.root, folder, policy=name, step=step, merge=merge)
             folders[name] = str(folder)

@@ -127,6 +127,11 @@ def test_it_ends_when_the_held_out_loss_rises_and_keeps_the_best_models(tmp_path
     assert weights_of(best.policy_path("shared")) == weights_of(Path(summary["models"]["shared"]))
     assert run(tmp_path / "short", **changes) == summary
     assert not (tmp_path / "short" / "aside").exists(), "the summary was that of a finished run"
+    summary = run(tmp_path / "short", **changes | {"stop_patience": 0})
+    assert summary["steps"] > best.step, "it goes on, and its last models are others"
+    last = find_checkpoint(tmp_path / "short", "last")
+    assert weights_of(last.policy_path("shared")) == weights_of(Path(summary["models"]["shared"]))
+    assert (tmp_path / "short" / "aside" / "1" / "models" / "shared").is_dir()
     with pytest.raises(UsageError, match="`stop_patience` compares held-out losses"):
         run(tmp_path / "none", **{**changes, "eval_problems": 0})
 
