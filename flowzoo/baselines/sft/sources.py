@@ -212,7 +212,10 @@ def _chat(row: Mapping[str, Any], word: str, number: int) -> Transcript:
     """Read a chat; every message of the assistant is a reply to the messages before it."""
     messages = tuple(map(_message, row["messages"]))
     replies = list[RecordedReply]()
-    agent, score = str(row.get("agent", "")), row.get("score")
+    score = row.get("score")
+    agent, problem = (
+        "" if row.get(name) is None else str(row[name]) for name in ("agent", "problem")
+    )
     for index, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
@@ -223,7 +226,7 @@ def _chat(row: Mapping[str, Any], word: str, number: int) -> Transcript:
         raise ValueError("no message of an assistant")
     return Transcript(
         source=word,
-        problem=str(row.get("problem", "")),
+        problem=problem,
         text="",
         episode=f"{word}:{number}",
         score=None if score is None else float(score),

@@ -316,6 +316,9 @@ def test_chats_teach_every_message_of_the_assistant(tmp_path):
     path.write_text(json.dumps({"messages": line["messages"]}))
     with pytest.raises(UsageError, match='aggregator, generator could learn from it: add "agent"'):
         maker.rows(read_source(str(path), workflow, PLAY), "right", SftCounts())
+    path.write_text(json.dumps({**line, "agent": None, "problem": None, "score": None}))
+    (transcript,) = read_source(str(path), workflow, PLAY)
+    assert (transcript.problem, transcript.replies[0].agent) == ("", ""), "null is as left out"
 
 
 @pytest.mark.parametrize(("line", "text"), refused(__file__, "lines"))
