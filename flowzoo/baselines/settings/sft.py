@@ -23,10 +23,10 @@ from flowzoo.errors import UsageError
 Taught = Literal["right", "readable", "all"]
 
 _POSITIVE = ("n", "samples", "epochs", "batch", "max_batch", "keep_last",
-             "microbatch_tokens", "clip_norm", "lora_alpha", "lr", "max_tokens")  # fmt: skip
+             "microbatch_tokens", "lora_alpha", "lr", "max_tokens")  # fmt: skip
 _LEAST_ZERO = ("best", "weight_decay", "min_lr", "max_length", "max_prompt", "eval_problems",
                "eval_temperature", "checkpoint_every", "threads", "seed", "lora_rank",
-               "stop_patience")  # fmt: skip
+               "stop_patience", "clip_norm")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,13 @@ class SftConfig(  # a dataclass lists the fields of its last base first
         for name in ("held_back", "warmup_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise UsageError(f"`{name}` must be from 0 to below 1, got {getattr(self, name)}")
+        for used, needed, names in (
+            (self.lora_rank > 0, "`lora_rank` above 0", ("lora_alpha", "lora_targets")),
+            (self.schedule != "constant", "the schedules linear and cosine", ("min_lr",)),
+        ):
+            for name in names:
+                if not used and getattr(self, name) != getattr(type(self), name):
+                    raise UsageError(f"`{name}` is a setting of {needed}: leave it out")
         if not self.source:
             raise UsageError(
                 "a warm start needs a `source`: scripted, a folder of `flowzoo eval --out`, a run "
