@@ -41,6 +41,8 @@ def numbers_by_role(
             raise UsageError(f"`{option}` takes ROLE=NUMBER, got {argument!r}.") from None
         if role not in names:
             raise unknown("role", role, names)
+        if role in numbers:
+            raise UsageError(f"`{option}` names role {role} twice: leave one out")
         numbers[role] = value
     return numbers
 
@@ -62,6 +64,8 @@ def read_policy_map(sharing: tuple[str, ...], roles: Roles) -> dict[str, str]:
             )
         if role not in roles and role not in agents:
             raise unknown("role", role, [*roles, *agents])
+        if role in policies:
+            raise UsageError(f"`sharing` names {role} twice: leave one out")
         policies[role] = policy
     missing = [
         role

@@ -49,8 +49,11 @@ def test_mistakes(changes, text):
 def test_numbers_by_role():
     roles = ["generator", "judge"]
     assert numbers_by_role(("judge=0.5",), roles, "role_kl") == {"judge": 0.5}
-    for word, text in (("judge", "ROLE=NUMBER, got 'judge'"), ("judge=x", "got 'judge=x'")):
+    for words, text in (
+        (["judge"], "ROLE=NUMBER, got 'judge'"), (["judge=x"], "got 'judge=x'"),
+        (["judge=1", "judge=2"], "`role_kl` names role judge twice"),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match=text):
-            numbers_by_role((word,), roles, "role_kl")
+            numbers_by_role(words, roles, "role_kl")
     with pytest.raises(UsageError, match="Did you mean 'judge'"):
         numbers_by_role(("juge=1",), roles, "role_kl")
