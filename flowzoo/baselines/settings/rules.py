@@ -213,7 +213,8 @@ def _uses(config: TrainConfig, algorithm: Algorithm) -> dict[str, tuple[bool, st
             (config.lora_rank > 0, "of LoRA adapters (`lora_rank` above 0)"),
         ),
         **dict.fromkeys(
-            ("beta1", "beta2", "adam_eps"), (config.optimizer == "adamw", "of optimizer=adamw")
+            ("beta1", "beta2", "adam_eps"),
+            (config.optimizer in ("adamw", "adamw8bit", "muon"), "of AdamW, which muon has too"),
         ),
     }
 

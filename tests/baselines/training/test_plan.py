@@ -56,6 +56,8 @@ def test_shared_fields_are_those_of_the_run_and_the_others_follow():
     other = replace(config, optimizer="adamw", **adam)
     (second,) = resolve(other).learners.values()
     assert {name: getattr(second, name) for name in adam} == adam
+    (third,) = resolve(TrainConfig(optimizer="muon", beta2=0.75)).learners.values()
+    assert third.beta2 == 0.75, "of what is no matrix"
     (learner,) = resolve(config).learners.values()
     assert all(getattr(learner, name) == getattr(config, name) for name in SHARED)
     assert (learner.iterations, learner.updates_per_iteration) == (9, "by_rows")
