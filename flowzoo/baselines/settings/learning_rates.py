@@ -32,10 +32,12 @@ def policy_rates(
     single = numbers_by_role(config.role_lr, roles, "role_lr")
     for role, rate in single.items():
         _check_rate(rate, f"role_lr {role}")
-        if not any(role in served for served in of_policy.values()):
-            raise UsageError(
-                f"`role_lr` names {role}, and no policy that is trained answers for it"
-            )
+    for option in ("role_lr", "role_weights", "role_kl"):
+        for role in numbers_by_role(getattr(config, option), roles, option):
+            if not any(role in served for served in of_policy.values()):
+                raise UsageError(
+                    f"`{option}` names {role}, and no policy that is trained answers for it"
+                )
     # A role's rate is that of the policies that answer for it alone; within a policy of several
     # roles it is one of theirs, which only sgd takes.
     rates: dict[str, PolicyRate] = {}
