@@ -28,6 +28,7 @@ from flowzoo.baselines.settings.policy_map import per_policy, read_policy_map
 from flowzoo.baselines.settings.rules import (
     algorithm_rules,
     check,
+    choice_rules,
     credit_rules,
     run_rules,
     scale_rules,
@@ -125,6 +126,9 @@ def choose_algorithm(config: TrainConfig, workflow: Workflow) -> Algorithm:
         check_replayable(workflow)
     choices = read_settings(config.advantage)
     spec = with_choices(algorithm.advantage, choices)
+    if "gamma" in choices and config.gamma != TrainConfig.gamma:
+        raise UsageError("`gamma` is given twice, by itself and in `advantage`: leave one out")
+    check(choice_rules(choices, spec))
     if spec.target == "return_to_go" and "gamma" not in choices:
         spec = replace(spec, gamma=config.gamma)
     loss = {

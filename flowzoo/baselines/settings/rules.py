@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flowzoo.agents.engines import no_int8
+from flowzoo.baselines.advantages.spec import AdvantageSpec
 from flowzoo.baselines.settings.algorithms import ALGORITHMS, Algorithm, algorithm_named
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.envs import Workflow
@@ -101,6 +102,24 @@ def unused_rules(config: TrainConfig, algorithm: Algorithm) -> Iterator[Rule]:
             not used and getattr(config, name) != default,
             f"`{name}` is a setting {subject}, and has no effect here ({algorithm.name}): leave "
             f"it at {default!r}",
+        )
+
+
+def choice_rules(choices: Iterable[str], spec: AdvantageSpec) -> Iterator[Rule]:
+    """Rules for choices of the advantage that have no effect beside the others."""
+    used = {
+        "gamma": (spec.target == "return_to_go", "target=return_to_go"),
+        "decay": (spec.mean == "running", "mean=running"),
+        **dict.fromkeys(
+            ("std_group", "std_weight", "std_of", "eps"),
+            (spec.std != "none", "std=sample or std=population"),
+        ),
+    }
+    for name in choices:
+        has_effect, needed = used.get(name, (True, ""))
+        yield (
+            not has_effect,
+            f"`advantage` {name} has no effect here: it is a choice of {needed}; leave it out",
         )
 
 
