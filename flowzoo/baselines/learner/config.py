@@ -225,7 +225,8 @@ class LearnerConfig(ComputeOptions, UpdateOptions, RowOptions):
     """Output tokens whose logits over the vocabulary are in memory at once; 0: 128 MiB of them."""
     skip_idle_rows: bool = True
     """Leave out the forward pass of rows that cannot change the gradient (advantage 0 or masked,
-    and no KL term, entropy term or `loss.function`). They stay in the counts; `learn/` means are over trained rows."""
+    and no KL term, entropy term or `loss.function`). They stay in the counts; `learn/` means are
+    over trained rows."""
     fixed_order: bool = True
     """On a GPU, add up in a fixed order, so that equal updates have equal bits; an operation
     without one is an error. A CPU has no other order."""

@@ -70,6 +70,11 @@ def run_rules(config: TrainConfig) -> Iterator[Rule]:
         "`old_logp` sampler ratios would measure the rounding: leave `old_logp` out (recomputed), "
         "or set engine_dtype=bfloat16",
     )
+    yield (
+        bool(config.difficulty and config.curriculum),
+        "`difficulty` chooses problems by pass rates of the task as it is, and a stage of "
+        "`curriculum` generates others: leave one of them out",
+    )
     # Rows prove a sync only if they come from the newest weights, in this process's run.
     yield (
         config.sync_check_every > 1 and bool(config.max_staleness or config.backend != "local"),
