@@ -81,7 +81,12 @@ def read_transcripts(
     scripted = ScriptedPlay(config.eval_split, len(problems), 1, config.seed)
     measured = all_sources(sources, workflow, scripted)
     check_problems(measured, (config.eval_split,))
-    return taught, [*choose(measured, config, (), SftCounts()), *held_back]
+    measured = [*choose(measured, config, (), SftCounts()), *held_back]
+    keys = set(map(problem_key, measured))
+    others = [transcript for transcript in taught if problem_key(transcript) not in keys]
+    counts.left_out["measured, too"] += len(taught) - len(others)
+    counts.used -= len(taught) - len(others)
+    return others, measured
 
 
 def check_problems(

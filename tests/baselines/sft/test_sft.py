@@ -25,7 +25,7 @@ from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.preflight import outline_run
 from flowzoo.baselines.settings.sft import SftConfig, Taught
 from flowzoo.baselines.sft import trainer as sft_trainer
-from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes
+from flowzoo.baselines.sft.choose import SftCounts, best_of, choose, quotes, read_transcripts
 from flowzoo.baselines.sft.rows import RowMaker, RowTokenizer
 from flowzoo.baselines.sft.sources import ScriptedPlay, Transcript, read_source
 from flowzoo.baselines.sft.trainer import SAVE_S, SAVE_SHARE, SaveClock, SupervisedTrainer
@@ -408,6 +408,23 @@ def test_a_longer_sum_does_not_quote_a_shorter_one():
     assert not quotes("Compute 112+7.", ["12+7"])
     assert not quotes("Compute 12+78.", ["12+7"])
     assert quotes("Compute 12+78 and 12+7", ["12+7"])
+
+
+def test_chats_that_are_measured_are_not_trained_on(tmp_path):
+    chats = [
+        {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "7"}]}
+        for text in ("3+4", "2+5", "1+6")
+    ]
+    one, all_three = (tmp_path / name for name in ("one.jsonl", "all.jsonl"))
+    one.write_text(json.dumps(chats[1]) + "\n")
+    all_three.write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    config, counts = SftConfig(source=(str(all_three),), validation=(str(one),)), SftCounts()
+    taught, measured = read_transcripts(config, make_workflow("voting"), (), counts)
+    texts = [
+        [chat.replies[0].messages[0]["content"] for chat in part] for part in (taught, measured)
+    ]
+    assert texts == [["3+4", "1+6"], ["2+5"]]
+    assert (counts.used, counts.left_out["measured, too"]) == (2, 1)
 
 
 def test_problems_are_held_back_whole(tmp_path, played):
