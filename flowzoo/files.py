@@ -191,6 +191,15 @@ def free_path(path: Path) -> Path:
     return free
 
 
+def is_vacant(path: Path) -> bool:
+    """True if a new folder can be renamed to `path`: nothing is there, or an empty folder."""
+    # Not over the working directory or a link, which the system refuses.
+    if not os.path.lexists(path):
+        return True
+    empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    return empty and path.resolve() != Path.cwd()
+
+
 def distinct_names(folders: Sequence[Path]) -> list[str]:
     """Names of folders: the last parts of their paths, as many as tell all of them apart."""
     paths = [folder.resolve().parts for folder in folders]

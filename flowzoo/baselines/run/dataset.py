@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from flowzoo.baselines.run.digests import check_transcripts
 from flowzoo.errors import UsageError, missing_extra
-from flowzoo.files import distinct_names, read_rows, writing
+from flowzoo.files import distinct_names, is_vacant, read_rows, writing
 
 Kind = Literal["text", "whole", "number", "flag", "messages"]
 
@@ -92,8 +92,8 @@ class _File(NamedTuple):
 
 def write_dataset(sources: Sequence[Path], out: Path) -> Written:
     """Write the episodes of folders of `flowzoo eval --out` and of run directories to `out`."""
-    if out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"--out {out} is not empty: name a new folder.")
+    if not is_vacant(out):
+        raise UsageError(f"--out {out} exists already: name a new folder.")
     names = distinct_names(sources)
     if len(set(names)) < len(names):
         raise UsageError(f"a folder is named twice among {', '.join(map(str, sources))}")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flowzoo.agents.hf.policy import load_model
 from flowzoo.baselines.run.manifest import CheckpointInfo, find_checkpoint
 from flowzoo.errors import UsageError, missing_extra
-from flowzoo.files import write_json
+from flowzoo.files import is_vacant, write_json
 
 _ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
 _PRIVATE = "learner.pt"
@@ -61,7 +61,7 @@ def export_policy(
     base = adapter_base(source)
     if merge and base is None:
         raise UsageError(f"policy {name!r} has full weights and nothing to merge: leave it out.")
-    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+    if not is_vacant(out):
         raise UsageError(f"{out} exists already: choose a new folder.")
     # Renamed at the end, so that the folder appears whole or not at all.
     partial = out.with_name(f".{out.name}.partial")

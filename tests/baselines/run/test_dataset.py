@@ -150,14 +150,20 @@ def test_folders_of_one_name_are_told_apart_by_their_paths(sources, tmp_path):
 def test_nothing_is_written_over_and_nothing_half(sources, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    with pytest.raises(UsageError, match="is not empty: name a new folder"):
-        write_dataset(sources, tmp_path / "full")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    monkeypatch.chdir(tmp_path / "empty")
+    for taken in (tmp_path / "full", tmp_path / "link", Path()):
+        with pytest.raises(UsageError, match="exists already: name a new folder"):
+            write_dataset(sources, taken)
     with pytest.raises(UsageError, match="holds no episodes: expected"):
         write_dataset([tmp_path / "full"], tmp_path / "set")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"writing a data set needs the module `pyarrow`"):
         write_dataset(sources, tmp_path / "set")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ev", "full", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "empty", "ev", "full", "link", "run"
+    ]  # fmt: skip
 
 
 def test_the_page_has_the_columns():

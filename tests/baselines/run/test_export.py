@@ -168,7 +168,7 @@ def test_vllm_loads_them(kind, full, lora, tmp_path):
     assert reply == plays(model, AutoTokenizer.from_pretrained(out))
 
 
-def test_the_command(full, tmp_path, capsys):
+def test_the_command(full, tmp_path, capsys, monkeypatch):
     root, out = full[0], tmp_path / "deep" / "out"
     words = ["export", str(root), "--policy", "writer", "--step", "best", "--out", str(out)]
     assert main(words) == 0
@@ -176,7 +176,10 @@ def test_the_command(full, tmp_path, capsys):
     assert "policy writer after step 1 (validation accuracy 75.0 %): model in" in shown
     assert "| these weights | 1 | 75.0" in (out / "README.md").read_text(encoding="utf-8")
     assert main(words) == 2
-    assert "exists already: choose a new folder" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert main([*words[:-1], "."]) == 2
+    assert capsys.readouterr().err.count("exists already: choose a new folder") == 2
 
 
 @pytest.mark.parametrize(("choice", "text"), refused(__file__, "exports"))
