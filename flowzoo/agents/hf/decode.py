@@ -216,7 +216,8 @@ class _DecodeBatch:
         most = _READ_AT_ONCE * torch.get_num_threads() if self.device.type == "cpu" else math.inf
         fits = len(prompts) * width <= most
         several = len(prompts) > 1 and shared >= _SHARED_LEAST
-        return shared if several and fits and self._has_plain_cache() else 0
+        windows = "local" in (getattr(self.model.config, "attention_layers", None) or ())  # GPT-Neo
+        return shared if several and fits and self._has_plain_cache() and not windows else 0
 
     def _read_prefix(self, prefix: tuple[int, ...], count: int) -> None:
         # into the cache, for `count` rows

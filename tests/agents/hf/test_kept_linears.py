@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import GPTNeoConfig, GPTNeoForCausalLM
 
 from flowzoo.agents.hf import int8_linear, kept_linears
 from flowzoo.agents.hf.decode import DecodeOutput, DecodeRequest, decode
@@ -328,3 +329,18 @@ def test_adapters_on_int8_layers_add_what_peft_adds(monkeypatch):
     for got, expected in zip(with_calls_of_two, outputs(), strict=True):
         torch.testing.assert_close(got, expected)
     assert len({float(result.sum()) for result in with_calls_of_two}) == 3
+
+
+def test_windows_that_count_positions_share_no_prefix():
+    layers = {"attention_types": [[["global", "local"], 1]], "num_layers": 2, "window_size": 8}
+    config = GPTNeoConfig(vocab_size=97, hidden_size=32, num_heads=4, **layers)
+    torch.manual_seed(0)
+    neo = GPTNeoForCausalLM(config).eval()
+    rows = [DecodeRequest(prompt, key, 4) for key, prompt in enumerate([(*PREFIX, 30), 2 * PREFIX])]
+    shared, _ = decode(neo, rows, Sampling(), frozenset(), lambda: False, True)
+    for output, row in zip(shared, rows, strict=True):
+        ids = torch.tensor([[*row.prompt, *output.tokens]])
+        with torch.no_grad():
+            logps = neo(ids, use_cache=False).logits[0, len(row.prompt) - 1 : -1].log_softmax(-1)
+        expected = logps.gather(1, ids[0, len(row.prompt) :, None])[:, 0]
+        assert output.logps == pytest.approx(expected.tolist(), abs=1e-4)
