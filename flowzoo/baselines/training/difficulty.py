@@ -54,6 +54,9 @@ def read_rates(path: Path) -> tuple[dict[str, Any], list[PassRate]]:
 
     rows = read_rows(path, read, "a pass rate")
     if not rows:
+        # Never written over: the first line of pass rates is never torn.
+        if path.is_file() and path.stat().st_size:
+            raise DataError(f"{path} has no pass rates: name another file")
         return {}, []
     protocol, *rates = rows
     if not isinstance(protocol, dict) or any(isinstance(rate, dict) for rate in rates):

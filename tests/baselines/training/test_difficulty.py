@@ -91,6 +91,11 @@ def test_the_command_measures_and_resumes(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out.splitlines()[0])
     assert found["problems"] == 20
     assert main([*words, "--low", "0.9"]) == 2
+    path.write_text('{"of": "another kind"}\n')
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "has no pass rates: name another file" in capsys.readouterr().err
+    assert path.read_text() == '{"of": "another kind"}\n'
 
 
 def test_a_curriculum_changes_the_task_from_its_steps_on():
