@@ -209,7 +209,13 @@ class VLLMEngine:
 
 def load_texts(path: str) -> tuple[Any, Any, Any]:
     """Tokenizer, config and generation config (or None) of the model at `path`."""
-    check_integrity(Path(path))
+    folder = Path(path)
+    check_integrity(folder)
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise UsageError(
+            f"{path} holds an adapter, and vLLM needs the whole model: write it with `flowzoo "
+            "export RUN --policy NAME --merge --out FOLDER`, or choose --engine transformers."
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)

@@ -482,6 +482,10 @@ def test_more_prompt_tokens_than_one_step_takes_and_a_lack_of_memory(thread_engi
 def test_wrong_set_ups_are_explained(tmp_path):
     with pytest.raises(UsageError, match=r"cannot load a .* from .*nowhere"):
         VLLMPolicy.from_pretrained(tmp_path / "nowhere")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"holds an adapter, .* --merge --out FOLDER"):
+        VLLMPolicy.from_pretrained(tmp_path / "adapter", settings=EngineSettings())
     with pytest.raises(UsageError, match="vLLM cannot start with the model"):
         VLLMEngine.local(POCKET, EngineSettings(kv_gib=1e-6))
 
