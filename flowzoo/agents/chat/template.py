@@ -239,7 +239,8 @@ class ChatTokenizer:
         """Hash of the template and its variables."""
         self._known: dict[Chatted, tuple[int, ...]] = {}  # newest last
         special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-        longest_first = sorted(special | set(tokenizer.all_special_tokens), key=len, reverse=True)
+        special |= set(tokenizer.all_special_tokens)
+        longest_first = sorted(special - {""}, key=len, reverse=True)  # an empty pad token
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         # Some tokenizers count the tags of thoughts as special: they must survive decoding.
         added = tokenizer.added_tokens_decoder

@@ -59,3 +59,10 @@ def test_the_end_of_a_turn_is_the_templates():
     assert chat.end_of_turn(ends) == tokenizer.convert_tokens_to_ids("<|im_end|>")
     with pytest.raises(UsageError, match="ends an assistant's message with none"):
         chat.end_of_turn({tokenizer.convert_tokens_to_ids("<|endoftext|>")})
+
+
+def test_an_empty_special_token_is_in_no_message():
+    tokenizer = AutoTokenizer.from_pretrained(pocket_path())
+    tokenizer.pad_token = ""
+    (ids,) = ChatTokenizer(tokenizer, {}).encode([user("Compute 1+2.")])
+    assert "Compute 1+2." in tokenizer.decode(ids)
