@@ -150,6 +150,18 @@ def _load(path: Path, metadata: Mapping[str, Any]) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def save_model(model: Any, folder: Path, **options: Any) -> None:
+    """Write `model` in Hugging Face layout, its generation config as it was read."""
+    # transformers reads one with a temperature and without `do_sample`, and refuses to write it.
+    generation = model.generation_config
+    model.generation_config = type(generation)()
+    try:
+        model.save_pretrained(folder, **options)
+    finally:
+        model.generation_config = generation
+    generation.to_json_file(folder / "generation_config.json")
+
+
 def hide_bars() -> None:
     """Switch off progress bars of transformers where stderr is no terminal: they litter logs."""
     if not sys.stderr.isatty():

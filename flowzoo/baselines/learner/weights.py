@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import PreTrainedModel
 
+from flowzoo.agents.model_files import save_model
 from flowzoo.errors import UsageError
 
 Start = Callable[[], AbstractContextManager[PreTrainedModel]]
@@ -86,7 +87,7 @@ class FullWeights:
         """Write the model in the format of transformers."""
         state = self.state(keep=folder is not None)
         if folder is not None:
-            self.model.save_pretrained(folder, state_dict=state)
+            save_model(self.model, folder, state_dict=state)
 
     def load(self, folder: Path) -> None:
         """Load weights that `save` wrote."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flowzoo.agents.hf.policy import load_model
+from flowzoo.agents.model_files import save_model
 from flowzoo.baselines.run.manifest import CheckpointInfo, find_checkpoint
 from flowzoo.errors import UsageError, missing_extra
 from flowzoo.files import is_vacant, write_json
@@ -109,7 +110,7 @@ def _merge(adapter: Path, base: str, out: Path) -> None:
         raise missing_extra("peft", "train", "merging an adapter") from error
     model, _ = load_model(base, "float32")
     merged: Any = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
-    merged.save_pretrained(out)
+    save_model(merged, out)
 
 
 def _copy(source: Path, out: Path, leave: tuple[str, ...]) -> None:

@@ -13,10 +13,12 @@ from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from flowzoo.agents import Request, Sampling
-from flowzoo.agents.hf.policy import TransformersPolicy
+from flowzoo.agents.hf.policy import TransformersPolicy, load_model
+from flowzoo.agents.pocket import pocket_path
 from flowzoo.baselines.engines.hf import load_policies
 from flowzoo.baselines.learner.config import LearnerConfig
 from flowzoo.baselines.learner.update import Learner
+from flowzoo.baselines.learner.weights import FullWeights
 from flowzoo.baselines.run import checkpoint
 from flowzoo.baselines.run.checkpoint import CheckpointRetention
 from flowzoo.baselines.run.export import export_policy
@@ -24,7 +26,7 @@ from flowzoo.baselines.run.manifest import find_checkpoint
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.cli import main
 from flowzoo.errors import DataError, UsageError
-from flowzoo.files import write_json
+from flowzoo.files import read_json, write_json
 from tests.refused import refused
 
 pytestmark = pytest.mark.xdist_group("export")  # they share runs
@@ -180,6 +182,15 @@ def test_the_command(full, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path / "empty")
     assert main([*words[:-1], "."]) == 2
     assert capsys.readouterr().err.count("exists already: choose a new folder") == 2
+
+
+def test_a_generation_config_is_written_as_it_was_read(tmp_path):
+    shutil.copytree(pocket_path("math", "xs"), tmp_path / "read")
+    given = {"eos_token_id": 2, "pad_token_id": 0, "temperature": 0.6}  # and no `do_sample`
+    write_json(tmp_path / "read" / "generation_config.json", given)
+    FullWeights(load_model(str(tmp_path / "read"), "float32")[0]).save(tmp_path / "written")
+    written = read_json(tmp_path / "written" / "generation_config.json")
+    assert written == {**given, "transformers_version": written["transformers_version"]}
 
 
 @pytest.mark.parametrize(("choice", "text"), refused(__file__, "exports"))
