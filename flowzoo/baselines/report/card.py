@@ -15,7 +15,7 @@ from flowzoo.agents.evaluation.intervals import interval
 from flowzoo.agents.evaluation.protocol import protocol_line
 from flowzoo.agents.pocket import pocket_path, read_pocket
 from flowzoo.baselines.report.findings import between, percent, points
-from flowzoo.baselines.report.run_facts import run_facts
+from flowzoo.baselines.report.run_facts import RESOLVED, run_facts
 from flowzoo.baselines.run.reading import RunData
 from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import paired_gain
@@ -46,6 +46,8 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
     """The card of a policy of `run`; `name` is the model's."""
     facts = run_facts(run)
     start = starting_model(run, subject.policy)
+    settings = redact(_other_settings(run.settings))
+    choices = {name: settings.pop(name) for name in RESOLVED if name in settings}
     lines = [
         f"---\n{metadata(run, subject, start, name)}\n---",
         f"# {escape_markdown(name)}",
@@ -57,9 +59,9 @@ def model_card(run: RunData, subject: CardSubject, name: str) -> str:
         "\n".join(verdict(finding) for finding in facts["findings"]),
         "## How it was made",
         "Settings that differ from the defaults:",
-        fence_code(
-            json.dumps(redact(_other_settings(run.settings)), indent=1, sort_keys=True), "json"
-        ),
+        fence_code(json.dumps(settings, indent=1, sort_keys=True), "json"),
+        "Chosen by the run, unless given:",
+        fence_code(json.dumps(choices, indent=1, sort_keys=True), "json"),
         "Versions: " + versions(run.provenance) + ".",
     ]
     return "\n\n".join(lines) + "\n"

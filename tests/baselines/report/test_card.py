@@ -1,5 +1,6 @@
 """Model cards: metadata as the hub wants them, the report's verdicts, and no foreign markup."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,14 @@ def test_accuracies_have_intervals_and_verdicts_are_the_reports(tmp_path):
     assert "no evaluation at the step of these weights" in best
     bare = RunData(tmp_path, "run", {"workflow": "voting"}, {}, {}, [], None)
     assert "The run was not evaluated." in model_card(bare, LAST, "mine")
+
+
+def test_settings_that_a_run_chooses_are_apart_from_those_that_were_given(tmp_path):
+    text = model_card(run_data(tmp_path, problems=4, shard_jobs=0, top_k=0), LAST, "mine")
+    given, resolved = (json.loads(part) for part in re.findall(r"```json\n(.*?)```", text, re.S))
+    assert (given["steps"], given["problems"]) == (10, 4)
+    assert resolved == {"lr": 0.5, "shard_jobs": 0, "top_k": 0}
+    assert not given.keys() & resolved.keys()
 
 
 NASTY = (

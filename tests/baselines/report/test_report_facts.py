@@ -1,7 +1,7 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -38,9 +38,17 @@ from flowzoo.baselines.report.gradients import (
 from flowzoo.baselines.report.health import health_findings
 from flowzoo.baselines.report.reading import read_runs
 from flowzoo.baselines.report.roles import swap_finding, swap_rows
-from flowzoo.baselines.report.run_facts import course, run_facts, shares
+from flowzoo.baselines.report.run_facts import (
+    RESOLVED,
+    changed_settings,
+    course,
+    run_facts,
+    shares,
+)
 from flowzoo.baselines.run.reading import RunData
+from flowzoo.baselines.settings.config import TrainConfig
 from flowzoo.baselines.stats import mean_over_seeds
+from flowzoo.baselines.training.plan import resolve
 from studies.truth.simulation import simulate
 
 pytestmark = pytest.mark.xdist_group("report-facts")  # they share runs
@@ -301,6 +309,21 @@ def test_a_gain_that_includes_zero_is_not_called_one(make_run, tmp_path):
     finding = gain_finding(gain_facts(flat))
     assert finding.level == "unknown"
     assert "not over seeds" in finding.text
+
+
+def test_settings_that_a_run_chooses_are_not_listed_as_given(steady):
+    plain = asdict(resolve(TrainConfig(schedule="linear", problems=4)).config.settled())
+    rows = changed_settings(plain)
+    assert [row for row in rows if row[0] not in RESOLVED] == [
+        ["problems", "4"],
+        ["schedule", "linear"],
+    ]
+    assert {row[0] for row in rows} >= {"lr", "max_tokens", "compute", "schedule_steps"}
+    default = asdict(TrainConfig(schedule="linear", problems=4))
+    assert {name for name, value in plain.items() if value != default[name]} <= set(RESOLVED)
+    facts = run_facts(replace(steady, settings={**steady.settings, "lr": 0.5}))
+    assert [name for name, _ in facts["resolved"]] == ["lr", "eval_problems"]
+    assert "lr" not in dict(facts["changed"])
 
 
 def test_health_names_what_went_wrong(make_run, tmp_path):

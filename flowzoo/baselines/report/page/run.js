@@ -295,6 +295,8 @@ const provenanceSection = (run) => section("provenance", "Protocol and provenanc
   [["Settings", run.settings], ["Grading", run.grading], ["Software and machine", run.provenance]].map(([title, object]) =>
     h("details", null, h("summary", null, title), Object.keys(object).length ? pairs(object) : h("p", { class: "muted" }, "Nothing was recorded."))));
 
+const settingsNote = (title, rows) => (rows.length ? h("p", { class: "note" }, `${title}: `, rows.map(([name, value], place) => [place ? ", " : null, h("b", null, bdi(name)), " ", bdi(value)]), ".") : null);
+
 // What happened, why, and one thing to try; then one problem before and after it.
 const diagnosisSection = (run) => {
   const one = run.diagnosis;
@@ -306,7 +308,8 @@ const diagnosisSection = (run) => {
       one.cause ? h("p", null, h("b", null, "Likely cause: "), bdi(one.cause), ".") : null,
       one.advice ? h("p", null, bdi(one.advice)) : null,
       one.change ? h("p", null, h("b", null, "Try: "), h("code", null, one.change), ", with all else as it was.") : null,
-      run.changed.length ? h("p", { class: "note" }, "Settings that differ from the defaults: ", run.changed.map(([name, value], place) => [place ? ", " : null, h("b", null, bdi(name)), " ", bdi(value)]), ".") : null,
+      settingsNote("Settings that differ from the defaults", run.changed),
+      settingsNote("Chosen by the run, unless given", run.resolved),
       one.command ? h("details", null, h("summary", null, "The whole command"), h("pre", null, one.command)) : null),
     moment ? h("details", { class: "panel moment" },
       h("summary", null, `One problem at steps ${moment.steps[0]} and ${moment.steps[1]}, side by side`),
